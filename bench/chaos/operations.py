@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.chaos.outcome import Outcome
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.rolling_restart import Patience, RollingRestart
-from sparrowmq.client.admin.scaling import Scaling, Waits
+from sparrowmq.client.admin.rolling_restart import RollingRestart, StepTimeouts
+from sparrowmq.client.admin.scaling import Scaling, WaitLimits
 from sparrowmq.client.cluster import routes
 from sparrowmq.loop.clock import SystemClock
 from tests.crash.operations import NAMES, TOPIC, OperatedCluster, Traffic, under_load
@@ -51,8 +51,8 @@ def play(rounds: int, seed: int, folder: Path) -> Outcome:
 async def _play(cluster: OperatedCluster, rounds: int, rate: float, route_s: float, outcome: Outcome) -> Traffic:
     async with under_load(cluster, rate) as (admin, traffic):
         for number in range(rounds):
-            await _restart(admin, Patience(settle_s=route_s + 1))
-            await _scale_and_move(admin, Waits(settle_s=route_s + 1), NAMES if number % 2 else NAMES[::-1])
+            await _restart(admin, StepTimeouts(settle_s=route_s + 1))
+            await _scale_and_move(admin, WaitLimits(settle_s=route_s + 1), NAMES if number % 2 else NAMES[::-1])
             outcome.rounds += 1
             for line in traffic.failed[-3:]:
                 print(line, file=sys.stderr)
@@ -65,12 +65,12 @@ async def _play(cluster: OperatedCluster, rounds: int, rate: float, route_s: flo
     return traffic
 
 
-async def _restart(admin: Admin, patience: Patience) -> None:
-    rolling = RollingRestart(admin.servers, SystemClock(), None, patience, _quiet)
+async def _restart(admin: Admin, timeouts: StepTimeouts) -> None:
+    rolling = RollingRestart(admin.servers, SystemClock(), None, timeouts, _quiet)
     await rolling.run(await rolling.plan(int(time.time() * 1000)))
 
 
-async def _scale_and_move(admin: Admin, waits: Waits, way: tuple[str, ...]) -> None:
+async def _scale_and_move(admin: Admin, waits: WaitLimits, way: tuple[str, ...]) -> None:
     await admin.create_topic(TOPIC, queues=16, exist_ok=True)
     await Scaling(admin.servers, SystemClock(), waits, _quiet).scale(TOPIC, 4, None)
     source, target = way

@@ -30,7 +30,7 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import client_of
-from sparrowmq.grpc.clients import MOST_CLIENTS, too_many_clients
+from sparrowmq.grpc.clients import MAX_CLIENTS, too_many_clients
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
@@ -238,7 +238,7 @@ class LocalBrokers:
         links = self._links[call.peer.host, name]
         link = links.get(client)
         if link is None or link.is_closed:
-            if len(links) >= MOST_CLIENTS:
+            if len(links) >= MAX_CLIENTS:
                 raise too_many_clients(call.peer.host)
             link = links[client] = LocalLink(self, call, client_id, account, name)
         link.signer = account  # with its secret of now
@@ -351,7 +351,7 @@ class LocalLink:
         self._refusal = problem
 
     @property
-    def near(self) -> LocalLink:
+    def local_broker(self) -> LocalLink:
         return self
 
     @property
@@ -371,21 +371,21 @@ class LocalLink:
         self,
         request: Request[Any],
         body: bytes,
-        answered: Callable[[Response[Any] | None, Exception | None], object],
+        on_answer: Callable[[Response[Any] | None, Exception | None], object],
         *,
         accept: Collection[int] = (),
     ) -> None:
         if self._session.has_room_for(body):
-            self._session.ask(request, body, answered, timeout_s=ASK_S, accept=accept)
+            self._session.ask(request, body, on_answer, timeout_s=ASK_S, accept=accept)
         else:
-            asyncio.get_running_loop().call_soon(answered, None, _busy())
+            asyncio.get_running_loop().call_soon(on_answer, None, _busy())
 
-    async def demand_sight(self, topic: str) -> None:
+    async def check_topic_access(self, topic: str) -> None:
         """Ask the broker something that it answers to those who may send to the topic or consume it."""
         if self._is_guarded:
             await self.ask(self.name, GetMinOffset(topic, 0))
 
-    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+    async def check_consumer_access(self, group: str, topics: Collection[str]) -> None:
         """Ask the broker whether it knows filters for the topics, as consumers do."""
         if not self._is_guarded:
             return

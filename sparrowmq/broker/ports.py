@@ -111,7 +111,7 @@ async def open_grpc(
     if not has_port(settings):
         return "", str
     assert settings.grpc_port is not None
-    packages.demand("grpcServerPort")
+    packages.check_installed("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
     from sparrowmq.broker.grpc_port import GrpcPort, Home, account_of, counting
     from sparrowmq.grpc.port import ListenAddress

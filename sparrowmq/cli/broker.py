@@ -92,7 +92,7 @@ async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
         return "does not answer", None, None, None, None, None
     today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
     disk = float(found.get("commitLogDiskRatio", "nan"))
-    rates = _rate(found, brokers.TAKEN), _rate(found, brokers.GIVEN)
+    rates = _rate(found, brokers.IN_RATES), _rate(found, brokers.OUT_RATES)
     versions = version_of(found), found.get(PROTOCOL_RELEASE)
     return *versions, *rates, today, f"{disk:.0%}" if disk == disk else None
 

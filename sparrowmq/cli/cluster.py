@@ -25,8 +25,8 @@ from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
-from sparrowmq.client.admin.rolling_restart import BrokerNow, Patience, Plan, RollingRestart
-from sparrowmq.client.admin.scaling import Content, Decommission, Waits
+from sparrowmq.client.admin.rolling_restart import BrokerNow, RestartPlan, RollingRestart, StepTimeouts
+from sparrowmq.client.admin.scaling import Content, Decommission, WaitLimits
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
@@ -138,7 +138,7 @@ def _row(each: Standing) -> list[object]:
     return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, *versions, each.problem]
 
 
-_USUAL: Final = Patience()
+_USUAL: Final = StepTimeouts()
 _SETTLE = click.option(
     "--settle",
     "settle_s",
@@ -212,8 +212,8 @@ def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
 
     async def run(admin: Admin) -> bool:
         with Steps() as steps:
-            leaving = Decommission(admin.servers, SystemClock(), Waits(**times), broker, steps.tell)
-            found = await leaving.look()
+            leaving = Decommission(admin.servers, SystemClock(), WaitLimits(**times), broker, steps.tell)
+            found = await leaving.content()
             if dry_run:
                 _show_content(found)
                 return False
@@ -237,12 +237,12 @@ def _show_content(found: Content) -> None:
 
 
 def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
-    patience = Patience(given["settle_s"], back_s=given["back_s"])
+    timeouts = StepTimeouts(given["settle_s"], back_s=given["back_s"])
     begin = _by_command(given["run"]) if given["run"] else None
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            rolling = RollingRestart(admin.servers, SystemClock(), given["cluster"], patience, steps.tell, begin)
+            rolling = RollingRestart(admin.servers, SystemClock(), given["cluster"], timeouts, steps.tell, begin)
             plan = await rolling.plan(since_ms, version)
             _show(plan)
             if given["dry_run"] or not plan.steps:
@@ -251,7 +251,7 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
             steps.begin(f"to continue after an interruption: {again}")
             finished = await rolling.run(plan)
             if version is not None:
-                _check(await rolling.look(), version)
+                _check(await rolling.poll(), version)
             return finished
 
     finished = ask(run)
@@ -261,7 +261,7 @@ def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) 
     )
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: RestartPlan) -> None:
     steps = [(step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps]
     table(("BROKER", "ID", "ADDRESS", "STEP"), [*steps, *((*_place(each), "done") for each in plan.done)])
     for line in (*plan.problems, *plan.risks):
@@ -272,7 +272,7 @@ def _place(each: BrokerNow) -> tuple[object, ...]:
     return each.broker, each.broker_id, each.address
 
 
-def _agree(plan: Plan, yes: bool) -> None:
+def _agree(plan: RestartPlan, yes: bool) -> None:
     """Raises: ConfigError, the cluster is not fit; Abort."""
     if yes:
         return

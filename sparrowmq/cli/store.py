@@ -31,8 +31,8 @@ from sparrowmq.cli.terminal.cluster_command import (
 )
 from sparrowmq.cli.terminal.output import OUTPUT, Progress, confirm, done, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.resend import Key, LeftOut, Resending, Resent, Standing, resent
-from sparrowmq.client.cluster.blocking_network import Link
+from sparrowmq.client.admin.resend import Key, LeftOut, Resending, ResendState, Resent, resent
+from sparrowmq.client.cluster.blocking_network import BlockingLink
 from sparrowmq.client.cluster.credentials import tls_context
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, NetworkError, RemoteError, SparrowError
@@ -249,7 +249,7 @@ class LogCopy:
         self._sign = sign
         self._tls = tls
         self._sleep = sleep
-        self._link: Link | None = None
+        self._link: BlockingLink | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -274,7 +274,7 @@ class LogCopy:
 
     def _ask(self, offset: int) -> bytes | None:
         if self._link is None:
-            self._link = Link(self._address, self._sign, self._tls)
+            self._link = BlockingLink(self._address, self._sign, self._tls)
         try:
             _, found = self._link.call(ViewMessage(offset))
         except RemoteError as error:
@@ -357,9 +357,9 @@ class _OfTopic:
     first_ms: int = 0
     last_ms: int = 0
 
-    def add(self, standing: Standing, stored_ms: int) -> None:
-        self.there += standing is Standing.THERE
-        if standing is Standing.MISSING:
+    def add(self, standing: ResendState, stored_ms: int) -> None:
+        self.there += standing is ResendState.THERE
+        if standing is ResendState.MISSING:
             self.missing += 1
             self.first_ms = min(self.first_ms or stored_ms, stored_ms)
             self.last_ms = max(self.last_ms, stored_ms)
@@ -453,11 +453,11 @@ async def _compared(resending: Resending, draft: Draft, progress: Progress) -> _
     """Ask the cluster for each message."""
     plan, count = _Plan(), 0
     for chunk in _chunks(draft.messages(draft.places)):
-        answers = await _together([resending.standing(message) for _, message in chunk])
+        answers = await _together([resending.state_of(message) for _, message in chunk])
         for (place, message), standing in zip(chunk, answers, strict=True):
-            if standing is Standing.OPEN:
+            if standing is ResendState.OPEN:
                 draft.left_out[LeftOut.OPEN] += 1
-            elif standing is Standing.MISSING:
+            elif standing is ResendState.MISSING:
                 plan.places.add(place)
             of_topic = plan.topics.setdefault(message.topic, _OfTopic())
             of_topic.add(standing, message.stored.store_timestamp_ms)

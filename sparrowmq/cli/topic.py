@@ -26,7 +26,7 @@ from sparrowmq.cli.terminal.cluster_command import (
 )
 from sparrowmq.cli.terminal.output import Progress, Steps, confirm, table, tables
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, Waits
+from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, WaitLimits
 from sparrowmq.client.admin.topics import PERMS, TYPES
 from sparrowmq.errors import StillUnread
 from sparrowmq.loop.clock import SystemClock
@@ -185,7 +185,7 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            scaling = Scaling(admin.servers, SystemClock(), Waits(**times), steps.tell)
+            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.tell)
             if not dry_run:
                 return await scaling.scale(admin.servers.network.full_name(name), queues, cluster)
             counts = await scaling.counts(admin.servers.network.full_name(name), cluster)
@@ -218,7 +218,7 @@ def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, 
 
     async def run(admin: Admin) -> None:
         with Steps() as steps:
-            scaling = Scaling(admin.servers, SystemClock(), Waits(**times), steps.tell)
+            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.tell)
             full = admin.servers.network.full_name(name)
             if dry_run:
                 await scaling.check_move(full, source, target)

@@ -24,11 +24,9 @@ T = TypeVar("T")
 
 LARGEST_OFFSET: Final = (1 << 63) - 1
 
-
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-_MOST_LAYERS: Final = 100
+_MAX_LAYERS: Final = 100
 
 
 def check_names(function: str, arguments: Collection[str], kind: type, *named: str) -> None:
@@ -58,10 +56,9 @@ def check_handler(function: T, instead: str, *, takes: int | None = None) -> T:
 
 
 def check_callable(name: str, function: T, instead: str, *, takes: int | None = None) -> T:
-    """Return the function, which is no generator. `instead` describes the function that is wanted.
+    """Return the function, which is no generator, and takes so many arguments; None does not look at them.
 
-    Args:
-        takes: the number of arguments that a call gives it; None does not look at them.
+    `instead` describes the function that is wanted.
     """
     if not callable(function):
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
@@ -75,7 +72,6 @@ def check_callable(name: str, function: T, instead: str, *, takes: int | None = 
 
 
 def _can_take(function: Callable[..., object], count: int) -> bool:
-    """Return whether a call with so many arguments reaches the function, as far as its own parameters say."""
     if hasattr(function, "__signature__"):  # It shows other parameters than it has, as @idempotent does.
         return True
     try:
@@ -231,7 +227,7 @@ def is_coroutine_function(function: object) -> bool:
 def is_generator_function(function: object) -> bool:
     """Return whether a call makes a generator, whose code does not run; also inside a decorator that is plain."""
     layer = function
-    for _ in range(_MOST_LAYERS):
+    for _ in range(_MAX_LAYERS):
         called = list(_called(layer))
         if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in called):
             return True
@@ -255,7 +251,6 @@ def bare(function: Callable[..., object]) -> Callable[..., object]:
 
 
 def _called(function: Any) -> Iterator[Any]:
-    """The functions that a call of `function` runs first, the outermost first."""
     while isinstance(function, partial):
         function = function.func
     yield function

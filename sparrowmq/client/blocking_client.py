@@ -31,17 +31,11 @@ from sparrowmq.client.arguments import check_kind, check_names
 from sparrowmq.client.client import Client, ClientArguments, K
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.client.consuming.consumer import BatchHandler, Consumer, Handler
-from sparrowmq.client.consuming.consumer_settings import (
-    PullTuning,
-    QueuesChanged,
-    SimpleTuning,
-    Topics,
-    Tuning,
-)
+from sparrowmq.client.consuming.consumer_settings import PullTuning, QueuesChanged, SimpleTuning, Topics, Tuning
 from sparrowmq.client.consuming.handler_thread import listening_in_thread, with_listening_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.handlers import ENDING, BlockingMiddleware, Declared, F, Options, first
+from sparrowmq.client.handlers import ENDING, BlockingMiddleware, DeclaredHandlers, F, Options, wait_for_first
 from sparrowmq.client.loop_affinity import check_main_thread
 from sparrowmq.client.loop_thread import Callbacks, LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
@@ -100,7 +94,7 @@ def starting(
 
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return self._thread.begin(functools.partial(method, self._inner, *args, **kwargs))
+        return self._thread.start_call(functools.partial(method, self._inner, *args, **kwargs))
 
     return call
 
@@ -148,7 +142,7 @@ class Context(Twin[C]):
         if self._thread.is_forked:
             return  # The thread, and all that it has open, are the parent's.
         self._is_failed = kind is not None
-        self._thread.soon(self._leave.set)
+        self._thread.call_soon(self._leave.set)
         try:
             self._life.result()
         except ClientClosed:  # It ended with its client. The error of the block says more.
@@ -172,10 +166,10 @@ class Context(Twin[C]):
             pass
 
 
-def _copy_failure(to: Future[None], life: Future[None]) -> None:
-    if not to.done():
+def _copy_failure(entered: Future[None], life: Future[None]) -> None:
+    if not entered.done():
         failure = None if life.cancelled() else life.exception()
-        to.set_exception(failure or ClientClosed("it was closed while it was entered"))
+        entered.set_exception(failure or ClientClosed("it was closed while it was entered"))
 
 
 class SyncTransaction(Context[Transaction]):
@@ -241,10 +235,6 @@ class SyncConsumer(Context[Consumer]):
     commit = blocking(Consumer.commit)
     closed = blocking(Consumer.closed)
 
-    def _wait_closed(self) -> Coroutine[Any, Any, None]:
-        """`closed` as a coroutine of the client's loop."""
-        return self._inner.closed()
-
     pause = blocking(Consumer.pause)
     resume = blocking(Consumer.resume)
     seek = blocking(Consumer.seek)
@@ -262,10 +252,10 @@ class SyncConsumer(Context[Consumer]):
 
     @concurrency.setter
     def concurrency(self, concurrency: int) -> None:
-        self._thread.run(self._resize(concurrency))
+        async def resize() -> None:
+            self._inner.concurrency = concurrency
 
-    async def _resize(self, concurrency: int) -> None:
-        self._inner.concurrency = concurrency
+        self._thread.run(resize())
 
 
 class SyncPullConsumer(Context[PullConsumer]):
@@ -374,7 +364,7 @@ class SyncClient(Context[Client]):
 
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
-        self._declared: Declared[SyncConsumer] = Declared(blocks=True)
+        self._declared: DeclaredHandlers[SyncConsumer] = DeclaredHandlers(blocks=True)
         self._declared.warn_if_forgotten(self)
         self._asked_to_end = asyncio.Event()
         self._serving = threading.RLock()  # The handler of a signal may leave while its own thread serves.
@@ -386,7 +376,7 @@ class SyncClient(Context[Client]):
     ) -> None:
         if self._thread.is_forked:
             return  # Another thread may have held the lock below when the process was forked.
-        self._thread.soon(self._asked_to_end.set)
+        self._thread.call_soon(self._asked_to_end.set)
         with self._serving:  # Another thread may serve handlers, which end first.
             for consumer in self._served:
                 consumer.__exit__(kind, error, trace)
@@ -526,13 +516,13 @@ class SyncClient(Context[Client]):
                 stack.callback(stop.set)
                 running += [threads.submit(each, self, stop) for each in work]
                 for future in running:
-                    future.add_done_callback(lambda _: self._thread.soon(self._asked_to_end.set))
+                    future.add_done_callback(lambda _: self._thread.call_soon(self._asked_to_end.set))
                 for consumer in self._declared.consumers(or_none=bool(work)):
                     self._served.append(consumer)
                     stack.enter_context(consumer)
 
                 async def until_one_ends() -> None:
-                    await first(self._asked_to_end.wait(), *(each._wait_closed() for each in self._served))
+                    await wait_for_first(self._asked_to_end.wait(), *(each._inner.closed() for each in self._served))
 
                 self._thread.run(until_one_ends())
                 stop.set()
@@ -549,7 +539,8 @@ class SyncClient(Context[Client]):
         """
         check_main_thread()
         before = {
-            number: signal.signal(number, lambda *_: self._thread.soon(self._asked_to_end.set)) for number in ENDING
+            number: signal.signal(number, lambda *_: self._thread.call_soon(self._asked_to_end.set))
+            for number in ENDING
         }
         try:
             with self:
@@ -562,7 +553,6 @@ class SyncClient(Context[Client]):
 async def _settled_anywhere(
     receive: Callable[[], Coroutine[Any, Any, list[ReceivedMessage]]],
 ) -> list[ReceivedMessage]:
-    """The messages, which any thread may settle."""
     messages = await receive()
     for message in messages:
         message._settle_in(asyncio.get_running_loop())

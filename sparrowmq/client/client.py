@@ -41,8 +41,8 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
-from sparrowmq.client.handlers import Declared, F, Middleware, Options, first, until_signalled
-from sparrowmq.client.hooks import Hooks, checked_hooks
+from sparrowmq.client.handlers import DeclaredHandlers, F, Middleware, Options, run_until_signalled, wait_for_first
+from sparrowmq.client.hooks import Hooks, check_hooks
 from sparrowmq.client.loop_affinity import check_asyncio, check_main_thread, checks_loop, running_loop
 from sparrowmq.client.popping.pop_consumer import PopConsumer
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
@@ -78,7 +78,7 @@ from sparrowmq.protocol.subscription import Subscription
 
 REQUEST_S: Final = 3.0
 
-_BY_ITS_PRODUCER: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
+_PRODUCER_METHODS: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
 
 Work: TypeAlias = "Callable[[Client, asyncio.Event], Awaitable[object]]"
 
@@ -87,10 +87,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def by_its_producer(
-    method: Callable[Concatenate[Producer, P], R],
-) -> Callable[Concatenate[Client, P], R]:
-    """A method of the client that its own producer carries out."""
+def delegate_to_producer(method: Callable[Concatenate[Producer, P], R]) -> Callable[Concatenate[Client, P], R]:
 
     @wraps(method)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -144,7 +141,7 @@ class Client:
     ) -> None:
         check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
         check_kind("trace", trace, bool | str, "True, or the name of a topic")
-        self._hooks = checked_hooks(hooks)
+        self._hooks = check_hooks(hooks)
         self._network = Network(
             namesrv,
             instance=instance,
@@ -160,25 +157,25 @@ class Client:
         self._requests = Requests(self._network)
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
         self._network.membership.on_check = self._checks.ask
-        self._declared: Declared[Consumer] = Declared()
+        self._declared: DeclaredHandlers[Consumer] = DeclaredHandlers()
         self._declared.warn_if_forgotten(self)
         self._life = ManagedLifetime()
         self._inner_queue = self._send_queues.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
-        self._checks.on_end = self._tracing.ended if self._tracing is not None else None
+        self._checks.on_end = self._tracing.on_transaction_end if self._tracing is not None else None
         self._producer = self.producer(group, settings)
         # Attributes of the instance save each message the call of the class's method, a hundredth of a send.
-        vars(self).update({name: getattr(self._producer, name) for name in _BY_ITS_PRODUCER})
+        vars(self).update({name: getattr(self._producer, name) for name in _PRODUCER_METHODS})
 
     # Methods of its own producer -------------------------------------------------------------------------------------
 
-    send = by_its_producer(Producer.send)
-    send_soon = by_its_producer(Producer.send_soon)
-    send_nowait = by_its_producer(Producer.send_nowait)
-    send_many = by_its_producer(Producer.send_many)
-    transaction = by_its_producer(Producer.transaction)
-    recall = by_its_producer(Producer.recall)
-    drain = by_its_producer(Producer.drain)
+    send = delegate_to_producer(Producer.send)
+    send_soon = delegate_to_producer(Producer.send_soon)
+    send_nowait = delegate_to_producer(Producer.send_nowait)
+    send_many = delegate_to_producer(Producer.send_many)
+    transaction = delegate_to_producer(Producer.transaction)
+    recall = delegate_to_producer(Producer.recall)
+    drain = delegate_to_producer(Producer.drain)
 
     async def request(
         self,
@@ -199,7 +196,7 @@ class Client:
             InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
         """
         check_names("request", arguments, RequestArguments)
-        return await self._requests.ask(self._producer, sending(topic, body, **arguments), timeout_s)
+        return await self._requests.send(self._producer, sending(topic, body, **arguments), timeout_s)
 
     async def flush(self) -> None:
         """Wait until every message that a producer of this client has sent is answered or has failed."""
@@ -237,14 +234,13 @@ class Client:
         except SparrowError:
             self._network.membership.remove_producer(full)
             raise
-        own, namespace = settings or ProducerSettings(), self._network.namespace
-        told = self._tracing.ended if self._tracing is not None else None
-        ends = self._ends(full, told)
+        own = settings or ProducerSettings()
+        ends = self._ends(full, self._tracing.on_transaction_end if self._tracing is not None else None)
         send_queue = self._send_queues.open(full, own)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
             hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, send_queue, self._network.ids, own, ends, namespace, hooks)
+        return Producer(group, send_queue, self._network.ids, own, ends, self._network.namespace, hooks)
 
     def check(
         self,
@@ -452,11 +448,12 @@ class Client:
         if running_loop() is not None:
             raise ConfigError("run() starts an event loop, and one runs already; use `await mq.serve()` instead")
         check_main_thread()
-        asyncio.run(until_signalled(partial(self._run, work)))
 
-    async def _run(self, work: Sequence[Work], asked_to_end: asyncio.Event) -> None:
-        async with self:
-            await self._serve_until(asked_to_end, work)
+        async def serve(asked_to_end: asyncio.Event) -> None:
+            async with self:
+                await self._serve_until(asked_to_end, work)
+
+        asyncio.run(run_until_signalled(serve))
 
     async def _serve_until(self, asked_to_end: asyncio.Event, work: Sequence[Work] = ()) -> None:
         async with AsyncExitStack() as stack:
@@ -469,7 +466,7 @@ class Client:
             for consumer in consumers:
                 await stack.enter_async_context(consumer)
             shielded = (asyncio.shield(task) for task in tasks)
-            await first(asked_to_end.wait(), *shielded, *(consumer.closed() for consumer in consumers))
+            await wait_for_first(asked_to_end.wait(), *shielded, *(consumer.closed() for consumer in consumers))
 
     # Life -----------------------------------------------------------------------------------------------------------
 
@@ -499,7 +496,7 @@ class Client:
             return  # It lives in the parent.
         self._home.check_if_entered()
         if self._network.is_inside:
-            self._life.ask()
+            self._life.close_soon()
         else:
             await self._life.close()
 
@@ -516,9 +513,14 @@ class Client:
         if self._home.is_forked:
             return  # Everything that would be closed is the parent's.
         self._network.check_outside()
+
+        async def finish() -> None:
+            await self._send_queues.last_answers()
+            await self._network.membership.client_leaves()
+
         try:
             if kind is None:
-                await self._network.clock.wait_for(self._finish(), FLUSH_S)
+                await self._network.clock.wait_for(finish(), FLUSH_S)
                 if self._tracing is not None:
                     await self._tracing.drain()
             await self._leave()
@@ -527,11 +529,6 @@ class Client:
         finally:
             self._send_queues.close()
             await self._network.__aexit__(kind, error, trace)
-
-    async def _finish(self) -> None:
-        """Wait for the answers to all sends, and let consumers commit that are not left yet."""
-        await self._send_queues.last_answers()
-        await self._network.membership.client_leaves()
 
     async def _leave(self) -> None:
         """Unregister our producers, so that brokers ask other clients about transactions."""
@@ -548,8 +545,7 @@ class Client:
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
         send_queue = self._send_queues.open_for_traces(tracing.GROUP, settings)
-        ends = self._ends(tracing.GROUP)
-        producer = Producer(tracing.GROUP, send_queue, self._network.ids, settings, ends)
+        producer = Producer(tracing.GROUP, send_queue, self._network.ids, settings, self._ends(tracing.GROUP))
         return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)
 
     def _subscription(
@@ -562,7 +558,6 @@ class Client:
         batch: int | None = None,
         **tuning: Unpack[Tuning],
     ) -> tuple[ConsumerSettings, dict[str, Subscription]]:
-        """Check the arguments of `subscribe`. Raises: ConfigError, InvalidName."""
         settings = ConsumerSettings(self._network.full_group(group), batch=batch, **tuning)
         return settings, self._subscriptions_to(topics, tag, where)
 
@@ -624,18 +619,18 @@ class ManagedLifetime:
         self._task: asyncio.Task[None] | None = None
         self._leave = asyncio.Event()
 
-    async def start(self, parts: Sequence[AbstractAsyncContextManager[Any]]) -> None:
-        """Enter the parts, and return when they are entered. Cancelling leaves them.
+    async def start(self, managers: Sequence[AbstractAsyncContextManager[Any]]) -> None:
+        """Enter the managers, and return when they are entered. Cancelling leaves them.
 
         Raises:
             ConfigError: it was started before, or asyncio does not run.
-            Exception: the error of the part that could not be entered.
+            Exception: the error of the manager that could not be entered.
         """
         check_asyncio()
         if self._task is not None:
             raise ConfigError(ENTERED)
         entered = asyncio.Event()
-        self._task = asyncio.create_task(self._live(parts, entered), name="sparrowmq life")
+        self._task = asyncio.create_task(self._run_until_left(managers, entered), name="sparrowmq life")
         waiting = asyncio.ensure_future(entered.wait())
         try:
             await asyncio.wait([self._task, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -649,9 +644,9 @@ class ManagedLifetime:
             await failed
 
     async def close(self) -> None:
-        """Leave the parts; do nothing if they were not entered. Cancelling leaves them at once.
+        """Leave the managers; do nothing if they were not entered. Cancelling leaves them at once.
 
-        Raises: Exception, the error that ended the life before, or that a part raises when it is left.
+        Raises: Exception, the error that ended the life before, or that a manager raises when it is left.
         """
         task = self._task
         if task is None:
@@ -665,8 +660,8 @@ class ManagedLifetime:
             await self._end()
             raise
 
-    def ask(self) -> None:
-        """Let the parts be left soon, without waiting for it."""
+    def close_soon(self) -> None:
+        """Leave the managers soon, without waiting for it."""
         self._leave.set()
 
     async def _end(self) -> None:
@@ -675,10 +670,12 @@ class ManagedLifetime:
             task.cancel()
             await asyncio.wait([task])
 
-    async def _live(self, parts: Sequence[AbstractAsyncContextManager[Any]], entered: asyncio.Event) -> None:
+    async def _run_until_left(
+        self, managers: Sequence[AbstractAsyncContextManager[Any]], entered: asyncio.Event
+    ) -> None:
         async with AsyncExitStack() as stack:
-            for part in parts:
-                await stack.enter_async_context(part)
+            for manager in managers:
+                await stack.enter_async_context(manager)
             entered.set()
             await self._leave.wait()
 
@@ -696,27 +693,32 @@ class Requests:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def ask(self, producer: Producer, sending: SendCall, timeout_s: float) -> ReceivedMessage:
+    async def send(self, producer: Producer, sending: SendCall, timeout_s: float) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
         message = sending.message
         if message.is_delayed:
             raise InvalidMessage("a request cannot be delayed, because the sender waits for the answer")
         correlation_id = str(uuid.uuid4())
-        asking = {
+        request_properties = {
             Property.CORRELATION_ID: correlation_id,
             Property.REPLY_TO_CLIENT: self._network.client_id,
             Property.TTL: str(ceil(timeout_s * 1000)),
         }
-        request = replace(message, properties=dict(message.properties) | asking)
-        asked = SendCall(request, sending.fifo, sending.queue, timeout_s)
-        with self._network.answers.expect(correlation_id) as answer:
+        request = replace(message, properties=dict(message.properties) | request_properties)
+        with self._network.answers.expect_reply(correlation_id) as answer:
             try:
-                stored = await self._network.clock.wait_for(self._exchange(producer, asked, answer), timeout_s)
+                stored = await self._network.clock.wait_for(
+                    self._exchange(producer, SendCall(request, sending.fifo, sending.queue, timeout_s), answer),
+                    timeout_s,
+                )
             except TimeoutError:
-                whom = f"a consumer of {request.topic}"
-                raise RequestTimeout(whom, f"request {correlation_id}", timeout_s) from None
-        return self._received(stored)
+                consumer = f"a consumer of {request.topic}"
+                raise RequestTimeout(consumer, f"request {correlation_id}", timeout_s) from None
+        brokers = self._network.routes.brokers
+        names = (name for name, each in brokers.items() if stored.store_host in each.values())
+        queue = MessageQueue(stored.topic, next(names, ""), stored.queue_id)
+        return ReceivedMessage(stored, queue, namespace=self._network.namespace)
 
     async def _exchange(
         self, producer: Producer, sending: SendCall, answer: asyncio.Future[StoredMessage]
@@ -728,9 +730,3 @@ class Requests:
             if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
                 raise
         return await answer
-
-    def _received(self, stored: StoredMessage) -> ReceivedMessage:
-        brokers = self._network.routes.brokers
-        through = (name for name, each in brokers.items() if stored.store_host in each.values())
-        queue = MessageQueue(stored.topic, next(through, ""), stored.queue_id)
-        return ReceivedMessage(stored, queue, namespace=self._network.namespace)

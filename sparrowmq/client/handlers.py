@@ -60,7 +60,7 @@ Take: TypeAlias = Callable[[ReceivedMessage], object]
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 DECLARED: Final = "_sparrowmq_declared"  # the attribute of a function that is a declared handler
-_MOST_ARGUMENTS: Final = 2
+_MAX_ARGUMENTS: Final = 2
 
 
 class Options(Tuning, total=False):
@@ -71,7 +71,7 @@ class Options(Tuning, total=False):
     batch: int | None
 
 
-class Declared(Generic[C]):
+class DeclaredHandlers(Generic[C]):
     """The handlers declared for one client. `subscribe` returns a C.
 
     Args:
@@ -156,14 +156,14 @@ def _through(middleware: Callable[..., Any], call_next: Call, delivered: Deliver
 
 async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered: Delivered) -> None:
     """Run middleware to its end. Raises: ConfigError, it did not await `call_next`, so the handler never ran."""
-    begun: list[Coroutine[Any, Any, None]] = []
+    calls: list[Coroutine[Any, Any, None]] = []
 
     def call_next(delivered: Delivered) -> Awaitable[None]:
-        begun.append(_awaited(call, delivered))
-        return begun[-1]
+        calls.append(_awaited(call, delivered))
+        return calls[-1]
 
     await finished(middleware(delivered, call_next))
-    unawaited = [each for each in begun if inspect.getcoroutinestate(each) == inspect.CORO_CREATED]
+    unawaited = [each for each in calls if inspect.getcoroutinestate(each) == inspect.CORO_CREATED]
     for each in unawaited:
         each.close()  # otherwise Python warns of it later, wherever the program is then
     if unawaited:
@@ -183,7 +183,7 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
         that is not annotated as a list.
     """
     names = _arguments(handler)
-    take, wants_message = _reader_of(_value_type(handler, names[0], is_batch)), len(names) == _MOST_ARGUMENTS
+    take, wants_message = _reader_of(_value_type(handler, names[0], is_batch)), len(names) == _MAX_ARGUMENTS
     if wants_message:
         _check_second(handler, names[1])
 
@@ -197,18 +197,18 @@ def adapted(handler: Callable[..., object], is_batch: bool) -> Call:
     return named_as(call_in_loop if is_coroutine_function(handler) else call, name_of(handler))
 
 
-async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+async def run_until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Do the work. Ctrl-C or SIGTERM sets its event, so that it ends in order; a second signal cancels it."""
-    asked, loop = asyncio.Event(), asyncio.get_running_loop()
-    task = asyncio.ensure_future(work(asked))
+    asked_to_end, loop = asyncio.Event(), asyncio.get_running_loop()
+    task = asyncio.ensure_future(work(asked_to_end))
 
-    def ask() -> None:
-        if asked.is_set():
+    def on_signal() -> None:
+        if asked_to_end.is_set():
             task.cancel()
-        asked.set()
+        asked_to_end.set()
 
     for number in ENDING:
-        loop.add_signal_handler(number, ask)
+        loop.add_signal_handler(number, on_signal)
     try:
         with suppress(asyncio.CancelledError):
             await task
@@ -217,7 +217,7 @@ async def until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, No
             loop.remove_signal_handler(number)
 
 
-async def first(*waiting: Awaitable[object]) -> None:
+async def wait_for_first(*waiting: Awaitable[object]) -> None:
     """Return or raise as the first one that ends; cancel the others."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
@@ -231,16 +231,15 @@ async def first(*waiting: Awaitable[object]) -> None:
 
 def _arguments(handler: Callable[..., object]) -> list[str]:
     parameters = parameters_of(handler).values()
-    given = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
-    if not 1 <= len(given) <= _MOST_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in given):
+    required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    if not 1 <= len(required) <= _MAX_ARGUMENTS or any(each.kind is each.KEYWORD_ONLY for each in required):
         raise ConfigError(
-            f"{name_of(handler)} must take the body, or the body and the message, not {len(given)} arguments"
+            f"{name_of(handler)} must take the body, or the body and the message, not {len(required)} arguments"
         )
-    return [each.name for each in given]
+    return [each.name for each in required]
 
 
 def _check_second(handler: Callable[..., object], name: str) -> None:
-    """Check the argument that gets the message. Raises: ConfigError, it is annotated as something else."""
     wanted = get_type_hints(bare(handler)).get(name, ReceivedMessage)
     fits = (Any, *ReceivedMessage.__mro__, *list.__mro__)
     if isinstance(wanted, type) and wanted not in fits and not getattr(wanted, "_is_protocol", False):

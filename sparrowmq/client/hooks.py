@@ -36,16 +36,13 @@ class Hooks(SendHooks, ConsumeHooks, ConnectionHooks):
                 raise ConfigError(f"{cls.__name__}.{name} is no plain function, so a call of it would run nothing")
 
 
-def checked_hooks(hooks: object) -> tuple[Hooks, ...]:
+def check_hooks(hooks: object) -> tuple[Hooks, ...]:
     """The hooks that a program gives. Raises: ConfigError, they are no list of hooks."""
     if not isinstance(hooks, Iterable) or isinstance(hooks, str | bytes | Mapping):
         raise ConfigError(f"hooks={hooks!r}: give a list of Hooks, as in hooks=[Counting()]")
-    found = tuple(hooks)
-    for each in found:
+    checked = tuple(hooks)
+    for each in checked:
         check_kind(
-            "hooks",
-            each,
-            Hooks,
-            "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks",
+            "hooks", each, Hooks, "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks"
         )
-    return found
+    return checked

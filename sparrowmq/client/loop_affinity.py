@@ -88,7 +88,7 @@ class LoopAffinity:
                 "the client was not entered; use it inside its `with` block: async with sparrowmq.connect(...) as mq"
             )
         if self.is_forked:
-            return forked(self._process)
+            return forked_error(self._process)
         if self._is_left:
             return ClientClosed("the client is closed; use it inside its `with` block")
         if threading.get_ident() != self.thread:
@@ -133,7 +133,7 @@ def check_main_thread() -> None:
         )
 
 
-def forked(process: int) -> ConfigError:
+def forked_error(process: int) -> ConfigError:
     """The error for a caller in a forked child."""
     return ConfigError(
         f"the client belongs to process {process}, and this is its forked child {os.getpid()}; connect in the child, "

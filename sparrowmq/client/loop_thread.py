@@ -32,24 +32,19 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from sparrowmq.client.arguments import check_callable
-from sparrowmq.client.loop_affinity import forked
+from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 log = logging.getLogger(__name__)
 
-
 R = TypeVar("R")
-
 
 T = TypeVar("T")
 
-
 SHUT_S: Final = 1.0
 
-
 _CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
-
 
 _NOT_ENTERED: Final = (
     "the client was not entered; use it inside its `with` block: with sparrowmq.sync.connect(...) as mq"
@@ -72,10 +67,10 @@ class LoopThread:
         self._door = threading.RLock()
         self._process = os.getpid()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._calls: deque[tuple[Callable[[], asyncio.Future[Any]], Started[Any]]] = deque()
+        self._calls: deque[tuple[Callable[[], asyncio.Future[Any]], CallFuture[Any]]] = deque()
         self._turn = 0  # the number of the next turn that makes calls
         self._woken = -1  # the turn for which the loop was woken
-        self._undone: set[Started[Any]] = set()
+        self._unfinished: set[CallFuture[Any]] = set()
 
     def start(self) -> None:
         """Start the thread, once."""
@@ -104,16 +99,16 @@ class LoopThread:
             coroutine.close()
             raise
 
-    def begin(self, call: Callable[[], asyncio.Future[R]]) -> Started[R]:
+    def start_call(self, call: Callable[[], asyncio.Future[R]]) -> CallFuture[R]:
         """Call something in the loop, after all that came before. Errors, and those that it raises: as of `submit`.
 
         All calls that wait for a turn of the loop are made in that turn.
         """
-        started: Started[R] = Started(self.callbacks, self.soon, self._undone.discard)
+        started: CallFuture[R] = CallFuture(self.callbacks, self.call_soon, self._unfinished.discard)
 
         def put(loop: asyncio.AbstractEventLoop) -> None:
             # A signal may stop this at any line. Until the loop was woken, each other call wakes it.
-            self._undone.add(started)
+            self._unfinished.add(started)
             self._calls.append((call, started))
             turn = self._turn  # It has not begun, so it makes the call above.
             if self._woken != turn:
@@ -127,7 +122,7 @@ class LoopThread:
         if self.loop is None:
             raise ClientClosed(_NOT_ENTERED)
         if self.is_forked:  # In a child another thread may hold the door forever.
-            raise forked(self._process)
+            raise forked_error(self._process)
         with self._door:
             if self._is_open and self._thread is not None and self._thread.is_alive():
                 with suppress(RuntimeError):  # The handler of a signal has ended the loop meanwhile.
@@ -149,7 +144,7 @@ class LoopThread:
                 started.fail(error)
             except BaseException as error:
                 started.fail(error)
-                self.soon(self._make_calls)
+                self.call_soon(self._make_calls)
                 raise
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
@@ -168,17 +163,17 @@ class LoopThread:
         __tracebackhide__ = True  # pytest leaves this frame out
         call = _Call(lambda: self._till_the_end(coroutine))
         try:
-            self._hand_over(lambda loop: loop.call_soon_threadsafe(call.begin))
+            self._hand_over(lambda loop: loop.call_soon_threadsafe(call.start_call))
             return call.result()
         except SparrowError as error:
             coroutine.close()
             # As `tracebacks.shortened`; the coroutine has logged its frames.
             raise error.with_traceback(None) from None
         except BaseException:
-            self.soon(call.cancel)
+            self.call_soon(call.cancel)
             raise
 
-    def soon(self, callback: Callable[[], object]) -> None:
+    def call_soon(self, callback: Callable[[], object]) -> None:
         """Call something in the loop; do nothing if the loop has ended."""
         if self.loop is None or self.is_forked:
             return
@@ -189,19 +184,19 @@ class LoopThread:
         """End the thread. Callbacks that run or wait go on."""
         if self.loop is None or self.is_forked:
             return
-        self.soon(self._leave.set)
+        self.call_soon(self._leave.set)
         if self._thread is not None:
             self._thread.join()
         self.callbacks.end()
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._live())
+            asyncio.run(self._run_until_left())
         finally:  # however the loop has ended
-            for started in list(self._undone):
+            for started in list(self._unfinished):
                 started.fail(ClientClosed(_CLOSED))
 
-    async def _live(self) -> None:
+    async def _run_until_left(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())
         try:
             await self._leave.wait()
@@ -240,7 +235,7 @@ class Callbacks:
     def call(self, callback: Callable[[Any], object], done: Future[Any]) -> None:
         """Run a callback soon; here and now if the client was left. If the callback raises, the error is logged."""
         try:
-            self._pool.submit(callback, done).add_done_callback(_tell)
+            self._pool.submit(callback, done).add_done_callback(_log_failure)
         except RuntimeError:  # The client was left, so there are no threads.
             callback(done)
 
@@ -249,23 +244,23 @@ class Callbacks:
         self._pool.shutdown(wait=False)
 
 
-class Started(Future[R]):
+class CallFuture(Future[R]):
     """A future of threads, which gets the result of a future of the loop. Cancelling it cancels that one.
 
     Args:
-        soon: calls something in the loop.
+        call_soon: calls something in the loop.
         ended: is called in the loop once this is done.
     """
 
     def __init__(
         self,
         callbacks: Callbacks,
-        soon: Callable[[Callable[[], object]], object],
-        ended: Callable[[Started[R]], object],
+        call_soon: Callable[[Callable[[], object]], object],
+        ended: Callable[[CallFuture[R]], object],
     ) -> None:
         super().__init__()
         self._callbacks = callbacks
-        self._soon = soon
+        self._call_soon = call_soon
         self._ended = ended
         self._inner: asyncio.Future[R] | None = None
 
@@ -277,7 +272,7 @@ class Started(Future[R]):
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
         if is_cancelled:
-            self._soon(self._cancel_inner)
+            self._call_soon(self._cancel_inner)
         return is_cancelled
 
     def follow(self, inner: asyncio.Future[R]) -> None:
@@ -312,7 +307,7 @@ class Started(Future[R]):
             self._inner.cancel()
 
 
-def _tell(called: Future[object]) -> None:
+def _log_failure(called: Future[object]) -> None:
     if not called.cancelled() and (error := called.exception()) is not None:
         log.error("a callback of a send failed", exc_info=error)
 
@@ -325,7 +320,7 @@ class _Call(Generic[R]):
         self._ended: SimpleQueue[asyncio.Task[R]] = SimpleQueue()
         self._task: asyncio.Task[R] | None = None
 
-    def begin(self) -> None:
+    def start_call(self) -> None:
         self._task = asyncio.create_task(self._make())
         self._task.add_done_callback(self._ended.put)
 

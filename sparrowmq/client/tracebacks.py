@@ -70,7 +70,6 @@ def stack_of(task: Task[None] | None, thread_id: int | None) -> str:
 
 
 def _frames(task: Task[None]) -> Iterator[tuple[FrameType, int]]:
-    """The frames of the coroutines of a task that waits, the outermost first."""
     awaited: Any = task.get_coro()
     while (frame := getattr(awaited, "cr_frame", None)) is not None:
         yield frame, frame.f_lineno

@@ -44,18 +44,14 @@ from sparrowmq.protocol.names import without_namespace
 log = logging.getLogger(__name__)
 
 GROUP: Final = "_INNER_TRACE_PRODUCER"
-MOST_WAITING: Final = 10_000
-AT_ONCE: Final = 100  # records of one trace message; their keys must fit into its properties
+MAX_WAITING: Final = 10_000
+BATCH: Final = 100  # records of one trace message; their keys must fit into its properties
 BODY_BYTES: Final = 118_000  # (Java: maxMsgSize less 10,000)
 KEYS_BYTES: Final = 16_000
 WAIT_S: Final = 1.0
 DRAIN_S: Final = 3.0
-_STATES: Final = {
-    True: "COMMIT_MESSAGE",
-    False: "ROLLBACK_MESSAGE",
-    None: "UNKNOW",
-}  # (Java: LocalTransactionState)
-TOLD_S: Final = 60.0  # between two lines of the log about traces that are lost
+_STATES: Final = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}  # Java: LocalTransactionState
+LOG_PAUSE_S: Final = 60.0  # between two lines of the log about traces that are lost
 
 
 class Tracing:
@@ -69,12 +65,7 @@ class Tracing:
     """
 
     def __init__(
-        self,
-        topic: str,
-        producer: Producer,
-        clock: Clock,
-        next_id: Callable[[], str],
-        namespace: str = "",
+        self, topic: str, producer: Producer, clock: Clock, next_id: Callable[[], str], namespace: str = ""
     ) -> None:
         self.topic = topic
         self._namespace = namespace
@@ -85,7 +76,7 @@ class Tracing:
         self._waiting: deque[tuple[str, Trace]] = deque()
         self._not_empty = asyncio.Event()
         self._many = asyncio.Event()
-        self._told_at = -TOLD_S
+        self._logged_at = -LOG_PAUSE_S
 
     def sends(self, group: str) -> Sends:
         """Hooks that report the sends of a producer group."""
@@ -95,19 +86,19 @@ class Tracing:
         """Hooks that report the deliveries to a consumer of a group."""
         return Consumes(self, group)
 
-    def ended(self, end: End) -> None:
+    def on_transaction_end(self, end: End) -> None:
         """Report the end of a transaction that was sent to its broker."""
         if end.request.topic != self.topic:
             self.add(_end(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
         """Report a record soon, if there is room."""
-        if len(self._waiting) >= MOST_WAITING:
+        if len(self._waiting) >= MAX_WAITING:
             self._lose(1, "more come than can be sent")
             return
         self._waiting.append((encode(trace), trace))
         self._not_empty.set()
-        if len(self._waiting) >= AT_ONCE:
+        if len(self._waiting) >= BATCH:
             self._many.set()
 
     async def run(self) -> None:
@@ -120,14 +111,15 @@ class Tracing:
 
     async def drain(self) -> None:
         """Send the waiting traces, and return when they are stored, after 3 s at the latest."""
+
+        async def send_and_flush() -> None:
+            await self._send_all()
+            await self._producer.flush()
+
         with suppress(TimeoutError):
-            await self.clock.wait_for(self._send_and_flush(), DRAIN_S)
+            await self.clock.wait_for(send_and_flush(), DRAIN_S)
         if self._waiting:
             self._lose(len(self._waiting), "the client is closed")
-
-    async def _send_and_flush(self) -> None:
-        await self._send_all()
-        await self._producer.flush()
 
     async def _send_all(self) -> None:
         self._not_empty.clear()
@@ -147,7 +139,7 @@ class Tracing:
         texts: list[str] = []
         keys: dict[str, None] = {}
         body_size = keys_size = 0
-        while self._waiting and len(texts) < AT_ONCE:
+        while self._waiting and len(texts) < BATCH:
             text, trace = self._waiting[0]
             found = dict.fromkeys(_keys(trace))
             keys_size += sum(len(key.encode()) + 1 for key in found if key not in keys)
@@ -168,8 +160,8 @@ class Tracing:
     def _lose(self, count: int, reason: object) -> None:
         self.lost += count
         now = self.clock.monotonic()
-        if now - self._told_at >= TOLD_S:
-            self._told_at = now
+        if now - self._logged_at >= LOG_PAUSE_S:
+            self._logged_at = now
             log.warning(
                 "%d traces are lost by now: %s; topic %s must exist (traceTopicEnable=true)",
                 self.lost,
@@ -281,6 +273,5 @@ def _store_host(offset_msg_id: str) -> str:
 
 
 def _keys(trace: Trace) -> list[str]:
-    """The keys of a record: the message's id and its keys; the id alone if the keys are very long."""
     own = (trace.keys or "").split()
     return [trace.msg_id, *own] if sum(map(len, own)) < KEYS_BYTES // 4 else [trace.msg_id]

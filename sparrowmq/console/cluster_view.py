@@ -21,7 +21,7 @@ from typing import Final, Generic, Self, TypeVar
 from sparrowmq.client.admin import brokers, groups, operations
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
-from sparrowmq.client.admin.operations import Asker, broker_figures, producers, topic_offsets, topic_table
+from sparrowmq.client.admin.operations import RequestSender, broker_figures, producers, topic_offsets, topic_table
 from sparrowmq.client.admin.servers import BrokerPlace, Masters, Servers
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
@@ -84,12 +84,12 @@ class BrokerNow:
     @property
     def in_per_second(self) -> float:
         """Messages per second that producers send to it."""
-        return self.per_second(*brokers.TAKEN)
+        return self.per_second(*brokers.IN_RATES)
 
     @property
     def out_per_second(self) -> float:
         """Messages per second that it delivers."""
-        return self.per_second(*brokers.GIVEN)
+        return self.per_second(*brokers.OUT_RATES)
 
     @property
     def received_today(self) -> int:
@@ -418,12 +418,12 @@ def hidden(key: str, value: str) -> str:
     return HIDDEN if value and (is_secret or any(word in value.lower() for word in _SECRET_MEMBERS)) else value
 
 
-async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
+async def broker_settings(asker: RequestSender, address: str) -> dict[str, str]:
     """Return the settings of a broker by key."""
     return _shown(await operations.broker_settings(asker, address))
 
 
-async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
+async def namesrv_settings(asker: RequestSender, address: str) -> dict[str, str]:
     """Return the settings of a name server by key."""
     return _shown(await operations.namesrv_settings(asker, address))
 

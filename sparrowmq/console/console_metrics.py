@@ -65,12 +65,12 @@ class CountedServers(Servers):
         body: bytes = b"",
         *,
         accept: Collection[int] = (),
-        patience: int = 1,
+        timeout_factor: int = 1,
     ) -> Response[R]:
         """As `Servers` does. Raises also: the error of an address in `silent`, at once."""
         if address in self.silent:
             raise self.silent[address]
-        return await self._counted(super().ask(address, request, body, accept=accept, patience=patience))
+        return await self._counted(super().ask(address, request, body, accept=accept, timeout_factor=timeout_factor))
 
     async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
         self.total.calls += 1

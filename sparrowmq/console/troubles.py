@@ -19,7 +19,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sparrowmq.client.admin.findings import ELECTION, HEADLESS, NO_ANSWER, Sign, elects, told_conditions, with_causes
+from sparrowmq.client.admin.findings import (
+    ELECTION,
+    HEADLESS,
+    NO_ANSWER,
+    Sign,
+    elects_master,
+    reported_conditions,
+    with_causes,
+)
 from sparrowmq.client.admin.operations import conditions_of_namesrv, groups_of_topic, topic_table
 from sparrowmq.console.cluster_view import BrokerNow, Look
 from sparrowmq.errors import BrokerUnreachable, NetworkError, SparrowError
@@ -209,7 +217,7 @@ class Troubles:
                 slaves = ", ".join(each.address for each in members)
                 what = f"no broker of this name is the master; registered are only slaves ({slaves})"
                 trouble = self._trouble("no_master", True, name, f"broker {name}", what, "")
-                is_elected = any(elects(each.figures) for each in members)
+                is_elected = any(elects_master(each.figures) for each in members)
                 found.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
         registered = {each.name for each in brokers}
         for lost in self._lost:
@@ -348,7 +356,7 @@ def _told(figures: Mapping[str, str], broker: str, who: str, address: str, is_ma
             told.since_ms,
             sign=Sign(name, broker, address, is_master, told.what, told.cause or ""),
         )
-        for name, told in told_conditions(figures).items()
+        for name, told in reported_conditions(figures).items()
     ]
 
 

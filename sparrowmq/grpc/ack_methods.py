@@ -25,13 +25,14 @@ from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
 
-LEAST_INVISIBLE_MS: Final = 10_000  # of a receive; a push consumer lets a failed message come again after 1 s
-MOST_INVISIBLE_MS: Final = 12 * 3_600_000
-_GIVE_UP: Final = -1  # the delay level of a message that goes to the dead-letter topic
+MIN_INVISIBLE_MS: Final = 10_000  # of a receive; a push consumer lets a failed message come again after 1 s
+MAX_INVISIBLE_MS: Final = 12 * 3_600_000
+_TO_DLQ: Final = -1  # the delay level of a message that goes to the dead-letter topic
 _PRUNED_AFTER_MS: Final = 10_000
 
 
-# The account, the group, the topic and the place. Anybody may invent a handle: no account shares a result with another.
+# The account, the group, the topic and the message's place. No account shares a result with another, as any client may
+# invent a handle.
 _Key = tuple[str | int, ...]
 
 
@@ -52,14 +53,14 @@ class _DeadLetter:
     task: asyncio.Task[None] | None = None
 
 
-class Acknowledging:
+class AckMethods:
     """The calls of consumers that have a message."""
 
     def __init__(self, renewals: Renewals, clock: Clock) -> None:
         self._renewals = renewals
         self._clock = clock
         # Those that are copied, or are being copied: a client may invent any number of handles.
-        self._dead: dict[_Key, _DeadLetter] = {}
+        self._dead_letters: dict[_Key, _DeadLetter] = {}
         self._pruned_ms = 0
 
     async def ack(self, caller: Caller, request: Any) -> Any:
@@ -68,36 +69,36 @@ class Acknowledging:
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
         check_count(request.entries)
-        entries = await results_of([self._acked(caller.brokers, topic, group, entry) for entry in request.entries])
+        entries = await results_of([self._ack_one(caller.brokers, topic, group, entry) for entry in request.entries])
         return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 
-    async def _acked(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
+    async def _ack_one(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
         result = message("AckMessageResultEntry")(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
             async with self._renewals.latest(brokers.account, group, entry.receipt_handle) as text:
-                await self.drop(brokers, topic, group, text)
+                await self.acknowledge(brokers, topic, group, text)
             result.status.CopyFrom(status())
         except SparrowError as error:
             result.status.code, result.status.message = status_of(error)
         return result
 
-    async def drop(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
+    async def acknowledge(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
         """Acknowledge a message. Raises: SparrowError."""
-        handle = self._parsed(text)
+        handle = self._parse_handle(text)
         await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, text))
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         """ChangeInvisibleDuration."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        invisible_ms = invisible_ms_of(request, least_ms=0)
+        invisible_ms = invisible_ms_of(request, min_ms=0)
         brokers = caller.brokers
         async with self._renewals.latest(brokers.account, group, request.receipt_handle) as latest:
-            text = await self.renewed(brokers, topic, group, latest, invisible_ms)
+            text = await self.renew(brokers, topic, group, latest, invisible_ms)
         return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
 
-    async def renewed(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
+    async def renew(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
-        handle = self._parsed(text)
+        handle = self._parse_handle(text)
         ask = ChangeInvisibleTime.of(group, topic, handle, text, invisible_ms)
         return (await brokers.ask(handle.broker_name, ask)).header.renewed(handle)[0]
 
@@ -118,52 +119,54 @@ class Acknowledging:
         Raises:
             SparrowError: it is not copied, or not acknowledged.
         """
-        handle = self._parsed(text)
-        dead = self._dead_letter(brokers.account, topic, group, handle)
-        task = dead.task
+        handle = self._parse_handle(text)
+        dead_letter = self._dead_letter(brokers.account, topic, group, handle)
+        task = dead_letter.task
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.create_task(self._bury(dead, brokers, topic, group, text, message_id))
-            task.add_done_callback(_seen)
-            dead.task = task
+            task = asyncio.create_task(self._move_to_dlq(dead_letter, brokers, topic, group, text, message_id))
+            task.add_done_callback(_retrieve_error)
+            dead_letter.task = task
         await asyncio.shield(task)
 
     def _dead_letter(self, account: str, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
         now_ms = self._clock.now_ms()
         if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
-            self._dead = {key: each for key, each in self._dead.items() if each.end_ms >= now_ms}
+            self._dead_letters = {key: each for key, each in self._dead_letters.items() if each.end_ms >= now_ms}
             self._pruned_ms = now_ms
         place = handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
         key = account, group, topic, *place
-        dead = self._dead.get(key)
-        if dead is None or dead.end_ms < now_ms:
-            dead = self._dead[key] = _DeadLetter(key, now_ms)
-        dead.end_ms = max(dead.end_ms, min(handle.visible_ms, now_ms + MOST_INVISIBLE_MS))
-        return dead
+        dead_letter = self._dead_letters.get(key)
+        if dead_letter is None or dead_letter.end_ms < now_ms:
+            dead_letter = self._dead_letters[key] = _DeadLetter(key, now_ms)
+        dead_letter.end_ms = max(dead_letter.end_ms, min(handle.visible_ms, now_ms + MAX_INVISIBLE_MS))
+        return dead_letter
 
-    async def _bury(
-        self, dead: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
+    async def _move_to_dlq(
+        self, dead_letter: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
     ) -> None:
-        if not dead.is_copied:
+        if not dead_letter.is_copied:
             try:
-                await self._copy(brokers, topic, group, self._parsed(text), message_id)
-                dead.is_copied = True
+                await self._copy_to_dlq(brokers, topic, group, self._parse_handle(text), message_id)
+                dead_letter.is_copied = True
             finally:
-                if not dead.is_copied and self._dead.get(dead.key) is dead:
-                    del self._dead[dead.key]
-        await self.drop(brokers, topic, group, text)
+                if not dead_letter.is_copied and self._dead_letters.get(dead_letter.key) is dead_letter:
+                    del self._dead_letters[dead_letter.key]
+        await self.acknowledge(brokers, topic, group, text)
 
-    async def _copy(self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str) -> None:
+    async def _copy_to_dlq(
+        self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str
+    ) -> None:
         ask = ConsumerSendMsgBack(
             offset=handle.commit_log_offset,
             group=group,
-            delay_level=_GIVE_UP,
+            delay_level=_TO_DLQ,
             origin_msg_id=message_id,
             origin_topic=handle.kind.topic_of(topic, group),
             max_reconsume_times=0,
         )
         await brokers.ask(handle.broker_name, ask)
 
-    def _parsed(self, text: str) -> ReceiptHandle:
+    def _parse_handle(self, text: str) -> ReceiptHandle:
         try:
             handle = ReceiptHandle.parse(text)
         except ConfigError as error:
@@ -176,18 +179,18 @@ class Acknowledging:
         return handle
 
 
-def _seen(task: asyncio.Task[None]) -> None:
-    """Take the error of a task whose clients may all have gone away. Otherwise the loop logs it with a traceback."""
+def _retrieve_error(task: asyncio.Task[None]) -> None:
+    """Retrieve the error of a task whose clients may all have left. Otherwise the loop logs it with a traceback."""
     if not task.cancelled():
         task.exception()
 
 
-def invisible_ms_of(request: Any, least_ms: int = LEAST_INVISIBLE_MS) -> int:
+def invisible_ms_of(request: Any, min_ms: int = MIN_INVISIBLE_MS) -> int:
     """The invisible duration of a call. Raises: RemoteError, it is too short or too long."""
     invisible_ms = ms_of(request.invisible_duration)
-    if not least_ms <= invisible_ms <= MOST_INVISIBLE_MS:
+    if not min_ms <= invisible_ms <= MAX_INVISIBLE_MS:
         raise refused(
             Status.ILLEGAL_INVISIBLE_TIME,
-            f"the invisible duration is {invisible_ms} ms; give {least_ms} to {MOST_INVISIBLE_MS} ms",
+            f"the invisible duration is {invisible_ms} ms; give {min_ms} to {MAX_INVISIBLE_MS} ms",
         )
     return invisible_ms

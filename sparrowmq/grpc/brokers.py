@@ -76,7 +76,7 @@ class Cluster(Protocol):
         """A client has ended, or was silent for too long. Its id is that of its account (`caller.client_of`)."""
 
 
-class NearBroker(Protocol):
+class LocalBroker(Protocol):
     """The one broker of a LOCAL port: it is in this process, so its settings need no request.
 
     Attributes:
@@ -96,11 +96,11 @@ class NearBroker(Protocol):
         self,
         request: Request[Any],
         body: bytes,
-        answered: Callable[[Response[Any] | None, Exception | None], object],
+        on_answer: Callable[[Response[Any] | None, Exception | None], object],
         *,
         accept: Collection[int] = (),
     ) -> None:
-        """Send a request, and call `answered(answer, error)` later, one of them None."""
+        """Send a request, and call `on_answer(answer, error)` later, one of them None."""
 
 
 class Brokers(Protocol):
@@ -114,7 +114,7 @@ class Brokers(Protocol):
     """
 
     @property
-    def near(self) -> NearBroker | None: ...
+    def local_broker(self) -> LocalBroker | None: ...
 
     @property
     def account(self) -> str: ...
@@ -126,14 +126,14 @@ class Brokers(Protocol):
         """Let the brokers know the client's groups, for some time from now on: all of them, with those of half
         messages first."""
 
-    async def demand_sight(self, topic: str) -> None:
+    async def check_topic_access(self, topic: str) -> None:
         """Do nothing if the client may send to a topic or consume it. Raises: AccessDenied, RemoteError, NetworkError.
 
-        The questions below are answered for any name. So the methods call this, or `demand_consumer`, first.
+        The questions below are answered for any name. So the methods call this, or `check_consumer_access`, first.
         """
 
-    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
-        """Do nothing if the client may consume the topics as a group. Raises: as `demand_sight`."""
+    async def check_consumer_access(self, group: str, topics: Collection[str]) -> None:
+        """Check that the client may consume the topics as a group. Raises: as `check_topic_access`."""
 
     async def route(self, topic: str) -> TopicRoute:
         """The brokers of a topic. Raises: NoRoute, NetworkError."""
@@ -232,7 +232,6 @@ def writable_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def _rows_of_masters(route: TopicRoute) -> list[QueueRoute]:
-    """The queues of brokers with a master, by broker name."""
     masters = {row.broker_name for row in route.broker_datas if MASTER in row.broker_addrs}
     rows = [row for row in route.queue_datas if row.broker_name in masters]
     return sorted(rows, key=lambda row: row.broker_name)
@@ -240,10 +239,10 @@ def _rows_of_masters(route: TopicRoute) -> list[QueueRoute]:
 
 def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The queue of a message group: the same one at each port, also Apache's."""
-    return queues[place_of_group(group, len(queues))]
+    return queues[index_of_group(group, len(queues))]
 
 
-def place_of_group(group: str, queues: int) -> int:
+def index_of_group(group: str, queues: int) -> int:
     """The place of a message group's queue among so many."""
     return _consistent_hash(string_hash(group), queues)
 

@@ -3,7 +3,7 @@
 An empty field takes two bytes of a call, and its object takes 150 bytes and a microsecond. So of a call only the bodies
 of messages may be large, and the stacks of a client's threads:
 
-    SendMessage                     up to MOST_OTHER_BYTES besides the bodies
+    SendMessage                     up to MAX_OTHER_BYTES besides the bodies
     Telemetry                       up to CALL_BYTES besides the stacks, and STREAM_BYTES with them
     QueryRoute, QueryAssignment     up to ROUTE_BYTES, as the answer repeats the endpoints of the call for each queue
     another call                    up to CALL_BYTES
@@ -22,16 +22,16 @@ from sparrowmq.grpc.statuses import Status, refused
 CALL_BYTES: Final = 256 * 1024
 ROUTE_BYTES: Final = 4 * 1024  # a hundred addresses
 STREAM_BYTES: Final = 1024 * 1024
-MOST_OTHER_BYTES: Final = 512 * 1024
-MOST_ENTRIES: Final = 1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
-_MOST_BYTES: Final = {
-    "SendMessage": MOST_OTHER_BYTES,
+MAX_OTHER_BYTES: Final = 512 * 1024
+MAX_ENTRIES: Final = 1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
+_MAX_CALL_BYTES: Final = {
+    "SendMessage": MAX_OTHER_BYTES,
     "QueryRoute": ROUTE_BYTES,
     "QueryAssignment": ROUTE_BYTES,
 }
-_MOST_FIELDS: Final = 8_192
+_MAX_FIELDS: Final = 8_192
 # The numbers of the fields that may be large: of a field of the call, and of the large one in it.
-_LARGE: Final = {"SendMessage": (1, 4), "Telemetry": (3, 2)}
+_LARGE_FIELDS: Final = {"SendMessage": (1, 4), "Telemetry": (3, 2)}
 
 
 def check_call(name: str, raw: bytes) -> None:
@@ -39,9 +39,9 @@ def check_call(name: str, raw: bytes) -> None:
     size = len(raw)
     if size <= ROUTE_BYTES:
         return
-    most = _MOST_BYTES.get(name, CALL_BYTES)
-    if name in _LARGE and size > CALL_BYTES:
-        size = other_bytes(raw, *_LARGE[name])
+    most = _MAX_CALL_BYTES.get(name, CALL_BYTES)
+    if name in _LARGE_FIELDS and size > CALL_BYTES:
+        size = other_bytes(raw, *_LARGE_FIELDS[name])
     if name == "Telemetry" and len(raw) > STREAM_BYTES:
         size, most = len(raw), STREAM_BYTES
     if size > most:
@@ -50,8 +50,8 @@ def check_call(name: str, raw: bytes) -> None:
 
 def check_count(entries: Sized) -> None:
     """Check the number of messages or handles of a call. Raises: RemoteError, there are too many."""
-    if len(entries) > MOST_ENTRIES:
-        raise _too_large(f"the call has {len(entries):,} entries, and {MOST_ENTRIES:,} are allowed; make several")
+    if len(entries) > MAX_ENTRIES:
+        raise _too_large(f"the call has {len(entries):,} entries, and {MAX_ENTRIES:,} are allowed; make several")
 
 
 def other_bytes(raw: bytes, outer: int, large: int) -> int:
@@ -61,7 +61,7 @@ def other_bytes(raw: bytes, outer: int, large: int) -> int:
     """
     at, inner_end, bodies = 0, 0, 0
     end = len(raw)
-    for _ in range(_MOST_FIELDS):
+    for _ in range(_MAX_FIELDS):
         if at >= end:
             return end - bodies
         key, at = _varint(raw, at)
@@ -81,8 +81,8 @@ def other_bytes(raw: bytes, outer: int, large: int) -> int:
         else:
             break
     else:
-        raise _too_large(f"the call has more than {_MOST_FIELDS:,} fields")
-    raise RemoteProtocolError(f"{end} bytes are no message of protobuf")
+        raise _too_large(f"the call has more than {_MAX_FIELDS:,} fields")
+    raise RemoteProtocolError(f"invalid protobuf message ({end} bytes)")
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
@@ -98,7 +98,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, at
-    raise RemoteProtocolError(f"a number in the {len(raw)} bytes of a call has no end")
+    raise RemoteProtocolError(f"truncated varint in a {len(raw)}-byte call")
 
 
 def _too_large(text: str) -> RemoteError:

@@ -17,7 +17,7 @@ from sparrowmq.protocol.names import check_group, check_new_topic, with_namespac
 
 CLIENT_ID: Final = "x-mq-client-id"
 LANGUAGE: Final = "x-mq-language"
-MOST_CLIENT_ID: Final = 255
+MAX_CLIENT_ID_LENGTH: Final = 255
 
 
 class Caller(NamedTuple):
@@ -48,20 +48,15 @@ def caller_of(call: Call, cluster: Cluster) -> Caller:
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id:
         raise refused(Status.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} is absent; give each client its own id")
-    if len(client_id) > MOST_CLIENT_ID:
+    if len(client_id) > MAX_CLIENT_ID_LENGTH:
         raise refused(
-            Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MOST_CLIENT_ID} are allowed"
+            Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MAX_CLIENT_ID_LENGTH} are allowed"
         )
     brokers = cluster.brokers_for(call, client_id)
     if not call.peer.is_known():
-        _learn(call, brokers)
+        call.peer.is_known = lambda: brokers.is_known
     language = call.metadata.get(LANGUAGE, "")
     return Caller(client_of(brokers.account, client_id), language, call, brokers)
-
-
-def _learn(call: Call, brokers: Brokers) -> None:
-    """Let the connection be known as long as the brokers know its client."""
-    call.peer.is_known = lambda: brokers.is_known
 
 
 def client_of(account: str, client_id: str) -> str:

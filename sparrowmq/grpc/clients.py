@@ -28,9 +28,9 @@ from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 SILENCE_S: Final = 120.0
 BEATS_S: Final = 25.0  # clients send a heartbeat every ten seconds
 POP: Final = "CONSUME_POP"
-MOST_TOPICS: Final = 500  # a broker takes no more groups from one connection
-MOST_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
-_MOST_VERSION: Final = 255
+MAX_TOPICS: Final = 500  # a broker takes no more groups from one connection
+MAX_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
+_MAX_VERSION_LENGTH: Final = 255
 SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 
 Send = Callable[..., Awaitable[None]]  # of any number of answers, in bytes
@@ -92,7 +92,7 @@ class Client:
         if self.group:
             consumer = ConsumerBeat(self.group, POP, subscription_data_set=list(self.subscriptions))
         producers = list(self.half_topics | dict.fromkeys(self.topics)) if self.send is not None else []
-        self.brokers.announce(producers[: MOST_TOPICS - bool(consumer)], consumer)
+        self.brokers.announce(producers[: MAX_TOPICS - bool(consumer)], consumer)
 
 
 def _name(resource: Any) -> str:
@@ -100,7 +100,6 @@ def _name(resource: Any) -> str:
 
 
 def _subscription_of(entry: Any) -> Subscription:
-    """The subscription of an entry in the settings of a consumer."""
     kind = SQL92 if entry.expression.type == FilterType.SQL else TAG
     return Subscription.build(_name(entry.topic), entry.expression.expression, kind)
 
@@ -109,7 +108,7 @@ def too_many_clients(host: str) -> RemoteError:
     """The error for a new client of an address that has enough. An address may invent any number of ids."""
     return refused(
         Status.TOO_MANY_REQUESTS,
-        f"{host} has {MOST_CLIENTS:,} clients here; give each client one id, and close it at its end",
+        f"{host} has {MAX_CLIENTS:,} clients here; give each client one id, and close it at its end",
     )
 
 
@@ -135,7 +134,7 @@ class Clients:
         if client is None:
             host = address.rpartition(":")[0]
             owner = client_of(account_of(client_id), host)
-            if self._owned[owner] >= MOST_CLIENTS:
+            if self._owned[owner] >= MAX_CLIENTS:
                 raise too_many_clients(host)
             self._owned[owner] += 1
             client = self._by_id[client_id] = Client(client_id, self._clock.now_ms(), owner=owner)
@@ -169,7 +168,7 @@ class Clients:
     def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
         """Keep the settings of a client, and announce its groups."""
         client.subscriptions = [_subscription_of(each) for each in settings.subscription.subscriptions]
-        client.version = settings.user_agent.version[:_MOST_VERSION]
+        client.version = settings.user_agent.version[:_MAX_VERSION_LENGTH]
         client.brokers = brokers
         client.kind = settings.client_type
         client.group = _name(settings.subscription.group) if settings.HasField("subscription") else ""
@@ -184,7 +183,7 @@ class Clients:
         client.brokers = brokers
         if topic not in client.half_topics:
             client.half_topics[topic] = None
-            if len(client.half_topics) > MOST_TOPICS:
+            if len(client.half_topics) > MAX_TOPICS:
                 del client.half_topics[next(iter(client.half_topics))]
             client.announce()
 

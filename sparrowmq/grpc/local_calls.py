@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, NoRoute, RemoteError, SparrowError
-from sparrowmq.grpc.brokers import place_of_group
+from sparrowmq.grpc.brokers import index_of_group
 from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.clients import Clients
@@ -36,23 +36,23 @@ _OK_FIELD: Final = field(1, _OK)
 _PREPARED: Final = int(SysFlag.PREPARED)
 
 
-class NearCalls:
+class LocalCalls:
     """The calls of clients whose broker is in this process. Each returns None for a call of another kind.
 
     Args:
-        turn: counts the sends, for the choice of a queue.
+        next_number: counts the sends, for the choice of a queue.
     """
 
-    def __init__(self, clients: Clients, renewals: Renewals, clock: Clock, turn: Callable[[], int]) -> None:
+    def __init__(self, clients: Clients, renewals: Renewals, clock: Clock, next_number: Callable[[], int]) -> None:
         self._clients = clients
         self._renewals = renewals
         self._clock = clock
-        self._turn = turn
+        self._next_number = next_number
 
     def send(self, caller: Caller, request: Any) -> Pending | None:
         """SendMessage. Raises: SparrowError."""
-        near = caller.brokers.near
-        if near is None:
+        local_broker = caller.brokers.local_broker
+        if local_broker is None:
             return None
         sent = _messages(request)
         if True in [is_packed(each) for each in sent]:
@@ -60,29 +60,29 @@ class NearCalls:
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
         try:
-            config = near.topic_config(topic)
+            config = local_broker.topic_config(topic)
             check_types(topic, config, types)
         except (NoRoute, RemoteError):
             return None  # the error is for those who may know the topic
         bodies = [body_of(each) for each in sent]
-        queues = near.writable_queues(config)
+        queues = local_broker.writable_queues(config)
         if not queues:
             return None
         group = sent[0].system_properties.message_group
-        queue_id = place_of_group(group, queues) if group else self._turn() % queues
-        now_ms, place = self._clock.now_ms(), (near.name, queue_id)
+        queue_id = index_of_group(group, queues) if group else self._next_number() % queues
+        now_ms, place = self._clock.now_ms(), (local_broker.name, queue_id)
         requests = [send_request(each, topic, place, now_ms) for each in sent]
         if MessageType.TRANSACTION in types:
             self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
-        sends = _Sends([_id_of(each) for each in sent])
+        sends = _Sends([str(each.system_properties.message_id) for each in sent])
         for number, ask in enumerate(requests):
-            near.ask_soon(ask, bodies[number], partial(sends.on_answer, number, ask), accept=STORED)
+            local_broker.ask_soon(ask, bodies[number], partial(sends.on_answer, number, ask), accept=STORED)
         return sends.pending
 
     def ack(self, caller: Caller, request: Any) -> Pending | None:
         """AckMessage with one entry, whose handle may be valid. Raises: SparrowError."""
-        near, entries = caller.brokers.near, request.entries
-        if near is None or len(entries) != 1:
+        local_broker, entries = caller.brokers.local_broker, request.entries
+        if local_broker is None or len(entries) != 1:
             return None
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         text = entries[0].receipt_handle
@@ -91,12 +91,12 @@ class NearCalls:
         except ConfigError:
             return None
         is_late = handle.visible_ms < self._clock.now_ms()
-        is_renewed = self._renewals.holds(caller.brokers.account, group, text)
-        if is_late or handle.broker_name != near.name or is_renewed:
+        is_renewed = self._renewals.contains(caller.brokers.account, group, text)
+        if is_late or handle.broker_name != local_broker.name or is_renewed:
             return None
         pending = Pending()
-        told = partial(_acked, pending, entries[0].message_id, text)
-        near.ask_soon(AckMessage.of(group, topic, handle, text), b"", told)
+        on_answer = partial(_acked, pending, entries[0].message_id, text)
+        local_broker.ask_soon(AckMessage.of(group, topic, handle, text), b"", on_answer)
         return pending
 
 
@@ -105,11 +105,6 @@ def _messages(request: Any) -> list[Any]:
     found = request.messages
     check_count(found)
     return [found[at] for at in range(len(found))]
-
-
-def _id_of(message: Any) -> str:
-    """The id that the client gave a message."""
-    return str(message.system_properties.message_id)
 
 
 class _Sends:
@@ -123,7 +118,7 @@ class _Sends:
         self.pending = Pending()
         self._ids = ids
         self._entries: list[Any] = [None] * len(ids)
-        self._left = len(ids)
+        self._unanswered = len(ids)
 
     def on_answer(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
         """Take the answer to one send."""
@@ -142,14 +137,13 @@ class _Sends:
         entry = entry_of(ask, answer, error)
         entry.message_id = self._ids[number]
         self._entries[number] = entry
-        self._left -= 1
-        if not self._left:
+        self._unanswered -= 1
+        if not self._unanswered:
             made = message("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
             self.pending.answer(made.SerializeToString())
 
 
 def _is_plain(ask: SendMessageV2, answer: Any) -> bool:
-    """Whether an answer says no more than where the message is."""
     return not answer.code and not answer.header.recall_handle and not ask.sys_flag & _PREPARED
 
 

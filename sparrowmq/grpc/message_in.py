@@ -26,8 +26,8 @@ from sparrowmq.protocol.messages.property_names import RESERVED, Property
 from sparrowmq.protocol.names import DEFAULT_TOPIC
 from sparrowmq.protocol.requests.headers import SendMessageV2
 
-MOST_PROPERTIES: Final = 128
-MOST_UNPACKED: Final = 16 << 20  # bytes of the bodies of one call, as of a whole call that is not packed
+MAX_PROPERTIES: Final = 128
+MAX_UNPACKED_BYTES: Final = 16 << 20  # bytes of the bodies of one call, as of a whole call that is not packed
 PROPERTIES_BYTES: Final = 16 * 1024
 GROUP_CHARS: Final = 63
 ID_CHARS: Final = 255
@@ -82,18 +82,18 @@ def body_of(message: Any) -> bytes:
     return body
 
 
-def unpacked(bodies: Sequence[bytes], packed: Sequence[bool]) -> list[bytes]:
+def unpack_bodies(bodies: Sequence[bytes], packed: Sequence[bool]) -> list[bytes]:
     """The bodies of one call, those that are `packed` by gzip unpacked. This belongs into a thread: 4 KB may become
     4 MiB, which take 20 ms. Raises: RemoteError."""
     made: list[bytes] = []
-    left = MOST_UNPACKED
+    left = MAX_UNPACKED_BYTES
     for body, is_packed in zip(bodies, packed, strict=True):
         made.append(_unpacked(body) if is_packed else body)
         left -= len(made[-1]) if is_packed else 0
         if left < 0:
             raise refused(
                 Status.PAYLOAD_TOO_LARGE,
-                f"the bodies of the call become more than {MOST_UNPACKED:,} bytes; make several calls",
+                f"the bodies of the call become more than {MAX_UNPACKED_BYTES:,} bytes; make several calls",
             )
     return made
 
@@ -128,7 +128,7 @@ def properties_of(message: Any, topic: str, now_ms: int) -> str:
     made: dict[str, str] = {}
     count = len(message.user_properties)
     if count > 0:  # an empty map costs as much to copy as a small one
-        if count <= MOST_PROPERTIES:
+        if count <= MAX_PROPERTIES:
             made.update(message.user_properties)
         _check_own(made, count)
     _add_those_of_system(made, system, topic)
@@ -176,8 +176,8 @@ def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
         if "|" in tag:
             raise refused(Status.ILLEGAL_MESSAGE_TAG, f"the tag {tag[:40]!r} has a '|', which separates tags")
         made[Property.TAGS] = tag
-    if len(system.keys) > MOST_PROPERTIES:
-        raise refused(Status.ILLEGAL_MESSAGE_KEY, f"{len(system.keys)} keys; {MOST_PROPERTIES} are allowed")
+    if len(system.keys) > MAX_PROPERTIES:
+        raise refused(Status.ILLEGAL_MESSAGE_KEY, f"{len(system.keys)} keys; {MAX_PROPERTIES} are allowed")
     if system.keys:
         keys = [_checked(key, Status.ILLEGAL_MESSAGE_KEY, "a key", PROPERTIES_BYTES) for key in system.keys]
         made[Property.KEYS] = KEY_SEPARATOR.join(keys)
@@ -199,12 +199,11 @@ def _add_those_of_system(made: dict[str, str], system: Any, topic: str) -> None:
 
 
 def _check_own(own: Mapping[str, str], count: int) -> None:
-    """Check the application's properties, of which too many are not copied. Raises: RemoteError."""
     size = sum(len(name.encode()) + len(value.encode()) for name, value in own.items())
-    if count > MOST_PROPERTIES or size > PROPERTIES_BYTES:
+    if count > MAX_PROPERTIES or size > PROPERTIES_BYTES:
         raise refused(
             Status.MESSAGE_PROPERTIES_TOO_LARGE,
-            f"{count} properties of {size} bytes; {MOST_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
+            f"{count} properties of {size} bytes; {MAX_PROPERTIES} and {PROPERTIES_BYTES} bytes are allowed",
         )
     for name, value in own.items():
         if not name.strip() or name in RESERVED or name == Property.PRIORITY or _has_marks(name) or _has_marks(value):

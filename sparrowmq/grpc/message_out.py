@@ -100,7 +100,7 @@ _HIDDEN: Final = RESERVED | {
     Property.CHECK_IMMUNITY_TIME_IN_SECONDS,
     Property.TRACE_CONTEXT,
 }
-MOST_INT32: Final = 0x7FFFFFFF
+MAX_INT32: Final = 0x7FFFFFFF
 _YEAR_10000_MS: Final = 253_402_300_800_000
 _DUE: Final = (Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
 _MD5_TYPE: Final = b"\x08" + varint(MD5)
@@ -147,7 +147,7 @@ def message_of(stored: StoredMessage, topic: str, attempt: int = 0, handle: str 
             put(out, 2, field(1, name.encode()) + field(2, value.encode()))
     is_plain = not stored.sys_flag & _COMPRESSED
     encoding, body = (_IDENTITY, stored.body) if is_plain else _body(stored)
-    attempt = attempt or min(stored.reconsume_times + 1, MOST_INT32)
+    attempt = attempt or min(stored.reconsume_times + 1, MAX_INT32)
     put(out, 3, _system(stored, encoding, _digest(body), attempt, handle, invisible_ms))
     put(out, 4, body)
     return out.getvalue()
@@ -220,12 +220,11 @@ def _put_dead_letter(out: BytesWriter, properties: dict[str, str]) -> None:
 def _put_priority(out: BytesWriter, properties: dict[str, str]) -> None:
     text = properties.get(_PRIORITY)
     priority = whole_number(text) if text is not None else None
-    if priority is not None and priority <= MOST_INT32:
+    if priority is not None and priority <= MAX_INT32:
         put_number(out, 22, priority)
 
 
 def _body(stored: StoredMessage) -> tuple[int, bytes]:
-    """The body of a message that is stored packed, and its encoding."""
     return (_IDENTITY, decompress(stored.body, stored.sys_flag)) if is_unpacked(stored) else (_GZIP, stored.body)
 
 
@@ -288,7 +287,6 @@ def popped_messages(reply: PopMessageReply, body: bytes, broker_name: str) -> It
 
 
 def _begin_of(reply: PopMessageReply, stored: StoredMessage, queue: PoppedQueue | None, broker_name: str) -> str:
-    """The words of a handle before the offsets of its message."""
     begin = ReceiptHandle(
         stored.queue_offset if queue is None else queue.start_offset,
         reply.pop_time,

@@ -12,18 +12,18 @@ PACKAGES: Final[Mapping[str, str]] = {"google.protobuf": "protobuf", "hpack": "h
 INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
 
 
-def missing() -> list[str]:
+def missing_packages() -> list[str]:
     """The names of the packages that are not installed."""
-    return [package for module, package in PACKAGES.items() if not _is_there(module)]
+    return [package for module, package in PACKAGES.items() if not _is_installed(module)]
 
 
-def demand(user: str) -> None:
-    """Do nothing if all are installed. Raises: ConfigError, `user` needs a package that is not."""
-    if names := missing():
+def check_installed(user: str) -> None:
+    """Check that all are installed. Raises: ConfigError, `user` needs a package that is not."""
+    if names := missing_packages():
         raise ConfigError(f"{user} needs the packages {', '.join(names)}: {INSTALL}")
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # not even the package around it

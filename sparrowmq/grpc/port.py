@@ -17,15 +17,15 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq.core.descriptors import Share
 from sparrowmq.errors import SparrowError
-from sparrowmq.grpc.ack_methods import Acknowledging
+from sparrowmq.grpc.ack_methods import AckMethods
 from sparrowmq.grpc.brokers import Cluster, accepted_types, endpoints_of, queue_messages
 from sparrowmq.grpc.call_limits import check_call
 from sparrowmq.grpc.caller import Caller, caller_of, topic_of
 from sparrowmq.grpc.clients import Clients, Send
-from sparrowmq.grpc.local_calls import NearCalls
-from sparrowmq.grpc.receive_methods import Receiving
+from sparrowmq.grpc.local_calls import LocalCalls
+from sparrowmq.grpc.receive_methods import ReceiveMethods
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.send_methods import Sending
+from sparrowmq.grpc.send_methods import SendMethods
 from sparrowmq.grpc.statuses import Status, status, status_of
 from sparrowmq.grpc.telemetry import Commands, Telemetry
 from sparrowmq.grpc.wire_types import SERVICE, message, read
@@ -45,7 +45,7 @@ DRAIN_S: Final = 1.0
 
 Method = Callable[[Caller, Any], Awaitable[Any]]
 
-NearMethod = Callable[[Caller, Any], Pending | None]
+LocalMethod = Callable[[Caller, Any], Pending | None]
 
 EXPIRE_S: Final = 10.0
 
@@ -57,7 +57,7 @@ _GRPC: Final[dict[int, GrpcStatus]] = {
 
 
 class ListenAddress(NamedTuple):
-    """The place of a port.
+    """Where a port listens, and how clients reach it.
 
     Attributes:
         host, port: to listen on; port 0 takes a free one.
@@ -91,7 +91,7 @@ async def open_port(
     cluster: Cluster,
     clock: Clock,
     tls: ServerTls,
-    place: ListenAddress,
+    listen: ListenAddress,
     turn: Turn | None = None,
     quotas: Quotas | None = None,
 ) -> OpenPort:
@@ -101,21 +101,21 @@ async def open_port(
         ConfigError: the port or the certificate cannot be used.
     """
     methods = Methods(cluster, clock, tasks)
-    limits = Limits(connections=min(Limits.connections, place.share.connections), backlog=place.share.backlog)
+    limits = Limits(connections=min(Limits.connections, listen.share.connections), backlog=listen.share.backlog)
     server = await stack.enter_async_context(
         GrpcServer(
             methods.by_path(),
             limits,
             tls=tls,
-            is_behind_proxy=place.is_behind_proxy,
+            is_behind_proxy=listen.is_behind_proxy,
             clock=clock,
             turn=turn,
             quotas=quotas,
         )
     )
-    port = await server.start(place.host, place.port)
+    port = await server.start(listen.host, listen.port)
     stack.push_async_callback(server.drain, DRAIN_S)
-    methods.address = f"{place.advertised_host}:{port}"
+    methods.address = f"{listen.advertised_host}:{port}"
     return OpenPort(methods.address, lambda: server.problem)
 
 
@@ -135,12 +135,12 @@ class Methods:
         self.clients = Clients(clock, cluster.left)
         self.renewals = Renewals(clock)
         turns = itertools.count(random.randrange(1 << 16))
-        self._sending = Sending(self.clients, clock, lambda: next(turns))
-        self._near = NearCalls(self.clients, self.renewals, clock, lambda: next(turns))
-        self._acks = Acknowledging(self.renewals, clock)
-        self._receiving = Receiving(self.clients, self.renewals, self._acks, clock)
+        self._sending = SendMethods(self.clients, clock, lambda: next(turns))
+        self._local_calls = LocalCalls(self.clients, self.renewals, clock, lambda: next(turns))
+        self._acks = AckMethods(self.renewals, clock)
+        self._receiving = ReceiveMethods(self.clients, self.renewals, self._acks, clock)
         self._telemetry = Telemetry(cluster, self.clients, Commands(self.clients, clock), tasks.spawn)
-        tasks.spawn(self.renewals.run(self._acks.renewed), "renewals")
+        tasks.spawn(self.renewals.run(self._acks.renew), "renewals")
         tasks.spawn(self._expire(), "silent gRPC clients")
 
     def by_path(self) -> Mapping[str, http2.Method]:
@@ -157,16 +157,19 @@ class Methods:
             "ChangeInvisibleDuration": self._acks.change_invisible,
             "RecallMessage": self._sending.recall,
         }
-        near: dict[str, NearMethod] = {"SendMessage": self._near.send, "AckMessage": self._near.ack}
-        unary = {name: self._answering(name, method, near.get(name)) for name, method in methods.items()}
-        # Python's client sends nothing on a stream that it opens again; its settings come minutes later.
+        local: dict[str, LocalMethod] = {
+            "SendMessage": self._local_calls.send,
+            "AckMessage": self._local_calls.ack,
+        }
+        unary = {name: self._answering(name, method, local.get(name)) for name, method in methods.items()}
+        # Python's client sends nothing on a stream that it opens again; its settings come minutes run_method.
         telemetry = Streaming(self._stream, may_be_silent=True)
         streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": telemetry}
         return {f"/{SERVICE}/{name}": method for name, method in (unary | streams).items()}
 
     async def _route(self, caller: Caller, request: Any) -> Any:
         topic = topic_of(request.topic)
-        await caller.brokers.demand_sight(topic)
+        await caller.brokers.check_topic_access(topic)
         route = await caller.brokers.route(topic)
         types = accepted_types(await caller.brokers.topic(topic))
         queues = queue_messages(request.topic, route, types, self._reached_by(request.endpoints))
@@ -216,15 +219,15 @@ class Methods:
             await self._clock.sleep(EXPIRE_S)
             await to_end(self.clients.expire())
 
-    def _answering(self, name: str, method: Method, near: NearMethod | None) -> http2.Unary:
-        """The method with bytes on both sides, whose errors are statuses. `near` goes first, and needs no task."""
+    def _answering(self, name: str, method: Method, local: LocalMethod | None) -> http2.Unary:
+        """The method with bytes on both sides, whose errors are statuses. `local` goes first, and needs no task."""
         asked, answered = message(f"{name}Request"), message(f"{name}Response")
 
         def refusal(error: SparrowError) -> bytes:
             code, text = status_of(error)
             return bytes(answered(status=status(code, text)).SerializeToString())
 
-        async def later(caller: Caller, request: Any) -> bytes:
+        async def run_method(caller: Caller, request: Any) -> bytes:
             try:
                 answer = await method(caller, request)
             except SparrowError as error:
@@ -235,9 +238,9 @@ class Methods:
             try:
                 check_call(name, raw)
                 caller, request = caller_of(call, self._cluster), read(asked, raw)
-                pending = near(caller, request) if near is not None else None
+                pending = local(caller, request) if local is not None else None
             except SparrowError as error:
                 return refusal(error)
-            return later(caller, request) if pending is None else pending
+            return run_method(caller, request) if pending is None else pending
 
         return run

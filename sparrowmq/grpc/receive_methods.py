@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.grpc import client_settings
-from sparrowmq.grpc.ack_methods import Acknowledging, invisible_ms_of
+from sparrowmq.grpc.ack_methods import AckMethods, invisible_ms_of
 from sparrowmq.grpc.brokers import Brokers, queue_message
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import LONG_POLL_S, RECEIVE_BATCH, ms_of
@@ -50,12 +50,12 @@ log = logging.getLogger(__name__)
 
 _BEGIN: Final = field(1, bytes(status().SerializeToString()))
 
-_TOGETHER_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
+_WRITE_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
 
 _MARGIN_S: Final = 0.5  # of the caller's time, for the way back
 
 BACK_MS: Final = 1000
-MOST: Final = 4000  # pops; the messages of further ones come back after their invisible time
+MAX_ABANDONED_POPS: Final = 4000  # pops; the messages of further ones come back after their invisible time
 _GIVE_UP_MARGIN_S: Final = 10
 _EMPTY: Final = (
     ResponseCode.NO_MESSAGE,
@@ -73,21 +73,21 @@ class Receive(NamedTuple):
     filter: Subscription
 
 
-class Receiving:
+class ReceiveMethods:
     """The calls of consumers that want messages."""
 
-    def __init__(self, clients: Clients, renewals: Renewals, acks: Acknowledging, clock: Clock) -> None:
+    def __init__(self, clients: Clients, renewals: Renewals, acks: AckMethods, clock: Clock) -> None:
         self._clients = clients
         self._renewals = renewals
         self._acks = acks
-        self._given_up = GivenUp(acks)
+        self._abandoned_pops = AbandonedPops(acks)
         self._clock = clock
         self._lines = LogLimit(clock)  # such a message comes again and again
 
     async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
         """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
-        await caller.brokers.demand_consumer(group, [topic])
+        await caller.brokers.check_consumer_access(group, [topic])
         route = await caller.brokers.route(topic)
         config = await caller.brokers.group(group) or GroupConfig()
         answer = message("QueryAssignmentResponse")(status=status())
@@ -107,19 +107,20 @@ class Receiving:
         """ReceiveMessage. Raises: SparrowError, before it has sent anything."""
         if not self._clients.has_settings(caller.client_id):
             topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
-            await caller.brokers.demand_consumer(group, [topic])
+            await caller.brokers.check_consumer_access(group, [topic])
         client = await self._clients.after_settings(caller.client_id, caller.address)
         if not client.has_settings.is_set():
             await self._configure(client, caller, request)
         if request.auto_renew:
-            self._renewals.demand_room(client)
-        await _turn_of(client)
-        asked = self._receive_of(caller, client, request)
-        config = await caller.brokers.group(asked.pop.consumer_group) or GroupConfig()
-        answer = await self._given_up.pop(caller.brokers, asked)
-        popped = popped_messages(answer.header, answer.body, asked.broker_name) if not answer.code else ()
+            self._renewals.check_room(client)
+        async with client.receiving:  # the client's earlier receives have begun, each in a turn of the loop
+            await asyncio.sleep(0)
+        receive = self._receive_of(caller, client, request)
+        config = await caller.brokers.group(receive.pop.consumer_group) or GroupConfig()
+        answer = await self._abandoned_pops.pop(caller.brokers, receive)
+        popped = popped_messages(answer.header, answer.body, receive.broker_name) if not answer.code else ()
         renewed_for = client if request.auto_renew else None
-        await self._deliver(renewed_for, caller.brokers, asked, popped, config.retry_max_times + 1, send)
+        await self._deliver(renewed_for, caller.brokers, receive, popped, config.retry_max_times + 1, send)
 
     async def _configure(self, client: Client, caller: Caller, request: Any) -> None:
         """Give a client without settings those that its call shows. Raises: SparrowError, the call is refused.
@@ -142,7 +143,7 @@ class Receiving:
         brokers: Brokers,
         receive: Receive,
         popped: Iterable[Popped],
-        most_attempts: int,
+        max_attempts: int,
         send: Send,
     ) -> None:
         """Send the messages, and renew them for `client` if it is given. Raises: RemoteError, there is none.
@@ -158,12 +159,12 @@ class Receiving:
             if stuck and _message_group(each) in stuck:
                 continue
             try:
-                if each.attempt > most_attempts or not receive.filter.wants(each.stored.tags):
-                    await self._leave_out(brokers, receive, each, most_attempts)
+                if each.attempt > max_attempts or not receive.filter.wants(each.stored.tags):
+                    await self._leave_out(brokers, receive, each, max_attempts)
                     continue
                 shown = each.stored, topic, each.attempt, each.handle, each.invisible_ms
-                is_sent_so = not is_unpacked(each.stored)
-                made = message_of(*shown) if is_sent_so else await asyncio.to_thread(message_of, *shown)
+                is_plain = not is_unpacked(each.stored)
+                made = message_of(*shown) if is_plain else await asyncio.to_thread(message_of, *shown)
             except SparrowError as error:
                 text = "%s stays in group %s: %s"
                 self._lines.log(log, logging.WARNING, text, each.stored, group, error)
@@ -175,24 +176,21 @@ class Receiving:
             ready.append(field(MESSAGE_FIELD, made))
             count += 1
             ready_bytes += len(made)
-            if ready_bytes > _TOGETHER_BYTES:
+            if ready_bytes > _WRITE_BYTES:
                 await send(*ready)
                 ready, ready_bytes = [], 0
         if not count:
             raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
         await send(*ready, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
-    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: Popped, most_attempts: int) -> None:
-        """Settle a message that the client does not get. One that failed too often is dead, and one with another tag
-        is acknowledged. Raises: SparrowError."""
+    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: Popped, max_attempts: int) -> None:
         place = receive.pop.topic, receive.pop.consumer_group, popped.handle
-        if popped.attempt > most_attempts:
+        if popped.attempt > max_attempts:
             await self._acks.give_up(brokers, *place, popped.stored.message_id)
         else:
-            await self._acks.drop(brokers, *place)
+            await self._acks.acknowledge(brokers, *place)
 
     def _receive_of(self, caller: Caller, client: Client, request: Any) -> Receive:
-        """The pop for a call. Raises: RemoteError."""
         topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
         wanted = _filter_of(topic, request.filter_expression)
         pop = PopMessage(
@@ -213,18 +211,18 @@ class Receiving:
         return Receive(pop, request.message_queue.broker.name, wanted)
 
     def _poll_ms(self, caller: Caller, client: Client, request: Any) -> int:
-        wish = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
-        wish_s = LONG_POLL_S if wish is None else ms_of(wish) / 1000
+        timeout = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
+        wait_s = LONG_POLL_S if timeout is None else ms_of(timeout) / 1000
         left_s = caller.call.time_left_s
         if left_s is not None:
-            wish_s = min(wish_s, left_s - _MARGIN_S)
-        return int(max(0.0, min(wish_s, LONG_POLL_S)) * 1000)
+            wait_s = min(wait_s, left_s - _MARGIN_S)
+        return int(max(0.0, min(wait_s, LONG_POLL_S)) * 1000)
 
 
-class GivenUp:
+class AbandonedPops:
     """The pops of a port, and those of them that no client waits for any more."""
 
-    def __init__(self, acks: Acknowledging) -> None:
+    def __init__(self, acks: AckMethods) -> None:
         self._acks = acks
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -235,25 +233,23 @@ class GivenUp:
         """
         timeout_s = receive.pop.poll_time / 1000 + _GIVE_UP_MARGIN_S
         asking = brokers.ask(receive.broker_name, receive.pop, timeout_s=timeout_s, accept=_EMPTY)
-        if brokers.near is not None:
+        if brokers.local_broker is not None:
             return await asking
         task = asyncio.ensure_future(asking)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            if len(self._tasks) < MOST:
-                self._keep(asyncio.create_task(self._give_back(brokers, receive, task)))
+            if len(self._tasks) < MAX_ABANDONED_POPS:
+                giving_back = asyncio.create_task(self._give_back(brokers, receive, task))
+                self._tasks.add(giving_back)
+                giving_back.add_done_callback(self._tasks.discard)
             else:
                 task.cancel()
             raise
 
-    def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _give_back(self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]) -> None:
         pop = receive.pop
-        back = partial(self._acks.renewed, brokers, pop.topic, pop.consumer_group)
+        back = partial(self._acks.renew, brokers, pop.topic, pop.consumer_group)
         try:
             answer = await asking
             if answer.code:
@@ -269,12 +265,6 @@ def _message_group(popped: Popped) -> str:
     return popped.stored.properties.get(Property.SHARDING_KEY, "")
 
 
-async def _turn_of(client: Client) -> None:
-    """Wait until the client's earlier receives have begun, each in a turn of the loop."""
-    async with client.receiving:
-        await asyncio.sleep(0)
-
-
 def _batch_of(request: Any) -> int:
     if request.batch_size < 1:
         raise refused(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
@@ -282,7 +272,6 @@ def _batch_of(request: Any) -> int:
 
 
 def _filter_of(topic: str, expression: Any) -> Subscription:
-    """The filter of a call; without one every message. Raises: RemoteError."""
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     if kind == SQL92 and not expression.expression.strip():
         raise refused(Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all")

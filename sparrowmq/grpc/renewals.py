@@ -37,12 +37,12 @@ from sparrowmq.protocol.receipt_handle import ReceiptHandle
 log = logging.getLogger(__name__)
 
 INVISIBLE_MS: Final = 60_000
-MOST_MS: Final = 3 * 3_600_000
-MOST_HELD: Final = 50_000  # of one account at one address; each takes 700 bytes
-MOST_OF_ALL: Final = 200_000  # from here on, only owners with fewer than FEW_HELD get more
-FEW_HELD: Final = 1_000
+MAX_RENEWED_MS: Final = 3 * 3_600_000
+MAX_OWNED: Final = 50_000  # of one account at one address; each takes 700 bytes
+MAX_RENEWALS: Final = 200_000  # from here on, only owners with fewer than GUARANTEED_OWNED get more
+GUARANTEED_OWNED: Final = 1_000
 AHEAD_MS: Final = 20_000  # a message is renewed so long before it becomes visible
-LOOK_S: Final = 5.0
+POLL_S: Final = 5.0
 _STEP: Final = 64  # messages that are looked at before a pause may come
 
 # Keeps a message invisible, and returns its new handle: its topic, its group, its handle, and the time in ms.
@@ -57,7 +57,7 @@ class _InFlight:
         text: the latest handle.
         is_settled: a request has settled it, or has failed to: then it keeps the handle for the next request. It is not
             renewed.
-        turn: is held by the one request that uses the handle.
+        lock: is held by the one request that uses the handle.
     """
 
     client: Client
@@ -66,7 +66,7 @@ class _InFlight:
     visible_ms: int
     first_ms: int
     is_settled: bool = False
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 _Key = tuple[str, str, str]  # the account, the group and the first handle
@@ -83,10 +83,10 @@ class Renewals:
     def __len__(self) -> int:
         return len(self._in_flight)
 
-    def demand_room(self, client: Client) -> None:
-        """Do nothing if there is room for messages of a client. Raises: RemoteError."""
+    def check_room(self, client: Client) -> None:
+        """Check that there is room for messages of a client. Raises: RemoteError."""
         own = self._owned[client.owner]
-        if own >= MOST_HELD or (len(self._in_flight) >= MOST_OF_ALL and own >= FEW_HELD):
+        if own >= MAX_OWNED or (len(self._in_flight) >= MAX_RENEWALS and own >= GUARANTEED_OWNED):
             raise refused(
                 Status.TOO_MANY_REQUESTS,
                 f"consumers of this account work on {own:,} messages here; receive more once some are acknowledged",
@@ -94,10 +94,10 @@ class Renewals:
 
     def add(self, client: Client, topic: str, group: str, text: str, visible_ms: int) -> None:
         """Renew a message from now on, which was delivered to the client with this handle."""
-        held = _InFlight(client, topic, text, visible_ms, self._clock.now_ms())
-        self._keep((account_of(client.client_id), group, text), held)
+        in_flight = _InFlight(client, topic, text, visible_ms, self._clock.now_ms())
+        self._keep((account_of(client.client_id), group, text), in_flight)
 
-    def holds(self, account: str, group: str, text: str) -> bool:
+    def contains(self, account: str, group: str, text: str) -> bool:
         """Whether the account's message with this first handle is renewed, or was until lately."""
         return (account, group, text) in self._in_flight
 
@@ -109,24 +109,24 @@ class Renewals:
         that is denied changes nothing.
         """
         key = account, group, text
-        held = self._in_flight.get(key)
-        if held is None:
+        in_flight = self._in_flight.get(key)
+        if in_flight is None:
             yield text
             return
-        async with held.turn:
+        async with in_flight.lock:
             try:
-                yield held.text
+                yield in_flight.text
             except AccessDenied:
                 raise
             except BaseException:
-                held.is_settled = True
+                in_flight.is_settled = True
                 if key not in self._in_flight:  # a renewal before it may have given the message up
-                    self._keep(key, held)
+                    self._keep(key, in_flight)
                 raise
-            held.is_settled = True
-            self._drop(key, held)
+            in_flight.is_settled = True
+            self._drop(key, in_flight)
 
-    async def look(self, renew: Renew) -> None:
+    async def renew_due(self, renew: Renew) -> None:
         """Renew the messages whose time is nearly over. The messages of one broker do not wait for another broker."""
         due = await to_end(self._due(self._clock.now_ms()))
         await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
@@ -134,30 +134,30 @@ class Renewals:
     def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _InFlight]]]]:
         """The messages whose time is nearly over, by their broker."""
         due: dict[str, list[tuple[_Key, _InFlight]]] = defaultdict(list)
-        for number, (key, held) in enumerate(list(self._in_flight.items())):
-            if held.visible_ms - now_ms < AHEAD_MS:
-                due[ReceiptHandle.parse(held.text).broker_name].append((key, held))
+        for number, (key, in_flight) in enumerate(list(self._in_flight.items())):
+            if in_flight.visible_ms - now_ms < AHEAD_MS:
+                due[ReceiptHandle.parse(in_flight.text).broker_name].append((key, in_flight))
             if not number % _STEP:
                 yield
         return due
 
     async def _renew_all(self, due: Iterable[tuple[_Key, _InFlight]], renew: Renew) -> None:
         """Renew messages of one broker. If it does not answer, leave the rest to the next look."""
-        for key, held in due:
-            async with held.turn:
+        for key, in_flight in due:
+            async with in_flight.lock:
                 try:
-                    await self._renew(key, held, renew)
+                    await self._renew(key, in_flight, renew)
                 except NetworkError as error:
                     log.debug("messages of group %s are not renewed yet: %s", key[1], error)
                     return
                 except SparrowError as error:
                     log.debug("a message of group %s is renewed no more: %s", key[1], error)
-                    self._drop(key, held)
+                    self._drop(key, in_flight)
 
     async def _renew(self, key: _Key, message: _InFlight, renew: Renew) -> None:
         """Raises: SparrowError."""
         brokers, now_ms = message.client.brokers, self._clock.now_ms()
-        is_gone = message.client.is_gone(self._clock.monotonic()) or now_ms - message.first_ms > MOST_MS
+        is_gone = message.client.is_gone(self._clock.monotonic()) or now_ms - message.first_ms > MAX_RENEWED_MS
         if message.visible_ms < now_ms or (is_gone and not message.is_settled):
             self._drop(key, message)
         elif brokers is not None and not message.is_settled:
@@ -181,5 +181,5 @@ class Renewals:
     async def run(self, renew: Renew) -> None:
         """Look again and again, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
-            await self.look(renew)
+            await self._clock.sleep(POLL_S)
+            await self.renew_due(renew)

@@ -26,7 +26,7 @@ from sparrowmq.grpc.brokers import Brokers, accepted_types, has_type, queue_of_g
 from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, topic_of
 from sparrowmq.grpc.clients import Clients
-from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpacked
+from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpack_bodies
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
 from sparrowmq.loop.clock import Clock
@@ -46,7 +46,7 @@ STORED: Final = (
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
-MOST_WAITING: Final = 64 << 20  # bytes of unpacked bodies that are not stored yet, of all clients
+MAX_UNPACKED_IN_FLIGHT: Final = 64 << 20  # bytes of unpacked bodies that are not stored yet, of all clients
 _ENDS: Final = {
     Resolution.COMMIT: SysFlag.COMMIT,
     Resolution.ROLLBACK: SysFlag.ROLLBACK,
@@ -61,13 +61,13 @@ _FIELDS: Final = 5
 _DIGITS: Final = 19
 
 
-class Sending:
+class SendMethods:
     """The calls of producers."""
 
-    def __init__(self, clients: Clients, clock: Clock, turn: Callable[[], int]) -> None:
+    def __init__(self, clients: Clients, clock: Clock, next_number: Callable[[], int]) -> None:
         self._clients = clients
         self._clock = clock
-        self._turn = turn
+        self._next_number = next_number
         self._unpacking = asyncio.Lock()  # held by the one call whose bodies are unpacked
         self._unpacked_bytes = 0  # of bodies that are not stored yet
 
@@ -77,7 +77,7 @@ class Sending:
         check_count(sent)
         topic = topic_of_all(sent)
         types = [type_of(each) for each in sent]
-        await caller.brokers.demand_sight(topic)
+        await caller.brokers.check_topic_access(topic)
         check_types(topic, await caller.brokers.topic(topic), types)
         queue = await self._queue(caller.brokers, topic, sent[0].system_properties.message_group)
         now_ms = self._clock.now_ms()
@@ -100,12 +100,12 @@ class Sending:
         size = 0
         if any(packed):
             async with self._unpacking:
-                if self._unpacked_bytes > MOST_WAITING:
+                if self._unpacked_bytes > MAX_UNPACKED_IN_FLIGHT:
                     raise refused(
                         Status.TOO_MANY_REQUESTS,
                         f"unpacked bodies of {self._unpacked_bytes:,} bytes wait for the broker; send this again later",
                     )
-                bodies = await asyncio.to_thread(unpacked, bodies, packed)
+                bodies = await asyncio.to_thread(unpack_bodies, bodies, packed)
                 size = sum(map(len, bodies))
                 self._unpacked_bytes += size
         try:
@@ -155,7 +155,7 @@ class Sending:
         queues = writable_queues(topic, await brokers.route(topic))
         if not queues:
             raise no_queue(topic)
-        return queue_of_group(group, queues) if group else queues[self._turn() % len(queues)]
+        return queue_of_group(group, queues) if group else queues[self._next_number() % len(queues)]
 
 
 def topic_of_all(sent: Any) -> str:
@@ -188,7 +188,6 @@ def check_types(topic: str, config: TopicConfig, types: Sequence[MessageType]) -
 
 
 async def _store(brokers: Brokers, ask: headers.SendMessageV2, body: bytes) -> Any:
-    """Send one message, and return its `SendResultEntry`."""
     try:
         answer = await brokers.ask(ask.broker_name or "", ask, body, accept=STORED)
     except SparrowError as error:

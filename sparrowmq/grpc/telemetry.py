@@ -25,7 +25,7 @@ from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import answer
-from sparrowmq.grpc.clients import MOST_TOPICS, Client, Clients, Send
+from sparrowmq.grpc.clients import MAX_TOPICS, Client, Clients, Send
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import Status, refused, status
@@ -45,7 +45,7 @@ from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 
 log = logging.getLogger(__name__)
 
-MOST_SETTINGS: Final = 64 << 10
+MAX_SETTINGS_BYTES: Final = 64 << 10
 
 ANSWER_S: Final = 8.0  # less than a broker waits for a client
 
@@ -78,7 +78,7 @@ class Telemetry:
                 if command.HasField("settings"):
                     await self._settings(caller, client, command.settings, send)
                 else:
-                    self._commands.answered(client, command)
+                    self._commands.on_result(client, command)
         finally:
             self._clients.stream_ended(client, send)
 
@@ -90,7 +90,7 @@ class Telemetry:
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
             topics = await to_end(_checked_topics([each.topic for each in settings.subscription.subscriptions]))
-            await caller.brokers.demand_consumer(name, topics)
+            await caller.brokers.check_consumer_access(name, topics)
             group = await caller.brokers.group(name)
         await to_end(_checked_topics(settings.publishing.topics))
         reply = answer(settings, group)
@@ -117,9 +117,9 @@ class Telemetry:
             TransactionId(broker_name, request.tran_state_table_offset, request.commit_log_offset, unique_id)
         )
         recover.message.MergeFromString(message_of(half, half.topic))
-        self._spawn(self._tell(client, command.SerializeToString()))
+        self._spawn(self._send_command(client, command.SerializeToString()))
 
-    async def _tell(self, client: Client, command: bytes) -> None:
+    async def _send_command(self, client: Client, command: bytes) -> None:
         if client.send is None:
             return
         try:
@@ -140,16 +140,16 @@ def _checked_topics(resources: Iterable[Any]) -> Steps[dict[str, None]]:
 def check_size(settings: Any) -> None:
     """Raises: RemoteError, the settings take more memory than the port gives to one client."""
     size = settings.ByteSize()
-    if size > MOST_SETTINGS:
+    if size > MAX_SETTINGS_BYTES:
         raise refused(
             Status.PAYLOAD_TOO_LARGE,
-            f"the settings have {size:,} bytes, and {MOST_SETTINGS:,} are allowed; use several clients",
+            f"the settings have {size:,} bytes, and {MAX_SETTINGS_BYTES:,} are allowed; use several clients",
         )
     names = max(len(settings.publishing.topics), len(settings.subscription.subscriptions))
-    if names > MOST_TOPICS:
+    if names > MAX_TOPICS:
         raise refused(
             Status.TOO_MANY_REQUESTS,
-            f"the settings name {names:,} topics, and {MOST_TOPICS} are allowed; use several clients",
+            f"the settings name {names:,} topics, and {MAX_TOPICS} are allowed; use several clients",
         )
 
 
@@ -206,13 +206,13 @@ class Commands:
             spent_time_mills=round((self._clock.monotonic() - begun) * 1000),
         )
 
-    def answered(self, client: Client, command: Any) -> None:
+    def on_result(self, client: Client, command: Any) -> None:
         """Take what a client sent: a result of a command is given to the one that waits for it."""
         kind = command.WhichOneof("command")
         if kind not in _RESULTS:
             return
-        asked, waiting = self._waiting.get(getattr(command, kind).nonce, (None, None))
-        if asked is client and waiting is not None and not waiting.done():
+        client_asked, waiting = self._waiting.get(getattr(command, kind).nonce, (None, None))
+        if client_asked is client and waiting is not None and not waiting.done():
             waiting.set_result(command)
 
     async def _ask(self, client: Client, nonce: str, command: Any) -> Any:

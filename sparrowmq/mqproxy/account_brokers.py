@@ -26,8 +26,8 @@ from sparrowmq.loop.slices import pause
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
-from sparrowmq.mqproxy.limits import Room
-from sparrowmq.mqproxy.users import BrokerUsers, Source, demand_enabled
+from sparrowmq.mqproxy.limits import Capacity
+from sparrowmq.mqproxy.users import BrokerUsers, Source, check_enabled
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat
 from sparrowmq.protocol.requests.headers import CheckClientConfig
@@ -38,7 +38,7 @@ from sparrowmq.remoting.request_in_flight import Response
 R = TypeVar("R", bound=Header)
 
 IDLE_S: Final = 180.0  # longer than a client may be silent
-LOOK_S: Final = 30.0
+POLL_S: Final = 30.0
 _STEP: Final = 16  # topics that are checked in one turn of the loop
 
 
@@ -46,30 +46,30 @@ class UserConnections:
     """The connections of one user, open as long as `keep` runs.
 
     Attributes:
-        used: the time of the last request.
+        last_used_s: the time of the last request.
     """
 
-    def __init__(self, network: Network, cluster: ClusterBrokers, password: str, room: Room) -> None:
-        self.connections = Connections(network, cluster.addresses, room)
+    def __init__(self, network: Network, cluster: ClusterBrokers, password: str, capacity: Capacity) -> None:
+        self.connections = Connections(network, cluster.addresses, capacity)
         self.password = password
-        self.used = 0.0
-        self.end = asyncio.Event()
+        self.last_used_s = 0.0
+        self.closing = asyncio.Event()
         self._network = network
         self._is_open = asyncio.Event()
 
     async def keep(self) -> None:
-        """Keep them open until `end` is set."""
+        """Keep them open until `closing` is set."""
         async with self._network:
             self._is_open.set()
-            await self.end.wait()
+            await self.closing.wait()
 
     async def announce(self, client_id: str, producers: Sequence[str]) -> None:
         """Let the brokers know the producer groups of a client."""
         await self._is_open.wait()
-        if not self.end.is_set():
+        if not self.closing.is_set():
             self.connections.announce(client_id, producers)
 
-    async def opened(self) -> Connections:
+    async def wait_until_open(self) -> Connections:
         await self._is_open.wait()
         return self.connections
 
@@ -80,7 +80,7 @@ class AccountCluster:
     Args:
         own: the brokers as mqproxy's own account sees them.
         connect: makes the network of a user.
-        room: of the connections of all users: each has one to each broker that it uses.
+        capacity: of the connections of all users: each has one to each broker that it uses.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AccountCluster:
         tasks: Background,
         clock: Clock,
         freshness: Freshness,
-        room: Room,
+        capacity: Capacity,
     ) -> None:
         self.own = own
         self.users = users
@@ -100,7 +100,7 @@ class AccountCluster:
         self._tasks = tasks
         self._clock = clock
         self._freshness = freshness
-        self._room = room
+        self._capacity = capacity
         self._open: dict[str, UserConnections] = {}
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class AccountCluster:
         if not self.users.accounts:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
         user = grpc_principal(call.metadata, self.users.accounts, self._clock.now_ms(), self._freshness)
-        demand_enabled(user)
+        check_enabled(user)
         source = Source(str(call.peer), call.peer.certificate)
         return AccountBrokers(self, self.own.lookups(call.peer), user.access_key, source, client_id)
 
@@ -145,12 +145,12 @@ class AccountCluster:
         found = self._open.get(account)
         if found is None or found.password != password:
             if found is not None:
-                found.end.set()
+                found.closing.set()
             network = self._connect(Credentials(account, password))
-            found = self._open[account] = UserConnections(network, self.own, password, self._room)
+            found = self._open[account] = UserConnections(network, self.own, password, self._capacity)
             found.connections.on_check = lambda *question: self.on_check(*question)
             self._tasks.spawn(found.keep(), f"connections of {account}")
-        found.used = self._clock.monotonic()
+        found.last_used_s = self._clock.monotonic()
         return found
 
     def probes(self) -> list[Probe]:
@@ -162,24 +162,24 @@ class AccountCluster:
         return "; ".join(f"account {shown(name)}: {text}" for name, text in texts if text)
 
     async def run(self) -> None:
-        """Close connections that are not used any more, until cancelled."""
+        """Close connections that are not last_used_s any more, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)
             self.expire()
 
     def expire(self) -> None:
-        """Close connections that are not used any more."""
+        """Close connections that are not last_used_s any more."""
         now = self._clock.monotonic()
         for account, each in list(self._open.items()):
-            if now - each.used > IDLE_S or self.users.passwords.get(account) != each.password:
-                self._open.pop(account).end.set()
+            if now - each.last_used_s > IDLE_S or self.users.passwords.get(account) != each.password:
+                self._open.pop(account).closing.set()
 
 
 class AccountBrokers:
     """The brokers for one client of a user. (Implements `grpc.brokers.Brokers`.)"""
 
     is_known = True  # by a signature
-    near = None
+    local_broker = None
 
     def __init__(self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str) -> None:
         self.account = account
@@ -192,11 +192,11 @@ class AccountBrokers:
         """Announce the producer groups. As behind Apache's proxy, brokers do not see the consumers."""
         self._cluster.announce(self.account, self._client_id, producers)
 
-    async def demand_sight(self, topic: str) -> None:
+    async def check_topic_access(self, topic: str) -> None:
         if not self._cluster.users.may_see(self.account, topic, self._source):
             raise AccessDenied(f"User:{self.account} has no permission to access Topic:{topic}")
 
-    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+    async def check_consumer_access(self, group: str, topics: Collection[str]) -> None:
         wanted: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
         for number, each in enumerate(wanted, 1):
             if not number % _STEP:
@@ -223,5 +223,5 @@ class AccountBrokers:
         accept: Collection[int] = (),
     ) -> Response[R]:
         self._cluster.users.authorise(broker_name, self.account, self._source, request, body)
-        connections = await self._cluster.of(self.account).opened()
+        connections = await self._cluster.of(self.account).wait_until_open()
         return await connections.ask(broker_name, request, body, timeout_s=timeout_s, accept=accept)

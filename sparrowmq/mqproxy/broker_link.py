@@ -18,13 +18,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.core.digits import whole_number
-from sparrowmq.errors import (
-    BrokerUnreachable,
-    ConfigError,
-    ConnectionClosed,
-    RemoteProtocolError,
-    RequestTimeout,
-)
+from sparrowmq.errors import BrokerUnreachable, ConfigError, ConnectionClosed, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.wire import codec
@@ -35,17 +29,16 @@ from sparrowmq.remoting.session import MUTE_S
 
 CONNECT_S: Final = 3.0
 ANSWER_S: Final = 30.0  # beyond the wait that the request asks for; clients give up before
-LONGEST_WAIT_S: Final = 90.0
-_WAITS: Final = ("suspendTimeoutMillis", "pollTime")  # of pulls, and of pops and notifications
+MAX_WAIT_S: Final = 90.0
+_WAIT_FIELDS: Final = ("suspendTimeoutMillis", "pollTime")  # of pulls, and of pops and notifications
 CHUNK_BYTES: Final = 256 * 1024
-UNREAD_LOOK_S: Final = 0.02
-LONGEST_LOOK_S: Final = 0.16  # many clients that do not read must cost little
+UNREAD_POLL_S: Final = 0.02
+MAX_UNREAD_POLL_S: Final = 0.16  # many clients that do not read must cost little
 GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
-_LONGEST_NUMBER: Final = 19  # digits
+_MAX_DIGITS: Final = 19  # digits
 
 _LENGTHS: Final = struct.Struct(">ii")  # the second one has serialiser 0, JSON, in its first byte
-
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -64,18 +57,18 @@ async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Str
 
 
 def answer_s(fields: Mapping[str, str]) -> float:
-    """The time for an answer. Requests to a broker that hangs fill the room of the client, so it is no longer."""
-    wait = next((fields[name] for name in _WAITS if name in fields), "")
-    wait_s = (whole_number(wait, _LONGEST_NUMBER) or 0) / 1000
-    return ANSWER_S + min(wait_s, LONGEST_WAIT_S)
+    """The time limit of an answer. It is short, as requests to a broker that hangs fill the client's memory limit."""
+    wait = next((fields[name] for name in _WAIT_FIELDS if name in fields), "")
+    wait_s = (whole_number(wait, _MAX_DIGITS) or 0) / 1000
+    return ANSWER_S + min(wait_s, MAX_WAIT_S)
 
 
-class Link:
+class BrokerLink:
     """An open connection. Its owner runs `read` in a task, whose end closes it.
 
     Args:
-        name: of the broker.
-        pushed: gets the requests of the broker.
+        name: the broker's name.
+        on_push: gets the requests of the broker.
     """
 
     def __init__(
@@ -84,14 +77,14 @@ class Link:
         address: str,
         streams: Streams,
         clock: Clock,
-        pushed: Callable[[Link, Command], object],
+        on_push: Callable[[BrokerLink, Command], object],
     ) -> None:
         self.name = name
         self.address = address
         self.closed = False
         self._reader, self._writer = streams
         self._clock = clock
-        self._pushed = pushed
+        self._on_push = on_push
         self._waiting: dict[int, asyncio.Future[Command | None]] = {}
         # Of waiting requests that a broker answers at once, the oldest first.
         self._sent_at: dict[int, float] = {}
@@ -100,7 +93,7 @@ class Link:
 
     @property
     def is_mute(self) -> bool:
-        """Whether the broker has sent nothing for a second, while a request that it answers at once is older."""
+        """Whether no byte has come for a second although a request that is answered at once has waited longer."""
         age = self._clock.age
         oldest = next(iter(self._sent_at.values()), None)
         return oldest is not None and age(oldest) >= MUTE_S and age(self._read_at) >= MUTE_S
@@ -115,7 +108,7 @@ class Link:
         if limit_s == ANSWER_S:
             self._sent_at[opaque] = self._clock.monotonic()
         try:
-            await self._write(forwarded(request, opaque, fields))
+            await self._write(frame_of(request, opaque, fields))
             found = await self._clock.wait_for(answer, limit_s)
         except TimeoutError:
             raise RequestTimeout(self.name, f"request {request.code}", limit_s) from None
@@ -126,22 +119,22 @@ class Link:
             raise ConnectionClosed(self.name)
         return found
 
-    async def tell(self, command: Command, opaque: int = 0) -> None:
+    async def send(self, command: Command, opaque: int = 0) -> None:
         """Send a request whose answer is not awaited, or the answer to a request. Raises: ConnectionClosed."""
-        await self._write(forwarded(command, opaque))
+        await self._write(frame_of(command, opaque))
 
     async def read(self, is_full: Callable[[], bool]) -> None:
-        """Take what the broker sends until the connection ends. Nothing more is read while the client `is_full`."""
+        """Handle what the broker sends until the connection ends. Nothing more is read while the client `is_full`."""
         frames = FrameReader(ANSWER_LIMITS)
         try:
             while chunk := await self._reader.read(CHUNK_BYTES):
                 self._read_at = self._clock.monotonic()
                 for parts in frames.feed(chunk):
                     self._take(codec.decode(*parts))
-                pause_s = UNREAD_LOOK_S
+                pause_s = UNREAD_POLL_S
                 while is_full():
                     await self._clock.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_LOOK_S)
+                    pause_s = min(2 * pause_s, MAX_UNREAD_POLL_S)
         except (OSError, RemoteProtocolError):
             pass  # the connection cannot be used any more; what waits gets an error
         finally:
@@ -160,7 +153,7 @@ class Link:
 
     def _take(self, command: Command) -> None:
         if not command.is_reply:
-            self._pushed(self, command)
+            self._on_push(self, command)
             return
         answer = self._waiting.get(command.opaque)
         if answer is not None and not answer.done():
@@ -178,7 +171,7 @@ class Link:
             raise ConnectionClosed(self.name) from None
 
 
-def forwarded(command: Command, opaque: int, fields: Mapping[str, str] | None = None) -> bytes:
+def frame_of(command: Command, opaque: int, fields: Mapping[str, str] | None = None) -> bytes:
     """The frame of a command with another opaque, and with `fields` in the place of its own."""
     header = {
         "code": command.code,  # first, as readers expect

@@ -26,23 +26,16 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.grpc.clients import MOST_TOPICS
+from sparrowmq.grpc.clients import MAX_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
-from sparrowmq.mqproxy.limits import FairTurns, Room
+from sparrowmq.mqproxy.limits import Capacity, FairTurns
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.admin_headers import GetGroupConfig, GetTopicConfig
-from sparrowmq.protocol.requests.bodies import (
-    MASTER,
-    BrokerRoute,
-    ClusterTable,
-    GroupConfig,
-    TopicConfig,
-    TopicRoute,
-)
+from sparrowmq.protocol.requests.bodies import MASTER, BrokerRoute, ClusterTable, GroupConfig, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.requests.headers import CheckTransactionState, UnregisterClient
 from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRoute
@@ -57,7 +50,6 @@ R = TypeVar("R", bound=Header)
 
 V = TypeVar("V")
 
-
 _NO_MASTER: Final = "no name server knows a master of this name"
 
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
@@ -67,13 +59,13 @@ ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answe
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 REQUEST_BYTES: Final = 512  # of a request besides its body
 _LEAVES_AT_ONCE: Final = 32  # groups, of up to 500
-MOST_UNREAD: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
+MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
 
 FRESH_S: Final = 5.0
 
 REFRESH_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
 
-MOST_KEPT: Final = 10_000
+MAX_CACHED_ANSWERS: Final = 10_000
 
 
 # A broker of 4.x does not know the request.
@@ -88,13 +80,13 @@ class Addresses:
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
         self.clock = clock
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._table: ClusterTable | NetworkError | RemoteError | None = None
         self._asked_s = 0.0
         self._masters: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of the brokers at all addresses, also at those of slaves
         self._doubted: set[str] = set()  # brokers that may have another address now, or have no master
-        self._replicated: set[str] = set()  # brokers that had slaves
+        self.replicated: set[str] = set()  # brokers that had slaves, one of which may become the master
 
     async def of(self, broker_name: str) -> str:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
@@ -120,7 +112,7 @@ class Addresses:
 
     async def table(self, most_age_s: float = TABLE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
-        async with self._turn:
+        async with self._lock:
             if self._table is None or self.clock.monotonic() - self._asked_s >= most_age_s:
                 try:
                     self._table = ClusterTable.decode((await self._name_servers.call(GetBrokerCluster())).body)
@@ -130,11 +122,6 @@ class Addresses:
             if isinstance(self._table, ClusterTable):
                 return self._table
             raise self._table.with_traceback(None)
-
-    async def demand_brokers(self) -> None:
-        """Check whether a name server has just started, and knows no topic. Raises: BrokerUnreachable, NetworkError."""
-        if not (await self.table(SOON_S)).broker_addr_table:
-            raise none_registered(self._name_servers)
 
     def learn(self, route: TopicRoute) -> None:
         """Note the brokers of a route."""
@@ -148,36 +135,36 @@ class Addresses:
         """Ask for this address again: another broker may be the master soon."""
         self._doubted.add(broker_name)
 
-    def is_replicated(self, broker_name: str) -> bool:
-        """Return whether another broker of this name may become the master."""
-        return broker_name in self._replicated
-
     def name_at(self, address: str) -> str | None:
         """The name of a master, or of a slave: it may have become the master since a route was asked for."""
         return self._names.get(address)
 
     def _learn_names(self, rows: Collection[BrokerRoute]) -> None:
         self._names.update((at, row.broker_name) for row in rows for at in row.broker_addrs.values())
-        self._replicated.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
+        self.replicated.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
 
 
 class Connections:
     """The connections of one account to the brokers, or those without one.
 
     Args:
-        room: of the connections of all accounts together; None for those of mqproxy itself.
-        held: the room for the requests of all connections that wait for answers; by default that of `room`.
+        capacity: of the connections of all accounts together; None for those of mqproxy itself.
+        request_capacity: of all requests that wait for answers; by default `capacity`.
     Attributes:
         on_check: is called with what a broker asks about the transactions of this account.
         left_out: which topics are too many for brokers to ask about; "" if none are.
     """
 
     def __init__(
-        self, network: Network, addresses: Addresses, room: Room | None = None, room_held: Room | None = None
+        self,
+        network: Network,
+        addresses: Addresses,
+        capacity: Capacity | None = None,
+        request_capacity: Capacity | None = None,
     ) -> None:
         self._network = network
-        self._room = room
-        self._room_held = room_held or room or Room(0)
+        self._capacity = capacity
+        self._request_capacity = request_capacity or capacity or Capacity(0)
         self._held_bytes = 0
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
         self._addresses = addresses
@@ -214,38 +201,33 @@ class Connections:
     @contextmanager
     def _holding(self, size: int) -> Iterator[None]:
         """Count the bytes of a request until it is answered. Raises: RemoteError, there is no room for them."""
-        self._room_held.demand_bytes(size, self._held_bytes)
+        self._request_capacity.check_bytes(size, self._held_bytes)
         self._held_bytes += size
-        self._room_held.held_bytes += size
+        self._request_capacity.held_bytes += size
         try:
             yield
         finally:
             self._held_bytes -= size
-            self._room_held.held_bytes -= size
+            self._request_capacity.held_bytes -= size
 
     def _may_lead_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
-        """Return whether another member may become the master in a moment. No broker has carried out the request."""
         if isinstance(error, RemoteError) and not error.is_slaves:
             self._away.pop(broker_name, None)
             return False
         now = self._addresses.clock.monotonic()
         since = self._away.setdefault(broker_name, now)
-        return self._addresses.is_replicated(broker_name) and now - since < ELECTION_S
+        return broker_name in self._addresses.replicated and now - since < ELECTION_S
 
     async def _ask_once(
-        self,
-        broker_name: str,
-        request: Request[R],
-        body: bytes,
-        timeout_s: float,
-        accept: Collection[int],
+        self, broker_name: str, request: Request[R], body: bytes, timeout_s: float, accept: Collection[int]
     ) -> Response[R]:
         address = await self._addresses.of(broker_name)
         self._leave_former(broker_name, address)
         try:
             session = await self._session(address)
-            if body and session.unread_bytes > MOST_UNREAD:  # also of calls that their clients have given up
-                raise _backed_up(broker_name)
+            if body and session.unread_bytes > MAX_UNREAD_BYTES:  # also of calls that their clients have given up
+                text = f"{broker_name} does not read what mqproxy sends; send this again later"
+                raise RemoteError(ResponseCode.SYSTEM_BUSY, text)
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except (NetworkError, RemoteError) as error:
             if isinstance(error, NetworkError) or error.is_slaves:
@@ -254,30 +236,30 @@ class Connections:
 
     async def _session(self, address: str) -> Session:
         """The connection to a broker. Raises: NetworkError; RemoteError, there is no room for one more."""
-        brokers, room = self._network.brokers, self._room
-        if room is None:
+        brokers, capacity = self._network.brokers, self._capacity
+        if capacity is None:
             return await brokers.session(address)
         if session := brokers.live(address):
             return session
         async with self._opening[address]:  # so that each connection counts once
             if session := brokers.live(address):
                 return session
-            room.demand_link()
-            room.links += 1
+            capacity.check_links()
+            capacity.links += 1
             try:
                 session = await brokers.session(address)
             except BaseException:
-                room.links -= 1
+                capacity.links -= 1
                 raise
             if session.closed:
-                room.links -= 1
+                capacity.links -= 1
             else:
-                session.on_end(self._ended)
+                session.on_end(self._on_session_end)
             return session
 
-    def _ended(self, _: Session) -> None:
-        assert self._room is not None, "only connections with a room are counted"
-        self._room.links -= 1
+    def _on_session_end(self, _: Session) -> None:
+        assert self._capacity is not None, "only connections with a room are counted"
+        self._capacity.links -= 1
 
     def _leave_former(self, broker_name: str, address: str) -> None:
         """End the connection to a master that hangs, once there is another one: long polls would stay there."""
@@ -324,9 +306,9 @@ class Connections:
         if groups.keys() == former.keys():
             return
         membership.producers = {group: group for group in groups if group in former}
-        gone = [UnregisterClient(self._network.client_id, each) for each in former if each not in groups]
-        for at in range(0, len(gone), _LEAVES_AT_ONCE):
-            await asyncio.gather(*map(brokers.tell_all, gone[at : at + _LEAVES_AT_ONCE]))
+        left = [UnregisterClient(self._network.client_id, each) for each in former if each not in groups]
+        for at in range(0, len(left), _LEAVES_AT_ONCE):
+            await asyncio.gather(*map(brokers.tell_all, left[at : at + _LEAVES_AT_ONCE]))
         membership.producers = groups
         await brokers.announce()
 
@@ -341,16 +323,16 @@ class Connections:
             found.update(dict.fromkeys(row))
             found.pop(None, None)
             yield
-            if len(found) > MOST_TOPICS:
+            if len(found) > MAX_TOPICS:
                 break
         groups = [group for group in found if group is not None]
         self.left_out = ""
-        if len(groups) > MOST_TOPICS:
+        if len(groups) > MAX_TOPICS:
             self.left_out = (
-                f"{count} clients produce for more than {MOST_TOPICS} topics, and brokers do not ask for the ends of "
-                f"the transactions of {shown(groups[MOST_TOPICS])} and others"
+                f"{count} clients produce for more than {MAX_TOPICS} topics, and brokers do not ask for the ends of "
+                f"the transactions of {shown(groups[MAX_TOPICS])} and others"
             )
-        return {group: group for group in groups[:MOST_TOPICS]}
+        return {group: group for group in groups[:MAX_TOPICS]}
 
     def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)
@@ -376,10 +358,7 @@ class AnswerCache(Generic[V]):
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        ask: Callable[[str], Awaitable[V]],
-        is_brief: Callable[[V], bool] = lambda _: False,
+        self, clock: Clock, ask: Callable[[str], Awaitable[V]], is_brief: Callable[[V], bool] = lambda _: False
     ) -> None:
         self._clock = clock
         self._ask = ask
@@ -387,7 +366,7 @@ class AnswerCache(Generic[V]):
         self._answers: dict[str, _CachedAnswer[V]] = {}
         self._asking: dict[str, asyncio.Future[V]] = {}
 
-    async def of(self, name: str, turn: Turn) -> V:
+    async def get(self, name: str, turn: Turn) -> V:
         """The answer for a name; `turn` waits until it may be asked for. Raises: as `ask`, if none was kept."""
         known = self._answers.get(name)
         now = self._clock.monotonic()
@@ -433,7 +412,7 @@ class AnswerCache(Generic[V]):
             raise
         del self._asking[name]
         asking.set_result(found)
-        if len(self._answers) >= MOST_KEPT:
+        if len(self._answers) >= MAX_CACHED_ANSWERS:
             self._answers.clear()
         self._answers[name] = _CachedAnswer(self._clock.monotonic(), found)
         return found
@@ -443,16 +422,16 @@ class ClusterBrokers:
     """The brokers that a network reaches, for all clients of the port.
 
     Args:
-        room: for the requests of the gRPC port that wait for answers.
+        capacity: of the requests of the gRPC port that wait for answers.
     Attributes:
         on_check: as that of a `Cluster`.
     """
 
-    def __init__(self, network: Network, clock: Clock, room: Room | None = None) -> None:
+    def __init__(self, network: Network, clock: Clock, capacity: Capacity | None = None) -> None:
         self.commands: ClientCommands | None = None
         self._name_servers = network.name_servers
         self.addresses = Addresses(network.name_servers, clock)
-        self._connections = Connections(network, self.addresses, room_held=room)
+        self._connections = Connections(network, self.addresses, request_capacity=capacity)
         self.ask, self.announce = self._connections.ask, self._connections.announce
         self._clock = clock
         self._route_turns, self._group_turns = FairTurns(), FairTurns()
@@ -487,24 +466,25 @@ class ClusterBrokers:
         """Return the conditions that mqproxy without accounts can be in because of clients."""
         return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.left_out)]
 
-    async def route(self, topic: str, asker: Hashable = None) -> TopicRoute:
+    async def route(self, topic: str, connection: Hashable = None) -> TopicRoute:
         """The brokers of a topic, for a connection of a client. Raises: NoRoute, NetworkError, RemoteError."""
-        return await self._routes.of(topic, partial(self._route_turns.turn, asker))
+        return await self._routes.get(topic, partial(self._route_turns.turn, connection))
 
-    async def topic(self, name: str, asker: Hashable = None) -> TopicConfig:
+    async def topic(self, name: str, connection: Hashable = None) -> TopicConfig:
         """The settings of a topic. Raises: as `route`."""
-        first, *_ = await self._masters_of(name, asker)
-        return await self._topics.of(name, partial(self._topic_turns[first].turn, asker))
+        first, *_ = await self._masters_of(name, connection)
+        return await self._topics.get(name, partial(self._topic_turns[first].turn, connection))
 
-    async def group(self, name: str, asker: Hashable = None) -> GroupConfig | None:
+    async def group(self, name: str, connection: Hashable = None) -> GroupConfig | None:
         """The settings of a group; None if it has none. Raises: NetworkError, RemoteError."""
-        return await self._groups.of(name, partial(self._group_turns.turn, asker))
+        return await self._groups.get(name, partial(self._group_turns.turn, connection))
 
     async def _ask_route(self, topic: str) -> TopicRoute:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
         if answer.code:
-            await self.addresses.demand_brokers()
+            if not (await self.addresses.table(SOON_S)).broker_addr_table:  # a name server has just started
+                raise none_registered(self._name_servers)
             raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
         self.addresses.learn(route)
@@ -531,9 +511,8 @@ class ClusterBrokers:
             return None
         return GroupConfig.decode(answer.body)
 
-    async def _masters_of(self, topic: str, asker: Hashable = None) -> list[str]:
-        """The brokers to ask about a topic: those that answer come first."""
-        rows = (await self.route(topic, asker)).broker_datas
+    async def _masters_of(self, topic: str, connection: Hashable = None) -> list[str]:
+        rows = (await self.route(topic, connection)).broker_datas
         found = self._answering_first(row.broker_name for row in rows if MASTER in row.broker_addrs)
         if not found:
             raise BrokerUnreachable(", ".join(row.broker_name for row in rows), _NO_MASTER)
@@ -544,7 +523,6 @@ class ClusterBrokers:
         return sorted(names, key=lambda name: now - self._silent.get(name, -SILENT_S) < SILENT_S)
 
     async def _ask_one_of(self, names: Sequence[str], request: Request[R]) -> Response[R]:
-        """The answer of the first broker that answers. Raises: RemoteError; NetworkError, none answers."""
         for name in names[:-1]:
             with suppress(NetworkError):
                 return await self._ask_noted(name, request, ONE_OF_SEVERAL_S)
@@ -561,11 +539,6 @@ class ClusterBrokers:
             raise BrokerUnreachable(name, f"no answer within {timeout_s:g} s") from None
         self._silent.pop(name, None)
         return answer
-
-
-def _backed_up(broker_name: str) -> RemoteError:
-    text = f"{broker_name} does not read what mqproxy sends; send this again later"
-    return RemoteError(ResponseCode.SYSTEM_BUSY, text)
 
 
 def none_registered(name_servers: NameServers) -> BrokerUnreachable:
@@ -598,7 +571,7 @@ class ClientBrokers:
 
     account = ""
     is_known = True  # as without access control
-    near = None
+    local_broker = None
 
     def __init__(self, cluster: ClusterBrokers, lookups: Lookups, client_id: str) -> None:
         self._cluster = cluster
@@ -606,10 +579,10 @@ class ClientBrokers:
         self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
         self.ask = cluster.ask
 
-    async def demand_sight(self, topic: str) -> None:
+    async def check_topic_access(self, topic: str) -> None:
         """Do nothing: there are no accounts."""
 
-    async def demand_consumer(self, group: str, topics: Collection[str]) -> None:
+    async def check_consumer_access(self, group: str, topics: Collection[str]) -> None:
         """Do nothing: there are no accounts."""
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:

@@ -5,7 +5,7 @@ SYSTEM_BUSY. A client with few bytes still gets room: those that fill the memory
 
 All connections of clients together have a limited number of turns to ask a server:
 
-    with a turn     at most MOST_AT_ONCE questions, at most MOST_OF_ONE of them for one connection
+    with a turn     at most MAX_ACTIVE questions, at most MAX_ACTIVE_OF_ONE of them for one connection
     waiting         a queue for each connection; the connections are served one after another
 
 So a connection that asks for thousands of names never delays another one by more than an answer takes, and a hundred
@@ -24,52 +24,52 @@ from typing import Final
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 
-MOST_BYTES: Final = 256 * 1024 * 1024  # of requests that wait for answers
-FEW_BYTES: Final = 64 * 1024  # of one client, which it may have in any case
+MAX_BYTES: Final = 256 * 1024 * 1024  # of requests that wait for answers
+GUARANTEED_BYTES: Final = 64 * 1024  # of one client, which it may have in any case
 
-MOST_AT_ONCE: Final = 16
+MAX_ACTIVE: Final = 16
 
-MOST_OF_ONE: Final = 4
+MAX_ACTIVE_OF_ONE: Final = 4
 
 
-class Room:
-    """The room of one port.
+class Capacity:
+    """The memory and the connections to brokers of one port.
 
     Args:
-        most_links: connections to brokers.
-        who: those who have them, in words.
+        max_links: connections to brokers.
+        peers: the clients that have them, in words.
     Attributes:
-        links: the open ones.
-        held_bytes: of requests without an answer.
-        requests: without an answer.
+        links: open connections.
+        held_bytes: the bytes of requests without an answer.
+        requests: the number of requests without an answer.
         is_stopping: mqproxy takes no more requests.
     """
 
-    def __init__(self, most_links: int, peers: str = "remoting clients") -> None:
+    def __init__(self, max_links: int, peers: str = "remoting clients") -> None:
         self.links = 0
         self.held_bytes = 0
         self.requests = 0
         self.is_stopping = False
-        self._most_links = most_links
+        self._max_links = max_links
         self._peers = peers
 
     @property
     def problem(self) -> str:
         """Why clients are refused now; "" if there is room."""
-        if self.links < self._most_links:
+        if self.links < self._max_links:
             return ""
         return f"{self._peers} have {self.links} connections to brokers, and no more may be"
 
-    def demand_link(self) -> None:
+    def check_links(self) -> None:
         """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""
-        if self.links >= self._most_links:
+        if self.links >= self._max_links:
             raise _busy(f"{self.problem}; a higher `ulimit -n` of mqproxy allows more")
 
-    def demand_bytes(self, size: int, own_bytes: int) -> None:
+    def check_bytes(self, size: int, own_bytes: int) -> None:
         """Do nothing if a client with `own_bytes` may have so many more. Raises: RemoteError."""
         if self.is_stopping:
             raise RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy stops; send this again later")
-        if self.held_bytes + size > MOST_BYTES and own_bytes + size > FEW_BYTES:
+        if self.held_bytes + size > MAX_BYTES and own_bytes + size > GUARANTEED_BYTES:
             raise _busy(f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later")
 
 
@@ -86,7 +86,7 @@ class _Queue:
 
     @property
     def is_ready(self) -> bool:
-        return bool(self.waiting) and self.active < MOST_OF_ONE
+        return bool(self.waiting) and self.active < MAX_ACTIVE_OF_ONE
 
 
 class FairTurns:
@@ -105,16 +105,16 @@ class FairTurns:
     async def turn(self, connection: Hashable) -> AsyncIterator[None]:
         """Wait for a turn, and have it inside the block."""
         queue = self._queues.setdefault(connection, _Queue())
-        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.waiting.append(given)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.waiting.append(granted)
         self._note_ready(connection)
-        self._give()
+        self._grant_turns()
         try:
-            await given
+            await granted
             yield
         finally:
-            if given.cancelled():
-                self._give()  # drops it, if it would be the next
+            if granted.cancelled():
+                self._grant_turns()  # drops it, if it would be the next
             else:
                 self._end(connection)
 
@@ -127,15 +127,15 @@ class FairTurns:
             if not queue.active and not queue.waiting:
                 del self._queues[connection]
 
-    def _give(self) -> None:
+    def _grant_turns(self) -> None:
         """Give turns to the connections that are ready, one after another."""
-        while self._active < MOST_AT_ONCE and self._ready:
+        while self._active < MAX_ACTIVE and self._ready:
             connection = next(iter(self._ready))
             del self._ready[connection]  # the others come first the next time
             queue = self._queues[connection]
-            given = queue.waiting.popleft()
-            if not given.cancelled():
-                given.set_result(None)
+            granted = queue.waiting.popleft()
+            if not granted.cancelled():
+                granted.set_result(None)
                 queue.active += 1
                 self._active += 1
             self._note_ready(connection)
@@ -144,4 +144,4 @@ class FairTurns:
         self._active -= 1
         self._queues[connection].active -= 1
         self._note_ready(connection)
-        self._give()
+        self._grant_turns()

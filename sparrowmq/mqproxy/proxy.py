@@ -22,7 +22,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.limits import Room
+from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, Door, is_loopback
@@ -109,13 +109,13 @@ class Proxy:
             # With accounts each user has connections to brokers, which take as many descriptors as a port.
             shares = ports if settings.credentials is None else ports + 1
             share = descriptors.share(descriptors.limit(), with_store=False, ports=shares)
-            room = Room(share.connections, "users at the gRPC port")
-            own = ClusterBrokers(network, clock, room)
+            capacity = Capacity(share.connections, "users at the gRPC port")
+            own = ClusterBrokers(network, clock, capacity)
             users = BrokerUsers(own, clock) if settings.credentials is not None else None
             cluster: ClusterBrokers | AccountCluster = own
             probes: list[Probe] = []
             if users is not None:
-                cluster, probes = await self._with_accounts(own, users, tasks, room), users.probes()
+                cluster, probes = await self._with_accounts(own, users, tasks, capacity), users.probes()
             probes += cluster.probes()
             server_tls = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
             tasks.spawn(server_tls.watch(), "TLS files")
@@ -128,7 +128,7 @@ class Proxy:
                 port = await open_remoting_port(stack, tasks, own, users, clock, server_tls, self._tls, place)
                 self.remoting_address = port.address
                 opened.append(port)
-            problems = [lambda: room.problem, *(port.problem for port in opened)]
+            problems = [lambda: capacity.problem, *(port.problem for port in opened)]
             probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each() for each in problems)))))
             probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)]
             self._conditions.watch(probes)
@@ -141,11 +141,11 @@ class Proxy:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
     async def _with_accounts(
-        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background, room: Room
+        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background, capacity: Capacity
     ) -> AccountCluster:
         await users.start()
         freshness = Freshness(self._settings.signature_age_s)
-        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness, room)
+        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness, capacity)
         tasks.spawn(users.run(), "users")
         tasks.spawn(cluster.run(), "idle connections")
         return cluster

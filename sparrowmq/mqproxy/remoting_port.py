@@ -54,9 +54,9 @@ from sparrowmq.errors import (
 from sparrowmq.grpc.port import DRAIN_S, ListenAddress, OpenPort
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import Background, over
-from sparrowmq.mqproxy.broker_link import CONNECT_S, Link, connect, forwarded, size_of
+from sparrowmq.mqproxy.broker_link import CONNECT_S, BrokerLink, connect, frame_of, size_of
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
-from sparrowmq.mqproxy.limits import Room
+from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.recalls import RecallHandle
@@ -91,9 +91,9 @@ _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
 
 DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
 
-TOGETHER_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
+REPEAT_WINDOW_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
 
-MOST_QUESTIONS: Final = 1000  # of one client within this time
+MAX_QUESTIONS: Final = 1000  # of one client within this time
 
 
 async def open_remoting_port(
@@ -116,13 +116,13 @@ async def open_remoting_port(
     def dispatch(session: Session, command: Command) -> None:
         relay = relays.get(session)
         if relay is None:
-            relay = relays[session] = Relay(session, servers)
+            relay = relays[session] = Relay(session, context)
             session.on_end(relays.pop)
         relay.take(command)
 
     limits = limits_for(place.share)
     most_clients = limits.connections // DESCRIPTORS_EACH
-    room = Room(most_clients * (DESCRIPTORS_EACH - 1))
+    capacity = Capacity(most_clients * (DESCRIPTORS_EACH - 1))
     server = Server(
         dispatch,
         clock,
@@ -133,38 +133,38 @@ async def open_remoting_port(
     )
     server.bind()
     address = f"{place.advertised_host}:{server.port}"
-    servers = Servers(
+    context = RelayContext(
         cluster=cluster,
         users=users,
         clock=clock,
         tasks=tasks,
         tls=broker_tls,
         address=address,
-        room=room,
+        capacity=capacity,
         lines=LogLimit(clock),
     )
     await stack.enter_async_context(server)
-    stack.push_async_callback(drained, room)
+    stack.push_async_callback(drain, capacity)
     tasks.spawn(server.drop_silent_peers(), "silent remoting clients")
-    return OpenPort(address, lambda: server.problem or room.problem)
+    return OpenPort(address, lambda: server.problem or capacity.problem)
 
 
-async def drained(room: Room) -> None:
+async def drain(capacity: Capacity) -> None:
     """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
-    room.is_stopping = True
-    await over(lambda: bool(room.requests), DRAIN_S)
+    capacity.is_stopping = True
+    await over(lambda: bool(capacity.requests), DRAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Servers:
-    """The servers behind the port, for all clients.
+class RelayContext:
+    """What all relays of a port share.
 
     Attributes:
-        users: those who may use it; None without accounts, where brokers alone decide.
-        tls: of connections to brokers.
+        users: the users that may use it; None without accounts, where brokers alone decide.
+        tls: encrypts connections to brokers.
         address: the proxy's own, for clients.
-        room: of all clients together.
-        lines: the log lines that clients cause.
+        capacity: of all clients together.
+        lines: limits the log lines that clients cause.
     """
 
     cluster: ClusterBrokers
@@ -173,7 +173,7 @@ class Servers:
     tasks: Background
     tls: ssl.SSLContext | None
     address: str
-    room: Room
+    capacity: Capacity
     lines: LogLimit
 
 
@@ -184,44 +184,43 @@ class Relay:
         links: its connections to brokers.
     """
 
-    def __init__(self, session: Session, servers: Servers) -> None:
-        self.links: dict[str, Link] = {}
+    def __init__(self, session: Session, context: RelayContext) -> None:
+        self.links: dict[str, BrokerLink] = {}
         self._session = session
-        self._servers = servers
+        self._context = context
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._brokers: set[str] = set()  # of the routes that it has asked for
-        self._lookups = Lookups(servers.cluster)
-        self._repeats = Repeats(servers.clock)
+        self._lookups = Lookups(context.cluster)
+        self._repeats = Repeats(context.clock)
         self._heartbeat: Command | None = None
         self._held_bytes = 0  # of its requests without an answer
-        session.on_end(self._ended)
+        session.on_end(self._on_session_end)
 
     def take(self, command: Command) -> None:
         """Handle a request of the client."""
         size = size_of(command)
         try:
-            self._servers.room.demand_bytes(size, self._held_bytes)
+            self._context.capacity.check_bytes(size, self._held_bytes)
         except RemoteError as error:
             self._refuse(command, error)
             return
         try:
-            self._servers.tasks.spawn(self._serve(command, size), name="request of a remoting client")
+            self._context.tasks.spawn(self._serve(command, size), name="request of a remoting client")
         except ClientClosed:
             self._refuse(command, RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy is stopping"))
             return
         self._hold(1, size)
 
     def _hold(self, sign: int, size: int) -> None:
-        """Count a waiting request, or count it no more."""
         self._held_bytes += sign * size
-        self._servers.room.held_bytes += sign * size
-        self._servers.room.requests += sign
+        self._context.capacity.held_bytes += sign * size
+        self._context.capacity.requests += sign
         self._session.hold(sign, sign * size)
 
     def _refuse(self, command: Command, error: Exception) -> None:
         code, remark = _refusal(error)
         text = "%s: request %d is refused: %s"
-        self._servers.lines.log(log, logging.INFO, text, self._session.address, command.code, shown(remark))
+        self._context.lines.log(log, logging.INFO, text, self._session.address, command.code, shown(remark))
         self._session.reply(command, code, remark=remark)
 
     async def _serve(self, command: Command, size: int) -> None:
@@ -229,7 +228,7 @@ class Relay:
         try:
             answer = await self._answer(command)
             if answer is not None and not command.is_oneway:
-                session.write([forwarded(answer, command.opaque)])
+                session.write([frame_of(answer, command.opaque)])
         except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._refuse(command, error)
         finally:
@@ -239,25 +238,29 @@ class Relay:
         """The answer; None for a request that wants none."""
         reach = REACH.get(command.code)
         if reach is None:
-            raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _not_passed(command.code))
-        if self._servers.users is not None:
-            await self._servers.users.hash_body(command)
-            self._servers.users.authenticate(self._session, command)
+            raise RemoteError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"mqproxy does not pass on request code {command.code}: it serves producers and consumers. Tools need "
+                "the addresses of the name servers and brokers themselves",
+            )
+        if self._context.users is not None:
+            await self._context.users.hash_body(command)
+            self._context.users.authenticate(self._session, command)
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
             return reply_of(await self._routes(command, reach))
         names = await self._destinations(command, reach)
         if reach is Reach.CONNECTIONS:
             return await self._connections(names, command)
         if len(names) == 1:
-            return await self._ask(names[0], command)
+            return await self._ask_broker(names[0], command)
         if reach is Reach.ANY:
             return await self._ask_any(names, command)
         if reach is Reach.RECORDS and self._repeats.has(command, len(names)):
-            return found_already()
+            reply = reply_of(b"", ResponseCode.QUERY_NOT_FOUND, "mqproxy has answered this for all brokers")
+            return replace(reply, fields=QueryMessageReply(0, 0).ext_fields())
         return await self._ask_all(names, command, reach)
 
-    def _allowed(self, command: Command) -> None:
-        """Note a request that the client may make."""
+    def _note_allowed(self, command: Command) -> None:
         if not self._session.is_introduced:
             self._session.introduce(command)
         if command.code == RequestCode.HEART_BEAT:
@@ -269,24 +272,24 @@ class Relay:
 
     async def _routes(self, command: Command, reach: Reach) -> Body:
         """The answer of a name server, with the proxy's address."""
-        cluster, users, at = self._servers.cluster, self._servers.users, self._servers.address
+        cluster, users, at = self._context.cluster, self._context.users, self._context.address
         topic = command.ext_fields().get("topic", "")
         if users is not None and reach is Reach.ROUTE:
-            users.demand_sight(self._session, topic)
-        self._allowed(command)
+            users.check_topic_access(self._session, topic)
+        self._note_allowed(command)
         if reach is Reach.CLUSTER:
             table = await cluster.addresses.table()
-            rows = readdressed(table.broker_addr_table.values(), at)
+            rows = with_address(table.broker_addr_table.values(), at)
             by_name = {row.broker_name: row for row in rows}
             return msgspec.structs.replace(table, broker_addr_table=by_name, names_brokers=True)
         route = await self._lookups.route(topic)
         self._brokers |= {row.broker_name for row in route.broker_datas}
-        rows = readdressed(route.broker_datas, at)
+        rows = with_address(route.broker_datas, at)
         return msgspec.structs.replace(route, broker_datas=rows, names_brokers=True)
 
     async def _destinations(self, command: Command, reach: Reach) -> Sequence[str]:
         """The names of the brokers for a request. Raises: RemoteError, it may be meant for each of several."""
-        fields, cluster = command.ext_fields(), self._servers.cluster
+        fields, cluster = command.ext_fields(), self._context.cluster
         name = named_broker(command.code, fields, command.body)
         if name:
             return [name]
@@ -298,39 +301,46 @@ class Relay:
         if not names:
             raise BrokerUnreachable("any broker", "no name server knows one now")
         if reach is Reach.ONE and len(names) > 1:
-            raise RemoteError(ResponseCode.VERSION_NOT_SUPPORTED, _ambiguous(topic, names))
+            where = f"topic {topic} has" if topic else "the cluster has"
+            raise RemoteError(
+                ResponseCode.VERSION_NOT_SUPPORTED,
+                f"the request names no broker, and {where} brokers {', '.join(names)}. Java clients since 4.9.4 name "
+                "it (bname); use such a client, a topic on one broker, or the brokers' own addresses",
+            )
         return names
 
-    async def _ask(self, name: str, command: Command) -> Command | None:
+    async def _ask_broker(self, name: str, command: Command) -> Command | None:
         """Send a request to a broker, and return its answer. Raises: NetworkError, AccessDenied."""
-        servers = self._servers
-        if servers.users is not None:
-            servers.users.check(name, self._session, command)
-        self._allowed(command)
+        context = self._context
+        if context.users is not None:
+            context.users.check(name, self._session, command)
+        self._note_allowed(command)
         try:
-            link = await self._link_in_time(name)
+            try:
+                link = await context.clock.wait_for(self._link(name), LINK_S)
+            except TimeoutError:
+                raise BrokerUnreachable(name, f"no connection within {LINK_S:g} s") from None
             if not command.is_oneway:
                 answer = await link.call(command)
                 if RemoteError(answer.code, answer.remark).is_slaves:
-                    servers.cluster.addresses.doubt(name)
+                    context.cluster.addresses.doubt(name)
                 return answer
-            await link.tell(command)
+            await link.send(command)
         except NetworkError:
             if not self._session.closed:
-                servers.cluster.addresses.doubt(name)  # another broker may be the master now
+                context.cluster.addresses.doubt(name)  # another broker may be the master now
             raise
         return None
 
     async def _ask_any(self, names: Sequence[str], command: Command) -> Command | None:
-        """Send a request to one broker after another, and return the first answer. Raises: as `_ask`."""
         for name in names[:-1]:
             with suppress(NetworkError, TimeoutError):
-                return await self._servers.clock.wait_for(self._ask(name, command), ANY_S)
-        return await self._ask(names[-1], command)
+                return await self._context.clock.wait_for(self._ask_broker(name, command), ANY_S)
+        return await self._ask_broker(names[-1], command)
 
     async def _ask_all(self, names: Sequence[str], command: Command, reach: Reach) -> Command | None:
         """Send a request to several brokers, and join the answers of those that answer in time."""
-        asked = (self._servers.clock.wait_for(self._ask(name, command), GATHER_S) for name in names)
+        asked = (self._context.clock.wait_for(self._ask_broker(name, command), GATHER_S) for name in names)
         answers: list[Command] = []
         for found in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(found, Command):
@@ -339,61 +349,52 @@ class Relay:
                 raise found
         if not answers and not command.is_oneway:
             raise BrokerUnreachable(", ".join(names), f"none answers within {GATHER_S:g} s")
-        return joined(reach, answers) if answers else None
+        return join_answers(reach, answers) if answers else None
 
     async def _connections(self, names: Sequence[str], command: Command) -> Command | None:
-        """The members of a group: those that the brokers know, and those at the gRPC port."""
         answer = await self._ask_all(names, command, Reach.CONNECTIONS)
-        commands = self._servers.cluster.commands
+        commands = self._context.cluster.commands
         if answer is None or commands is None:
             return answer
         return with_consumers(answer, commands.consumers(command.ext_fields().get("consumerGroup", "")))
 
-    async def _link_in_time(self, name: str) -> Link:
-        """As `_link`, within a time. Raises: NetworkError, RemoteError."""
-        try:
-            return await self._servers.clock.wait_for(self._link(name), LINK_S)
-        except TimeoutError:
-            raise BrokerUnreachable(name, f"no connection within {LINK_S:g} s") from None
-
-    async def _link(self, name: str) -> Link:
+    async def _link(self, name: str) -> BrokerLink:
         """The client's connection to the master of a name. Raises: NetworkError, RemoteError."""
-        servers = self._servers
+        context = self._context
         if name in self.links and self.links[name].is_mute:
-            servers.cluster.addresses.doubt(name)  # another broker may be the master now
-        address = await servers.cluster.addresses.of(name)
+            context.cluster.addresses.doubt(name)  # another broker may be the master now
+        address = await context.cluster.addresses.of(name)
         async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
             link = self.links.get(name)
             if link is not None and not link.closed:
                 if link.address == address:
                     return link
                 link.close()  # the broker has moved
-            self._demand_link()
-            streams = await connect(address, servers.tls, servers.clock)
-            link = self.links[name] = Link(name, address, streams, servers.clock, self._pushed)
-            servers.room.links += 1
-            servers.tasks.spawn(self._read(link), name="connection to a broker")
+            self._check_links()
+            streams = await connect(address, context.tls, context.clock)
+            link = self.links[name] = BrokerLink(name, address, streams, context.clock, self._on_push)
+            context.capacity.links += 1
+            context.tasks.spawn(self._read(link), name="connection to a broker")
             if self._session.closed:
                 link.close()
             elif (heartbeat := self._greeting(name)) is not None:
-                await link.tell(heartbeat)
+                await link.send(heartbeat)
         return link
 
-    def _demand_link(self) -> None:
-        """Do nothing if a connection may be opened. Raises: ConnectionClosed, the client has left; RemoteError."""
+    def _check_links(self) -> None:
         if self._session.closed:
             raise ConnectionClosed(self._session.address)
-        self._servers.room.demand_link()
+        self._context.capacity.check_links()
 
-    async def _read(self, link: Link) -> None:
+    async def _read(self, link: BrokerLink) -> None:
         try:
             await link.read(self._is_full)
         finally:
-            self._servers.room.links -= 1
+            self._context.capacity.links -= 1
 
     def _greeting(self, name: str) -> Command | None:
         """The last heartbeat, if the client may send it to this broker: one that was restarted does not know it."""
-        heartbeat, users = self._heartbeat, self._servers.users
+        heartbeat, users = self._heartbeat, self._context.users
         if heartbeat is not None and users is not None:
             try:
                 users.check(name, self._session, heartbeat)
@@ -404,24 +405,24 @@ class Relay:
     def _is_full(self) -> bool:
         return self._session.is_full and not self._session.closed
 
-    def _ended(self, _: Session) -> None:
+    def _on_session_end(self, _: Session) -> None:
         for name, link in self.links.items():
             if link.is_mute:  # Java's clients end their connection when an answer is late
-                self._servers.cluster.addresses.doubt(name)
+                self._context.cluster.addresses.doubt(name)
             link.close()
 
     # To the client --------------------------------------------------------------------------------------------------
 
-    def _pushed(self, link: Link, command: Command) -> None:
+    def _on_push(self, link: BrokerLink, command: Command) -> None:
         """Pass on a request of a broker. What has no answer goes on as it is, and names the broker."""
         if command.is_oneway:
             fields = command.ext_fields() | {BROKER_FIELD: link.name}
-            self._session.write([forwarded(command, command.opaque, fields)])
+            self._session.write([frame_of(command, command.opaque, fields)])
         else:
             with suppress(ClientClosed):  # mqproxy is stopping
-                self._servers.tasks.spawn(self._ask_client(link, command), name="request of a broker")
+                self._context.tasks.spawn(self._ask_client(link, command), name="request of a broker")
 
-    async def _ask_client(self, link: Link, command: Command) -> None:
+    async def _ask_client(self, link: BrokerLink, command: Command) -> None:
         try:
             row = BY_CODE.get(command.code)
             if row is None or row.header is None or Role.CLIENT not in row.served_by:
@@ -434,7 +435,7 @@ class Relay:
             code, remark = _refusal(error)
             reply = reply_of(b"", code, remark)
         with suppress(ConnectionClosed):  # so the broker does not wait any more
-            await link.tell(reply, command.opaque)
+            await link.send(reply, command.opaque)
 
 
 class Reach(Enum):
@@ -554,22 +555,7 @@ def _refusal(error: Exception) -> tuple[int, str]:
     return ResponseCode.SYSTEM_ERROR, text
 
 
-def _not_passed(code: int) -> str:
-    return (
-        f"mqproxy does not pass on request code {code}: it serves producers and consumers. Tools need the "
-        "addresses of the name servers and brokers themselves"
-    )
-
-
-def _ambiguous(topic: str, names: Sequence[str]) -> str:
-    where = f"topic {topic} has" if topic else "the cluster has"
-    return (
-        f"the request names no broker, and {where} brokers {', '.join(names)}. Java clients since 4.9.4 name it "
-        "(bname); use such a client, a topic on one broker, or the brokers' own addresses"
-    )
-
-
-def joined(reach: Reach, answers: list[Command]) -> Command:
+def join_answers(reach: Reach, answers: list[Command]) -> Command:
     """The answer to a request that went to several brokers, of which at least one has answered."""
     good = [answer for answer in answers if answer.code == 0]
     try:
@@ -578,9 +564,12 @@ def joined(reach: Reach, answers: list[Command]) -> Command:
             members = sorted({member for each in lists for member in each})
             return replace(good[0], body=ConsumerList(members).encode())
         if reach is Reach.CONNECTIONS and good:
-            return replace(good[0], body=united(ConsumerConnections.decode(each.body) for each in good).encode())
+            return replace(
+                good[0], body=merge_connections(ConsumerConnections.decode(each.body) for each in good).encode()
+            )
         if reach is Reach.RECORDS and good:
-            return replace(max(good, key=_updated), body=b"".join(answer.body for answer in good))
+            latest = max(good, key=lambda answer: answer.header(QueryMessageReply).index_last_update_timestamp)
+            return replace(latest, body=b"".join(answer.body for answer in good))
     except RemoteProtocolError:
         pass  # the first answer goes on as it is
     if reach is Reach.ALL and len(good) < len(answers):
@@ -593,10 +582,10 @@ def with_consumers(answer: Command, own: ConsumerConnections) -> Command:
     if not own.connection_set or answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE):
         return answer
     theirs = [] if answer.code else [ConsumerConnections.decode(answer.body)]
-    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=united([*theirs, own]).encode())
+    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=merge_connections([*theirs, own]).encode())
 
 
-def united(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
+def merge_connections(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
     """One group of several, of which the first decides how it consumes."""
     first, *others = parts
     for each in others:
@@ -609,19 +598,9 @@ def united(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
     return first
 
 
-def _updated(answer: Command) -> Any:
-    return answer.header(QueryMessageReply).index_last_update_timestamp
-
-
-def readdressed(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
+def with_address(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
     """The same brokers, all of them at one address."""
     return [replace(row, broker_addrs=dict.fromkeys(row.broker_addrs, address)) for row in rows]
-
-
-def found_already() -> Command:
-    """The answer to a question for messages that the answer to the same question has."""
-    reply = reply_of(b"", ResponseCode.QUERY_NOT_FOUND, "mqproxy has answered this for all brokers")
-    return replace(reply, fields=QueryMessageReply(0, 0).ext_fields())
 
 
 def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
@@ -664,8 +643,7 @@ class Repeats:
         return True
 
     def _forget(self, now: float) -> None:
-        """Forget the questions of more than a second ago, and the oldest if there are too many."""
         for key, asked in list(self._questions.items()):
-            if now - asked.since < TOGETHER_S and len(self._questions) < MOST_QUESTIONS:
+            if now - asked.since < REPEAT_WINDOW_S and len(self._questions) < MAX_QUESTIONS:
                 break
             del self._questions[key]

@@ -47,10 +47,10 @@ from sparrowmq.settings.settings_files import parse_properties
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 5.0
-KEPT_S: Final = 600.0  # a restart takes less, also one that checks a large log
-_PASSING: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY)
-_USED: Final = ("authorizationEnabled=", "brokerClusterName=")
+POLL_S: Final = 5.0
+KEEP_S: Final = 600.0  # a restart takes less, also one that checks a large log
+_TRANSIENT_CODES: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY)
+_USED_SETTINGS: Final = ("authorizationEnabled=", "brokerClusterName=")
 _ROUTE: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
 
 
@@ -100,9 +100,9 @@ class BrokerUsers:
         Raises:
             ConfigError: a broker refuses to give them.
         """
-        await self._look()
+        await self._read_all()
         for name, problem in self._problems.items():
-            if isinstance(problem, RemoteError) and not _passes(problem):
+            if isinstance(problem, RemoteError) and not _is_transient(problem):
                 raise ConfigError(
                     f"{name} gives mqproxy no users: {problem}; the account of mqproxy must be a Super user of each "
                     "broker, and brokers need authenticationEnabled=true"
@@ -111,11 +111,11 @@ class BrokerUsers:
     async def run(self) -> None:
         """Read the users again and again, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
-            await self._look()
+            await self._clock.sleep(POLL_S)
+            await self._read_all()
 
     def authorise(self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes) -> None:
-        """Do nothing if an account may send a request to a broker from there.
+        """Check that an account may send a request to a broker from its address.
 
         Raises:
             AccessDenied: it may not.
@@ -125,19 +125,19 @@ class BrokerUsers:
         user = table.users.get(account)
         if user is None:
             raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(DenialKind.UNKNOWN_ACCOUNT)
-        demand_enabled(user)
+        check_enabled(user)
         caller: Caller = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
 
     def authorise_anywhere(self, account: str, source: Source, request: Request[Any], body: bytes) -> None:
-        """Do nothing if an account may send a request to one of the brokers. Raises: AccessDenied."""
+        """Check that an account may send a request to one of the brokers. Raises: AccessDenied."""
         denial = _denied(f"User:{account} is not found")
         for table in self._newest_first():
             user = table.users.get(account)
             if user is None:
                 continue
             try:
-                demand_enabled(user)
+                check_enabled(user)
                 table.check.authorise(user, source, BY_CODE[request.code], request, body)
                 return
             except AccessDenied as error:
@@ -170,7 +170,7 @@ class BrokerUsers:
         raise denial
 
     def check(self, broker_name: str, peer: Caller, command: Command) -> None:
-        """Do nothing if the user that signed a remoting request may send it to a broker.
+        """Check that the user that signed a remoting request may send it to a broker.
 
         Raises:
             AccessDenied: it may not, or no user of this broker signed it.
@@ -181,8 +181,8 @@ class BrokerUsers:
         assert row.header is not None
         self._table_of(broker_name).check(peer, command, row, command.header(row.header))
 
-    def demand_sight(self, peer: Caller, topic: str) -> None:
-        """Do nothing if the peer's principal may do anything with a topic. Raises: AccessDenied."""
+    def check_topic_access(self, peer: Caller, topic: str) -> None:
+        """Check that the peer's principal may do anything with a topic. Raises: AccessDenied."""
         name = peer.principal.access_key
         if topic != DEFAULT_TOPIC and not self.may_see(name, topic, peer):
             raise _denied(f"User:{name} has no permission to access Topic:{topic}")
@@ -196,17 +196,16 @@ class BrokerUsers:
 
     def probes(self) -> list[Probe]:
         """Return the conditions that mqproxy can be in because of users."""
-        return [(USERS_NOT_READ, self._unread)]
+        return [(USERS_NOT_READ, self._unread_problem)]
 
-    def _unread(self) -> str:
-        """The brokers whose users are not read, with the reason; "" if there is none."""
-        return "; ".join(f"{name}: {self._effect(name)}: {why}" for name, why in sorted(self._problems.items()))
+    def _unread_problem(self) -> str:
+        return "; ".join(f"{name}: {self._effect(name)}: {problem}" for name, problem in sorted(self._problems.items()))
 
     def _effect(self, name: str) -> str:
         table = self._tables.get(name)
         if table is None:
             return "all calls for it are denied"
-        end_ms = self._clock.now_ms() + 1000 * (table.read_s + KEPT_S - self._clock.monotonic())
+        end_ms = self._clock.now_ms() + 1000 * (table.read_s + KEEP_S - self._clock.monotonic())
         return f"its users count until {datetime.fromtimestamp(end_ms // 1000, UTC):%H:%M:%S} UTC"
 
     def _table_of(self, broker_name: str) -> _Table:
@@ -220,41 +219,40 @@ class BrokerUsers:
         """The users of all brokers. Those of a broker that is away, which may have changed, come last."""
         return sorted(self._tables.values(), key=lambda table: -table.read_s)
 
-    async def _look(self) -> None:
+    async def _read_all(self) -> None:
         try:
             names = await self._cluster.addresses.masters()
         except SparrowError as error:
             log.debug("no name server lists the brokers: %s", error)
             names = sorted(self._tables)
-        await asyncio.gather(*map(self._read, names))  # one that hangs delays no other
+        await asyncio.gather(*map(self._read_users, names))  # one that hangs delays no other
         now = self._clock.monotonic()
-        self._tables = {name: row for name, row in self._tables.items() if now - row.read_s <= KEPT_S}
+        self._tables = {name: row for name, row in self._tables.items() if now - row.read_s <= KEEP_S}
         for name in self._tables.keys() - names:
             self._problems[name] = BrokerUnreachable(name, "no name server knows a master of this name")
         known = {*names, *self._tables}
-        self._problems = {name: why for name, why in self._problems.items() if name in known}
-        self._join()
+        self._problems = {name: problem for name, problem in self._problems.items() if name in known}
+        self._merge_accounts()
 
-    def _join(self) -> None:
-        """Take the accounts of all brokers."""
+    def _merge_accounts(self) -> None:
         self.accounts, self.passwords = {}, {}
         for table in self._newest_first():
             self.accounts = {**table.users, **self.accounts}
             self.passwords = {**table.passwords, **self.passwords}
 
-    async def _read(self, name: str) -> None:
+    async def _read_users(self, name: str) -> None:
         """Read the users of a broker. One that refuses has none, nor has one whose answer cannot be read."""
         try:
-            self._tables[name] = await self._table(name)
+            self._tables[name] = await self._fetch_table(name)
         except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-            if not _passes(error):
+            if not _is_transient(error):
                 self._tables.pop(name, None)
             self._problems[name] = error
         else:
             self._problems.pop(name, None)
-            self._join()
+            self._merge_accounts()
 
-    async def _table(self, name: str) -> _Table:
+    async def _fetch_table(self, name: str) -> _Table:
         ask = self._cluster.ask
         users = {user.username: user for user in decode_users(bytes((await ask(name, ListUsers())).body))}
         if not any(user.password for user in users.values()):
@@ -273,22 +271,21 @@ class BrokerUsers:
         return _Table(found, passwords, check, self._clock.monotonic())
 
 
-def _passes(error: Exception) -> bool:
-    """Whether the broker does not answer now, as one that restarts."""
-    return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.code in _PASSING)
+def _is_transient(error: Exception) -> bool:
+    return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.code in _TRANSIENT_CODES)
 
 
 def _settings(raw: bytes) -> dict[str, str]:
     """The settings that count here. Apache's brokers write paths such as C:\\users, which are no valid escapes."""
     lines = raw.decode("utf-8", "replace").splitlines()
-    return parse_properties("\n".join(line for line in lines if line.startswith(_USED)))
+    return parse_properties("\n".join(line for line in lines if line.startswith(_USED_SETTINGS)))
 
 
 def _denied(text: str) -> AccessDenied:
     return AccessDenied(text, ResponseCode.NO_PERMISSION)
 
 
-def demand_enabled(user: User) -> None:
-    """Do nothing unless the user is switched off. Raises: AccessDenied."""
+def check_enabled(user: User) -> None:
+    """Check that the user is not disabled. Raises: AccessDenied."""
     if not user.is_enabled:
         raise AccessDenied(f"User:{user.access_key} is disabled").of_kind(DenialKind.UNKNOWN_ACCOUNT)

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, Unpack
 from sparrowmq.client.arguments import check_kind, check_seconds
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.handlers import first
+from sparrowmq.client.handlers import wait_for_first
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
@@ -284,7 +284,7 @@ class AsyncSqlOutbox:
                     pause_s = trouble.report(error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
-                        await first(stop.wait(), wake.wait())
+                        await wait_for_first(stop.wait(), wake.wait())
 
 
 def _committed(engine: Any) -> Any:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy, answer
+from sparrowmq.client.cluster.blocking_network import BlockingNetwork, RetryPolicy, reply_header
 from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -85,7 +85,7 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     outage_s = options.outage_ms / 1000 if waits else 0.0
     patience = RetryPolicy(options.retries, options.retry_interval_ms / 1000, outage_s)
-    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), patience=patience)
+    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), retry_policy=patience)
 
 
 def tls_of(options: ClusterOptions) -> SSLContext | None:
@@ -179,7 +179,7 @@ _ELSEWHERE: Final = frozenset(
 def demand_stored(request: Request[Any], reply: Command) -> None:
     """Raises: RemoteError, a message was refused. One that is stored less safely than asked for is stored."""
     try:
-        answer(request, reply)
+        reply_header(request, reply)
     except RemoteError as error:
         if error.code not in LESS_SAFE:
             raise

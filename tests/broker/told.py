@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sparrowmq.broker.broker import Broker
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
@@ -17,7 +17,7 @@ async def conditions_of(address: str) -> set[str]:
     pool = Pool(SystemClock())
     try:
         answer = await (await pool.session(address)).call(GetBrokerRuntime())
-        return set(told_conditions(KVTable.decode(answer.body).table))
+        return set(reported_conditions(KVTable.decode(answer.body).table))
     finally:
         pool.close()
 

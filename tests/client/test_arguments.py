@@ -10,7 +10,7 @@ import pytest
 
 import sparrowmq.sync
 from sparrowmq.client.client import Client, connect
-from sparrowmq.client.loop_thread import Callbacks, Started
+from sparrowmq.client.loop_thread import Callbacks, CallFuture
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.once import idempotent
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -61,7 +61,7 @@ async def test_whom_to_tell_of_queues_is_looked_at_first():
 
 def test_a_callback_of_a_future_is_looked_at_too():
     with pytest.raises(ConfigError, match="fn=5 cannot be called"):
-        started = Started[int](Callbacks(), lambda call: call(), lambda _: None)
+        started = CallFuture[int](Callbacks(), lambda call: call(), lambda _: None)
         started.add_done_callback(5)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 import pytest
 
 import sparrowmq.sync
-from sparrowmq.client.loop_thread import Callbacks, Started
+from sparrowmq.client.loop_thread import Callbacks, CallFuture
 from sparrowmq.errors import ConfigError
 from sparrowmq.testing.background import BackgroundCluster
 
@@ -63,9 +63,9 @@ def test_a_number_that_none_could_be_is_refused(threads):
         sparrowmq.sync.connect("127.0.0.1:1", callback_threads=threads)
 
 
-def started_by(callbacks: Callbacks) -> Started[int]:
+def started_by(callbacks: Callbacks) -> CallFuture[int]:
     """One that is not in a loop's thread: what it asks the loop for is done at once."""
-    return Started(callbacks, lambda call: call(), lambda _: None)
+    return CallFuture(callbacks, lambda call: call(), lambda _: None)
 
 
 def test_a_callback_that_raises_is_told(caplog):

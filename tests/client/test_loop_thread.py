@@ -129,7 +129,7 @@ def test_every_call_ends_however_it_meets_the_end():
 
 def test_after_the_end_there_is_nobody_to_call(loop_thread):
     loop_thread.stop()
-    loop_thread.soon(lambda: None)
+    loop_thread.call_soon(lambda: None)
     loop_thread.stop()
     with pytest.raises(ClientClosed):
         loop_thread.run(answer())
@@ -156,15 +156,15 @@ def test_calls_of_one_turn_are_made_together_and_in_their_order(loop_thread):
         return done(loop_thread, number)
 
     go_on, busy = threading.Event(), threading.Event()
-    loop_thread.soon(count_turns)
+    loop_thread.call_soon(count_turns)
 
     def keep_busy() -> None:
         busy.set()
         go_on.wait(10)
 
-    loop_thread.soon(keep_busy)
+    loop_thread.call_soon(keep_busy)
     busy.wait(10)
-    answers = [loop_thread.begin(partial(make, number)) for number in range(50)]
+    answers = [loop_thread.start_call(partial(make, number)) for number in range(50)]
     go_on.set()
     assert [answer.result(10) for answer in answers] == list(range(50))
     assert [number for number, _ in made] == list(range(50))
@@ -179,23 +179,23 @@ def test_a_call_that_raises_keeps_no_other_from_its_turn(loop_thread, error, cap
     def make() -> asyncio.Future[int]:
         return done(loop_thread, 1)
 
-    failed, made = loop_thread.begin(fail), loop_thread.begin(make)
+    failed, made = loop_thread.start_call(fail), loop_thread.start_call(make)
     assert failed.exception(10) is error and made.result(10) == 1
     assert ("a fault" in caplog.text) == isinstance(error, KeyError)
 
 
 def test_a_call_without_an_answer_at_the_end_is_told_so(loop_thread):
-    under_way = loop_thread.begin(lambda: loop_thread.loop.create_future())
+    under_way = loop_thread.start_call(lambda: loop_thread.loop.create_future())
     loop_thread.stop()
     with pytest.raises(ClientClosed, match="the client is closed"):
         under_way.result(10)
     with pytest.raises(ClientClosed):
-        loop_thread.begin(lambda: loop_thread.loop.create_future())
+        loop_thread.start_call(lambda: loop_thread.loop.create_future())
 
 
 def test_a_call_is_refused_before_the_start():
     with pytest.raises(ClientClosed, match="was not entered"):
-        LoopThread(Callbacks()).begin(asyncio.Future)
+        LoopThread(Callbacks()).start_call(asyncio.Future)
 
 
 def test_a_call_after_an_interrupted_one_is_made(loop_thread):
@@ -208,8 +208,8 @@ def test_a_call_after_an_interrupted_one_is_made(loop_thread):
     wake = loop_thread.loop.call_soon_threadsafe
     loop_thread.loop.call_soon_threadsafe = interrupted
     with pytest.raises(KeyboardInterrupt):
-        loop_thread.begin(partial(done, loop_thread, 1))
-    assert loop_thread.begin(partial(done, loop_thread, 2)).result(10) == 2
+        loop_thread.start_call(partial(done, loop_thread, 1))
+    assert loop_thread.start_call(partial(done, loop_thread, 2)).result(10) == 2
 
 
 def test_a_call_that_is_cancelled_before_its_turn_is_not_made(loop_thread):
@@ -220,12 +220,12 @@ def test_a_call_that_is_cancelled_before_its_turn_is_not_made(loop_thread):
         return done(loop_thread, 1)
 
     go_on = threading.Event()
-    loop_thread.soon(lambda: go_on.wait(10))
-    cancelled = loop_thread.begin(make)
+    loop_thread.call_soon(lambda: go_on.wait(10))
+    cancelled = loop_thread.start_call(make)
     assert cancelled.cancel()
     go_on.set()
     assert wait([cancelled], 10).done == {cancelled}
-    assert not made and not loop_thread._undone
+    assert not made and not loop_thread._unfinished
 
 
 def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread):
@@ -234,11 +234,11 @@ def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread
 
     def end() -> None:
         loop_thread._leave.set()
-        begun.append(loop_thread.begin(fail))
-        begun.append(loop_thread.begin(lambda: loop_thread.loop.create_future()))
+        begun.append(loop_thread.start_call(fail))
+        begun.append(loop_thread.start_call(lambda: loop_thread.loop.create_future()))
 
     begun: list[Future[int]] = []
-    loop_thread.soon(end)
+    loop_thread.call_soon(end)
     loop_thread._thread.join(10)
     assert isinstance(begun[0].exception(0), KeyError)
     assert isinstance(begun[1].exception(0), ClientClosed)
@@ -261,8 +261,8 @@ def stopped_by_a_signal(loop_thread: LoopThread, handler: Callable[[], object]) 
 def test_the_handler_of_a_signal_may_call_in_the_midst_of_a_call(loop_thread):
     answers: list[int] = []
     stopped_by_a_signal(loop_thread, lambda: answers.append(loop_thread.run(answer())))
-    assert loop_thread.begin(partial(done, loop_thread, 1)).result(10) == 1
-    assert loop_thread.begin(partial(done, loop_thread, 2)).result(10) == 2
+    assert loop_thread.start_call(partial(done, loop_thread, 1)).result(10) == 1
+    assert loop_thread.start_call(partial(done, loop_thread, 2)).result(10) == 2
     assert answers == [42]
 
 
@@ -271,7 +271,7 @@ def test_the_handler_of_a_signal_may_end_the_loop_in_the_midst_of_a_call(loop_th
     monkeypatch.setattr(loop_thread_module, "SHUT_S", 0.01)
     stopped_by_a_signal(loop_thread, loop_thread.stop)
     with pytest.raises(ClientClosed, match="the client is closed"):
-        loop_thread.begin(partial(done, loop_thread, 1))
+        loop_thread.start_call(partial(done, loop_thread, 1))
 
 
 @pytest.mark.slow

@@ -203,7 +203,7 @@ async def test_traces_go_out_together_after_a_second(peer, clock, traced):
 
 
 async def test_a_hundred_traces_do_not_wait(peer, traced):
-    await asyncio.gather(*(traced.send("t", b"x") for _ in range(tracing.AT_ONCE)))
+    await asyncio.gather(*(traced.send("t", b"x") for _ in range(tracing.BATCH)))
     await until(lambda: trace_messages(peer))
 
 
@@ -219,7 +219,7 @@ async def test_a_message_of_traces_is_never_too_large(peer, clock, traced):
 
 
 async def test_a_send_neither_waits_nor_fails_for_its_trace(peer, clock, traced, caplog, monkeypatch):
-    monkeypatch.setattr(tracing, "MOST_WAITING", 2)
+    monkeypatch.setattr(tracing, "MAX_WAITING", 2)
     for _ in range(5):
         assert await traced.send("t", b"x")
     assert caplog.text.count("traces are lost by now") == 1, "once a minute is enough"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from sparrowmq.errors import NoRoute, RemoteError
-from sparrowmq.grpc.brokers import NearBroker, OnCheck
+from sparrowmq.grpc.brokers import LocalBroker, OnCheck
 from sparrowmq.grpc.caller import CLIENT_ID, caller_of
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.http2.calls import Call
@@ -70,7 +70,7 @@ class ScriptedBrokers:
 
     account = ""
     is_known = False
-    near: NearBroker | None = None
+    local_broker: LocalBroker | None = None
 
     def __init__(self, topic_type=None, **group):
         self.on_check: OnCheck = lambda *_: None
@@ -83,10 +83,10 @@ class ScriptedBrokers:
         self.config = TopicConfig("orders", attributes={"message.type": topic_type} if topic_type else None)
         self.group_config = GroupConfig("g", **group)
 
-    async def demand_sight(self, topic):
+    async def check_topic_access(self, topic):
         """Do nothing: there are no accounts."""
 
-    async def demand_consumer(self, group, topics):
+    async def check_consumer_access(self, group, topics):
         """Do nothing: there are no accounts."""
 
     async def route(self, topic):

@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.ack_methods import MOST_INVISIBLE_MS, Acknowledging
+from sparrowmq.grpc.ack_methods import MAX_INVISIBLE_MS, AckMethods
 from sparrowmq.grpc.client_settings import set_ms
 from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.renewals import Renewals
@@ -23,7 +23,7 @@ class Acks:
         self.clock = ManualClock()
         self.brokers = ScriptedBrokers()
         self.renewals = Renewals(self.clock)
-        self.calls = Acknowledging(self.renewals, self.clock)
+        self.calls = AckMethods(self.renewals, self.clock)
 
     def handle(self, age_ms=0, kind=Kind.NORMAL):
         return ReceiptHandle(1, self.clock.now_ms() - age_ms, 15_000, 3, kind, "broker-b", 2, 7, 1337)
@@ -133,7 +133,7 @@ async def test_renewed_message_is_acknowledged_by_its_latest_handle():
         return str(first._replace(queue_offset=8))
 
     acks.hold(first, send)
-    await acks.renewals.look(renew)
+    await acks.renewals.renew_due(renew)
     await acks.ack(first)
     assert acks.brokers.asked[0][1].offset == 8
 
@@ -255,7 +255,7 @@ async def test_renewed_message_is_one_dead_letter_by_either_handle():
         return str(first._replace(start_offset=7, revive_queue=1))
 
     acks.hold(first, send)
-    await acks.renewals.look(renew)
+    await acks.renewals.renew_due(renew)
     for _ in range(2):
         assert (await acks.forward(first)).status.code == 20000
     assert asked(acks) == [ConsumerSendMsgBack, AckMessage]
@@ -272,7 +272,7 @@ async def test_ack_that_failed_is_sent_again_with_the_latest_handle():
         return str(first._replace(queue_offset=8))
 
     acks.hold(first, send)
-    await acks.renewals.look(renew)
+    await acks.renewals.renew_due(renew)
     acks.brokers.answers[AckMessage] = failing(2, "busy")
     assert (await acks.ack(first)).status.code != 20000
     acks.brokers.answers.clear()
@@ -287,9 +287,9 @@ async def test_handles_that_a_client_invents_are_not_kept():
     for offset in range(10):
         with pytest.raises(RemoteError):
             await acks.forward(far._replace(queue_offset=offset))
-    assert acks.calls._dead == {}
+    assert acks.calls._dead_letters == {}
     del acks.brokers.answers[ConsumerSendMsgBack]
     await acks.forward(far)
-    await acks.clock.advance(MOST_INVISIBLE_MS / 1000 + 1)
+    await acks.clock.advance(MAX_INVISIBLE_MS / 1000 + 1)
     await acks.forward(acks.handle()._replace(queue_offset=1))
-    assert len(acks.calls._dead) == 1
+    assert len(acks.calls._dead_letters) == 1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.grpc.call_limits import (
     CALL_BYTES,
-    MOST_ENTRIES,
-    MOST_OTHER_BYTES,
+    MAX_ENTRIES,
+    MAX_OTHER_BYTES,
     ROUTE_BYTES,
     STREAM_BYTES,
     check_call,
@@ -42,9 +42,9 @@ def test_bytes_besides_bodies_are_those_of_protobuf(parts):
 
 def test_large_bodies_may_be_sent_and_other_large_fields_not():
     check_call("SendMessage", send_of(*[outgoing(body=bytes(4 << 20))] * 3))
-    check_call("SendMessage", send_of(*[outgoing(body=bytes(4_000))] * MOST_ENTRIES))
+    check_call("SendMessage", send_of(*[outgoing(body=bytes(4_000))] * MAX_ENTRIES))
     assert refusal("SendMessage", send_of(outgoing(keys=["a"] * 200_000))) == 41300
-    assert refusal("SendMessage", field(2, bytes(MOST_OTHER_BYTES))) == 41300
+    assert refusal("SendMessage", field(2, bytes(MAX_OTHER_BYTES))) == 41300
 
 
 @pytest.mark.parametrize("raw", [EMPTY, VARINT, field(1, VARINT * 40)])
@@ -84,7 +84,7 @@ def test_bytes_that_are_no_call_are_refused(end):
 
 
 def test_a_call_has_a_limited_number_of_entries():
-    check_count([None] * MOST_ENTRIES)
+    check_count([None] * MAX_ENTRIES)
     with pytest.raises(RemoteError) as caught:
-        check_count([None] * (MOST_ENTRIES + 1))
+        check_count([None] * (MAX_ENTRIES + 1))
     assert caught.value.code == 41300

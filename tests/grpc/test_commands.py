@@ -38,7 +38,7 @@ class Port:
         result = message("TelemetryCommand")()
         result.status.code, result.status.message = code, text
         result.thread_stack_trace.nonce, result.thread_stack_trace.thread_stack_trace = nonce, text
-        self.commands.answered(client, result)
+        self.commands.on_result(client, result)
 
 
 async def test_result_counts_only_from_the_client_that_was_asked():
@@ -47,7 +47,7 @@ async def test_result_counts_only_from_the_client_that_was_asked():
     nonce = (await port.sent.get()).print_thread_stack_trace_command.nonce
     port.answer(port.second, nonce, "forged")
     port.answer(port.first, "another", "late")
-    port.commands.answered(port.first, message("TelemetryCommand")())
+    port.commands.on_result(port.first, message("TelemetryCommand")())
     port.answer(port.first, nonce)
     port.answer(port.first, nonce, "again")
     found = await asked

@@ -7,8 +7,8 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import receive_methods
-from sparrowmq.grpc.ack_methods import Acknowledging
-from sparrowmq.grpc.receive_methods import BACK_MS, GivenUp, Receive
+from sparrowmq.grpc.ack_methods import AckMethods
+from sparrowmq.grpc.receive_methods import BACK_MS, AbandonedPops, Receive
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
@@ -44,7 +44,7 @@ class Held:
         self.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, bodies, 0)
         changed = ChangeInvisibleTimeReply(clock.now_ms(), BACK_MS, 3)
         self.brokers.answers[ChangeInvisibleTime] = lambda ask: changed
-        self.pops = GivenUp(Acknowledging(Renewals(clock), clock))
+        self.pops = AbandonedPops(AckMethods(Renewals(clock), clock))
 
     async def given_up(self):
         """The broker answers a pop after its client has gone."""
@@ -95,7 +95,7 @@ async def test_the_waiter_of_a_pop_gets_its_answer_or_its_error():
 
 
 async def test_clients_cannot_leave_pops_behind_without_a_limit(monkeypatch):
-    monkeypatch.setattr(receive_methods, "MOST", 0)
+    monkeypatch.setattr(receive_methods, "MAX_ABANDONED_POPS", 0)
     held = Held()
     await held.given_up()
     assert held.given_back() == []

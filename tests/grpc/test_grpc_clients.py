@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import clients as grpc_clients
-from sparrowmq.grpc.clients import MOST_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
+from sparrowmq.grpc.clients import MAX_TOPICS, SETTINGS_S, SILENCE_S, Client, Clients
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop.slices import at_once
 from sparrowmq.testing import ManualClock
@@ -96,15 +96,15 @@ async def test_new_settings_replace_the_former_ones_and_half_messages_count():
 async def test_a_client_announces_no_more_groups_than_a_broker_takes():
     brokers = ScriptedBrokers()
     clients = Clients(ManualClock(), print)
-    names = [f"t{number}" for number in range(MOST_TOPICS)]
+    names = [f"t{number}" for number in range(MAX_TOPICS)]
     clients.stream_began(clients.seen("a"), ignored)
     clients.configure(clients.seen("a"), settings(ClientType.PRODUCER, *names), brokers)
-    for number in range(MOST_TOPICS + 1):
+    for number in range(MAX_TOPICS + 1):
         clients.produces("a", f"half-{number}", brokers)
     announced, _ = brokers.announced[-1]
-    assert announced == [f"half-{number}" for number in range(1, MOST_TOPICS + 1)]
+    assert announced == [f"half-{number}" for number in range(1, MAX_TOPICS + 1)]
     clients.configure(clients.seen("a"), settings(ClientType.PUSH_CONSUMER, group="g"), brokers)
-    assert len(brokers.announced[-1][0]) == MOST_TOPICS - 1
+    assert len(brokers.announced[-1][0]) == MAX_TOPICS - 1
 
 
 def test_of_settings_only_what_is_used_is_kept():
@@ -139,7 +139,7 @@ async def test_silent_client_without_a_stream_is_forgotten():
 
 
 async def test_an_address_that_invents_ids_is_refused(monkeypatch):
-    monkeypatch.setattr(grpc_clients, "MOST_CLIENTS", 2)
+    monkeypatch.setattr(grpc_clients, "MAX_CLIENTS", 2)
     clients = Clients(ManualClock(), print)
     for client_id in ("a", "b", "a"):
         clients.seen(client_id, "10.0.0.1:5")

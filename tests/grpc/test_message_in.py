@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.client_settings import set_ms
-from sparrowmq.grpc.message_in import MAX_DELAY_MS, body_of, properties_of, send_request, type_of, unpacked
+from sparrowmq.grpc.message_in import MAX_DELAY_MS, body_of, properties_of, send_request, type_of, unpack_bodies
 from sparrowmq.grpc.wire_types import MessageType
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import parse
@@ -123,15 +123,15 @@ def test_clients_write_a_crc_in_different_forms(digest):
 
 
 def test_gzip_body_is_unpacked_and_a_bomb_is_refused():
-    assert unpacked([b"plain", gzip.compress(b"hello")], [False, True]) == [b"plain", b"hello"]
-    assert code_of(unpacked, [gzip.compress(bytes(5 << 20))], [True]) == 41301
-    assert code_of(unpacked, [zlib.compress(b"x")], [True]) == 40016
+    assert unpack_bodies([b"plain", gzip.compress(b"hello")], [False, True]) == [b"plain", b"hello"]
+    assert code_of(unpack_bodies, [gzip.compress(bytes(5 << 20))], [True]) == 41301
+    assert code_of(unpack_bodies, [zlib.compress(b"x")], [True]) == 40016
 
 
 def test_bombs_of_one_call_together_are_refused():
     bomb = gzip.compress(bytes(4 << 20))
-    assert sum(map(len, unpacked([bomb] * 4, [True] * 4))) == 16 << 20
-    assert code_of(unpacked, [bomb] * 1000, [True] * 1000) == 41300
+    assert sum(map(len, unpack_bodies([bomb] * 4, [True] * 4))) == 16 << 20
+    assert code_of(unpack_bodies, [bomb] * 1000, [True] * 1000) == 41300
 
 
 def test_request_has_everything_that_the_broker_needs():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import ConnectionClosed, NoRoute, RemoteError
 from sparrowmq.grpc.clients import Client, Clients
-from sparrowmq.grpc.local_calls import NearCalls, acked_answer, sent_answer
+from sparrowmq.grpc.local_calls import LocalCalls, acked_answer, sent_answer
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import status
@@ -53,13 +53,13 @@ class Near:
 class Port:
     def __init__(self):
         self.clock = ManualClock()
-        self.near = Near()
+        self.local_broker = Near()
         self.renewals = Renewals(self.clock)
         self.brokers = ScriptedBrokers()
-        self.brokers.near = self.near
+        self.brokers.local_broker = self.local_broker
         self.clients = Clients(self.clock, self.brokers.left)
         turns = itertools.count()
-        self.calls = NearCalls(self.clients, self.renewals, self.clock, lambda: next(turns))
+        self.calls = LocalCalls(self.clients, self.renewals, self.clock, lambda: next(turns))
         self.results = []
 
     def told(self, pending):
@@ -79,7 +79,7 @@ class Port:
 
     def acked(self, pending, **answer):
         self.told(pending)
-        self.near.answer(**answer)
+        self.local_broker.answer(**answer)
         return message("AckMessageResponse").FromString(self.results[-1])
 
     def handle(self, age_ms=0, broker="broker-a"):
@@ -91,17 +91,17 @@ def test_messages_go_to_queues_in_turn_and_those_of_a_group_to_one():
     port = Port()
     for _ in range(5):
         port.send(outgoing())
-    assert [ask.queue_id for ask, *_ in port.near.asked] == [0, 1, 2, 3, 0]
+    assert [ask.queue_id for ask, *_ in port.local_broker.asked] == [0, 1, 2, 3, 0]
     for _ in range(5):
         port.send(outgoing(message_group="g1"))
-    assert len({ask.queue_id for ask, *_ in port.near.asked[5:]}) == 1
+    assert len({ask.queue_id for ask, *_ in port.local_broker.asked[5:]}) == 1
 
 
 def test_a_stored_message_is_answered_by_its_place():
     port = Port()
     port.send(outgoing(message_id="A"))
     assert not port.results
-    port.near.answer()
+    port.local_broker.answer()
     [entry] = port.sent().entries
     assert (port.sent().status.code, entry.message_id, entry.offset) == (20000, "A", 41)
 
@@ -109,9 +109,9 @@ def test_a_stored_message_is_answered_by_its_place():
 def test_messages_of_one_call_are_answered_together():
     port = Port()
     port.send(outgoing(message_id="A"), outgoing(message_id="B"))
-    port.near.answer(1, error=ConnectionClosed("broker-a"))
+    port.local_broker.answer(1, error=ConnectionClosed("broker-a"))
     assert not port.results
-    port.near.answer(0, recall_handle="r")
+    port.local_broker.answer(0, recall_handle="r")
     assert [(entry.message_id, entry.status.code) for entry in port.sent().entries] == [
         ("A", 20000),
         ("B", 50002),
@@ -123,14 +123,14 @@ def test_messages_of_one_call_are_answered_together():
 def test_a_message_that_no_slave_has_is_answered_so():
     port = Port()
     port.send(outgoing())
-    port.near.answer(code=11)
+    port.local_broker.answer(code=11)
     assert (port.sent().status.code, port.sent().entries[0].offset) == (50002, 41)
 
 
 def test_a_half_message_gets_a_transaction_id():
     port = Port()
     port.send(outgoing(message_type=MessageType.TRANSACTION))
-    port.near.answer()
+    port.local_broker.answer()
     made = TransactionId.parse(port.sent().entries[0].transaction_id)
     assert (made.broker_name, made.state_offset, made.log_offset) == ("broker-a", 41, 1337)
     assert "orders" in port.clients.seen("c1").half_topics
@@ -149,7 +149,7 @@ def test_messages_that_break_a_rule_are_refused(messages, code):
     with pytest.raises(RemoteError) as caught:
         port.send(*messages)
     assert caught.value.code == code
-    assert not port.near.asked
+    assert not port.local_broker.asked
 
 
 def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
@@ -157,22 +157,22 @@ def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
     packed = outgoing(body_encoding=Encoding.GZIP)
     request = message("SendMessageRequest")(messages=[outgoing(), packed])
     assert port.calls.send(caller(port.brokers), request) is None
-    assert not port.near.asked
+    assert not port.local_broker.asked
 
 
 @pytest.mark.parametrize("topic", ["Other", "orders"])
 def test_the_coroutine_says_what_is_wrong_with_a_topic_to_those_who_may_know(topic):
     port = Port()
-    port.near.queues = 0
+    port.local_broker.queues = 0
     request = message("SendMessageRequest")(messages=[outgoing(topic)])
     assert port.calls.send(caller(port.brokers), request) is None
-    assert not port.near.asked
+    assert not port.local_broker.asked
 
 
 def test_an_unexpected_error_ends_the_call():
     port = Port()
     port.send(outgoing())
-    port.near.answer(error=ZeroDivisionError())
+    port.local_broker.answer(error=ZeroDivisionError())
     assert isinstance(port.results[0], ZeroDivisionError)
 
 
@@ -180,7 +180,7 @@ def test_an_acknowledgement_goes_to_the_topic_of_its_handle():
     port = Port()
     text = str(port.handle())
     got = port.acked(port.ack(port.handle()))
-    assert port.near.asked[0][0] == AckMessage("g", "%RETRY%g+orders", 2, text, 7)
+    assert port.local_broker.asked[0][0] == AckMessage("g", "%RETRY%g+orders", 2, text, 7)
     [entry] = got.entries
     assert (got.status.code, entry.message_id, entry.receipt_handle) == (20000, "m0", text)
 
@@ -197,10 +197,10 @@ def test_other_acknowledgements_are_left_to_the_coroutine():
     assert port.ack(port.handle(age_ms=15_001)) is port.ack(port.handle(broker="broker-b")) is None
     port.renewals.add(Client("c1"), "orders", "g", str(port.handle()), port.handle().visible_ms)
     assert port.ack(port.handle()) is None
-    port.brokers.near = None
+    port.brokers.local_broker = None
     assert port.ack(port.handle(age_ms=1)) is None
     assert port.calls.send(caller(port.brokers), message("SendMessageRequest")()) is None
-    assert not port.near.asked
+    assert not port.local_broker.asked
 
 
 @given(st.text(min_size=1, max_size=300), st.integers(0, 2**62))

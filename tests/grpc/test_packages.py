@@ -7,11 +7,11 @@ from sparrowmq.grpc import packages
 
 
 def test_all_are_installed_here():
-    assert packages.missing() == []
+    assert packages.missing_packages() == []
 
 
 def test_a_module_whose_outer_package_is_missing_is_missing(monkeypatch):
     monkeypatch.setattr(packages, "PACKAGES", {"nowhere_at_all.inside": "inside", "nowhere_at_all": "outside"})
-    assert packages.missing() == ["inside", "outside"]
+    assert packages.missing_packages() == ["inside", "outside"]
     with pytest.raises(ConfigError, match="mqproxy needs the packages inside, outside: pip install"):
-        packages.demand("mqproxy")
+        packages.check_installed("mqproxy")

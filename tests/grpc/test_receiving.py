@@ -9,14 +9,14 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import receive_methods
-from sparrowmq.grpc.ack_methods import Acknowledging
+from sparrowmq.grpc.ack_methods import AckMethods
 from sparrowmq.grpc.brokers import endpoints_of
 from sparrowmq.grpc.client_settings import ms_of, set_ms
 from sparrowmq.grpc.clients import SETTINGS_S, Clients
 from sparrowmq.grpc.message_out import message_of
-from sparrowmq.grpc.receive_methods import Receiving
+from sparrowmq.grpc.receive_methods import ReceiveMethods
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.telemetry import MOST_SETTINGS
+from sparrowmq.grpc.telemetry import MAX_SETTINGS_BYTES
 from sparrowmq.grpc.wire_types import ClientType, FilterType, message
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
@@ -34,8 +34,8 @@ class Consumers:
         self.brokers = ScriptedBrokers(**group)
         self.clients = Clients(clock, self.brokers.left)
         self.renewals = Renewals(clock)
-        acks = Acknowledging(self.renewals, clock)
-        self.receiving = Receiving(self.clients, self.renewals, acks, clock)
+        acks = AckMethods(self.renewals, clock)
+        self.receiving = ReceiveMethods(self.clients, self.renewals, acks, clock)
         self.clock = clock
         settings = message("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
@@ -193,7 +193,7 @@ async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     assert [each.client_id for each in consumers.clients.consumers_of("g")] == ["c1"]
     assert consumers.clients.with_settings("c1").kind == ClientType.SIMPLE_CONSUMER
     consumers.clients.leave("c1")
-    large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MOST_SETTINGS)
+    large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MAX_SETTINGS_BYTES)
     waiting = asyncio.create_task(consumers.code(filter_expression=large))
     await consumers.clock.advance(SETTINGS_S)
     assert await waiting == 41300

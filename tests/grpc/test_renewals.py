@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
 from sparrowmq.grpc import renewals
 from sparrowmq.grpc.clients import Client
-from sparrowmq.grpc.renewals import INVISIBLE_MS, MOST_MS, Renewals
+from sparrowmq.grpc.renewals import INVISIBLE_MS, MAX_RENEWED_MS, Renewals
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers
@@ -36,7 +36,7 @@ class Renewed:
     async def pass_time(self, seconds):
         for _ in range(0, seconds, 5):
             await self.clock.advance(5)
-            await self.renewals.look(self.renew)
+            await self.renewals.renew_due(self.renew)
 
 
 async def test_message_is_renewed_before_it_becomes_visible():
@@ -75,7 +75,7 @@ async def test_request_of_the_client_waits_for_a_renewal_and_has_its_handle():
         async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
             return latest
 
-    looking = asyncio.ensure_future(renewed.renewals.look(slow))
+    looking = asyncio.ensure_future(renewed.renewals.renew_due(slow))
     await began.wait()
     settling = asyncio.ensure_future(settle())
     await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_renewal_waits_for_a_request_of_the_client_and_is_then_needless():
     renewed = Renewed()
     await renewed.clock.advance(50)
     async with renewed.renewals.latest("", "g", str(renewed.first)):
-        looking = asyncio.ensure_future(renewed.renewals.look(renewed.renew))
+        looking = asyncio.ensure_future(renewed.renewals.renew_due(renewed.renew))
         await asyncio.sleep(0)
     await looking
     assert renewed.asked == []
@@ -153,7 +153,7 @@ async def test_renewals_go_on_when_the_broker_answers_again_and_other_brokers_do
         return await renewed.renew(brokers, topic, group, text, invisible_ms)
 
     await renewed.clock.advance(45)
-    await renewed.renewals.look(away)
+    await renewed.renewals.renew_due(away)
     assert tried == [str(renewed.first), str(other)], "one try of a broker that is away"
     await renewed.pass_time(5)
     assert len(renewed.asked) == 3 and len(renewed.renewals) == 3
@@ -181,7 +181,7 @@ async def test_message_is_renewed_while_its_client_has_no_stream_but_sends_heart
 
 async def test_message_is_renewed_for_three_hours():
     renewed = Renewed()
-    await renewed.pass_time(MOST_MS // 1000 + 120)
+    await renewed.pass_time(MAX_RENEWED_MS // 1000 + 120)
     assert len(renewed.renewals) == 0
 
 
@@ -192,7 +192,7 @@ async def test_message_whose_broker_refuses_is_renewed_no_more():
         raise RemoteError(1, "expired")
 
     await renewed.clock.advance(50)
-    await renewed.renewals.look(refuse)
+    await renewed.renewals.renew_due(refuse)
     assert len(renewed.renewals) == 0
 
 
@@ -201,28 +201,28 @@ async def test_another_account_that_knows_the_handle_cannot_end_the_renewals():
     with pytest.raises(TimeoutError):
         async with renewed.renewals.latest("thief", "g", str(renewed.first)):
             raise TimeoutError  # as the end of a call that was cancelled
-    assert not renewed.renewals.holds("thief", "g", str(renewed.first))
+    assert not renewed.renewals.contains("thief", "g", str(renewed.first))
     await renewed.pass_time(45)
     assert len(renewed.asked) == 1
 
 
 async def test_an_owner_has_room_for_a_number_of_messages(monkeypatch):
-    monkeypatch.setattr(renewals, "MOST_HELD", 4)
-    monkeypatch.setattr(renewals, "MOST_OF_ALL", 6)
-    monkeypatch.setattr(renewals, "FEW_HELD", 2)
+    monkeypatch.setattr(renewals, "MAX_OWNED", 4)
+    monkeypatch.setattr(renewals, "MAX_RENEWALS", 6)
+    monkeypatch.setattr(renewals, "GUARANTEED_OWNED", 2)
     renewed = Renewed()
     greedy, other, few = (Client(name, owner=name) for name in ("greedy", "other", "few"))
     for number in range(4):
-        renewed.renewals.demand_room(greedy)
+        renewed.renewals.check_room(greedy)
         renewed.renewals.add(greedy, "orders", "g", f"h{number}", 0)
     with pytest.raises(RemoteError, match="work on 4 messages here"):
-        renewed.renewals.demand_room(greedy)
+        renewed.renewals.check_room(greedy)
     renewed.renewals.add(other, "orders", "g", "h9", 0)
-    renewed.renewals.demand_room(other)
+    renewed.renewals.check_room(other)
     renewed.renewals.add(other, "orders", "g", "h8", 0)
     with pytest.raises(RemoteError, match="work on 2 messages here"):
-        renewed.renewals.demand_room(other)
-    renewed.renewals.demand_room(few)
+        renewed.renewals.check_room(other)
+    renewed.renewals.check_room(few)
     async with renewed.renewals.latest("", "g", "h0"):
         pass
-    renewed.renewals.demand_room(few)
+    renewed.renewals.check_room(few)

@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import send_methods
 from sparrowmq.grpc.clients import Clients
-from sparrowmq.grpc.send_methods import Sending, TransactionId
+from sparrowmq.grpc.send_methods import SendMethods, TransactionId
 from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.recalls import RecallHandle
@@ -26,7 +26,7 @@ class Producers:
         self.clients = Clients(clock, self.brokers.left)
         self.clients.stream_began(self.clients.seen("c1"), ignored)
         turns = itertools.count()
-        self.sending = Sending(self.clients, clock, lambda: next(turns))
+        self.sending = SendMethods(self.clients, clock, lambda: next(turns))
 
     async def send(self, *messages):
         return await self.sending.send(caller(self.brokers), message("SendMessageRequest")(messages=messages))
@@ -185,7 +185,7 @@ async def test_packed_body_is_stored_plain():
 
 
 async def test_packed_bodies_are_refused_while_too_many_wait_for_the_broker(monkeypatch):
-    monkeypatch.setattr(send_methods, "MOST_WAITING", 1000)
+    monkeypatch.setattr(send_methods, "MAX_UNPACKED_IN_FLIGHT", 1000)
     port = Producers()
     port.brokers.lets_go = asyncio.Event()
     packed = outgoing(body=gzip.compress(bytes(2000)), body_encoding=Encoding.GZIP)

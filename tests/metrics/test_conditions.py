@@ -11,7 +11,7 @@ import pytest
 from sparrowmq.broker.broker import less_than_all
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.saved_state import SavedFile
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.core import snapshot
 from sparrowmq.metrics.condition_kinds import (
     DISK_FULL,
@@ -63,16 +63,16 @@ def test_a_condition_names_the_other_one_from_which_it_follows() -> None:
     said = {"disk_full": "no room"}
     conditions = Conditions(ManualClock(), Figures())
     conditions.watch([(DISK_FULL, lambda: said["disk_full"]), (INDEX_INCOMPLETE, lambda: "it lacks keys")])
-    told = told_conditions(conditions.as_properties())
+    told = reported_conditions(conditions.as_properties())
     assert (told["index_incomplete"].cause, told["disk_full"].cause) == ("disk_full", None)
     said["disk_full"] = ""
-    assert told_conditions(conditions.as_properties())["index_incomplete"].cause is None
+    assert reported_conditions(conditions.as_properties())["index_incomplete"].cause is None
 
 
 def test_open_transactions_follow_from_a_disk_that_takes_no_questions_about_them() -> None:
     conditions = Conditions(ManualClock(), Figures())
     conditions.watch([(DISK_FULL, lambda: "no room"), (TRANSACTIONS_OPEN, lambda: "12 transactions are open")])
-    assert told_conditions(conditions.as_properties())["transactions_open"].cause == "disk_full"
+    assert reported_conditions(conditions.as_properties())["transactions_open"].cause == "disk_full"
 
 
 def test_commands_in_remedies_have_the_names_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,7 +96,7 @@ async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     conditions.look()
     monkeypatch.undo()
     await clock.advance(60)
-    assert told_conditions(conditions.as_properties())["drained"].since_ms == right_ms
+    assert reported_conditions(conditions.as_properties())["drained"].since_ms == right_ms
 
 
 def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,13 +8,13 @@ from sparrowmq import connect
 from sparrowmq.auth.grpc_signature import Freshness
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, RemoteError
-from sparrowmq.grpc.clients import MOST_TOPICS
+from sparrowmq.grpc.clients import MAX_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy.account_brokers import IDLE_S, AccountCluster
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.limits import Room
+from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.mqproxy.users import BrokerUsers
 from sparrowmq.protocol.codes import ResponseCode
@@ -85,7 +85,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         def connect_as(user):
             return Network(running.namesrv, credentials=user)
 
-        cluster = AccountCluster(own, users, connect_as, tasks, clock, Freshness(0), Room(10))
+        cluster = AccountCluster(own, users, connect_as, tasks, clock, Freshness(0), Capacity(10))
         with pytest.raises(BrokerUnreachable):
             cluster.brokers_for(call("operator", "abcdefgh"), "one")
         await users.start()
@@ -96,7 +96,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         first = cluster.of("operator")
         assert cluster.of("operator") is first and len(cluster) == 1
         ((_, left_out),) = cluster.probes()
-        cluster.announce("operator", "many\noperator", [f"t{number}" for number in range(MOST_TOPICS + 1)])
+        cluster.announce("operator", "many\noperator", [f"t{number}" for number in range(MAX_TOPICS + 1)])
         await until(left_out)
         assert left_out().startswith("account operator: 2 clients produce for more than 500 topics")
         cluster.left("many\noperator")
@@ -104,7 +104,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         del users.passwords["operator"]
         cluster.announce("operator", "one", ())  # its stream ends after its user was deleted
         users.passwords["operator"] = "changed!"
-        assert cluster.of("operator") is not first and first.end.is_set()
+        assert cluster.of("operator") is not first and first.closing.is_set()
         await clock.advance(IDLE_S - 1)
         cluster.expire()
         assert len(cluster) == 1
@@ -133,7 +133,7 @@ async def test_address_of_the_client_counts_although_the_broker_sees_another(tmp
         def connect_as(user):
             return Network(running.namesrv, credentials=user)
 
-        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(), Room(10))
+        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(), Capacity(10))
         for host, is_denied in (("10.1.2.3", True), ("127.0.0.1", False)):
             made = Call("M", signed("writer-2", "12345678"), Caller(host, 5000))
             brokers = cluster.brokers_for(made, "one")
@@ -155,27 +155,27 @@ async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path)
         for broker in running.brokers:
             await add_users(running.namesrv, broker.address)
         own = ClusterBrokers(network, SystemClock())
-        users, room = BrokerUsers(own, SystemClock()), Room(3, "users")
+        users, capacity = BrokerUsers(own, SystemClock()), Capacity(3, "users")
         await users.start()
 
         def connect_as(user):
             return Network(running.namesrv, credentials=user)
 
-        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(0), room)
+        cluster = AccountCluster(own, users, connect_as, tasks, SystemClock(), Freshness(0), capacity)
         first = cluster.brokers_for(call("operator", "abcdefgh"), "one")
         other = cluster.brokers_for(call("writer-2", "12345678"), "two")
         await asyncio.gather(*(first.ask(name, ask) for name in ("broker-0", "broker-1") for _ in range(3)))
-        assert room.links == 2, "each connection counts once"
+        assert capacity.links == 2, "each connection counts once"
         await other.ask("broker-0", ask)
-        assert room.problem == "users have 3 connections to brokers, and no more may be"
+        assert capacity.problem == "users have 3 connections to brokers, and no more may be"
         with pytest.raises(RemoteError, match="mqproxy is busy: users have 3 connections") as refused:
             await other.ask("broker-1", ask)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
         await first.ask("broker-1", ask)
-        cluster._open.pop("operator").end.set()
-        await until(lambda: room.links == 1)
+        cluster._open.pop("operator").closing.set()
+        await until(lambda: capacity.links == 1)
         await other.ask("broker-1", ask)
         own.addresses.learn(TopicRoute([BrokerRoute("c", "broker-1", {0: "127.0.0.1:9"})]))
         with pytest.raises(BrokerUnreachable):
             await first.ask("broker-1", ask)
-        assert room.links == 2, "a connection that failed does not count"
+        assert capacity.links == 2, "a connection that failed does not count"

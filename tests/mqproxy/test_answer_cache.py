@@ -7,8 +7,8 @@ import pytest
 
 from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.cluster_brokers import FRESH_S, MOST_KEPT, REFRESH_S, AnswerCache
-from sparrowmq.mqproxy.limits import MOST_OF_ONE, FairTurns
+from sparrowmq.mqproxy.cluster_brokers import FRESH_S, MAX_CACHED_ANSWERS, REFRESH_S, AnswerCache
+from sparrowmq.mqproxy.limits import MAX_ACTIVE_OF_ONE, FairTurns
 from sparrowmq.testing import ManualClock
 from tests.mqproxy.remoting.proxied import until
 
@@ -25,14 +25,14 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
         return len(answers)
 
     kept = AnswerCache(clock, ask)
-    assert [await kept.of("a", nullcontext), await kept.of("a", nullcontext)] == [1, 1]
+    assert [await kept.get("a", nullcontext), await kept.get("a", nullcontext)] == [1, 1]
     await clock.advance(FRESH_S)
-    assert await kept.of("a", nullcontext) == 2
+    assert await kept.get("a", nullcontext) == 2
     await clock.advance(FRESH_S)
-    assert await kept.of("a", nullcontext) == 2
+    assert await kept.get("a", nullcontext) == 2
     await clock.advance(FRESH_S)
     with pytest.raises(NoRoute):
-        await kept.of("a", nullcontext)
+        await kept.get("a", nullcontext)
 
 
 async def test_brief_answer_is_asked_for_again_after_a_second():
@@ -42,11 +42,11 @@ async def test_brief_answer_is_asked_for_again_after_a_second():
         return answers.pop(0)
 
     kept = AnswerCache(clock, ask, is_brief=lambda answer: answer == "no master")
-    assert [await kept.of("a", nullcontext), await kept.of("a", nullcontext)] == ["no master"] * 2
+    assert [await kept.get("a", nullcontext), await kept.get("a", nullcontext)] == ["no master"] * 2
     await clock.advance(REFRESH_S)
-    assert await kept.of("a", nullcontext) == "master"
+    assert await kept.get("a", nullcontext) == "master"
     await clock.advance(REFRESH_S)
-    assert await kept.of("a", nullcontext) == "master"
+    assert await kept.get("a", nullcontext) == "master"
 
 
 class Hanging:
@@ -61,7 +61,7 @@ class Hanging:
 
 
 def begin(count, kept, turn=nullcontext):
-    return [asyncio.ensure_future(kept.of("a", turn)) for _ in range(count)]
+    return [asyncio.ensure_future(kept.get("a", turn)) for _ in range(count)]
 
 
 async def test_clients_that_want_the_same_name_wait_for_one_question():
@@ -93,11 +93,11 @@ async def test_a_client_that_leaves_does_not_take_the_question_of_others_with_it
 async def test_a_question_that_waits_for_its_turn_holds_up_no_other_client():
     server, turns = Hanging(), FairTurns()
     kept = AnswerCache(SystemClock(), server.ask)
-    flood = [asyncio.ensure_future(kept.of(str(number), lambda: turns.turn("flood"))) for number in range(99)]
+    flood = [asyncio.ensure_future(kept.get(str(number), lambda: turns.turn("flood"))) for number in range(99)]
     flood += begin(1, kept, lambda: turns.turn("flood"))
-    await until(lambda: len(server.asked) == MOST_OF_ONE)
+    await until(lambda: len(server.asked) == MAX_ACTIVE_OF_ONE)
     (other,) = begin(1, kept, lambda: turns.turn("other"))
-    await until(lambda: len(server.asked) == MOST_OF_ONE + 1)
+    await until(lambda: len(server.asked) == MAX_ACTIVE_OF_ONE + 1)
     server.asked[-1].set_result("found")
     assert await other == "found"
     for each in flood:
@@ -118,7 +118,7 @@ async def test_a_server_that_hangs_delays_one_question_in_some_seconds():
     assert not delayed.done() and len(server.asked) == 2
     await clock.advance(REFRESH_S)
     assert await delayed == "found"
-    assert await kept.of("a", nullcontext) == "found" and len(server.asked) == 2
+    assert await kept.get("a", nullcontext) == "found" and len(server.asked) == 2
 
 
 async def test_the_names_that_clients_invent_fill_no_memory():
@@ -126,6 +126,6 @@ async def test_the_names_that_clients_invent_fill_no_memory():
         return name
 
     kept = AnswerCache(ManualClock(), ask)
-    for number in range(MOST_KEPT + 10):
-        await kept.of(str(number), nullcontext)
-    assert len(kept._answers) <= MOST_KEPT and not kept._asking
+    for number in range(MAX_CACHED_ANSWERS + 10):
+        await kept.get(str(number), nullcontext)
+    assert len(kept._answers) <= MAX_CACHED_ANSWERS and not kept._asking

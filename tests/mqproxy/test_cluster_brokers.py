@@ -13,8 +13,8 @@ from sparrowmq import connect
 from sparrowmq.broker.clients import MOST_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRoute, RemoteError
-from sparrowmq.grpc.clients import MOST_TOPICS, Clients
-from sparrowmq.grpc.send_methods import Sending, TransactionId
+from sparrowmq.grpc.clients import MAX_TOPICS, Clients
+from sparrowmq.grpc.send_methods import SendMethods, TransactionId
 from sparrowmq.grpc.wire_types import MessageType, Resolution, message
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
@@ -22,7 +22,7 @@ from sparrowmq.mqproxy import cluster_brokers, limits
 from sparrowmq.mqproxy.cluster_brokers import (
     ELECTION_S,
     FRESH_S,
-    MOST_UNREAD,
+    MAX_UNREAD_BYTES,
     ONE_OF_SEVERAL_S,
     REFRESH_S,
     SOON_S,
@@ -32,7 +32,7 @@ from sparrowmq.mqproxy.cluster_brokers import (
     Connections,
     Lookups,
 )
-from sparrowmq.mqproxy.limits import MOST_AT_ONCE
+from sparrowmq.mqproxy.limits import MAX_ACTIVE
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.bodies import BrokerRoute, ClusterTable, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import Heartbeat
@@ -205,14 +205,14 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
 
 
 async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(limits, "MAX_BYTES", 100_000)
     servers: Any = ScriptedNameServers()
     servers.table = {"a": {0: "one:1"}}
     clock, question = ManualClock(), GetMaxOffset(topic="orders", queue_id=0)
     network: Any = FollowingNetwork(clock)
-    whole = limits.Room(9)
-    one, other = (Connections(network, Addresses(servers, clock), room_held=whole) for _ in "12")
-    network.unread_bytes = MOST_UNREAD + 1
+    whole = limits.Capacity(9)
+    one, other = (Connections(network, Addresses(servers, clock), request_capacity=whole) for _ in "12")
+    network.unread_bytes = MAX_UNREAD_BYTES + 1
     with pytest.raises(RemoteError, match="a does not read what mqproxy sends"):
         await one.ask("a", question, b"x")
     network.unread_bytes = 0
@@ -271,9 +271,9 @@ async def test_all_connections_together_have_few_questions_at_the_name_servers()
             for lookups in (Lookups(brokers) for _ in range(50))
             for number in range(50)
         ]
-        await until(lambda: len(asked) >= MOST_AT_ONCE)
+        await until(lambda: len(asked) >= MAX_ACTIVE)
         await asyncio.sleep(0.05)
-        assert len(asked) == MOST_AT_ONCE
+        assert len(asked) == MAX_ACTIVE
         for each in questions:
             each.cancel()
         await asyncio.gather(*questions, return_exceptions=True)
@@ -312,7 +312,7 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
     ):
         await mq.admin.create_topic("orders", queues=1)
         brokers = ClusterBrokers(network, SystemClock())
-        sending = Sending(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
+        sending = SendMethods(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
 
         async def send(**system):
             return await sending.send(caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)]))
@@ -340,7 +340,7 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         brokers.on_check = lambda *question: asked.put_nowait(question)
         clients = Clients(SystemClock(), brokers.left)
         clients.stream_began(clients.seen("c1"), ignored)
-        sending = Sending(clients, SystemClock(), lambda: 0)
+        sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
         name, question, stored, _ = await asyncio.wait_for(asked.get(), 60)
@@ -437,7 +437,7 @@ async def test_topics_of_clients_that_come_at_once_are_joined_once_and_in_slices
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)  # a row of topics in each turn
     async with Network("127.0.0.1:1") as network:
         brokers = ClusterBrokers(network, SystemClock())
-        topics = Counted(f"t{number}" for number in range(MOST_TOPICS))
+        topics = Counted(f"t{number}" for number in range(MAX_TOPICS))
         for number in range(50):
             caller(brokers, f"c{number}").brokers.announce(topics, None)
         turns = 0
@@ -445,7 +445,7 @@ async def test_topics_of_clients_that_come_at_once_are_joined_once_and_in_slices
             await asyncio.sleep(0)
             turns += 1
         assert topics.walks < 3 * 50
-        assert turns >= MOST_TOPICS
+        assert turns >= MAX_TOPICS
 
 
 async def test_no_heartbeat_names_groups_before_the_former_ones_are_left(tmp_path, caplog):
@@ -454,7 +454,7 @@ async def test_no_heartbeat_names_groups_before_the_former_ones_are_left(tmp_pat
         brokers = ClusterBrokers(network, SystemClock())
         await brokers.ask("broker-0", GetMaxOffset(topic="orders", queue_id=0), accept=(1, 17))
         for letter in "tuv":
-            many = {f"{letter}{number}": "" for number in range(MOST_TOPICS)}
+            many = {f"{letter}{number}": "" for number in range(MAX_TOPICS)}
             caller(brokers, "many").brokers.announce(list(many), None)
             while network.membership.producers.keys() != many.keys():
                 await network.brokers.announce()
@@ -468,7 +468,7 @@ def _is_announced(network, group):
 
 
 async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, caplog):
-    assert MOST_TOPICS == MOST_GROUPS
+    assert MAX_TOPICS == MOST_GROUPS
     soon = Cluster(tmp_path, transaction_timeout_ms=100, transaction_interval_ms=100)
     async with soon as cluster, Network(cluster.namesrv) as network:
         async with connect(cluster.namesrv) as mq:
@@ -478,17 +478,17 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
         brokers.on_check = lambda *question: asked.put_nowait(question)
         await brokers.ask("broker-0", GetMaxOffset(topic="orders", queue_id=0))
         for letter in "tu":  # the groups of the first time must not count with those of the second
-            many = [f"{letter}{number}" for number in range(MOST_TOPICS)]
+            many = [f"{letter}{number}" for number in range(MAX_TOPICS)]
             caller(brokers, "many").brokers.announce(many, None)
             caller(brokers, "two").brokers.announce(["more"], None)
             await until(partial(_is_announced, network, many[0]))
         clients = Clients(SystemClock(), brokers.left)
         clients.stream_began(clients.seen("c1"), ignored)
-        sending = Sending(clients, SystemClock(), lambda: 0)
+        sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
         await until(lambda: {"orders", "more"} < set(network.membership.producers))
-        assert len(network.membership.producers) == MOST_TOPICS
+        assert len(network.membership.producers) == MAX_TOPICS
         assert (await asyncio.wait_for(asked.get(), 60))[2].topic == "orders"
         assert not any("refused our heartbeat" in record.getMessage() for record in caplog.records)
         ((kind, left_out),) = brokers.probes()

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 
-from sparrowmq.mqproxy.limits import MOST_AT_ONCE, MOST_OF_ONE, FairTurns
+from sparrowmq.mqproxy.limits import MAX_ACTIVE, MAX_ACTIVE_OF_ONE, FairTurns
 from tests.mqproxy.remoting.proxied import until
 
 
@@ -41,7 +41,7 @@ async def test_all_connections_together_have_few_questions_at_a_time():
     asking = Asking()
     tasks = [task for name in range(100) for task in asking.start(f"c{name}", 100)]
     await until(lambda: asking.begun)
-    assert len(asking.begun) == len(asking.turns) == MOST_AT_ONCE
+    assert len(asking.begun) == len(asking.turns) == MAX_ACTIVE
     await end(tasks)
 
 
@@ -49,7 +49,7 @@ async def test_a_flood_of_one_connection_does_not_delay_another_one():
     asking = Asking()
     tasks = asking.start("flood", 1000)
     await until(lambda: asking.begun)
-    assert asking.begun == ["flood"] * MOST_OF_ONE
+    assert asking.begun == ["flood"] * MAX_ACTIVE_OF_ONE
     tasks += asking.start("other", 1)
     await until(lambda: "other" in asking.begun)
     await end(tasks)
@@ -57,13 +57,13 @@ async def test_a_flood_of_one_connection_does_not_delay_another_one():
 
 async def test_connections_have_turns_one_after_another():
     asking = Asking()
-    tasks = [task for name in range(MOST_AT_ONCE) for task in asking.start(f"c{name}", 100)]
+    tasks = [task for name in range(MAX_ACTIVE) for task in asking.start(f"c{name}", 100)]
     await until(lambda: asking.begun)
     tasks += asking.start("late", 2)
-    for number in range(MOST_AT_ONCE + 2):
+    for number in range(MAX_ACTIVE + 2):
         await asking.answer(number)
     assert asking.begun.count("late") == 1, "one connection after another, and the late one comes last"
-    for number in range(MOST_AT_ONCE + 2, 2 * MOST_AT_ONCE + 3):
+    for number in range(MAX_ACTIVE + 2, 2 * MAX_ACTIVE + 3):
         await asking.answer(number)
     assert asking.begun.count("late") == 2
     await end(tasks)
@@ -71,7 +71,7 @@ async def test_connections_have_turns_one_after_another():
 
 async def test_questions_of_connections_that_end_take_no_turns():
     asking = Asking()
-    tasks = asking.start("a", MOST_AT_ONCE) + [each for name in "bcde" for each in asking.start(name, 9)]
+    tasks = asking.start("a", MAX_ACTIVE) + [each for name in "bcde" for each in asking.start(name, 9)]
     await until(lambda: asking.begun)
     await end(tasks)
     assert len(asking.turns) == 0 and not asking.turns._queues and not asking.turns._ready
@@ -82,7 +82,7 @@ async def test_questions_of_connections_that_end_take_no_turns():
 
 async def test_a_question_that_ends_as_its_turn_comes_gives_the_turn_back():
     asking = Asking()
-    tasks = asking.start("a", MOST_OF_ONE + 1)
+    tasks = asking.start("a", MAX_ACTIVE_OF_ONE + 1)
     await until(lambda: asking.begun)
     asking.answers[0].set()
     await asyncio.sleep(0)  # the first is at its end, and the last has its turn but has not run

@@ -20,7 +20,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.users import KEPT_S, LOOK_S, BrokerUsers, Source
+from sparrowmq.mqproxy.users import KEEP_S, POLL_S, BrokerUsers, Source
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
@@ -75,12 +75,12 @@ async def test_changes_of_users_and_policies_count_after_a_few_seconds(tmp_path)
         # The broker sees mqproxy's address, so only mqproxy can decide by the client's.
         await allow(brokers, "reader-1", PolicyRule("Group:g", ["Sub"], ["10.0.0.0/8"], "Deny"))
         await allow(brokers, "reader-1", PolicyRule("Group:*", ["Sub"], None, "Allow"))
-        await users._look()
+        await users._read_all()
         users.authorise("broker-0", "reader-1", HERE, ACK, b"")
         with pytest.raises(AccessDenied):
             users.authorise("broker-0", "reader-1", Source("10.1.2.3:5000", None), ACK, b"")
         await brokers.ask("broker-0", UpdateUser("reader-1"), UserEntry(user_status="disable").encode())
-        await users._look()
+        await users._read_all()
         with pytest.raises(AccessDenied, match="disabled"):
             users.authorise("broker-0", "reader-1", HERE, ACK, b"")
 
@@ -98,7 +98,7 @@ async def test_a_remoting_request_is_signed_by_a_user_that_may_send_it_from_its_
         await users.start()
         await allow(brokers, "reader-1", PolicyRule("Group:g", ["Sub"], ["10.0.0.0/8"], "Deny"))
         await allow(brokers, "reader-1", PolicyRule("Group:*", ["Sub"], None, "Allow"))
-        await users._look()
+        await users._read_all()
         users.authenticate(HERE, command_of(ACK))
         users.check("broker-0", HERE, command_of(ACK))
         changed = command_of(ACK)
@@ -122,10 +122,10 @@ async def test_a_user_sees_routes_of_its_topics_its_groups_and_the_template(tmp_
         await users.start()
         users.authenticate(HERE, command_of(ACK))
         for topic in ("orders", "%RETRY%g", "TBW102"):
-            users.demand_sight(HERE, topic)
+            users.check_topic_access(HERE, topic)
         for topic in ("bills", "%RETRY%h", ""):
             with pytest.raises(AccessDenied):
-                users.demand_sight(HERE, topic)
+                users.check_topic_access(HERE, topic)
 
 
 async def test_policies_do_not_count_if_the_broker_ignores_them(tmp_path):
@@ -155,7 +155,7 @@ async def test_users_stay_in_use_while_no_server_answers(tmp_path):
             users = BrokerUsers(ClusterBrokers(network, SystemClock()), SystemClock())
             await users.start()
             await stack.aclose()
-            await users._look()
+            await users._read_all()
             assert set(users.accounts) == {"operator"}
 
 
@@ -214,19 +214,19 @@ async def test_users_of_a_broker_that_restarts_count_for_ten_minutes(state):
     assert condition(users) == ""
     brokers.answers = {"b": {}} if state is None else {"a": state, "b": {}}
     for _ in range(2):
-        await clock.advance(KEPT_S / 2)
-        await users._look()
+        await clock.advance(KEEP_S / 2)
+        await users._read_all()
         assert set(users.accounts) == {"app", "op"}
         users.authorise("a", "app", HERE, ACK, b"")
         assert condition(users).startswith("a: its users count until ")
     await clock.advance(1)
-    await users._look()
+    await users._read_all()
     assert set(users.accounts) == {"op"}
     with pytest.raises(BrokerUnreachable):
         users.authorise("a", "app", HERE, ACK, b"")
     assert condition(users) == "" if state is None else condition(users).startswith("a: all calls")
     brokers.answers = {"a": {ListUsers: only_at_a}, "b": {}}
-    await users._look()
+    await users._read_all()
     assert set(users.accounts) == {"app", "op"} and condition(users) == ""
 
 
@@ -237,8 +237,8 @@ async def test_another_password_counts_while_a_broker_with_the_former_one_is_awa
     await users.start()
     changed = GOOD[ListUsers].replace(b"abcdefgh", b"12345678")
     brokers.answers = {"a": AWAY, "b": {ListUsers: changed}}
-    await clock.advance(LOOK_S)
-    await users._look()
+    await clock.advance(POLL_S)
+    await users._read_all()
     users.authenticate(HERE, command_of(ACK, "op", "12345678"))
     assert users.passwords["op"] == "12345678"
     users.authenticate(HERE, command_of(ACK, "op", "abcdefgh"))  # a may have it for itself
@@ -271,8 +271,8 @@ async def test_users_are_read_without_name_servers():
     await users.start()
     brokers.answers["masters"] = NameServerUnreachable("127.0.0.1:1", "gone")
     brokers.answers["a"] = {ListUsers: GOOD[ListUsers].replace(b'"op"', b'"app"')}
-    await clock.advance(2 * KEPT_S)
-    await users._look()
+    await clock.advance(2 * KEEP_S)
+    await users._read_all()
     assert set(users.accounts) == {"app"}
 
 
@@ -296,7 +296,7 @@ async def test_settings_of_a_broker_on_windows_are_read():
 async def test_an_odd_answer_of_a_broker_leaves_the_others_alone(odd):
     users = users_by(Answering(a=odd, b={}))
     await users.start()
-    await users._look()
+    await users._read_all()
     assert set(users.accounts) == {"op"}
     users.authorise("b", "op", HERE, ACK, b"")
     assert condition(users).startswith("a: all calls for it are denied: ")
@@ -317,5 +317,5 @@ async def test_an_odd_answer_of_a_name_server_keeps_the_users():
     users = users_by(brokers)
     await users.start()
     brokers.answers["masters"] = RemoteProtocolError("garbage")
-    await users._look()
+    await users._read_all()
     assert set(users.accounts) == {"op"}

@@ -43,7 +43,7 @@ def connect(peer: Peer) -> Iterator[Callable[..., BlockingNetwork]]:
 
         def connect(retries: str = "10") -> BlockingNetwork:
             patience = RetryPolicy(int(retries))
-            return stack.enter_context(BlockingNetwork([peer.address], patience=patience, sleep=lambda _: None))
+            return stack.enter_context(BlockingNetwork([peer.address], retry_policy=patience, sleep=lambda _: None))
 
         yield connect
         for kept in _networks.values():

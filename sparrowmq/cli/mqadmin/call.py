@@ -134,14 +134,14 @@ class Call:
         body: bytes = b"",
         *,
         accept: Collection[int] = (),
-        patience: int = 1,
+        timeout_factor: int = 1,
     ) -> Response[R]:
         """Return the answer of one broker. Raises: Failure, at once if it did not answer before."""
         if (silence := self._silent.get(address)) is not None:
             raise silence
         try:
             session = await self.servers.network.brokers.session(address)
-            timeout_s = self.servers.timeout_s * patience
+            timeout_s = self.servers.timeout_s * timeout_factor
             return await session.call(request, body, timeout_s=timeout_s, accept=accept)
         except SparrowError as error:
             failure = failure_from(error, request, address)

@@ -16,7 +16,7 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, masters_of, masters_with_slaves
 from sparrowmq.cli.mqadmin.group_subcommands import members
 from sparrowmq.cli.mqadmin.java import Failure, null_failure, write
-from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.client.admin.operations import (
     broker_figures,
     broker_settings,
@@ -183,9 +183,9 @@ async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: i
         "topicSize": len(await user_topics(call, address, False)),
         "tps": {
             "scheduleInTps": delayed_tps,
-            "normalInTps": per_second(figures, *TAKEN) or 0.0,
+            "normalInTps": per_second(figures, *IN_RATES) or 0.0,
             # Unlike Java's, which knows one spelling and fails at brokers since 4.9.5.
-            "normalOutTps": per_second(figures, *GIVEN) or 0.0,
+            "normalOutTps": per_second(figures, *OUT_RATES) or 0.0,
             "transInTps": half_tps,
         },
         "groupSize": groups,

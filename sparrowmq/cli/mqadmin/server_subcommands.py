@@ -17,7 +17,7 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, addresses_of, change_each, masters_with_slaves, target_addresses
 from sparrowmq.cli.mqadmin.java import Failure, null_failure
 from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.brokers import GIVEN, TAKEN, per_second
+from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.client.admin.operations import cluster_table
 from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
@@ -236,7 +236,7 @@ async def _show(call: Call) -> None:
     for cluster, name, broker_id, address in _brokers(await cluster_table(call)):
         figures = await _figures(call, address)
         place = cluster, name, broker_id, address, figures.get("brokerVersionDesc", "")
-        loads = _load(figures, TAKEN, "send"), _load(figures, GIVEN, "pull")
+        loads = _load(figures, IN_RATES, "send"), _load(figures, OUT_RATES, "pull")
         space = f"{float(figures.get('commitLogDiskRatio') or 0):.4f}"
         disk = figures.get("pageCacheLockTimeMills", ""), _hours(figures), space
         call.line(_BASE, *place, *loads, *disk)

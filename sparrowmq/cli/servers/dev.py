@@ -100,7 +100,7 @@ def _grpc(port: int, wanted: int | None) -> dict[str, str]:
     """The setting of the gRPC port. Without a wish, it is there only if the packages for it are."""
     if wanted is not None:
         return {"grpcServerPort": str(wanted)}
-    if packages.missing():
+    if packages.missing_packages():
         return {}
     return {"grpcServerPort": str(GRPC_PORT if port == NAMESRV_PORT and _is_free(GRPC_PORT) else 0)}
 

@@ -113,7 +113,7 @@ def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: s
     log_on_stderr(verbose)
     logging.getLogger("sparrowmq.metrics.conditions").setLevel(logging.INFO)  # also when one is over
     try:
-        packages.demand("mqproxy")
+        packages.check_installed("mqproxy")
         from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 
         credentials = credentials_of()

@@ -69,12 +69,7 @@ class Activity:
 
 
 async def activity(servers: Servers, cluster: str | None) -> Activity:
-    """Return what a cluster does now, or what all do.
-
-    Raises:
-        ConfigError: there is no such cluster.
-        NetworkError: no name server answers.
-    """
+    """Return what a cluster does now, or what all do. Raises: ConfigError, no such cluster; NetworkError."""
     found = await standings(servers, cluster)
     masters: Masters = {each.broker: each.address for each in found if each.broker_id == MASTER and not each.is_silent}
     rates, failed = await _topic_rates(servers, cluster, masters)
@@ -120,7 +115,6 @@ async def _topic_rates(
 
 
 def _lags(servers: Servers, brokers: Iterable[BrokerConsumeStats]) -> list[GroupLag]:
-    """Return the lag of each group of the namespace, without RocketMQ's own."""
     found = groups.lags_in(servers.network, brokers)
     return [
         each for name, each in found.items() if not is_system_group(name) and servers.network.full_name(name) == name

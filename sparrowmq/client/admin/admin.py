@@ -152,7 +152,7 @@ class Admin:
 
     async def behind(self, broker: str) -> dict[str, int]:
         """Return, by group, the messages at a broker that it has still to consume; those that expired are left out."""
-        return await brokers.behind(self._servers, await brokers.address_of(self._servers, broker))
+        return await brokers.lag_by_group(self._servers, await brokers.address_of(self._servers, broker))
 
     async def drain(self, broker: str) -> int:
         """Hide a broker from producers, not from consumers; returns the number of its topics.

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.client.admin.operations import (
     broker_figures,
     broker_statistic,
@@ -54,13 +54,13 @@ from sparrowmq.protocol.requests.admin_headers import ElectMember, HandOverLead
 from sparrowmq.protocol.requests.bodies import PROTOCOL_RELEASE, BrokerStats, TopicConfig
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
-TAKEN: Final = ("putTps",)
-GIVEN: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
+IN_RATES: Final = ("putTps",)
+OUT_RATES: Final = ("getTransferredTps", "getTransferedTps")  # brokers before 4.9.5 spell it with one r
 
 _NO_MASTER: Final = "no broker of this name is the master"
 _AT_ONCE: Final = 32  # topics
 BEGIN_S: Final = 20.0  # a member restarts its broker within its process
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _FIGURES: Final = ("logEpoch", "commitLogMaxOffset", "memberId")
 
 Ends = Mapping[MessageQueue, TopicOffset]
@@ -81,10 +81,9 @@ class Standing:
         end: the end of its log.
         behind_bytes, behind_s: the lag of a slave; None where one of the two does not answer.
         behind_messages: likewise, where it was asked for.
-        in_tps, out_tps: recent messages per second, in and out.
+        in_tps, out_tps: recent messages per second.
         version: its own; protocol: the release of RocketMQ whose protocol it speaks.
-        problem: why it does not answer, then all of these are None; or why it neither leads nor follows.
-        is_silent: whether it does not answer.
+        problem: why it does not answer (then all figures are None), or why it neither leads nor follows.
         conditions: the names of its conditions (docs/operate/conditions.md), sorted.
     """
 
@@ -115,13 +114,9 @@ class Standing:
 
 
 async def standings(servers: Servers, cluster: str | None, count: bool = False) -> list[Standing]:
-    """Return all brokers, by cluster, name and id.
+    """Return all brokers, by cluster, name and id; with `count` also how many messages slaves lack.
 
-    Args:
-        count: whether to count the messages that slaves lack.
-    Raises:
-        NoBroker: there is no such cluster.
-        NetworkError: no name server answers.
+    Raises: NoBroker, there is no such cluster; NetworkError, no name server answers.
     """
     places = await servers.brokers(cluster)
     addresses = sorted({address for place in places for address in place.addresses.values()})
@@ -154,18 +149,18 @@ def _standing(place: BrokerPlace, broker_id: int, figures: Mapping[str, Mapping[
         place.name,
         broker_id,
         address,
-        member=_number(table, "memberId"),
-        epoch=_number(table, "masterEpoch"),
+        member=whole_number(table.get("memberId")),
+        epoch=whole_number(table.get("masterEpoch")),
         in_sync=members if is_settled else None,
-        end=_number(table, "commitLogMaxOffset"),
+        end=whole_number(table.get("commitLogMaxOffset")),
         behind_bytes=behind[0],
         behind_s=behind[1],
-        in_tps=_rate(table, TAKEN),
-        out_tps=_rate(table, GIVEN),
+        in_tps=_rate(table, IN_RATES),
+        out_tps=_rate(table, OUT_RATES),
         version=version_of(table),
         problem=table.get("replicationProblem") or (_NO_MASTER if place.master is None else None),
-        conditions=tuple(sorted(told_conditions(table))),
-        log_epoch=_number(table, "logEpoch"),
+        conditions=tuple(sorted(reported_conditions(table))),
+        log_epoch=whole_number(table.get("logEpoch")),
         inherited=None if is_settled else members,
         protocol=table.get(PROTOCOL_RELEASE),
     )
@@ -178,7 +173,7 @@ async def _counted(servers: Servers, place: BrokerPlace, standing: Standing) -> 
     if standing.behind_bytes == 0:
         return replace(standing, behind_messages=0)
     try:
-        messages, silence_s = await lacking(servers, place.master, standing.address)
+        messages, silence_s = await slave_lag(servers, place.master, standing.address)
     except SparrowError as error:
         return replace(standing, problem=str(error))
     behind_s = silence_s if standing.behind_s is None else standing.behind_s
@@ -186,20 +181,16 @@ async def _counted(servers: Servers, place: BrokerPlace, standing: Standing) -> 
 
 
 def _behind(slave: Mapping[str, str], master: Mapping[str, str]) -> tuple[int | None, float | None]:
-    ends = _number(slave, "commitLogMaxOffset"), _number(master, "commitLogMaxOffset")
+    ends = whole_number(slave.get("commitLogMaxOffset")), whole_number(master.get("commitLogMaxOffset"))
     if ends[0] is None or ends[1] is None:
         return None, None
     lacks = max(ends[1] - ends[0], 0)
-    times = _number(slave, "newestMessageTimeStamp"), _number(master, "newestMessageTimeStamp")
+    times = whole_number(slave.get("newestMessageTimeStamp")), whole_number(master.get("newestMessageTimeStamp"))
     if lacks == 0:
         return 0, 0.0
     if times[0] is None or times[1] is None or not times[0]:
         return lacks, None
     return lacks, max(times[1] - times[0], 0) / 1000
-
-
-def _number(table: Mapping[str, str], name: str) -> int | None:
-    return whole_number(table.get(name))
 
 
 def _members(text: str | None) -> tuple[int, ...] | None:
@@ -213,7 +204,7 @@ def _rate(table: Mapping[str, str], names: tuple[str, ...]) -> float | None:
     return None if rate is None else round(rate, 1)
 
 
-async def lacking(servers: Servers, master: str, slave: str) -> tuple[int, float | None]:
+async def slave_lag(servers: Servers, master: str, slave: str) -> tuple[int, float | None]:
     """Return the lag of a slave in messages, and in seconds between the newest messages; None if it has none.
 
     Half messages, and those that wait for their time, count too. Raises: NetworkError, RemoteError.
@@ -226,7 +217,7 @@ async def lacking(servers: Servers, master: str, slave: str) -> tuple[int, float
             return theirs, its
 
     pairs = await asyncio.gather(*map(one, await topic_table(servers, master)))
-    return sum(_missing(*pair) for pair in pairs), _silence_s(pairs)
+    return sum(_count_missing(*pair) for pair in pairs), _silence_s(pairs)
 
 
 async def _ends(servers: Servers, address: str, topic: str) -> Ends:
@@ -238,8 +229,7 @@ async def _ends(servers: Servers, address: str, topic: str) -> Ends:
         return {}  # The slave takes topics every ten seconds.
 
 
-def _missing(theirs: Ends, its: Ends) -> int:
-    """Return the number of messages of one topic that the slave does not have."""
+def _count_missing(theirs: Ends, its: Ends) -> int:
     total = 0
     for queue, end in theirs.items():
         here = its.get(queue)
@@ -248,7 +238,6 @@ def _missing(theirs: Ends, its: Ends) -> int:
 
 
 def _silence_s(pairs: list[tuple[Ends, Ends]]) -> float | None:
-    """Return the time between the newest message of the master and that of the slave."""
     newest = [
         max((end.last_update_timestamp for pair in pairs for end in pair[at].values()), default=0) for at in (0, 1)
     ]
@@ -312,7 +301,7 @@ async def user_topics(servers: Servers, address: str) -> dict[str, TopicConfig]:
     }
 
 
-async def behind(servers: Servers, address: str) -> dict[str, int]:
+async def lag_by_group(servers: Servers, address: str) -> dict[str, int]:
     """Return, by group, the messages at a broker that it has still to consume. Those that expired are left out."""
     stats = await progress_of_all_groups(servers, address)
     progress = {
@@ -328,24 +317,29 @@ async def behind(servers: Servers, address: str) -> dict[str, int]:
 
 
 async def drain(servers: Servers, broker: str) -> int:
-    await _keep_drained(servers, broker, "true")
-    return await _at_name_servers(servers, broker, hide_from_producers)
+    return await _set_drained(servers, broker, "true", hide_from_producers)
 
 
 async def undrain(servers: Servers, broker: str) -> int:
-    await _keep_drained(servers, broker, "false")
-    return await _at_name_servers(servers, broker, show_to_producers)
+    return await _set_drained(servers, broker, "false", show_to_producers)
 
 
-async def _keep_drained(servers: Servers, broker: str, drained: str) -> None:
-    """Let the broker itself know, so that restarts do not forget it; Apache's ignores the setting.
+async def _set_drained(
+    servers: Servers, broker: str, drained: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
+) -> int:
+    """Change a broker and all name servers; returns the greatest count of topics.
 
-    One that does not answer is only hidden at the name servers.
+    The broker keeps the setting over restarts, unlike Apache's. One that does not answer is only hidden at the name
+    servers. Each of these has routes of its own.
     """
     master = (await place_of(servers, broker)).master
     if master is not None:
         with suppress(NetworkError):
             await change_broker_settings(servers, master, {"drained": drained})
+    counts = await servers.change_namesrvs(
+        f"changing whether producers find broker {broker}", lambda address: change(servers, address, broker)
+    )
+    return max(counts.values())
 
 
 async def forget(servers: Servers, broker: str) -> None:
@@ -359,16 +353,6 @@ async def forget(servers: Servers, broker: str) -> None:
     await servers.change_namesrvs(
         f"forgetting broker {broker}", lambda address: delete_value(servers, address, LOST_BROKERS, broker)
     )
-
-
-async def _at_name_servers(
-    servers: Servers, broker: str, change: Callable[[Servers, str, str], Coroutine[Any, Any, int]]
-) -> int:
-    """Change all name servers, as each has routes of its own; returns the greatest count of topics."""
-    counts = await servers.change_namesrvs(
-        f"changing who finds broker {broker}", lambda address: change(servers, address, broker)
-    )
-    return max(counts.values())
 
 
 async def hand_over(servers: Servers, broker: str, member: int) -> int:
@@ -400,7 +384,7 @@ async def elect(servers: Servers, broker: str, member: int | None, force: bool) 
                 f"which member of {broker} has most is not known: {silent}. Nothing has changed. Start all members, "
                 "also one that hangs, after you ended it; or name the member that begins with --member N"
             )
-        member = _most(broker, found, force)
+        member = _member_with_most(broker, found, force)
     if member not in found:
         if silent:
             raise NotElected(
@@ -432,7 +416,7 @@ async def _wait_until_leading(servers: Servers, broker: str, member: int, addres
                 return
             problem = table.get("replicationProblem") or "it gives no reason"
             why = f"{problem}. It begins once that is over; `sparrowmq cluster` shows the master"
-        await clock.sleep(_LOOK_S)
+        await clock.sleep(_POLL_S)
     raise NotElected(f"member {member} of {broker} does not lead after {BEGIN_S:g} s: {why}")
 
 
@@ -445,7 +429,7 @@ class _Log(NamedTuple):
     address: str
 
 
-def _most(broker: str, logs: Mapping[int, _Log], force: bool) -> int:
+def _member_with_most(broker: str, logs: Mapping[int, _Log], force: bool) -> int:
     """Return the member whose log has most: that of the last epoch, and of these the longest.
 
     Each log of the last epoch is a beginning of its master's, which has all that was acknowledged before. A longer log

@@ -74,7 +74,7 @@ class Bundle:
         self._now_ms = now_ms
 
     async def gather(self, limit_s: float = LIMIT_S) -> None:
-        """Ask all servers; what has not come in time is missing."""
+        """Ask all servers. Answers that do not come in time are noted as missing."""
         works: dict[str, Work] = {"doctor.json": self._doctor, "brokers.json": self._brokers}
         for address in self._servers.network.name_servers.addresses:
             path = f"namesrv/{_file_name(address)}"
@@ -99,7 +99,7 @@ class Bundle:
             async with asyncio.timeout_at(deadline_s):
                 await work()
         except TimeoutError:
-            self.missing[name] = "its answers took too long, so some are not here"
+            self.missing[name] = "its answers took too long, so some are missing"
         except SparrowError as error:
             self.missing[name] = str(error)
 
@@ -177,7 +177,6 @@ class Bundle:
             self._put(f"{path}/metrics.txt", f"the server serves no metrics: {_METRICS} is not PROM\n")
 
     async def _part(self, path: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the answer; None if there is none, which is noted."""
         try:
             return await ask()
         except SparrowError as error:

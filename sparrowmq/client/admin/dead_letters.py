@@ -34,12 +34,16 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, Sys
 from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.requests.headers import QueryMessage
 
-_TRIES: Final = 16
+_MAX_TRIES: Final = 16
 _AT_ONCE: Final = 16  # searches
-# What said when it should come, and where it waited for that.
-WAITED: Final = frozenset({*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32})
-# What is left on a message that a transaction committed: with it, it would be a half message again.
-COMMITTED: Final = frozenset({Property.TRAN_MSG, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES})
+# Properties that say when a message is due, and where it waited.
+DELAY_PROPERTIES: Final = frozenset(
+    {*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32}
+)
+# Properties of a committed half message: with them it would be a half message again.
+TRANSACTION_PROPERTIES: Final = frozenset(
+    {Property.TRAN_MSG, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES}
+)
 
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
@@ -75,7 +79,7 @@ async def resend(servers: Servers, message: ReceivedMessage) -> None:
     topic = dead.topic
     if not topic.startswith(names.DLQ):
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
-    again = packed_again(message.stored, topic.removeprefix(names.DLQ))
+    again = packed_retry(message.stored, topic.removeprefix(names.DLQ))
     await _send(servers, again, dead)
 
 
@@ -113,26 +117,28 @@ async def sent_again(servers: Servers, letters: Sequence[ReceivedMessage]) -> li
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
     check_kind("message", message, ReceivedMessage, "a message, as `find` and `message` return it")
-    place = servers.network.full_queue(message.queue)
-    stored = message.stored
+    origin, stored = servers.network.full_queue(message.queue), message.stored
     # As a consumer's broker writes it when a message comes back: members see the topic that it came from.
     again = msgspec.structs.replace(stored, properties=with_origin(stored.properties, stored))
-    await _send(servers, packed_again(again, names.check_group(group)), place)
+    await _send(servers, packed_retry(again, names.check_group(group)), origin)
 
 
-async def _send(servers: Servers, again: SendContent, place: MessageQueue) -> None:
-    """Send a message to its retry topic, at the broker that has it."""
-    queue = MessageQueue(again.topic, place.broker_name, 0)
-    address = masters_in(await servers.route(place.topic)).get(queue.broker_name)
+async def _send(servers: Servers, again: SendContent, origin: MessageQueue) -> None:
+    queue = MessageQueue(again.topic, origin.broker_name, 0)
+    address = masters_in(await servers.route(origin.topic)).get(queue.broker_name)
     if address is None:
         raise BrokerUnreachable(queue.broker_name, "it has no master now")
     header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
     await servers.ask(address, header, again.body, accept=LESS_SAFE)
 
 
-def packed_again(stored: StoredMessage, group: str) -> SendContent:
+def packed_retry(stored: StoredMessage, group: str) -> SendContent:
     """Return a dead letter for its group's retry topic, as if it had never failed."""
-    kept = {name: value for name, value in stored.properties.items() if name not in WAITED | COMMITTED}
+    kept = {
+        name: value
+        for name, value in stored.properties.items()
+        if name not in DELAY_PROPERTIES | TRANSACTION_PROPERTIES
+    }
     flags = stored.sys_flag & SysFlag.OF_BODY
     # Its own limit, or a group without retries would have it among the dead letters at once.
     return SendContent(
@@ -141,5 +147,5 @@ def packed_again(stored: StoredMessage, group: str) -> SendContent:
         properties.render(kept),
         flags,
         stored.flag,
-        max_reconsume_times=_TRIES,
+        max_reconsume_times=_MAX_TRIES,
     )

@@ -33,8 +33,8 @@ from sparrowmq.client.admin.findings import (
     Sign,
     Verdict,
     causes_first,
-    elects,
-    of_conditions,
+    condition_findings,
+    elects_master,
 )
 from sparrowmq.client.admin.operations import (
     broker_figures,
@@ -97,7 +97,7 @@ async def examine(
         )
     for each in await asyncio.gather(*(_broker(servers, place, now_ms) for place in places)):
         found += each
-    found += await _absent(servers, {place.name for place in places}, expected, topic)
+    found += await _unregistered(servers, {place.name for place in places}, expected, topic)
     if topic is not None:
         found += await _topic(servers, topic, list(answers))
     if group is not None:
@@ -122,7 +122,7 @@ async def _name_servers(servers: Servers) -> tuple[list[Finding], dict[str, froz
     }
     for address, table in tables.items():
         with suppress(SparrowError):  # Not every account may ask.
-            found += of_conditions(
+            found += condition_findings(
                 f"name server {address}", await conditions_of_namesrv(servers, address), address=address
             )
         what = f"name server {address} knows {len(table.broker_addr_table)} brokers"
@@ -156,8 +156,8 @@ async def _no_name_server(address: str, error: SparrowError) -> Finding:
 # Brokers ------------------------------------------------------------------------------------------------------------
 
 
-async def _absent(
-    servers: Servers, there: Collection[str], expected: Collection[str], topic: str | None
+async def _unregistered(
+    servers: Servers, registered: Collection[str], expected: Collection[str], topic: str | None
 ) -> list[Finding]:
     """Return findings of brokers that are not registered: they died, topics are ordered on them, or are expected."""
     found, lost = [], await servers.lost()
@@ -174,11 +174,11 @@ async def _absent(
         found.append(Finding(Verdict.WRONG, what, check, mend, name, True, sign))
     start = "start it again; or correct {} if it is gone for good"
     wanted = {name: (f"broker {name} is not registered, and it is expected", "--expect") for name in expected}
-    for name, ordered in (await topics.brokers_of_all(servers)).items():
+    for name, ordered in (await topics.ordered_brokers(servers)).items():
         what = f"broker {name} is not registered, and keys of {', '.join(ordered)} belong to its queues"
         wanted.setdefault(name, (what, "the order with `mqadmin updateOrderConf`"))
     for name, (what, where) in sorted(wanted.items()):
-        if name not in there and name not in lost:
+        if name not in registered and name not in lost:
             check = "compared the names with all brokers (106)"
             mend = start.format(where)
             found.append(Finding(Verdict.WRONG, what, check, mend, broker=name, stops=True))
@@ -186,17 +186,15 @@ async def _absent(
 
 
 async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int]) -> list[Finding]:
-    """Return the findings of the brokers of one name, which are asked at once."""
     members = sorted(place.addresses.items())
     answers = await asyncio.gather(*(_member(servers, place.name, number, at, now_ms) for number, at in members))
     found = [finding for _, each in answers for finding in each]
     if place.master is not None:
         return found
-    return [_no_master(place, is_elected=any(elects(status) for status, _ in answers)), *found]
+    return [_no_master(place, is_elected=any(elects_master(status) for status, _ in answers)), *found]
 
 
 def _no_master(place: BrokerPlace, is_elected: bool) -> Finding:
-    """Return the finding for a broker without a master."""
     mend = (
         ELECTION
         if is_elected
@@ -212,34 +210,38 @@ async def _member(
     servers: Servers, name: str, number: int, address: str, now_ms: Callable[[], int]
 ) -> tuple[dict[str, str], list[Finding]]:
     """Return the status of a broker, which is empty if it cannot be known, and the findings."""
-    who = f"broker {name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
+    server = f"broker {name} ({'master' if number == 0 else f'slave {number}'}) at {address}"
     check = f"connected to {address}, where the name server sends clients, and asked how it is (28)"
     is_master = number == 0
     try:
         status = await broker_figures(servers, address)
     except NetworkError as error:
         mend, runs, is_hanging = await remedy(address, error)
-        what = f"{who} hangs" if is_hanging else f"{who} {'takes no more connections' if runs else 'cannot be reached'}"
+        what = (
+            f"{server} hangs"
+            if is_hanging
+            else f"{server} {'takes no more connections' if runs else 'cannot be reached'}"
+        )
         sign = Sign(NO_ANSWER, name, address, is_master, what)
         return {}, [Finding(Verdict.WRONG, what, check, mend, name, is_master, sign)]
     except AccessDenied as error:
-        what = f"{who} refuses the account: {error}"
+        what = f"{server} refuses the account: {error}"
         return {}, [Finding(Verdict.WRONG, what, check, _ACCOUNT, broker=name)]
     except SparrowError as error:
         mend = "look at its log, which has the request and the reason"
-        what = f"{who} does not say how it is: {error}"
+        what = f"{server} does not say how it is: {error}"
         return {}, [Finding(Verdict.WRONG, what, check, mend, broker=name)]
-    found = [Finding(Verdict.OK, f"{who} answers", check, broker=name)]
+    found = [Finding(Verdict.OK, f"{server} answers", check, broker=name)]
     settings: dict[str, str] = {}
     with suppress(SparrowError):  # Not everybody may see them.
         settings = await broker_settings(servers, address)
-    found += of_conditions(who, status, name, address, is_master)
-    found += _disk(who, status, _disk_full(settings)) + _permission(who, status, settings)
-    more = (("clock", _clock(who, status, now_ms())), ("busy", _busy(who, status, settings)))
+    found += condition_findings(server, status, name, address, is_master)
+    found += _disk(server, status, _disk_full(settings)) + _permission(server, status, settings)
+    more = (("clock", _clock(server, status, now_ms())), ("busy", _busy(server, status, settings)))
     for kind, judged in more:
         found += [replace(each, sign=Sign(kind, name, address, is_master, each.what)) for each in judged]
     if is_master:
-        found += await _old_clients(who, address, settings, servers.timeout_s)
+        found += await _old_clients(server, address, settings, servers.timeout_s)
     return status, found
 
 
@@ -396,8 +398,8 @@ async def _group(servers: Servers, group: str) -> list[Finding]:
         what = f"nothing can be said of group {group}: {error}"
         return [Finding(Verdict.WARNING, what, check, "first fix what keeps you from the broker")]
     found = [*_subscriptions(group, members), *_waiting(group, members, lag)]
-    found += await _places(servers, group, members, lag)
-    return found + await _dead(servers, group)
+    found += await _offset_findings(servers, group, members, lag)
+    return found + await _dead_letter_findings(servers, group)
 
 
 def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
@@ -409,7 +411,7 @@ def _subscriptions(group: str, members: list[groups.Member]) -> list[Finding]:
             topics = {topic: text for topic, text in member.wanted.items() if not topic.startswith(RETRY)}
             wanted.setdefault(tuple(sorted(topics.items())), []).append(member.client_id)
     if len(wanted) > 1:
-        says = [f"{', '.join(who)}: {dict(topics)}" for topics, who in wanted.items()]
+        says = [f"{', '.join(client_ids)}: {dict(topics)}" for topics, client_ids in wanted.items()]
         what = f"the members of {group} want different things (the consumer's subscription not latest)"
         return [
             Finding(
@@ -441,7 +443,9 @@ def _waiting(group: str, members: list[groups.Member], lag: groups.GroupLag) -> 
     return [Finding(Verdict.OK, f"{lag.lag} messages wait for {group}", check)]
 
 
-async def _places(servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag) -> list[Finding]:
+async def _offset_findings(
+    servers: Servers, group: str, members: list[groups.Member], lag: groups.GroupLag
+) -> list[Finding]:
     """Check whether the group consumes from offsets that exist."""
     subscribed = {topic for member in members for topic in member.wanted or ()}
     held: dict[str, dict[MessageQueue, range]] = {}
@@ -459,7 +463,6 @@ async def _places(servers: Servers, group: str, members: list[groups.Member], la
 
 
 async def _starts(servers: Servers, group: str) -> set[str | None]:
-    """Return the start of the online members: CONSUME_FROM_..."""
     masters = await servers.all_masters()
     found, _ = await servers.ask_masters(masters, lambda _, address: group_connections(servers, address, group))
     return {each.consume_from_where for each in found.values()}
@@ -513,7 +516,7 @@ def _from_end(
     return found
 
 
-async def _dead(servers: Servers, group: str) -> list[Finding]:
+async def _dead_letter_findings(servers: Servers, group: str) -> list[Finding]:
     topic = dlq_topic(group)
     check = f"looked for its dead letters in {topic}"
     try:
@@ -565,13 +568,13 @@ async def remedy(address: str, error: NetworkError) -> Remedy:
     """Find out what to do about a server that did not answer."""
     ends = await _ends_connections(address)
     if ends is None:
-        return Remedy(f"{way_to(address)} ({error})", runs=False, is_hanging=False)
+        return Remedy(f"{reachability_advice(address)} ({error})", runs=False, is_hanging=False)
     if ends:
         return Remedy(_FULL.format(address=address), runs=True, is_hanging=False)
     return Remedy(_HANGING.format(port=address.rpartition(":")[2]), runs=True, is_hanging=True)
 
 
-def way_to(address: str) -> str:
+def reachability_advice(address: str) -> str:
     """Return what may keep clients from an address; Java's clients say "connect to <address> failed"."""
     host = address.rpartition(":")[0].strip("[]")
     try:

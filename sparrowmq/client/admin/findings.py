@@ -99,12 +99,12 @@ ELECTION: Final = (
 )
 
 
-def elects(status: Mapping[str, str]) -> bool:
+def elects_master(status: Mapping[str, str]) -> bool:
     """Whether a brokerStatus is that of a member of a group that elects its master."""
     return "memberId" in status
 
 
-def told_conditions(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
+def reported_conditions(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
     """Return the conditions in a brokerStatus that ask for an action, by their names; others are left out."""
     return {name: each for name, each in _with_notices(status).items() if each.severity != _NOTICE}
 
@@ -120,7 +120,7 @@ def _with_notices(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
     return found
 
 
-def of_conditions(
+def condition_findings(
     server: str, status: Mapping[str, str], broker: str = "", address: str = "", is_master: bool = True
 ) -> list[Finding]:
     """Return a finding for each condition in which a server does less than people expect."""
@@ -239,7 +239,6 @@ def _cause(sign: Sign, signs: Sequence[Sign]) -> int | None:
 
 
 def _is_at(where: _Where, sign: Sign, other: Sign) -> bool:
-    """Whether the other sign is where a rule looks for the cause of this one."""
     if where is _Where.NAMED:
         return other.address != sign.address and other.address in sign.what
     if where is _Where.HERE:

@@ -42,7 +42,6 @@ from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerRunnin
 from sparrowmq.protocol.requests.offset_bodies import (
     BrokerConsumeStats,
     ConsumeStats,
-    QueueProgress,
     TopicOffset,
 )
 
@@ -153,7 +152,7 @@ class Member:
     wanted: Mapping[str, str] | None = None
 
     @staticmethod
-    def _of(connection: Connection, report: ConsumerRunning | SparrowError, network: Network) -> Member:
+    def _from_connection(connection: Connection, report: ConsumerRunning | SparrowError, network: Network) -> Member:
         running, silence = (None, report) if isinstance(report, SparrowError) else (report, None)
         named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
         wanted = None
@@ -176,9 +175,9 @@ async def create(servers: Servers, config: GroupConfig, cluster: str | None, exi
     name = check_group(config.group_name)
     _check_counts(msgspec.structs.asdict(config))
     masters = await servers.masters(cluster)
-    there, _ = await _configs(servers, name, masters)
-    if there and not exist_ok:
-        raise AlreadyThere(f"group {name} is there already, at {', '.join(there)}; change it, or take another name")
+    holders, _ = await _configs(servers, name, masters)
+    if holders and not exist_ok:
+        raise AlreadyThere(f"group {name} is there already, at {', '.join(holders)}; change it, or take another name")
     return await servers.change(
         f"setting group {name}", masters, lambda _, address: put_group(servers, address, config)
     )
@@ -189,7 +188,7 @@ async def change(servers: Servers, name: str, cluster: str | None, changes: Mapp
     given = {key: value for key, value in changes.items() if value is not None}
     _check_counts(given)
     masters = await servers.masters(cluster)
-    configs = await _there(servers, name, masters)
+    configs = await _existing(servers, name, masters)
     some = next(iter(configs.values()))
 
     async def at(broker: str, address: str) -> None:
@@ -199,7 +198,6 @@ async def change(servers: Servers, name: str, cluster: str | None, changes: Mapp
 
 
 def _check_counts(config: Mapping[str, object]) -> None:
-    """Raises: ConfigError, a count is outside the range of brokers, or a switch is not True or False."""
     for key, name in _COUNTS.items():
         if key in config:
             check_count(name, config[key], at_least=0, at_most=INT32)
@@ -209,7 +207,7 @@ def _check_counts(config: Mapping[str, object]) -> None:
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await servers.masters(cluster)
-    await _there(servers, name, masters)
+    await _existing(servers, name, masters)
     done = await servers.change(
         f"deleting group {name}",
         masters,
@@ -230,7 +228,7 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 async def show(servers: Servers, name: str) -> Group:
     masters = await servers.all_masters()
-    settings = await _there(servers, check_group(name), masters)
+    settings = await _existing(servers, check_group(name), masters)
     found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     members = {member.client_id: member for each in found.values() for member in each}
     plain = servers.network.plain_name(name)
@@ -243,7 +241,7 @@ async def members(servers: Servers, name: str) -> list[Member]:
     check_group(name)
     found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
     if not any(found.values()):
-        await _there(servers, name, masters)
+        await _existing(servers, name, masters)
     # Each is asked through one of the brokers that it is connected to.
     connections = {each.client_id: (each, masters[broker]) for broker, some in found.items() for each in some}
     addresses = {client_id: address for client_id, (_, address) in connections.items()}
@@ -256,12 +254,12 @@ async def members(servers: Servers, name: str) -> list[Member]:
 
     said = await servers.all(addresses, at)
     return [
-        Member._of(connections[client_id][0], said[client_id], servers.network) for client_id in sorted(connections)
+        Member._from_connection(connections[client_id][0], said[client_id], servers.network)
+        for client_id in sorted(connections)
     ]
 
 
 def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
-    """Return the report with topics named as inside the namespace."""
     subscriptions = [
         msgspec.structs.replace(each, topic=network.plain_name(each.topic)) for each in running.subscription_set
     ]
@@ -277,7 +275,7 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
         masters = dict(await servers.masters_of(topic))
     found = await _lag(servers, name, topic, masters)
     if topic is not None or not found.queues:
-        await _there(servers, name, masters)
+        await _existing(servers, name, masters)
     return found
 
 
@@ -328,17 +326,25 @@ async def count_members(servers: Servers, name: str, masters: Masters) -> int:
 
 
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
-    """Return the lag of a group at some masters; without queues if it never consumed, or does not exist."""
     stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
     return _lag_of(servers.network, servers.network.plain_name(name), stats.values())
 
 
 def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> GroupLag:
-    """Return the lag of a group from the figures of some brokers."""
     rows = {queue: each for table in stats for queue, each in table.offset_table.items()}
     return GroupLag(
         name,
-        tuple(_queue_lag(network.plain_queue(queue), each) for queue, each in sorted(rows.items())),
+        tuple(
+            QueueLag(
+                network.plain_queue(queue),
+                row.broker_offset,
+                row.consumer_offset,
+                topics.local_time(row.last_timestamp),
+                row.in_flight,
+                row.unacknowledged,
+            )
+            for queue, row in sorted(rows.items())
+        ),
         sum(each.consume_tps for each in stats),
     )
 
@@ -346,7 +352,7 @@ def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> Gro
 async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
     _check_target(to)
     masters = await servers.masters_of(topic)
-    await _there(servers, check_group(name), masters)
+    await _existing(servers, check_group(name), masters)
 
     async def at(_: str, address: str) -> dict[MessageQueue, int]:
         # Unlike Java, which orders the reset first: Apache's broker refuses it for a group that never committed.
@@ -380,24 +386,14 @@ async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueu
     return dict(sorted((queue, offset) for table in found.values() for queue, offset in table.items()))
 
 
-def _queue_lag(queue: MessageQueue, row: QueueProgress) -> QueueLag:
-    when = topics.local_time(row.last_timestamp)
-    return QueueLag(queue, row.broker_offset, row.consumer_offset, when, row.in_flight, row.unacknowledged)
-
-
 async def _configs(
     servers: Servers, name: str, masters: Masters
 ) -> tuple[dict[str, GroupConfig], dict[str, SparrowError]]:
-    """Return the settings of a group at each broker that knows it; and the errors of brokers that failed."""
     tables, failures = await servers.ask_masters(masters, lambda _, address: group_table(servers, address))
     return {broker: table[name] for broker, table in tables.items() if name in table}, failures
 
 
-async def _there(servers: Servers, name: str, masters: Masters) -> dict[str, GroupConfig]:
-    """Return the settings of a group at each broker that knows it; the change itself reports brokers that fail.
-
-    Raises: NoGroup, no broker knows it.
-    """
+async def _existing(servers: Servers, name: str, masters: Masters) -> dict[str, GroupConfig]:
     configs, failures = await _configs(servers, name, masters)
     if not configs:
         raise next(iter(failures.values()), NoGroup(name))

@@ -53,12 +53,11 @@ _Head = tuple[int, MessageQueue, int]
 
 async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMessage:
     check_text("msg_id", msg_id)
-    if (found_at := await _place(servers, msg_id)) is not None:
-        return await _at(servers, msg_id, *found_at)
+    if (found_at := await _offset_id(servers, msg_id)) is not None:
+        return await _message_at(servers, msg_id, *found_at)
     if topic is None:
         raise ConfigError(
-            f"{msg_id} names no broker of this cluster, so its sender made it; such ids are found in "
-            "their topic: name it, too"
+            f"{msg_id} names no broker of this cluster, so its sender made it; name its topic, too, to find it"
         )
     masters = await servers.masters_of(topic)
     request = QueryMessage(topic, msg_id, PAGE, 0, FOR_EVER_MS, unique_key_query=True)
@@ -101,8 +100,7 @@ async def by_time(
     return found
 
 
-async def _place(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
-    """Return the broker and the place in an offset id; None if no broker here has the address."""
+async def _offset_id(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
@@ -112,7 +110,7 @@ async def _place(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
     return (names[0], place) if names else None
 
 
-async def _at(servers: Servers, msg_id: str, broker: str, place: OffsetId) -> ReceivedMessage:
+async def _message_at(servers: Servers, msg_id: str, broker: str, place: OffsetId) -> ReceivedMessage:
     try:
         stored = await view_message(servers, place.store_host, place.physical_offset)
     except RemoteError as error:
@@ -157,7 +155,7 @@ class Reading:
         looked: messages read so far.
     """
 
-    def __init__(self, queues: list[_Queue]) -> None:
+    def __init__(self, queues: list[_QueueReader]) -> None:
         self.total = sum(each.left for each in queues)
         self.looked = 0
         self._queues = {each.queue: each for each in queues}
@@ -200,46 +198,41 @@ class Reading:
             heapify(self._heads)
 
 
-class _Queue:
+class _QueueReader:
     """One queue, from an offset to where it ended."""
 
     def __init__(self, servers: Servers, address: str, queue: MessageQueue, offsets: range, span: range) -> None:
         self.queue = queue
         self._servers = servers
         self._address = address
-        self._at = offsets.start
+        self._next_offset = offsets.start
         self._end = offsets.stop
         self._span = span
         self._read: deque[ReceivedMessage] = deque()
 
     @property
     def left(self) -> int:
-        return max(0, self._end - self._at)
+        return max(0, self._end - self._next_offset)
 
     async def head(self) -> _Head | None:
         """Return the next message's time and place; None if there is none."""
-        while not self._read and self._at < self._end:
+        while not self._read and self._next_offset < self._end:
             await self._pull()
         if not self._read:
             return None
         message = self._read[0]
-        return (
-            message.store_timestamp_ms,
-            self.queue,
-            message.offset,
-        )  # The message's queue lacks the namespace.
+        return message.store_timestamp_ms, self.queue, message.offset  # the message's queue lacks the namespace
 
     def take(self) -> ReceivedMessage:
         return self._read.popleft()
 
     async def _pull(self) -> None:
-        page = await pull_page(self._servers, self._address, self.queue, self._at)
+        page = await pull_page(self._servers, self._address, self.queue, self._next_offset)
         self._keep(each for each in page.messages if each.queue_offset < self._end)
         is_past = bool(page.messages) and page.messages[-1].store_timestamp_ms >= self._span.stop
-        self._at = self._end if is_past or page.next_offset <= self._at else page.next_offset
+        self._next_offset = self._end if is_past or page.next_offset <= self._next_offset else page.next_offset
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
-        """Keep the messages of the span, in the order of the reading."""
         namespace = self._servers.network.namespace
         self._read += [
             ReceivedMessage(each, self.queue, namespace=namespace)
@@ -248,7 +241,7 @@ class _Queue:
         ]
 
 
-class _QueueBack(_Queue):
+class _ReverseQueueReader(_QueueReader):
     """One queue, from where it ended back to an offset."""
 
     async def head(self) -> _Head | None:
@@ -257,7 +250,7 @@ class _QueueBack(_Queue):
         return head and (-head[0], head[1], -head[2])
 
     async def _pull(self) -> None:
-        begin = max(self._at, self._end - PAGE)
+        begin = max(self._next_offset, self._end - PAGE)
         found: list[StoredMessage] = []
         at = begin
         while at < self._end:
@@ -283,11 +276,11 @@ async def read(
 
 async def read_span(servers: Servers, topic: str, span: range, *, newest_first: bool = False) -> Reading:
     """Read what was stored in a span of milliseconds. Raises: NoRoute."""
-    one = _QueueBack if newest_first else _Queue
+    one = _ReverseQueueReader if newest_first else _QueueReader
     masters = masters_in(await servers.route(topic))
     found = await topics.ranges(servers, topic, masters)
 
-    async def at(broker: str, address: str) -> list[_Queue]:
+    async def at(broker: str, address: str) -> list[_QueueReader]:
         queues = []
         for queue, offsets in sorted(found.items()):
             if queue.broker_name == broker:

@@ -29,120 +29,16 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import CONDITIONS, DEFAULT_TOPIC, LOST_BROKERS, TOOLS_GROUP
-from sparrowmq.protocol.requests import settings_text
-from sparrowmq.protocol.requests.admin_headers import (
-    CleanExpiredConsumeQueue,
-    CleanUnusedTopic,
-    DeleteAclConfig,
-    DeleteExpiredCommitLog,
-    DeleteSubscriptionGroup,
-    DeleteTopic,
-    GetAllProducers,
-    GetAllSubscriptionGroup,
-    GetAllTopicConfig,
-    GetBrokerClusterAcl,
-    GetBrokerClusterAclConfig,
-    GetBrokerClusterAclReply,
-    GetBrokerConfig,
-    GetBrokerConsumeStats,
-    GetBrokerRuntime,
-    GetConsumerConnectionList,
-    GetConsumeStats,
-    GetDiagnosis,
-    GetHaStatus,
-    GetProducerConnectionList,
-    GetSystemTopicListFromBroker,
-    GetTopicConfig,
-    GetTopicStats,
-    QueryConsumeQueue,
-    QueryTopicConsumeByWho,
-    ResetOffset,
-    RestartBroker,
-    UpdateAndCreateAclConfig,
-    UpdateAndCreateSubscriptionGroup,
-    UpdateAndCreateTopic,
-    UpdateBrokerConfig,
-    UpdateGlobalWhiteAddrsConfig,
-    ViewBrokerStats,
-)
-from sparrowmq.protocol.requests.bodies import (
-    OWN_VERSION,
-    PROTOCOL_RELEASE,
-    AccountList,
-    BrokerStats,
-    ClusterTable,
-    GroupConfig,
-    GroupConfigTable,
-    GroupList,
-    HaStatus,
-    KVTable,
-    LostBroker,
-    QueueEntries,
-    TopicConfig,
-    TopicConfigTable,
-    TopicList,
-    TopicRoute,
-)
-from sparrowmq.protocol.requests.client_bodies import (
-    ConsumeOutcome,
-    ConsumerConnections,
-    ConsumerRunning,
-    ProducerConnections,
-    ProducerEntry,
-    ProducerTable,
-    RequestMode,
-)
-from sparrowmq.protocol.requests.headers import (
-    FIRST_AT_OR_AFTER,
-    ConsumeMessageDirectly,
-    GetConsumerRunning,
-    GetMaxOffset,
-    GetMinOffset,
-    QueryMessage,
-    SearchOffset,
-    UpdateConsumerOffset,
-    ViewMessage,
-)
-from sparrowmq.protocol.requests.namesrv_headers import (
-    AddWritePermOfBroker,
-    DeleteKVConfig,
-    DeleteTopicInNamesrv,
-    GetAllTopicListFromNameserver,
-    GetBrokerCluster,
-    GetKVConfig,
-    GetKVListByNamespace,
-    GetNamesrvConfig,
-    GetRoute,
-    GetSystemTopicListFromNs,
-    GetTopicsByCluster,
-    PutKVConfig,
-    UpdateNamesrvConfig,
-    WipeWritePermOfBroker,
-)
-from sparrowmq.protocol.requests.offset_bodies import (
-    BrokerConsumeStats,
-    ConsumeStats,
-    ResetOffsets,
-    TopicOffset,
-    TopicStats,
-)
-from sparrowmq.protocol.requests.pop_headers import SetRequestMode
-from sparrowmq.protocol.requests.user_headers import (
-    CreateAcl,
-    CreateUser,
-    DeleteAcl,
-    DeleteUser,
-    GetAcl,
-    GetUser,
-    ListAcls,
-    ListUsers,
-    Policy,
-    UpdateAcl,
-    UpdateUser,
-    UserEntry,
-    UserPolicies,
-    decode_policies,
-    decode_users,
+from sparrowmq.protocol.requests import (
+    admin_headers,
+    bodies,
+    client_bodies,
+    headers,
+    namesrv_headers,
+    offset_bodies,
+    pop_headers,
+    settings_text,
+    user_headers,
 )
 from sparrowmq.protocol.subscription import ALL, TAG, Subscription, check_tags
 from sparrowmq.protocol.wire.header import Header, Request
@@ -151,16 +47,13 @@ from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
 
-PATIENT: Final = 3  # Java's tools wait so many times as long for an answer that takes a broker long
-
-_VERY_PATIENT = 10  # a broker goes through all groups and queues
-
+SLOW_ANSWER: Final = 3  # Java's tools wait so many times as long for an answer that takes a broker long
+_VERY_SLOW_ANSWER = 10  # a broker goes through all groups and queues
 _LINES: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
-
 PAGE: Final = 32  # Apache's brokers give no more at once
 
 
-class Asker(Protocol):
+class RequestSender(Protocol):
     """Sends requests to the servers of one cluster."""
 
     async def ask(
@@ -170,7 +63,7 @@ class Asker(Protocol):
         body: bytes = b"",
         *,
         accept: Collection[int] = (),
-        patience: int = 1,
+        timeout_factor: int = 1,
     ) -> Response[R]:
         """Return the answer of one broker.
 
@@ -209,204 +102,221 @@ class Page:
 # Name servers ---------------------------------------------------------------------------------------------------------
 
 
-async def cluster_table(asker: Asker, address: str | None = None) -> ClusterTable:
+async def cluster_table(sender: RequestSender, address: str | None = None) -> bodies.ClusterTable:
     """Return all brokers with their addresses. The address of one that a proxy hides names the broker."""
-    table = ClusterTable.decode((await asker.ask_namesrv(GetBrokerCluster(), address=address)).body)
+    table = bodies.ClusterTable.decode(
+        (await sender.ask_namesrv(namesrv_headers.GetBrokerCluster(), address=address)).body
+    )
     rows = of_brokers(table.broker_addr_table.values(), names_brokers=table.names_brokers)
     return replace(table, broker_addr_table=dict(zip(table.broker_addr_table, rows, strict=True)))
 
 
-async def topic_route(asker: Asker, topic: str, address: str | None = None) -> TopicRoute | None:
+async def topic_route(sender: RequestSender, topic: str, address: str | None = None) -> bodies.TopicRoute | None:
     """Return the brokers that have a topic, with addresses as in `cluster_table`; None if none has."""
-    request = GetRoute(topic=topic, accept_standard_json_only=True)
-    answer = await asker.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,), address=address)
+    request = namesrv_headers.GetRoute(topic=topic, accept_standard_json_only=True)
+    answer = await sender.ask_namesrv(request, accept=(ResponseCode.TOPIC_NOT_EXIST,), address=address)
     if answer.code:
         return None
-    route = TopicRoute.decode(answer.body)
+    route = bodies.TopicRoute.decode(answer.body)
     return replace(route, broker_datas=of_brokers(route.broker_datas, names_brokers=route.names_brokers))
 
 
-async def topic_names(asker: Asker, cluster: str | None = None) -> list[str]:
-    request = GetAllTopicListFromNameserver() if cluster is None else GetTopicsByCluster(cluster=cluster)
-    return TopicList.decode((await asker.ask_namesrv(request)).body).topic_list
+async def topic_names(sender: RequestSender, cluster: str | None = None) -> list[str]:
+    request = (
+        namesrv_headers.GetAllTopicListFromNameserver()
+        if cluster is None
+        else namesrv_headers.GetTopicsByCluster(cluster=cluster)
+    )
+    return bodies.TopicList.decode((await sender.ask_namesrv(request)).body).topic_list
 
 
-async def system_topics_of_cluster(asker: Asker) -> TopicList:
+async def system_topics_of_cluster(sender: RequestSender) -> bodies.TopicList:
     """Return the names of clusters and brokers, which are topics, and the address of a broker."""
-    return TopicList.decode((await asker.ask_namesrv(GetSystemTopicListFromNs())).body)
+    return bodies.TopicList.decode((await sender.ask_namesrv(namesrv_headers.GetSystemTopicListFromNs())).body)
 
 
-async def delete_route(asker: Asker, address: str, topic: str, cluster: str | None) -> None:
+async def delete_route(sender: RequestSender, address: str, topic: str, cluster: str | None) -> None:
     """Delete a topic's route: brokers only ever add to it."""
-    await asker.ask_namesrv(DeleteTopicInNamesrv(topic=topic, cluster_name=cluster), address=address)
+    await sender.ask_namesrv(namesrv_headers.DeleteTopicInNamesrv(topic=topic, cluster_name=cluster), address=address)
 
 
-async def hide_from_producers(asker: Asker, address: str, broker: str) -> int:
+async def hide_from_producers(sender: RequestSender, address: str, broker: str) -> int:
     """Take the write permission of a broker out of all routes; returns the number of topics."""
-    return (await asker.ask_namesrv(WipeWritePermOfBroker(broker), address=address)).header.wipe_topic_count
+    return (
+        await sender.ask_namesrv(namesrv_headers.WipeWritePermOfBroker(broker), address=address)
+    ).header.wipe_topic_count
 
 
-async def show_to_producers(asker: Asker, address: str, broker: str) -> int:
+async def show_to_producers(sender: RequestSender, address: str, broker: str) -> int:
     """Give a broker its write permission back in all routes; returns the number of topics."""
-    return (await asker.ask_namesrv(AddWritePermOfBroker(broker), address=address)).header.add_topic_count
+    return (
+        await sender.ask_namesrv(namesrv_headers.AddWritePermOfBroker(broker), address=address)
+    ).header.add_topic_count
 
 
-async def value_of(asker: Asker, namespace: str, key: str) -> str | None:
-    return (await asker.ask_namesrv(GetKVConfig(namespace, key))).header.value
+async def value_of(sender: RequestSender, namespace: str, key: str) -> str | None:
+    return (await sender.ask_namesrv(namesrv_headers.GetKVConfig(namespace, key))).header.value
 
 
-async def values_of(asker: Asker, namespace: str, address: str) -> dict[str, str]:
-    request = GetKVListByNamespace(namespace)
-    answer = await asker.ask_namesrv(request, accept=(ResponseCode.QUERY_NOT_FOUND,), address=address)
-    return {} if answer.code else KVTable.decode(answer.body).table
+async def values_of(sender: RequestSender, namespace: str, address: str) -> dict[str, str]:
+    request = namesrv_headers.GetKVListByNamespace(namespace)
+    answer = await sender.ask_namesrv(request, accept=(ResponseCode.QUERY_NOT_FOUND,), address=address)
+    return {} if answer.code else bodies.KVTable.decode(answer.body).table
 
 
-async def lost_brokers(asker: Asker, address: str) -> dict[str, LostBroker]:
+async def lost_brokers(sender: RequestSender, address: str) -> dict[str, bodies.LostBroker]:
     """Return the brokers by name that died, as a name server remembers; Apache's remember none."""
-    found = await values_of(asker, LOST_BROKERS, address)
-    return {name: LostBroker.decode(text.encode()) for name, text in found.items()}
+    found = await values_of(sender, LOST_BROKERS, address)
+    return {name: bodies.LostBroker.decode(text.encode()) for name, text in found.items()}
 
 
-async def conditions_of_namesrv(asker: Asker, address: str) -> dict[str, str]:
-    """Return what is wrong with a name server, in the form of a brokerStatus; Apache's do not say."""
-    return await values_of(asker, CONDITIONS, address)
+async def conditions_of_namesrv(sender: RequestSender, address: str) -> dict[str, str]:
+    """Return the conditions of a name server, in the form of a brokerStatus; Apache's report none."""
+    return await values_of(sender, CONDITIONS, address)
 
 
-async def put_value(asker: Asker, address: str, namespace: str, key: str, value: str) -> None:
-    await asker.ask_namesrv(PutKVConfig(namespace, key, value), address=address)
+async def put_value(sender: RequestSender, address: str, namespace: str, key: str, value: str) -> None:
+    await sender.ask_namesrv(namesrv_headers.PutKVConfig(namespace, key, value), address=address)
 
 
-async def delete_value(asker: Asker, address: str, namespace: str, key: str) -> None:
-    await asker.ask_namesrv(DeleteKVConfig(namespace, key), address=address)
+async def delete_value(sender: RequestSender, address: str, namespace: str, key: str) -> None:
+    await sender.ask_namesrv(namesrv_headers.DeleteKVConfig(namespace, key), address=address)
 
 
-async def namesrv_settings(asker: Asker, address: str) -> dict[str, str]:
-    """Return a name server's settings by key."""
-    return dict(settings_text.parse((await asker.ask_namesrv(GetNamesrvConfig(), address=address)).body))
+async def namesrv_settings(sender: RequestSender, address: str) -> dict[str, str]:
+    return dict(
+        settings_text.parse((await sender.ask_namesrv(namesrv_headers.GetNamesrvConfig(), address=address)).body)
+    )
 
 
-async def namesrv_diagnosis(asker: Asker, address: str) -> dict[str, str]:
-    """Return what a name server of ours says of its process."""
-    return KVTable.decode((await asker.ask_namesrv(GetDiagnosis(), address=address)).body).table
+async def namesrv_diagnosis(sender: RequestSender, address: str) -> dict[str, str]:
+    return bodies.KVTable.decode((await sender.ask_namesrv(admin_headers.GetDiagnosis(), address=address)).body).table
 
 
-async def change_namesrv_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
-    await asker.ask_namesrv(UpdateNamesrvConfig(), settings_text.render(changes), address=address)
+async def change_namesrv_settings(sender: RequestSender, address: str, changes: Mapping[str, str]) -> None:
+    await sender.ask_namesrv(namesrv_headers.UpdateNamesrvConfig(), settings_text.render(changes), address=address)
 
 
 # A broker -------------------------------------------------------------------------------------------------------------
 
 
-async def broker_figures(asker: Asker, address: str) -> dict[str, str]:
+async def broker_figures(sender: RequestSender, address: str) -> dict[str, str]:
     """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
-    return KVTable.decode((await asker.ask(address, GetBrokerRuntime())).body).table
+    return bodies.KVTable.decode((await sender.ask(address, admin_headers.GetBrokerRuntime())).body).table
 
 
 def version_of(figures: Mapping[str, str]) -> str | None:
     """Return a broker's own version. One of Apache only names its release."""
-    return figures.get(OWN_VERSION) or figures.get(PROTOCOL_RELEASE)
+    return figures.get(bodies.OWN_VERSION) or figures.get(bodies.PROTOCOL_RELEASE)
 
 
-async def broker_ha_status(asker: Asker, address: str) -> HaStatus:
-    """Return the state of replication at a broker."""
-    return HaStatus.decode((await asker.ask(address, GetHaStatus())).body)
+async def broker_ha_status(sender: RequestSender, address: str) -> bodies.HaStatus:
+    return bodies.HaStatus.decode((await sender.ask(address, admin_headers.GetHaStatus())).body)
 
 
-async def broker_diagnosis(asker: Asker, address: str) -> dict[str, str]:
-    """Return what a broker of ours says of its process."""
-    return KVTable.decode((await asker.ask(address, GetDiagnosis())).body).table
+async def broker_diagnosis(sender: RequestSender, address: str) -> dict[str, str]:
+    """Return the logs and stacks of a broker of ours."""
+    return bodies.KVTable.decode((await sender.ask(address, admin_headers.GetDiagnosis())).body).table
 
 
-async def broker_statistic(asker: Asker, address: str, name: str, key: str) -> BrokerStats:
+async def broker_statistic(sender: RequestSender, address: str, name: str, key: str) -> bodies.BrokerStats:
     """Return one figure over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
 
     A broker that has counted nothing for the key answers with an error.
     """
-    return BrokerStats.decode((await asker.ask(address, ViewBrokerStats(name, key))).body)
+    return bodies.BrokerStats.decode((await sender.ask(address, admin_headers.ViewBrokerStats(name, key))).body)
 
 
-async def broker_settings(asker: Asker, address: str) -> dict[str, str]:
-    return dict(settings_text.parse((await asker.ask(address, GetBrokerConfig())).body))
+async def broker_settings(sender: RequestSender, address: str) -> dict[str, str]:
+    return dict(settings_text.parse((await sender.ask(address, admin_headers.GetBrokerConfig())).body))
 
 
-async def change_broker_settings(asker: Asker, address: str, changes: Mapping[str, str]) -> None:
+async def change_broker_settings(sender: RequestSender, address: str, changes: Mapping[str, str]) -> None:
     """Change settings of a running broker, and for its next start."""
-    await asker.ask(address, UpdateBrokerConfig(), settings_text.render(changes))
+    await sender.ask(address, admin_headers.UpdateBrokerConfig(), settings_text.render(changes))
 
 
-async def restart_broker(asker: Asker, address: str, began_ms: int) -> None:
+async def restart_broker(sender: RequestSender, address: str, began_ms: int) -> None:
     """Let a broker end in order and begin again, if it has begun at this time; Apache's cannot."""
-    await asker.ask(address, RestartBroker(boot_timestamp=began_ms))
+    await sender.ask(address, admin_headers.RestartBroker(boot_timestamp=began_ms))
 
 
-async def progress_of_all_groups(asker: Asker, address: str, *, only_ordered: bool = False) -> BrokerConsumeStats:
+async def progress_of_all_groups(
+    sender: RequestSender, address: str, *, only_ordered: bool = False
+) -> offset_bodies.BrokerConsumeStats:
     """Return the offsets of every group that has consumed at a broker."""
-    request = GetBrokerConsumeStats(is_order=only_ordered)
-    return BrokerConsumeStats.decode((await asker.ask(address, request, patience=_VERY_PATIENT)).body)
+    request = admin_headers.GetBrokerConsumeStats(is_order=only_ordered)
+    return offset_bodies.BrokerConsumeStats.decode(
+        (await sender.ask(address, request, timeout_factor=_VERY_SLOW_ANSWER)).body
+    )
 
 
-async def producers(asker: Asker, address: str) -> dict[str, list[ProducerEntry]]:
-    return ProducerTable.decode((await asker.ask(address, GetAllProducers())).body).data
+async def producers(sender: RequestSender, address: str) -> dict[str, list[client_bodies.ProducerEntry]]:
+    return client_bodies.ProducerTable.decode((await sender.ask(address, admin_headers.GetAllProducers())).body).data
 
 
-async def producer_connections(asker: Asker, address: str, group: str) -> ProducerConnections:
-    return ProducerConnections.decode((await asker.ask(address, GetProducerConnectionList(group))).body)
+async def producer_connections(sender: RequestSender, address: str, group: str) -> client_bodies.ProducerConnections:
+    return client_bodies.ProducerConnections.decode(
+        (await sender.ask(address, admin_headers.GetProducerConnectionList(group))).body
+    )
 
 
-async def queue_entries(asker: Asker, address: str, request: QueryConsumeQueue) -> QueueEntries:
+async def queue_entries(
+    sender: RequestSender, address: str, request: admin_headers.QueryConsumeQueue
+) -> bodies.QueueEntries:
     """Return entries of a consume queue: where its messages are stored, and the hashes of their tags.
 
     Raises: RemoteError, the queue has no entry at this index. Apache's broker says so in the remark of a success.
     """
-    answer = await asker.ask(address, request)
+    answer = await sender.ask(address, request)
     if not answer.body:
         remark = answer.remark or f"Index {request.index} of {request.queue_id}@{request.topic} is not exist!"
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark)
-    return QueueEntries.decode(answer.body)
+    return bodies.QueueEntries.decode(answer.body)
 
 
-async def clean_expired_queues(asker: Asker, address: str) -> None:
+async def clean_expired_queues(sender: RequestSender, address: str) -> None:
     """Delete the consume queue entries of messages that are gone."""
-    await asker.ask(address, CleanExpiredConsumeQueue())
+    await sender.ask(address, admin_headers.CleanExpiredConsumeQueue())
 
 
-async def clean_unused_topics(asker: Asker, address: str) -> None:
+async def clean_unused_topics(sender: RequestSender, address: str) -> None:
     """Delete the queues of topics that do not exist."""
-    await asker.ask(address, CleanUnusedTopic())
+    await sender.ask(address, admin_headers.CleanUnusedTopic())
 
 
-async def delete_expired_log(asker: Asker, address: str) -> None:
+async def delete_expired_log(sender: RequestSender, address: str) -> None:
     """Delete the log files that are older than the retention."""
-    await asker.ask(address, DeleteExpiredCommitLog())
+    await sender.ask(address, admin_headers.DeleteExpiredCommitLog())
 
 
 # Topics ---------------------------------------------------------------------------------------------------------------
 
 
-async def topic_table(asker: Asker, address: str) -> dict[str, TopicConfig]:
-    """Return all topics of a broker. Raises: RemoteProtocolError, it gives some again and again, and never the rest."""
-    found: dict[str, TopicConfig] = {}
+async def topic_table(sender: RequestSender, address: str) -> dict[str, bodies.TopicConfig]:
+    """Return all topics of a broker. Raises: RemoteProtocolError, it keeps returning the same page."""
+    found: dict[str, bodies.TopicConfig] = {}
     while True:
         # Brokers of 5.x give some at a time with the total; those of 4.9 give all, without a total.
-        answer = await asker.ask(address, GetAllTopicConfig(topic_seq=len(found) or None))
-        page = TopicConfigTable.decode(answer.body).topic_config_table
+        answer = await sender.ask(address, admin_headers.GetAllTopicConfig(topic_seq=len(found) or None))
+        page = bodies.TopicConfigTable.decode(answer.body).topic_config_table
         total = answer.header.total_topic_num
         if total is not None and page and page.keys() <= found.keys():
-            raise RemoteProtocolError(f"the broker says that it has {total} topics, and gives {len(found)} of them")
+            raise RemoteProtocolError(f"the broker reports {total} topics, but keeps returning the same {len(found)}")
         found |= page
         if not page or total is None or len(found) >= total:
             return found
 
 
-async def topic_config(asker: Asker, address: str, topic: str) -> TopicConfig:
+async def topic_config(sender: RequestSender, address: str, topic: str) -> bodies.TopicConfig:
     """Return one topic. Brokers of 4.9 do not know the request. Raises: RemoteError."""
-    return TopicConfig.decode((await asker.ask(address, GetTopicConfig(topic))).body)
+    return bodies.TopicConfig.decode((await sender.ask(address, admin_headers.GetTopicConfig(topic))).body)
 
 
 async def put_topic(
-    asker: Asker,
+    sender: RequestSender,
     address: str,
-    topic: TopicConfig,
+    topic: bodies.TopicConfig,
     attributes: Mapping[str, str] | None = None,
     *,
     modification: str | None = None,
@@ -417,7 +327,7 @@ async def put_topic(
         attributes: those to set. The others stay as they are, those of `topic` too: brokers refuse to set some again.
         modification: the changes in the protocol's form instead, as `+a=b,-c`.
     """
-    request = UpdateAndCreateTopic(
+    request = admin_headers.UpdateAndCreateTopic(
         topic=topic.topic_name,
         read_queue_nums=topic.read_queue_nums,
         write_queue_nums=topic.write_queue_nums,
@@ -428,149 +338,150 @@ async def put_topic(
         order=topic.order,
         attributes=modification or text_of(attributes),
     )
-    await asker.ask(address, request)
+    await sender.ask(address, request)
 
 
-async def delete_topic(asker: Asker, address: str, topic: str) -> None:
+async def delete_topic(sender: RequestSender, address: str, topic: str) -> None:
     """Delete a topic with its messages; an absent topic is no error."""
-    await asker.ask(address, DeleteTopic(topic=topic))
+    await sender.ask(address, admin_headers.DeleteTopic(topic=topic))
 
 
-async def topic_offsets(asker: Asker, address: str, topic: str) -> dict[MessageQueue, TopicOffset]:
-    return TopicStats.decode((await asker.ask(address, GetTopicStats(topic=topic))).body).offset_table
+async def topic_offsets(
+    sender: RequestSender, address: str, topic: str
+) -> dict[MessageQueue, offset_bodies.TopicOffset]:
+    return offset_bodies.TopicStats.decode(
+        (await sender.ask(address, admin_headers.GetTopicStats(topic=topic))).body
+    ).offset_table
 
 
-async def groups_of_topic(asker: Asker, address: str, topic: str) -> list[str]:
+async def groups_of_topic(sender: RequestSender, address: str, topic: str) -> list[str]:
     """Return the groups that consume a topic, or have."""
-    return GroupList.decode((await asker.ask(address, QueryTopicConsumeByWho(topic=topic))).body).group_list
+    return bodies.GroupList.decode(
+        (await sender.ask(address, admin_headers.QueryTopicConsumeByWho(topic=topic))).body
+    ).group_list
 
 
-async def system_topics_of_broker(asker: Asker, address: str) -> list[str]:
-    return TopicList.decode((await asker.ask(address, GetSystemTopicListFromBroker())).body).topic_list
+async def system_topics_of_broker(sender: RequestSender, address: str) -> list[str]:
+    return bodies.TopicList.decode(
+        (await sender.ask(address, admin_headers.GetSystemTopicListFromBroker())).body
+    ).topic_list
 
 
 # Groups ---------------------------------------------------------------------------------------------------------------
 
 
-async def group_table(asker: Asker, address: str) -> dict[str, GroupConfig]:
-    answer = await asker.ask(address, GetAllSubscriptionGroup())
-    return GroupConfigTable.decode(answer.body).subscription_group_table
+async def group_table(sender: RequestSender, address: str) -> dict[str, bodies.GroupConfig]:
+    answer = await sender.ask(address, admin_headers.GetAllSubscriptionGroup())
+    return bodies.GroupConfigTable.decode(answer.body).subscription_group_table
 
 
-async def put_group(asker: Asker, address: str, group: GroupConfig) -> None:
+async def put_group(sender: RequestSender, address: str, group: bodies.GroupConfig) -> None:
     """Create a group, or replace its settings. Attributes that it does not have stay as they are."""
     signed = {f"+{name}": value for name, value in (group.attributes or {}).items()} or None
     body = msgspec.structs.replace(group, attributes=signed).encode()
-    await asker.ask(address, UpdateAndCreateSubscriptionGroup(), body)
+    await sender.ask(address, admin_headers.UpdateAndCreateSubscriptionGroup(), body)
 
 
-async def put_request_mode(asker: Asker, address: str, mode: RequestMode) -> None:
+async def put_request_mode(sender: RequestSender, address: str, mode: client_bodies.RequestMode) -> None:
     """Let a group pull or pop a topic, where the broker shares queues. Brokers of 4.9 do not know the request."""
-    await asker.ask(address, SetRequestMode(), mode.encode())
+    await sender.ask(address, pop_headers.SetRequestMode(), mode.encode())
 
 
-async def delete_group(asker: Asker, address: str, group: str, *, with_offsets: bool) -> None:
+async def delete_group(sender: RequestSender, address: str, group: str, *, with_offsets: bool) -> None:
     # Brokers of 4.9 read `remove_offset`, those of 5.x `clean_offset`.
-    request = DeleteSubscriptionGroup(group, remove_offset=with_offsets, clean_offset=with_offsets)
-    await asker.ask(address, request)
+    request = admin_headers.DeleteSubscriptionGroup(group, remove_offset=with_offsets, clean_offset=with_offsets)
+    await sender.ask(address, request)
 
 
-async def group_progress(asker: Asker, address: str, group: str, topic: str | None = None) -> ConsumeStats:
+async def group_progress(
+    sender: RequestSender, address: str, group: str, topic: str | None = None
+) -> offset_bodies.ConsumeStats:
     """Return the offsets of a group in one topic or in all, and its messages per second."""
-    request = GetConsumeStats(consumer_group=group, topic=topic)
-    return ConsumeStats.decode((await asker.ask(address, request, patience=PATIENT)).body)
+    request = admin_headers.GetConsumeStats(consumer_group=group, topic=topic)
+    return offset_bodies.ConsumeStats.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
 
 
-async def group_connections(asker: Asker, address: str, group: str) -> ConsumerConnections:
+async def group_connections(sender: RequestSender, address: str, group: str) -> client_bodies.ConsumerConnections:
     """Return the online members; without any a broker answers CONSUMER_NOT_ONLINE (206)."""
-    request = GetConsumerConnectionList(consumer_group=group)
-    return ConsumerConnections.decode((await asker.ask(address, request)).body)
+    request = admin_headers.GetConsumerConnectionList(consumer_group=group)
+    return client_bodies.ConsumerConnections.decode((await sender.ask(address, request)).body)
 
 
 async def running_member(
-    asker: Asker, address: str, group: str, client_id: str, *, jstack: bool = False
-) -> ConsumerRunning:
-    """Return what a member reports of itself; the broker asks it."""
-    request = GetConsumerRunning(consumer_group=group, client_id=client_id, jstack_enable=jstack)
-    return ConsumerRunning.decode((await asker.ask(address, request, patience=PATIENT)).body)
+    sender: RequestSender, address: str, group: str, client_id: str, *, jstack: bool = False
+) -> client_bodies.ConsumerRunning:
+    """Return a member's own report, for which the broker asks it."""
+    request = headers.GetConsumerRunning(consumer_group=group, client_id=client_id, jstack_enable=jstack)
+    return client_bodies.ConsumerRunning.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
 
 
 async def consume_directly(
-    asker: Asker,
+    sender: RequestSender,
     address: str,
     group: str,
     client_id: str,
     offset_id: str,
     broker_name: str | None = None,
-) -> ConsumeOutcome:
+) -> client_bodies.ConsumeOutcome:
     """Let one member handle a message now, independent of its offsets; return the outcome."""
-    request = ConsumeMessageDirectly(
+    request = headers.ConsumeMessageDirectly(
         consumer_group=group, client_id=client_id, msg_id=offset_id, broker_name=broker_name
     )
-    return ConsumeOutcome.decode((await asker.ask(address, request, patience=PATIENT)).body)
+    return client_bodies.ConsumeOutcome.decode((await sender.ask(address, request, timeout_factor=SLOW_ANSWER)).body)
 
 
 async def reset_members(
-    asker: Asker, address: str, group: str, topic: str, timestamp: int, *, force: bool = True
+    sender: RequestSender, address: str, group: str, topic: str, timestamp: int, *, force: bool = True
 ) -> dict[MessageQueue, int]:
-    """Reset the online members to a time; -1 is the end. Returns the new offsets.
-
-    Args:
-        force: also forward; without it only back.
-    """
-    request = ResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=force)
-    return ResetOffsets.decode((await asker.ask(address, request)).body).offset_table
+    """Reset the online members to a time; -1 is the end. Without `force` only back. Returns the new offsets."""
+    request = admin_headers.ResetOffset(topic=topic, group=group, timestamp=timestamp, is_force=force)
+    return offset_bodies.ResetOffsets.decode((await sender.ask(address, request)).body).offset_table
 
 
-async def commit_offset(asker: Asker, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+async def commit_offset(sender: RequestSender, address: str, group: str, queue: MessageQueue, offset: int) -> None:
     """Commit an offset in place of a group."""
-    request = UpdateConsumerOffset(
+    request = headers.UpdateConsumerOffset(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
     )
-    await asker.ask(address, request)
+    await sender.ask(address, request)
 
 
 # Messages -------------------------------------------------------------------------------------------------------------
 
 
-async def view_message(asker: Asker, address: str, physical_offset: int) -> StoredMessage:
-    return record.decode((await asker.ask(address, ViewMessage(offset=physical_offset))).body)
+async def view_message(sender: RequestSender, address: str, physical_offset: int) -> StoredMessage:
+    return record.decode((await sender.ask(address, headers.ViewMessage(offset=physical_offset))).body)
 
 
-async def query_messages(asker: Asker, address: str, request: QueryMessage) -> list[StoredMessage]:
+async def query_messages(sender: RequestSender, address: str, request: headers.QueryMessage) -> list[StoredMessage]:
     """Return the messages whose key has the same hash, so possibly others too.
 
     A broker without any answers QUERY_NOT_FOUND (22), an error.
     """
-    return [record.decode(each) for each in record.walk((await asker.ask(address, request)).body)]
+    return [record.decode(each) for each in record.walk((await sender.ask(address, request)).body)]
 
 
-async def min_offset(asker: Asker, address: str, queue: MessageQueue) -> int:
-    answer = await asker.ask(address, GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
+async def min_offset(sender: RequestSender, address: str, queue: MessageQueue) -> int:
+    answer = await sender.ask(address, headers.GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
 
-async def max_offset(asker: Asker, address: str, queue: MessageQueue) -> int:
+async def max_offset(sender: RequestSender, address: str, queue: MessageQueue) -> int:
     """Return the offset that the next message will get."""
-    answer = await asker.ask(address, GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    answer = await sender.ask(address, headers.GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
 
-async def offset_since(
-    asker: Asker,
-    address: str,
-    queue: MessageQueue,
-    timestamp_ms: int,
-) -> int:
+async def offset_since(sender: RequestSender, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
     """Return the offset of the first message that was stored at a time or later."""
-    request = SearchOffset(
-        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type=FIRST_AT_OR_AFTER
+    request = headers.SearchOffset(
+        topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms, boundary_type=headers.FIRST_AT_OR_AFTER
     )
-    return (await asker.ask(address, request)).header.offset
+    return (await sender.ask(address, request)).header.offset
 
 
 async def pull_page(
-    asker: Asker,
+    sender: RequestSender,
     address: str,
     queue: MessageQueue,
     offset: int,
@@ -579,17 +490,14 @@ async def pull_page(
     count: int = PAGE,
     group: str = TOOLS_GROUP,
 ) -> Page:
-    """Return messages of a queue from an offset on; the broker does not wait for new ones.
+    """Return messages of a queue with these tags from an offset on; the broker does not wait for new ones.
 
-    Args:
-        expression: only messages with these tags.
-    Raises:
-        RemoteProtocolError: a reader that goes on at the page's next offset would never come to an end.
+    Raises: RemoteProtocolError, the page's next offset makes no progress.
     """
     check_tags(expression)
     wanted = Subscription.build(queue.topic, expression, TAG, 0)
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
-    answer = await asker.ask(address, request, accept=pulling.ACCEPTED)
+    answer = await sender.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
     if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
         pulling.demand_progress(queue, offset, header.next_begin_offset)
@@ -600,78 +508,79 @@ async def pull_page(
 # Accounts of 4.x: each broker has its own -----------------------------------------------------------------------------
 
 
-async def accounts(asker: Asker, address: str) -> AccountList:
-    return AccountList.decode((await asker.ask(address, GetBrokerClusterAclConfig())).body)
+async def accounts(sender: RequestSender, address: str) -> bodies.AccountList:
+    return bodies.AccountList.decode((await sender.ask(address, admin_headers.GetBrokerClusterAclConfig())).body)
 
 
-async def account_versions(asker: Asker, address: str) -> GetBrokerClusterAclReply:
-    return (await asker.ask(address, GetBrokerClusterAcl())).header
+async def account_versions(sender: RequestSender, address: str) -> admin_headers.GetBrokerClusterAclReply:
+    return (await sender.ask(address, admin_headers.GetBrokerClusterAcl())).header
 
 
-async def put_account(asker: Asker, address: str, account: UpdateAndCreateAclConfig) -> None:
+async def put_account(sender: RequestSender, address: str, account: admin_headers.UpdateAndCreateAclConfig) -> None:
     """Create an account, or change the given fields of one."""
-    await asker.ask(address, account)
+    await sender.ask(address, account)
 
 
-async def delete_account(asker: Asker, address: str, access_key: str) -> None:
-    await asker.ask(address, DeleteAclConfig(access_key))
+async def delete_account(sender: RequestSender, address: str, access_key: str) -> None:
+    await sender.ask(address, admin_headers.DeleteAclConfig(access_key))
 
 
-async def set_white_addresses(asker: Asker, address: str, patterns: str, file: str | None = None) -> None:
-    """Replace the addresses that need no account.
-
-    Args:
-        patterns: with commas between them.
-        file: the broker's file with accounts, if it has several.
-    """
-    await asker.ask(address, UpdateGlobalWhiteAddrsConfig(patterns, file))
+async def set_white_addresses(sender: RequestSender, address: str, patterns: str, file: str | None = None) -> None:
+    """Replace the addresses that need no account: patterns with commas between them; `file` is one of several."""
+    await sender.ask(address, admin_headers.UpdateGlobalWhiteAddrsConfig(patterns, file))
 
 
 # Users and policies of 5.x --------------------------------------------------------------------------------------------
 
 
-async def user(asker: Asker, address: str, name: str) -> UserEntry | None:
-    body = (await asker.ask(address, GetUser(name))).body
-    return UserEntry.decode(body) if body else None
+async def user(sender: RequestSender, address: str, name: str) -> user_headers.UserEntry | None:
+    body = (await sender.ask(address, user_headers.GetUser(name))).body
+    return user_headers.UserEntry.decode(body) if body else None
 
 
-async def users(asker: Asker, address: str, part: str = "") -> list[UserEntry]:
+async def users(sender: RequestSender, address: str, part: str = "") -> list[user_headers.UserEntry]:
     """Return the users whose names contain a text."""
-    return decode_users(bytes((await asker.ask(address, ListUsers(part or None))).body))
+    return user_headers.decode_users(bytes((await sender.ask(address, user_headers.ListUsers(part or None))).body))
 
 
-async def create_user(asker: Asker, address: str, entry: UserEntry) -> None:
-    await asker.ask(address, CreateUser(entry.username), entry.encode())
+async def create_user(sender: RequestSender, address: str, entry: user_headers.UserEntry) -> None:
+    await sender.ask(address, user_headers.CreateUser(entry.username), entry.encode())
 
 
-async def update_user(asker: Asker, address: str, entry: UserEntry) -> None:
-    await asker.ask(address, UpdateUser(entry.username), entry.encode())
+async def update_user(sender: RequestSender, address: str, entry: user_headers.UserEntry) -> None:
+    await sender.ask(address, user_headers.UpdateUser(entry.username), entry.encode())
 
 
-async def delete_user(asker: Asker, address: str, name: str) -> None:
-    await asker.ask(address, DeleteUser(name))
+async def delete_user(sender: RequestSender, address: str, name: str) -> None:
+    await sender.ask(address, user_headers.DeleteUser(name))
 
 
-async def policies(asker: Asker, address: str, subject: str) -> UserPolicies | None:
-    body = (await asker.ask(address, GetAcl(subject))).body
-    return UserPolicies.decode(body) if body else None
+async def policies(sender: RequestSender, address: str, subject: str) -> user_headers.UserPolicies | None:
+    body = (await sender.ask(address, user_headers.GetAcl(subject))).body
+    return user_headers.UserPolicies.decode(body) if body else None
 
 
-async def all_policies(asker: Asker, address: str, subject: str = "", resource: str = "") -> list[UserPolicies]:
+async def all_policies(
+    sender: RequestSender, address: str, subject: str = "", resource: str = ""
+) -> list[user_headers.UserPolicies]:
     """Return the policies whose subject and resources contain the texts."""
-    request = ListAcls(subject or None, resource or None)
-    return decode_policies(bytes((await asker.ask(address, request)).body))
+    request = user_headers.ListAcls(subject or None, resource or None)
+    return user_headers.decode_policies(bytes((await sender.ask(address, request)).body))
 
 
-async def create_policies(asker: Asker, address: str, subject: str, policies: list[Policy]) -> None:
-    await asker.ask(address, CreateAcl(subject), UserPolicies(subject, policies).encode())
+async def create_policies(
+    sender: RequestSender, address: str, subject: str, policies: list[user_headers.Policy]
+) -> None:
+    await sender.ask(address, user_headers.CreateAcl(subject), user_headers.UserPolicies(subject, policies).encode())
 
 
-async def update_policies(asker: Asker, address: str, subject: str, policies: list[Policy]) -> None:
-    """Likewise; entries of the same resource are replaced."""
-    await asker.ask(address, UpdateAcl(subject), UserPolicies(subject, policies).encode())
+async def update_policies(
+    sender: RequestSender, address: str, subject: str, policies: list[user_headers.Policy]
+) -> None:
+    """Replace the entries of the same resources."""
+    await sender.ask(address, user_headers.UpdateAcl(subject), user_headers.UserPolicies(subject, policies).encode())
 
 
-async def delete_policies(asker: Asker, address: str, subject: str, resource: str | None) -> None:
+async def delete_policies(sender: RequestSender, address: str, subject: str, resource: str | None) -> None:
     """Delete the entry of a resource, or all policies of a subject."""
-    await asker.ask(address, DeleteAcl(subject, resource=resource))
+    await sender.ask(address, user_headers.DeleteAcl(subject, resource=resource))

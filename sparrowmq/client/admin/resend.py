@@ -1,7 +1,7 @@
 """Sends stored messages again that a cluster lacks, such as those of `set-aside`: `sparrowmq store resend`.
 
     prepare     routes of the topics, settings of their masters
-    standing    each master of the topic is asked for the unique id: is the message there already?
+    state       each master of the topic is asked for the unique id: is the message there already?
     send        to the queue from which it came, or always to the same other one; waits for SEND_OK
 
 A send says that the message may be stored already (MAY_BE_STORED). So our brokers store it once even if two programs
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, TypeAlias
 
-from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
+from sparrowmq.client.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
 from sparrowmq.client.admin.message_search import FOR_EVER_MS
 from sparrowmq.client.admin.operations import PAGE, broker_settings, query_messages
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
@@ -72,15 +72,15 @@ from sparrowmq.protocol.requests.headers import QueryMessage
 
 _WAITING: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 _TRANSACTIONS: Final = (HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
-_PARKED: Final = frozenset({*_WAITING, HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
+_PARKING_TOPICS: Final = frozenset({*_WAITING, HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
 
 _DAY_MS: Final = 86_400_000  # clocks of brokers may differ by so much
 
 
 # Written by a broker, or only for the first send.
-_GONE: Final = (
-    WAITED
-    | COMMITTED
+_DROPPED_PROPERTIES: Final = (
+    DELAY_PROPERTIES
+    | TRANSACTION_PROPERTIES
     | {
         Property.WAIT,
         Property.CLUSTER,
@@ -159,7 +159,7 @@ class Resent:
 
         An id is only a claim: another client can have sent another message with it.
         """
-        topic = record.properties.get(Property.REAL_TOPIC) if record.topic in _PARKED else record.topic
+        topic = record.properties.get(Property.REAL_TOPIC) if record.topic in _PARKING_TOPICS else record.topic
         is_there = topic == self.topic or topic == self.topic.replace(RETRY, DLQ, 1)
         return (
             is_there
@@ -176,7 +176,7 @@ class Resent:
             has_timers: whether that broker delivers at any time. Otherwise it may come later, by a delay level.
         """
         stored = self.stored
-        kept = {name: value for name, value in stored.properties.items() if name not in _GONE}
+        kept = {name: value for name, value in stored.properties.items() if name not in _DROPPED_PROPERTIES}
         kept[Property.UNIQ_KEY] = self.unique_id
         due_ms = self.due_ms or (
             delays.deliver_timestamp_ms(self.level, stored.store_timestamp_ms) if self.level else 0
@@ -228,7 +228,7 @@ def resent(stored: StoredMessage) -> Resent | LeftOut:
     return Resent(stored, topic, queue_id, level, due_ms)
 
 
-class Standing(Enum):
+class ResendState(Enum):
     """The state of a message at a cluster."""
 
     MISSING = "missing"
@@ -250,27 +250,27 @@ class Resending:
         self._is_checked = is_checked
         self._routes: dict[str, Route] = {}
         self._settings: dict[str, Mapping[str, str]] = {}  # by the address of a master
-        self._homes: dict[str, str] = {}  # the brokers' names by their addresses
+        self._broker_names: dict[str, str] = {}  # the brokers' names by their addresses
 
     async def prepare(self, topics: Iterable[str]) -> list[str]:
-        """Ask for what `standing` and `send` need; return the topics that do not exist.
+        """Ask for what `state_of` and `send` need; return the topics that do not exist.
 
         Raises:
             NoBroker: there is none; BrokerUnreachable: a broker of a topic has no master.
             AccessDenied: the account may not read settings of brokers.
             NoRoute: no queue of a topic takes messages.
         """
-        lacking = []
+        slave_lag = []
         brokers = await self._servers.brokers()
         if not brokers:
             raise NoBroker(self._servers.namesrv)
-        self._homes = {address: each.name for each in brokers for address in each.addresses.values()}
+        self._broker_names = {address: each.name for each in brokers for address in each.addresses.values()}
         for topic in topics:
             try:
                 route = Route.build(topic, await self._servers.route(topic))
             except NoRoute:
                 if group_of(topic) is None:
-                    lacking.append(topic)
+                    slave_lag.append(topic)
                     continue
                 route = _of_group(topic, brokers)
             if not route.writable and not route.lacks_master:
@@ -278,39 +278,36 @@ class Resending:
             self._routes[topic] = route
             for address in _masters(route):
                 if address not in self._settings:
-                    self._settings[address] = await self._settings_of(address)
-        return lacking
-
-    async def _settings_of(self, address: str) -> Mapping[str, str]:
-        try:
-            return await broker_settings(self._servers, address)
-        except AccessDenied:
-            if not self._is_dry:
-                raise
-            return {}
+                    try:
+                        self._settings[address] = await broker_settings(self._servers, address)
+                    except AccessDenied:
+                        if not self._is_dry:
+                            raise
+                        self._settings[address] = {}
+        return slave_lag
 
     def without_index(self) -> list[str]:
         """Return the addresses of masters that cannot find messages by their ids."""
         settings = self._settings.items()
         return sorted(address for address, each in settings if each.get("messageIndexEnable") == "false")
 
-    async def standing(self, message: Resent) -> Standing:
+    async def state_of(self, message: Resent) -> ResendState:
         """Return whether a message is at the cluster. Raises: RemoteError, a broker cannot find out."""
         if not self._is_checked:
-            return Standing.MISSING
+            return ResendState.MISSING
         for topic in message.topics:
             if await self._has(message, topic):
-                return Standing.THERE
+                return ResendState.THERE
         if message.is_committed and await self._has(message, HALF_TOPIC):
             # A transaction that was given up is not asked for any more, and this message was committed.
-            return Standing.MISSING if await self._has(message, CHECK_MAX_TIME_TOPIC) else Standing.OPEN
-        return Standing.MISSING
+            return ResendState.MISSING if await self._has(message, CHECK_MAX_TIME_TOPIC) else ResendState.OPEN
+        return ResendState.MISSING
 
     def queue_of(self, message: Resent) -> MessageQueue:
         """Return the queue for a message: the same one for all messages of one queue, so that they keep their order."""
         route = self._routes[message.topic]
-        home = self._homes.get(message.stored.store_host, "")
-        queue = MessageQueue(message.topic, home, message.queue_id)
+        broker_name = self._broker_names.get(message.stored.store_host, "")
+        queue = MessageQueue(message.topic, broker_name, message.queue_id)
         return queue if queue in route.writable else route.writable[message.queue_id % len(route.writable)]
 
     async def send(self, message: Resent) -> None:
@@ -357,7 +354,6 @@ def _of_group(topic: str, brokers: Sequence[BrokerPlace]) -> Route:
 
 
 def _masters(route: Route) -> list[str]:
-    """Return the addresses of a topic's masters. Raises: BrokerUnreachable, a broker has none."""
     for name, addresses in route.brokers.items():
         if MASTER not in addresses:
             raise BrokerUnreachable(name, "it has no master now")

@@ -26,9 +26,10 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.client.admin.operations import (
     broker_figures,
     broker_settings,
@@ -42,9 +43,13 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import OWN_VERSION
 
-LOOK_S = 0.5
+POLL_S = 0.5
 
 DRAINED = "drained"  # the condition of a broker that operators have closed to producers
+
+_MASTER_RISK: Final = "wait while it restarts, and fail if that takes longer than their time limit"
+
+_SLAVE_RISK: Final = "say SLAVE_NOT_AVAILABLE while it restarts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ class BrokerNow:
     is_drained: bool = False
     member: int = 0
     in_sync: frozenset[int] = frozenset()
-    waits: bool = False
+    waits_for_slave: bool = False
     problems: tuple[str, ...] = ()
 
     @property
@@ -121,7 +126,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RestartPlan:
     """The steps in their order, and what speaks against them.
 
     Attributes:
@@ -142,7 +147,7 @@ def plan_of(
     *,
     since_ms: int,
     version: str | None = None,
-) -> Plan:
+) -> RestartPlan:
     """Return the plan for some brokers.
 
     Args:
@@ -155,18 +160,21 @@ def plan_of(
     for each in sorted(brokers, key=lambda each: (each.broker, each.is_master, each.broker_id)):
         problems += [f"{each}: {problem}" for problem in each.problems]
         master = masters.get(each.broker)
-        stops_sends = master is not None and not master.is_member and (each.is_master or master.waits)
+        stops_sends = master is not None and not master.is_member and (each.is_master or master.waits_for_slave)
         only_here = _only_here(each.broker, topics) if stops_sends else []
-        if not _is_done(each, since_ms, version):
+        is_new = version is not None and each.version == version
+        if each.began_ms is None or not (each.began_ms >= since_ms or is_new):
             steps.append(Step(each, drains=stops_sends and not only_here))
-            risks += [_risk(each, only_here)] if only_here else []
+            if only_here:
+                risk = _MASTER_RISK if each.is_master else _SLAVE_RISK
+                risks.append(f"{each}: no other broker has {', '.join(only_here)}; sends to these {risk}")
         elif each.is_drained and each.is_master:
             steps.append(Step(each, undrains=True, is_begun=True))
         else:
             done.append(each)
     problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())]
     problems += out_of_sync(brokers)
-    return Plan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
+    return RestartPlan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
 
 
 def out_of_sync(brokers: Sequence[BrokerNow]) -> list[str]:
@@ -193,28 +201,13 @@ def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def _risk(broker: BrokerNow, topics: Sequence[str]) -> str:
-    if broker.is_master:
-        effect = "wait while it restarts, and fail if that takes longer than their time limit"
-    else:
-        effect = "say SLAVE_NOT_AVAILABLE while it restarts"
-    return f"{broker}: no other broker has {', '.join(topics)}; sends to these {effect}"
-
-
-def _is_done(broker: BrokerNow, since_ms: int, version: str | None) -> bool:
-    if broker.began_ms is None:
-        return False
-    return broker.began_ms >= since_ms or (version is not None and broker.version == version)
-
-
 def _only_here(broker: str, topics: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the topics that no other broker takes messages for."""
-    elsewhere = {topic for name, there in topics.items() if name != broker for topic in there}
+    elsewhere = {topic for name, names in topics.items() if name != broker for topic in names}
     return sorted(set(topics.get(broker, ())) - elsewhere)
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StepTimeouts:
     """The time limits of a step, in seconds.
 
     Attributes:
@@ -244,49 +237,49 @@ class RollingRestart:
         servers: Servers,
         clock: Clock,
         cluster: str | None,
-        patience: Patience,
-        tell: Callable[[str], object],
-        begin: Callable[[BrokerNow], Awaitable[None]] | None = None,
+        timeouts: StepTimeouts,
+        report: Callable[[str], object],
+        restart: Callable[[BrokerNow], Awaitable[None]] | None = None,
     ) -> None:
         self._servers = servers
         self._clock = clock
         self._cluster = cluster
-        self._patience = patience
-        self._tell = tell
-        self._begin = begin or self._ask
+        self._timeouts = timeouts
+        self._report = report
+        self._restart = restart or (lambda broker: restart_broker(servers, broker.address, broker.role_ms))
 
-    async def plan(self, since_ms: int, version: str | None = None) -> Plan:
+    async def plan(self, since_ms: int, version: str | None = None) -> RestartPlan:
         """Return what is to be done now. Raises: NetworkError, ConfigError."""
-        now = await self.look()
+        now = await self.poll()
         table = await self._servers.ask_masters(
             {each.broker: each.address for each in now if each.is_master and each.began_ms is not None},
             self._topics,
         )
         return plan_of(now, table[0], since_ms=since_ms, version=version)
 
-    async def run(self, plan: Plan) -> list[str]:
+    async def run(self, plan: RestartPlan) -> list[str]:
         """Take all steps; returns the brokers. Raises: ChangeFailed, with those that are done."""
         done: list[str] = []
         there = [*plan.done, *(step.target for step in plan.steps)]
         for number, step in enumerate(plan.steps, 1):
             name = str(step.target)
-            self._tell(f"[{number}/{len(plan.steps)}] {name}: {step.what}")
+            self._report(f"[{number}/{len(plan.steps)}] {name}: {step.what}")
             try:
-                await self._take(step, there, plan)
+                await self._run_step(step, there, plan)
             except SparrowError as error:
                 raise ChangeFailed("restarting the cluster", done, {name: error}) from None
             done.append(name)
         return done
 
-    async def look(self) -> list[BrokerNow]:
+    async def poll(self) -> list[BrokerNow]:
         places = [
             (place.name, broker_id, address)
             for place in await self._servers.brokers(self._cluster)
             for broker_id, address in sorted(place.addresses.items())
         ]
-        return list(await asyncio.gather(*(self._look_at(*each) for each in places)))
+        return list(await asyncio.gather(*(self._poll_broker(*each) for each in places)))
 
-    async def _look_at(self, broker: str, broker_id: int, address: str) -> BrokerNow:
+    async def _poll_broker(self, broker: str, broker_id: int, address: str) -> BrokerNow:
         try:
             figures = await broker_figures(self._servers, address)
             settings = await broker_settings(self._servers, address)
@@ -295,11 +288,10 @@ class RollingRestart:
         return now_of(broker, broker_id, address, figures, settings)
 
     async def _topics(self, _: str, address: str) -> list[str]:
-        """Return the topics to which clients send at a broker."""
         topics = await brokers.user_topics(self._servers, address)
         return [name for name, topic in topics.items() if topic.perm & Perm.WRITE]
 
-    async def _take(self, step: Step, there: Sequence[BrokerNow], plan: Plan) -> None:
+    async def _run_step(self, step: Step, there: Sequence[BrokerNow], plan: RestartPlan) -> None:
         target = step.target
         await self._until_well(there, plan, target)
         if step.drains:
@@ -307,12 +299,12 @@ class RollingRestart:
             masters = (each for each in there if each.is_master and each.broker == target.broker)
             await self._until_quiet(next(masters, target))
         if not step.is_begun:
-            before = await self.look()
+            before = await self.poll()
             ends = {each.broker: each.log_end for each in before if each.is_master}
             if target.is_member:  # it takes its role again with each new master that it follows
                 answers = (each for each in before if each.began_ms is not None)
                 target = next((each for each in answers if each.address == target.address), target)
-            await self._begin(target)
+            await self._restart(target)
             addresses = {each.address for each in before}
             await self._until_back(target, ends.get(target.broker, 0), addresses)
         await self._until_well(there, plan, target)
@@ -320,24 +312,21 @@ class RollingRestart:
             await brokers.undrain(self._servers, target.broker)
             await self._until_shown(target.broker)
 
-    async def _ask(self, target: BrokerNow) -> None:
-        await restart_broker(self._servers, target.address, target.role_ms)
-
     async def _until_quiet(self, target: BrokerNow) -> None:
         """Wait until producers have found other brokers."""
-        patience, began = self._patience, self._clock.monotonic()
+        timeouts, began = self._timeouts, self._clock.monotonic()
         received, since = -1, began
         while True:
             now = self._clock.monotonic()
-            seen = await self._look_at(target.broker, target.broker_id, target.address)
+            seen = await self._poll_broker(target.broker, target.broker_id, target.address)
             if seen.received != received:
                 received, since = seen.received, now
             waited = now - began
-            is_quiet = now - since >= patience.quiet_s
-            if waited >= patience.settle_s + (0.0 if is_quiet else patience.noise_s):
+            is_quiet = now - since >= timeouts.quiet_s
+            if waited >= timeouts.settle_s + (0.0 if is_quiet else timeouts.noise_s):
                 return
-            self._tell(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
-            await self._clock.sleep(LOOK_S)
+            self._report(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
+            await self._clock.sleep(POLL_S)
 
     async def _until_back(self, target: BrokerNow, log_end: int, addresses_before: Collection[str]) -> None:
         """Wait until another process serves, with the log up to where its master was. Raises: NotBack.
@@ -347,7 +336,7 @@ class RollingRestart:
         """
 
         async def problem() -> str:
-            for each in await self.look():
+            for each in await self.poll():
                 if target.is_member:
                     is_target = each.address == target.address or (
                         each.broker == target.broker and each.address not in addresses_before
@@ -362,15 +351,15 @@ class RollingRestart:
 
         await self._wait(target, problem)
 
-    async def _until_well(self, there: Sequence[BrokerNow], plan: Plan, target: BrokerNow) -> None:
+    async def _until_well(self, there: Sequence[BrokerNow], plan: RestartPlan, target: BrokerNow) -> None:
         """Wait until every broker is there and well, apart from the problems of the plan. Raises: NotBack."""
-        known = {_lasting(problem) for problem in plan.problems}
+        known = {_stable_text(problem) for problem in plan.problems}
 
         async def problem() -> str:
-            now = await self.look()
-            found = away_of(there, now)
+            now = await self.poll()
+            found = missing_brokers(there, now)
             found += [f"{each}: {text}" for each in now for text in each.problems]
-            found = [text for text in found if _lasting(text) not in known]
+            found = [text for text in found if _stable_text(text) not in known]
             found += [text for text in out_of_sync(now) if text not in plan.problems]
             return "; ".join(found)
 
@@ -378,7 +367,7 @@ class RollingRestart:
 
     async def _until_shown(self, broker: str) -> None:
         """Wait until each name server sends producers to the broker again. Raises: NotBack."""
-        (target,) = [each for each in await self.look() if each.broker == broker and each.is_master]
+        (target,) = [each for each in await self.poll() if each.broker == broker and each.is_master]
         topics = await self._topics(broker, target.address)
 
         async def problem() -> str:
@@ -399,7 +388,7 @@ class RollingRestart:
 
     async def _wait(self, target: BrokerNow, problem: Callable[[], Awaitable[str]]) -> None:
         """Wait until there is no problem. Raises: NotBack, the time is over."""
-        end = self._clock.monotonic() + self._patience.back_s
+        end = self._clock.monotonic() + self._timeouts.back_s
         while True:
             try:
                 found = await problem()
@@ -408,12 +397,12 @@ class RollingRestart:
             if not found:
                 return
             if self._clock.monotonic() >= end:
-                raise NotBack(str(target), self._patience.back_s, found)
-            self._tell(f"{target}: {found}")
-            await self._clock.sleep(LOOK_S)
+                raise NotBack(str(target), self._timeouts.back_s, found)
+            self._report(f"{target}: {found}")
+            await self._clock.sleep(POLL_S)
 
 
-def away_of(before: Sequence[BrokerNow], now: Sequence[BrokerNow]) -> list[str]:
+def missing_brokers(before: Sequence[BrokerNow], now: Sequence[BrokerNow]) -> list[str]:
     """Return which brokers are not registered any more, each in words.
 
     The member of a group that leads has the number 0, so the lead changes their numbers. So members are counted.
@@ -437,7 +426,7 @@ def _in_sync(figures: Mapping[str, str]) -> frozenset[int]:
     return frozenset(map(int, filter(None, figures.get("inSyncMembers", "").split(","))))
 
 
-def _lasting(problem: str) -> str:
+def _stable_text(problem: str) -> str:
     """Return what stays the same while a problem lasts: the broker and its condition, or a text without numbers.
 
     The text of a condition may change. That of open transactions says at first that no producer is online, and then
@@ -451,7 +440,7 @@ def now_of(
     broker: str, broker_id: int, address: str, figures: Mapping[str, str], settings: Mapping[str, str]
 ) -> BrokerNow:
     """Return what a broker says of itself."""
-    conditions = {name: each.what for name, each in told_conditions(figures).items() if name != DRAINED}
+    conditions = {name: each.what for name, each in reported_conditions(figures).items() if name != DRAINED}
     problems = [f"{what} ({name})" for name, what in conditions.items()]
     if figures.get("replicationProblem"):
         problems.append(figures["replicationProblem"])
@@ -467,6 +456,6 @@ def now_of(
         is_drained=settings.get(DRAINED) == "true",
         member=int(figures.get("memberId") or 0),
         in_sync=_in_sync(figures),
-        waits=settings.get("brokerRole") == "SYNC_MASTER",
+        waits_for_slave=settings.get("brokerRole") == "SYNC_MASTER",
         problems=tuple(problems),
     )

@@ -44,15 +44,15 @@ from sparrowmq.protocol.messages.message import MessageQueue, Perm
 from sparrowmq.protocol.requests.bodies import TopicConfig
 
 SETTLE_S = REFRESH_S + 1
-LOOK_S = 0.5
-_AGAIN: Final = "run this again to go on waiting"
-_OR_DELETE: Final = f"{_AGAIN}; --yes deletes those without a group"
+POLL_S = 0.5
+_RUN_AGAIN: Final = "run this again to go on waiting"
+_OR_DELETE: Final = f"{_RUN_AGAIN}; --yes deletes those without a group"
 
-Tell = Callable[[str], object]
+Report = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitLimits:
     """The times of a change, in seconds.
 
     Attributes:
@@ -71,12 +71,12 @@ class Scaling:
         tell: takes a line about each step, and about what is waited for.
     """
 
-    def __init__(self, servers: Servers, clock: Clock, waits: Waits, tell: Tell) -> None:
+    def __init__(self, servers: Servers, clock: Clock, limits: WaitLimits, report: Report) -> None:
         self._servers = servers
         self._clock = clock
-        self._waits = waits
-        self._tell = tell
-        self._end = clock.monotonic() + waits.limit_s
+        self._limits = limits
+        self._report = report
+        self._end = clock.monotonic() + limits.limit_s
 
     async def counts(self, topic: str, cluster: str | None) -> dict[str, tuple[int, int]]:
         """Return the read and write queues of a topic by broker. Raises: NoRoute."""
@@ -102,14 +102,14 @@ class Scaling:
             if config.write_queue_nums != queues or config.read_queue_nums < queues:
                 config.write_queue_nums = queues
                 config.read_queue_nums = max(config.read_queue_nums, queues)
-                self._tell(f"[1] {name}: {queues} write queues")
+                self._report(f"[1] {name}: {queues} write queues")
                 await put_topic(self._servers, address, config)
         if fewer:
             masters = await self._until_consumed(topic, masters, queues)
             for name, address in masters.items():
                 config = await self._config(topic, address)
                 config.read_queue_nums = queues
-                self._tell(f"[2] {name}: {queues} read queues")
+                self._report(f"[2] {name}: {queues} read queues")
                 await put_topic(self._servers, address, config)
         return list(masters)
 
@@ -131,7 +131,7 @@ class Scaling:
             raise NoRoute(topic, places[source])
         await self._make_at(topic, config, places[source], places[target], target)
         if config.perm & Perm.WRITE:
-            self._tell(f"[2] {source}: takes no more messages of {topic}")
+            self._report(f"[2] {source}: takes no more messages of {topic}")
             await put_topic(
                 self._servers, places[source], msgspec.structs.replace(config, perm=config.perm & ~Perm.WRITE)
             )
@@ -139,7 +139,7 @@ class Scaling:
             topic, {source: places[source]}, 0, remedy=_OR_DELETE, with_unread=with_unread
         )
         await self._until_nothing_waits(source, here, with_unread)
-        self._tell(f"[3] {source}: deleting topic {topic}")
+        self._report(f"[3] {source}: deleting topic {topic}")
         await topics.remove(self._servers, topic, here, None)
         await self._show_again(topic)
 
@@ -173,7 +173,7 @@ class Scaling:
         """Make a topic at the target, where each group begins with the first message."""
         there = await topic_table(self._servers, target)
         if topic not in there:
-            self._tell(f"[1] {name}: creating topic {topic}")
+            self._report(f"[1] {name}: creating topic {topic}")
             made = msgspec.structs.replace(config, perm=Perm.READ)
             await put_topic(self._servers, target, made, config.attributes)
         elif there[topic].perm & Perm.WRITE:
@@ -197,7 +197,7 @@ class Scaling:
         masters: Mapping[str, str],
         first_queue: int,
         *,
-        remedy: str = _AGAIN,
+        remedy: str = _RUN_AGAIN,
         with_unread: bool = False,
     ) -> Mapping[str, str]:
         """Wait until queues from a number on are quiet, and consumed by all groups. Returns the masters then.
@@ -212,7 +212,7 @@ class Scaling:
         while True:
             is_over = self._clock.monotonic() >= self._end
             try:
-                now_ends, left = await self._look(topic, masters, first_queue)
+                now_ends, left = await self._unconsumed(topic, masters, first_queue)
             except NetworkError as error:
                 if is_over:
                     raise
@@ -225,7 +225,7 @@ class Scaling:
             quiet_s = self._clock.monotonic() - since
             if with_unread:
                 left.pop("", None)
-            if not left and quiet_s >= self._waits.settle_s:
+            if not left and quiet_s >= self._limits.settle_s:
                 return masters
             if is_over:
                 raise StillUnread(self._servers.network.plain_name(topic), first_queue, left, remedy)
@@ -234,10 +234,9 @@ class Scaling:
             else:
                 await self._pause(f"waiting until producers use other queues ({quiet_s:.0f} s)")
 
-    async def _look(
+    async def _unconsumed(
         self, topic: str, masters: Mapping[str, str], first_queue: int
     ) -> tuple[dict[MessageQueue, int], dict[str, int]]:
-        """Return the ends of queues, and the unread messages by group. Raises: the error of a broker."""
         ranges = await topics.ranges(self._servers, topic, masters)
         ends = {queue: each.max_offset for queue, each in ranges.items() if queue.queue_id >= first_queue}
         left, unknown = await unread(self._servers, topic, masters, first_queue)
@@ -246,7 +245,6 @@ class Scaling:
         return ends, left
 
     async def _present(self, masters: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the present addresses of masters; the former one where the name server knows none."""
         known = await self._servers.all_masters()
         return {name: known.get(name) or address for name, address in masters.items()}
 
@@ -257,7 +255,6 @@ class Scaling:
                 await put_topic(self._servers, address, config)
 
     async def _masters(self, topic: str, cluster: str | None) -> Mapping[str, str]:
-        """Return the masters that have a topic. Raises: NoRoute, ConfigError."""
         chosen = {place.name for place in await self._servers.brokers(cluster)}
         found = {name: at for name, at in (await self._servers.masters_of(topic)).items() if name in chosen}
         lost = sorted(name for name, address in found.items() if address is None)
@@ -272,8 +269,8 @@ class Scaling:
         return config
 
     async def _pause(self, text: str) -> None:
-        self._tell(text)
-        await self._clock.sleep(LOOK_S)
+        self._report(text)
+        await self._clock.sleep(POLL_S)
 
 
 def waiting_in(figures: Mapping[str, str]) -> dict[str, int]:
@@ -309,7 +306,7 @@ class Content:
 
     @property
     def left(self) -> str:
-        """Return in words what is waited for; "" if nothing is."""
+        """What is waited for, in words; "" if nothing is."""
         lags = [f"group {group} lacks {count:,} messages" for group, count in self.lags.items() if count]
         return "; ".join([*lags, *(f"{count:,} {what} wait" for what, count in self.waiting.items())])
 
@@ -325,16 +322,14 @@ class Decommission:
         tell: takes a line about each step, and about what is waited for.
     """
 
-    def __init__(
-        self, servers: Servers, clock: Clock, waits: Waits, broker: str, tell: Callable[[str], object]
-    ) -> None:
+    def __init__(self, servers: Servers, clock: Clock, limits: WaitLimits, broker: str, report: Report) -> None:
         self._servers = servers
         self._clock = clock
-        self._waits = waits
+        self._limits = limits
         self._broker = broker
-        self._tell = tell
+        self._report = report
 
-    async def look(self) -> Content:
+    async def content(self) -> Content:
         """Return what the broker has now. Raises: ConfigError, there is none of this name."""
         address = await brokers.address_of(self._servers, self._broker)
         names = list(await brokers.user_topics(self._servers, address))
@@ -346,15 +341,15 @@ class Decommission:
             if count := counts.get("", 0):
                 unclaimed[topic] = count
         figures = await broker_figures(self._servers, address)
-        lags = await brokers.behind(self._servers, address)
+        lags = await brokers.lag_by_group(self._servers, address)
         return Content(lags, unclaimed, waiting_in(figures), tuple(await self._refusals(names)))
 
     async def run(self) -> None:
         """Drain the broker, and wait until nothing in it is needed. Raises: NotEmpty, the time is over."""
-        self._tell(f"[1/2] {self._broker}: drain")
+        self._report(f"[1/2] {self._broker}: drain")
         began = self._clock.monotonic()
         await brokers.drain(self._servers, self._broker)
-        self._tell(f"[2/2] {self._broker}: wait until all of it is consumed")
+        self._report(f"[2/2] {self._broker}: wait until all of it is consumed")
         ends, since = -1, began
         while True:
             now = self._clock.monotonic()
@@ -362,16 +357,16 @@ class Decommission:
             end = received_in(await broker_figures(self._servers, address))
             if end != ends:
                 ends, since = end, now
-            left = (await self.look()).left
-            if not left and now - since >= self._waits.settle_s:
+            left = (await self.content()).left
+            if not left and now - since >= self._limits.settle_s:
                 return
-            if now - began >= self._waits.limit_s:
+            if now - began >= self._limits.limit_s:
                 raise NotEmpty(
                     f"broker {self._broker} cannot be stopped yet: {left or 'messages still come'}. It stays drained; "
                     f"run this again later, or `sparrowmq broker undrain {self._broker}` to keep it"
                 )
-            self._tell(left or f"waiting until producers use other brokers ({now - since:.0f} s)")
-            await self._clock.sleep(LOOK_S)
+            self._report(left or f"waiting until producers use other brokers ({now - since:.0f} s)")
+            await self._clock.sleep(POLL_S)
 
     async def _refusals(self, names: list[str]) -> list[str]:
         """Return why the broker cannot go."""

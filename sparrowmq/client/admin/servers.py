@@ -121,7 +121,6 @@ class Servers:
         return {name: each for name, each in sorted(found.items()) if name not in there}
 
     async def _note_lost(self, topic: str | None) -> None:
-        """Note the brokers that died, and had the topic; without a topic all of them."""
         assert self.missing is not None, "called where brokers may be missing"
         for name, each in (await self.lost()).items():
             if topic is None or topic in each.topics:
@@ -154,7 +153,7 @@ class Servers:
         body: bytes = b"",
         *,
         accept: Collection[int] = (),
-        patience: int = 1,
+        timeout_factor: int = 1,
     ) -> Response[R]:
         """Return the answer of one broker within `timeout_s`; `patience` does not extend it."""
         session = await self.network.brokers.session(address)
@@ -164,7 +163,6 @@ class Servers:
             raise await self._if_name_server(error, session) from None
 
     async def _if_name_server(self, error: RemoteError, session: Session) -> RemoteError:
-        """The error of a request to a broker: WrongServer if a name server has answered it."""
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return error
         try:
@@ -193,7 +191,7 @@ class Servers:
         ask: Callable[[str, str], Coroutine[Any, Any, T]],
         missing: dict[str, SparrowError] | None,
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
-        """Do so; those in `missing` are not asked, and it gets those that do not answer."""
+        """As `ask_masters`; those in `missing` are not asked, and it gets those that do not answer."""
         answers: dict[str, T] = {}
         failures: dict[str, SparrowError] = {}
 
@@ -215,7 +213,7 @@ class Servers:
         return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
     async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
-        """Do the same; raise the first error. With `missing`, brokers that do not answer only count if none does."""
+        """As `ask_masters`; raise the first error. With `missing`, silent brokers only count if none answers."""
         answers, failures = await self.ask_masters(masters, ask)
         for name, error in failures.items():
             if not answers or name not in (self.missing or {}):

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, get_args
@@ -125,8 +126,12 @@ async def create(
 ) -> list[str]:
     name = check_new_topic(config.topic_name)
     masters = await servers.masters(cluster)
-    if not exist_ok and (there := sorted(masters.keys() & await _holders(servers, name))):
-        raise AlreadyThere(f"topic {name} is there already, at {', '.join(there)}; change it, or take another name")
+    if not exist_ok:
+        with suppress(NoRoute):
+            if holders := sorted(masters.keys() & await servers.masters_of(name)):
+                raise AlreadyThere(
+                    f"topic {name} is there already, at {', '.join(holders)}; change it, or take another name"
+                )
     order = await order_of(servers, name)
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
@@ -144,7 +149,7 @@ async def _put_in_order(servers: Servers, config: TopicConfig, masters: Masters,
     """
     name, queues = config.topic_name, config.write_queue_nums
     if order is None:
-        order = text_of(masters, queues)
+        order = order_text(masters, queues)
     check_counts(name, order, queues)
     brokers = counts_in(name, order)
     chosen = {broker: address for broker, address in masters.items() if broker in brokers}
@@ -202,11 +207,13 @@ async def change(
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await _masters(servers, check_new_topic(name), cluster)
     order = await order_of(servers, name)
-    if order is not None and (others := await _others(servers, name, order, cluster)):
-        raise ConfigError(
-            f"topic {name} is ordered on {order}, and {', '.join(others)} is in another cluster; delete it everywhere, "
-            "without a cluster"
-        )
+    if order is not None and cluster is not None:
+        others = {place.name for place in await servers.brokers() if place.cluster != cluster}
+        if others := others & counts_in(name, order).keys():
+            raise ConfigError(
+                f"topic {name} is ordered on {order}, and {', '.join(sorted(others))} is in another cluster; delete it "
+                "everywhere, without a cluster"
+            )
     done = await remove(servers, name, masters, cluster)
     if order is not None:
         await drop(servers, name)  # or a later topic of this name would be ordered
@@ -230,7 +237,7 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
     found = set(await topic_names(servers, cluster))
     if hidden and not servers.network.namespace:
         return sorted(found)
-    own = await _of_rocketmq(servers)
+    own = await _system_topics(servers)
     rest = {name for name in found - own if not is_system_topic(name)}
     inside = servers.network.inside(rest)
     if hidden:
@@ -240,7 +247,9 @@ async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str
 
 async def show(servers: Servers, name: str) -> Topic:
     route = await servers.route(name)
-    types = await _types(servers, name, masters_in(route))
+    masters = masters_in(route)
+    configs, _ = await servers.ask_masters(masters, lambda _, address: topic_config(servers, address, name))
+    types: dict[str, TopicType] = {broker: type_of_topic(config.attributes).value for broker, config in configs.items()}
     shares = [
         TopicShare(
             *(row.broker_name, row.read_queue_nums, row.write_queue_nums, perm_of(row.perm)),
@@ -248,7 +257,7 @@ async def show(servers: Servers, name: str) -> Topic:
         )
         for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
     ]
-    offsets = await ranges(servers, name, masters_in(route))
+    offsets = await ranges(servers, name, masters)
     queues = [
         QueueRange(
             servers.network.plain_queue(queue),
@@ -260,11 +269,6 @@ async def show(servers: Servers, name: str) -> Topic:
     ]
     order = route.order_topic_conf if fixed_queues(name, route.order_topic_conf or "") else None
     return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues), order)
-
-
-async def _types(servers: Servers, name: str, masters: Masters) -> dict[str, TopicType]:
-    found, _ = await servers.ask_masters(masters, lambda _, address: topic_config(servers, address, name))
-    return {broker: type_of_topic(config.attributes).value for broker, config in found.items()}
 
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
@@ -306,13 +310,6 @@ def local_time(timestamp_ms: int) -> datetime | None:
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if timestamp_ms > 0 else None
 
 
-async def _holders(servers: Servers, name: str) -> set[str]:
-    try:
-        return set(await servers.masters_of(name))
-    except NoRoute:
-        return set()
-
-
 async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
     """Return the masters that have a topic, of one cluster or of all. Raises: NoRoute."""
     holders = await servers.masters_of(name)
@@ -325,15 +322,7 @@ async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
     return chosen
 
 
-async def _others(servers: Servers, name: str, order: str, cluster: str | None) -> list[str]:
-    """Return the brokers of an order that are in another cluster than this one; of no cluster none."""
-    if cluster is None:
-        return []
-    others = {place.name for place in await servers.brokers() if place.cluster != cluster}
-    return sorted(counts_in(name, order).keys() & others)
-
-
-async def _of_rocketmq(servers: Servers) -> set[str]:
+async def _system_topics(servers: Servers) -> set[str]:
     """Return the topics of clusters and brokers: their names, and the list of the first broker that answers."""
     table = await system_topics_of_cluster(servers)
     found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
@@ -357,7 +346,7 @@ async def unread(
     Returns: the counts; the key "" has the messages of queues that no group has consumed. And the errors of brokers
         that could not be asked.
     """
-    tables, failures = await servers.ask_masters(masters, lambda _, at: _at(servers, topic, at, read_queues))
+    tables, failures = await servers.ask_masters(masters, lambda _, at: _unread_at(servers, topic, at, read_queues))
     found: dict[str, int] = {}
     for counts in tables.values():
         for group, count in counts.items():
@@ -365,7 +354,7 @@ async def unread(
     return {group: count for group, count in sorted(found.items()) if count}, failures
 
 
-async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:
+async def _unread_at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:
     ranges = await topic_offsets(servers, address, topic)
     left = {queue: each for queue, each in ranges.items() if queue.queue_id >= read_queues}
     counts: dict[str, int] = {}
@@ -379,7 +368,7 @@ async def _at(servers: Servers, topic: str, address: str, read_queues: int) -> d
     return counts
 
 
-def text_of(brokers: Iterable[str], queues: int) -> str:
+def order_text(brokers: Iterable[str], queues: int) -> str:
     """Return the order of a topic that has as many queues on each broker."""
     return ";".join(f"{name}:{queues}" for name in sorted(brokers))
 
@@ -400,7 +389,7 @@ async def order_of(servers: Servers, topic: str) -> str | None:
     return order if order and fixed_queues(topic, order) else None
 
 
-async def brokers_of_all(servers: Servers) -> dict[str, list[str]]:
+async def ordered_brokers(servers: Servers) -> dict[str, list[str]]:
     """Return all brokers that topics are ordered on, each with these topics, as the name servers say that answer."""
     answers, _ = await servers.ask_namesrvs(lambda address: values_of(servers, ORDER_TOPICS, address))
     found: dict[str, list[str]] = {}
@@ -417,7 +406,7 @@ def check_counts(topic: str, order: str, *queue_counts: int | None) -> None:
     counts = counts_in(topic, order)
     for count in queue_counts:
         if count is not None and set(counts.values()) != {count}:
-            other = text_of(counts, count)
+            other = order_text(counts, count)
             raise ConfigError(
                 f"topic {topic} is ordered, and {count} queues on each broker instead of {order} would move its keys "
                 "to other queues, before their older messages are consumed. Send to another topic; or stop its "

@@ -54,12 +54,9 @@ from sparrowmq.remoting.request_in_flight import remote_error
 
 log = logging.getLogger(__name__)
 
-
 R = TypeVar("R", bound=Header)
 
-
 T = TypeVar("T")
-
 
 CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -68,15 +65,13 @@ _LARGE_BYTES: Final = 1 << 16
 
 
 # Known routes need no long wait. While a name server is away, at most this part of the time is spent on asking it.
-_PART_SPENT_ON_ASKING: Final = 0.1
-
+_MAX_ASKING_SHARE: Final = 0.1
 
 _KNOWN_TIMEOUT_S: Final = 1.0
 
 
 # No answers are read while requests are written, so the requests must fit into the socket's buffers.
 _BODIES_AT_ONCE: Final = 256
-
 
 _HEADERS_AT_ONCE: Final = 512  # and as many before
 
@@ -98,17 +93,10 @@ class BrokersAway(NetworkError):
     """No name server knows the brokers of a topic now. The brokers or the name server may have just started."""
 
 
-_AWAY: Final = (
-    BrokersAway,
-    BrokerUnreachable,
-    NameServerUnreachable,
-    ConnectionClosed,
-    RequestTimeout,
-    NoRoute,
-)
+_AWAY: Final = (BrokersAway, BrokerUnreachable, NameServerUnreachable, ConnectionClosed, RequestTimeout, NoRoute)
 
 
-class Link:
+class BlockingLink:
     """A blocking connection to one address, on which any number of requests may be in flight. Use it in one thread.
 
     It is one socket around the sans-IO `Connection`: requests are sent at once, and replies are kept until `wait` takes
@@ -130,7 +118,7 @@ class Link:
         self._replies: dict[int, Command] = {}
         try:
             host, port = split_address(at)
-            self._socket = _opened(host, port, tls, connect_timeout_s)
+            self._socket = _connect(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
             raise BrokerUnreachable(address, why_not(error) if tls else why_unconnected(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -174,7 +162,7 @@ class Link:
     def call(self, request: Request[R], body: bytes = b"", timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """Send a request, and return the header and body of its reply. Raises: RemoteError, unless it succeeded."""
         reply = self.wait(self.send(request, body), timeout_s)
-        return answer(request, reply), reply.body
+        return reply_header(request, reply), reply.body
 
     def close(self) -> None:
         """Close the connection, and drop requests under way and replies that came."""
@@ -230,7 +218,7 @@ class Link:
         self._socket.close()
 
 
-def _opened(host: str, port: int, tls: SSLContext | None, timeout_s: float) -> socket.socket:
+def _connect(host: str, port: int, tls: SSLContext | None, timeout_s: float) -> socket.socket:
     plain = socket.create_connection((host, port), timeout_s)
     if tls is None:
         return plain
@@ -241,7 +229,7 @@ def _opened(host: str, port: int, tls: SSLContext | None, timeout_s: float) -> s
         raise
 
 
-def answer(request: Request[R], reply: Command) -> R:
+def reply_header(request: Request[R], reply: Command) -> R:
     """The reply's header. Raises: RemoteError, if its code is not success."""
     if reply.code != ResponseCode.SUCCESS:
         raise remote_error(reply.code, reply.remark)
@@ -287,20 +275,20 @@ class BlockingNetwork:
         *,
         sign: Sign | None = None,
         tls: SSLContext | None = None,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name_servers = NameServerList(name_servers)
         self._sign = sign
         self._tls = tls
-        self._patience = patience or RetryPolicy()
+        self._retry_policy = retry_policy or RetryPolicy()
         self._sleep = sleep
         self._monotonic = monotonic
         self._waits = Outages(monotonic)  # of `recover`
         self._silences = Outages(monotonic)  # of name servers that are not needed for the moment
         self._failing_since_s = 0.0
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BlockingLink] = {}
         self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
         self.registered: frozenset[str] = frozenset()  # the brokers at the last answer to `topics`, by name
@@ -391,17 +379,17 @@ class BlockingNetwork:
 
     # Brokers --------------------------------------------------------------------------------------------------------
 
-    def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
+    def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> BlockingLink:
         """The connection to the master of a queue's broker, or to a slave. Raises: NoRoute, NetworkError."""
         self._locate(queue.broker_name, lambda: self.route(queue.topic))
         return self._link(self._address(queue.broker_name, f" for topic {queue.topic}"), connect_timeout_s)
 
-    def link_to(self, broker_name: str) -> Link:
+    def link_to(self, broker_name: str) -> BlockingLink:
         """As `link`, for a broker of which no topic is known. Raises: NetworkError."""
         self._locate(broker_name, lambda: self._brokers.update(self._all_brokers()))
         return self._link(self._address(broker_name))
 
-    def link_to_master(self, queue: MessageQueue) -> Link:
+    def link_to_master(self, queue: MessageQueue) -> BlockingLink:
         """The link to the master of a queue. Raises: as `link`; BrokerUnreachable, it has none now."""
         link = self.link(queue)
         if not self.has_master(queue.broker_name):
@@ -441,13 +429,13 @@ class BlockingNetwork:
             for key, request, link, opaque in sent:
                 reply = link.wait(opaque, CALL_TIMEOUT_S)
                 try:
-                    answer(request, reply)
+                    reply_header(request, reply)
                     found[key] = reply.body
                 except RemoteError as error:
                     found[key] = error
         return found
 
-    def ask_those_there(
+    def ask_reachable(
         self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
         """As `ask`, but if a broker is away, only its own queues have its error instead of an answer.
@@ -459,37 +447,37 @@ class BlockingNetwork:
         return (found | self._ask_each(again, timeout_s, timeout_s)) if again else found
 
     def _ask_each(
-        self,
-        requests: Mapping[T, tuple[MessageQueue, Request[R]]],
-        timeout_s: float,
-        connect_timeout_s: float,
+        self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float, connect_timeout_s: float
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
         keys: dict[str, list[T]] = {}
         for key, (queue, _) in requests.items():
             keys.setdefault(queue.broker_name, []).append(key)
         failures: dict[str, NetworkError | NoRoute] = {}
         found: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
-        under_way: list[tuple[str, Link, list[T], list[int]]] = []
+        in_flight: list[tuple[str, BlockingLink, list[T], list[int]]] = []
         most = max(map(len, keys.values()), default=0)
         for begin in range(0, most + _HEADERS_AT_ONCE, _HEADERS_AT_ONCE):  # in the last round nothing is sent
-            before, under_way = under_way, []
+            before, in_flight = in_flight, []
             for broker, all_keys in keys.items():
                 some = all_keys[begin : begin + _HEADERS_AT_ONCE]
                 if some and broker not in failures:
                     try:
                         link = self.link(requests[some[0]][0], connect_timeout_s)
                         opaques = link.send_all(requests[key][1] for key in some)
-                        under_way.append((broker, link, some, opaques))
+                        in_flight.append((broker, link, some, opaques))
                     except (NetworkError, NoRoute) as error:
                         failures[broker] = error
             for broker, link, some, opaques in before:
                 try:
                     for key, reply in zip(some, link.wait_for_all(opaques, timeout_s), strict=True):
-                        found[key] = _answer_or_refusal(requests[key][1], reply)
-                except NetworkError as error:
-                    failures[broker] = error
-        for broker, why in failures.items():
-            found |= {key: why for key in keys[broker] if key not in found}
+                        try:
+                            found[key] = reply_header(requests[key][1], reply)
+                        except RemoteError as error:
+                            found[key] = error
+                except NetworkError as network_error:
+                    failures[broker] = network_error
+        for broker, failure in failures.items():
+            found |= {key: failure for key in keys[broker] if key not in found}
         self._doubtful |= failures.keys()
         self._drop_ended()
         return found
@@ -523,13 +511,13 @@ class BlockingNetwork:
         if failures == 1:
             self._failing_since_s = self._monotonic()
         is_away = isinstance(error, _AWAY)
-        patient = is_away and self._monotonic() - self._failing_since_s < self._patience.outage_s
-        if failures > self._patience.retries and not patient:
+        patient = is_away and self._monotonic() - self._failing_since_s < self._retry_policy.outage_s
+        if failures > self._retry_policy.retries and not patient:
             raise error
         if failures > 1:
-            if is_away and self._patience.outage_s:
+            if is_away and self._retry_policy.outage_s:
                 self._waits.begin(str(getattr(error, "address", self._name_servers)), error)
-            self._sleep(self._patience.pause_s)
+            self._sleep(self._retry_policy.pause_s)
 
     def recovered(self) -> None:
         """Note that an attempt has succeeded."""
@@ -553,10 +541,10 @@ class BlockingNetwork:
         for address in [address for address, link in self._links.items() if link.has_ended]:
             del self._links[address]
 
-    def _link(self, address: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> Link:
+    def _link(self, address: str, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> BlockingLink:
         link = self._links.get(address)
         if link is None or link.has_ended:
-            link = self._links[address] = Link(address, self._sign, self._tls, connect_timeout_s)
+            link = self._links[address] = BlockingLink(address, self._sign, self._tls, connect_timeout_s)
         return link
 
     def _address(self, broker_name: str, purpose: str = "") -> str:
@@ -587,7 +575,7 @@ class BlockingNetwork:
             if cached is None:
                 raise
             spent_s = self._monotonic() - begun_s
-            self._names_due_s = begun_s + max(self._patience.pause_s, spent_s / _PART_SPENT_ON_ASKING)
+            self._names_due_s = begun_s + max(self._retry_policy.pause_s, spent_s / _MAX_ASKING_SHARE)
             self._silences.begin(f"name server {self._name_servers}", error, "known routes are used")
             return cached
         self._names_due_s = 0.0
@@ -604,7 +592,6 @@ class BlockingNetwork:
             return template.for_new_topic(topic)
 
     def _all_brokers(self) -> dict[str, Addresses]:
-        """Ask for the addresses of all brokers. Raises: NetworkError."""
         table = self._cluster_table()
         return addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
 
@@ -624,10 +611,3 @@ class BlockingNetwork:
         self._brokers |= route.brokers
         self._doubtful -= route.brokers.keys()
         return route
-
-
-def _answer_or_refusal(request: Request[R], reply: Command) -> R | RemoteError:
-    try:
-        return answer(request, reply)
-    except RemoteError as error:
-        return error

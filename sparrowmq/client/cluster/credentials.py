@@ -38,7 +38,6 @@ class Credentials:
         check_text("security_token", self.security_token, or_none=True)
 
     def _signer(self) -> Sign:
-        """The signature of a connection's requests."""
         return signer(self.access_key, self.secret_key, self.security_token)
 
 

@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 
 _LINES: Final = LogLimit(SystemClock())  # of all clients in this program
 
-
 OnCheck: TypeAlias = Callable[[CheckTransactionState, StoredMessage, Peer], None]
 
 
@@ -59,7 +58,7 @@ class Member(Protocol):
     _background: Background
 
     def _beat(self) -> ConsumerBeat:
-        """Its part of a heartbeat."""
+        """Its entry in a heartbeat."""
 
     def _members_changed(self) -> None:
         """A member joined or left its group."""
@@ -87,13 +86,13 @@ class Membership:
     """The producer groups and consumers of one client.
 
     Attributes:
-        on_check: is given what a broker asks about a transaction: the request, the half message, and who asks.
+        on_check: gets a broker's question about a transaction: the request, the half message, and the broker.
     """
 
     def __init__(self, client_id: str) -> None:
         self.producers: dict[str, str] = {}  # each with the group in heartbeats
         self.consumers: dict[str, Member] = {}
-        self.on_check: OnCheck = _nobody_knows
+        self.on_check: OnCheck = _log_unknown_check
         self.client_id = client_id
 
     def add_producer(self, group: str, announced: str | None = None) -> None:
@@ -144,7 +143,7 @@ class Membership:
         ).encode()
 
 
-def _nobody_knows(header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+def _log_unknown_check(header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
     text = "%s asks about the transaction of %s, and this client has no producers"
     _LINES.log(log, logging.WARNING, text, peer.address, stored)
 
@@ -153,35 +152,32 @@ class Pushes:
     """Answers for all consumers and producers of one client.
 
     Attributes:
-        answered: called with answers to this client's requests: `answered(push, body, address)`.
+        on_reply: called with answers to this client's requests: `on_reply(push, body, address)`.
     """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self.answered: Callable[[PushReply, bytes, str], object] = _dropped
+        self.on_reply: Callable[[PushReply, bytes, str], object] = lambda *_: None
 
     @handles(PushReply)
     def answer(self, header: PushReply, body: bytes, peer: Peer) -> None:
         """Take the answer to a request. It is accepted even if no request waits, as in Java."""
-        self.answered(header, body, peer.address)
+        self.on_reply(header, body, peer.address)
 
     @handles(NotifyConsumerIdsChanged)
     def _members_changed(self, header: NotifyConsumerIdsChanged, body: bytes, peer: Peer) -> None:
-        """Rebalance, because a member joined or left a group."""
         member = self._membership.consumers.get(header.consumer_group)
         if member is not None:
             member._members_changed()
 
     @handles(ResetConsumerClientOffset)
     async def _reset(self, header: ResetConsumerClientOffset, body: bytes, peer: Peer) -> None:
-        """Move a group to an operator's offsets."""
         member = self._membership.consumers.get(header.group or "")
         if member is not None:
             await member._reset(ResetOffsets.decode(body).offset_table)
 
     @handles(GetConsumerRunning)
     async def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
-        """Report the state of a consumer to an operator."""
         running = self._member(header.consumer_group)._running()
         if header.jstack_enable:
             running.jstack = await to_end(stacks_now())
@@ -211,7 +207,3 @@ class Pushes:
         if member is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"this client does not consume in group {group}")
         return member
-
-
-def _dropped(push: PushReply, body: bytes, address: str) -> None:
-    """No answer is expected."""

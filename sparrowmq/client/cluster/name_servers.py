@@ -36,21 +36,15 @@ from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
 
-
 R = TypeVar("R", bound=Header)
-
 
 FIRST_REFETCH_S: Final = 10.0
 
-
 REFETCH_S: Final = 120.0
-
 
 PAGE_TIMEOUT_S: Final = 3.0
 
-
 MAX_PAGE_BYTES: Final = 64 * 1024
-
 
 PORT: Final = 9876
 ADDRESSES: Final = "NAMESRV_ADDR"
@@ -67,7 +61,7 @@ class NameServerList:
 
     def __init__(self, addresses: Sequence[str], start: Callable[[int], int] = random.randrange) -> None:
         self.addresses = list(addresses)
-        self._turn = start(1 << 16)
+        self._next_index = start(1 << 16)
 
     def __str__(self) -> str:
         return ";".join(self.addresses)
@@ -75,8 +69,8 @@ class NameServerList:
     def in_turn(self) -> Iterator[str]:
         """Every address once. Taking the next one means that the last did not answer."""
         for _ in self.addresses:
-            yield self.addresses[self._turn % len(self.addresses)]
-            self._turn += 1
+            yield self.addresses[self._next_index % len(self.addresses)]
+            self._next_index += 1
 
 
 def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | None]:
@@ -86,21 +80,22 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
 
     Raises: ConfigError, there is neither, or an address is none.
     """
-    given = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
-    if isinstance(given, str) and given.startswith(("http://", "https://")):
-        return [], given
-    if not isinstance(given, str) and not _is_list_of_texts(given):
+    servers = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
+    if isinstance(servers, str) and servers.startswith(("http://", "https://")):
+        return [], servers
+    if not isinstance(servers, str) and not _is_list_of_texts(servers):
         raise ConfigError(
-            f"namesrv={given!r}: give an address such as '127.0.0.1:9876', several in a list, or separated by ';'"
+            f"namesrv={servers!r}: give an address such as '127.0.0.1:9876', several in a list, or separated by ';'"
         )
-    words = split(given) if isinstance(given, str) else map(str.strip, given)
+    words = split_addresses(servers) if isinstance(servers, str) else map(str.strip, servers)
     addresses = list(dict.fromkeys(map(with_port, words)))
     for address in addresses:
         split_address(address)
     if addresses:
         return addresses, None
     if namesrv is None and (domain := os.environ.get(DOMAIN)):
-        return [], page_of(domain, os.environ.get(SUBGROUP, "nsaddr"))
+        host = domain if ":" in domain else f"{domain}:8080"
+        return [], f"http://{host}/rocketmq/{os.environ.get(SUBGROUP, 'nsaddr')}"
     raise ConfigError(
         f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES} "
         f"(several are separated by ';'), or {DOMAIN} if an address server tells"
@@ -116,13 +111,7 @@ def with_port(address: str) -> str:
     return address if ":" in address and not address.endswith("]") else f"{address}:{PORT}"
 
 
-def page_of(domain: str, subgroup: str) -> str:
-    """The URL of an address server. Its port is 8080, unless the domain has another."""
-    host = domain if ":" in domain else f"{domain}:8080"
-    return f"http://{host}/rocketmq/{subgroup}"
-
-
-def split(text: str) -> list[str]:
+def split_addresses(text: str) -> list[str]:
     """The distinct parts of a list, which semicolons, commas or blanks separate."""
     return list(dict.fromkeys(address for address in re.split(r"[;,\s]+", text) if address))
 
@@ -215,7 +204,7 @@ class NameServers:
         if self._page is None:
             return
         try:
-            found = split(await asyncio.to_thread(_read, self._page))
+            found = split_addresses(await asyncio.to_thread(_read, self._page))
             if not found:
                 raise ConfigError("the page is empty")
             for address in found:

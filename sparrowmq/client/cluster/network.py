@@ -117,7 +117,7 @@ class Network:
         self.ids = MessageIds(self.ip, self.clock.now_ms)
         spawn = self.background.spawn
         self.answers = Answers(self.routes, self.brokers, self.clock, spawn, self.ids, self.home)
-        pushes.answered = self.answers.arrived
+        pushes.on_reply = self.answers.on_reply
         if hooks:
             self._pool.changed = ConnectionHookCalls(hooks, self._server_at).changed
 

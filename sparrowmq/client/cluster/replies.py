@@ -5,8 +5,8 @@
 
 A broker pushes answers only to clients with a producer in their heartbeat. So the sender first sends a heartbeat to all
 brokers that may get the answer: those of the topic `<cluster>_REPLY_TOPIC`. While it waits, it connects to each new
-master at once, which would not know it before its next heartbeat. Who answers tries for some seconds, while the master
-hands over its lead, or dies. Unlike Java, which loses these answers.
+master at once, which would not know it before its next heartbeat. A consumer that answers tries for some seconds, while
+the master hands over its lead, or dies. Unlike Java, which loses these answers.
 Source: RequestFutureHolder and ClientRemotingProcessor.receiveReplyMessage, Java 4.9.8.
 """
 
@@ -38,9 +38,9 @@ REPLY: Final = "reply"  # the MSG_TYPE of an answer
 # The properties of a request that its answer repeats.
 _REPEATED: Final = (Property.CORRELATION_ID, Property.REPLY_TO_CLIENT, Property.TTL)
 # A broker waits 10 s for the sender of the request, and then reports that it did not accept the answer.
-GIVEN_S: Final = 12.0
+REPLY_TIMEOUT_S: Final = 12.0
 GREETING_S: Final = 1.0  # a request waits so long until the brokers know its sender
-LOOK_S: Final = 0.5  # how often a client that waits looks whether it is connected to each master
+POLL_S: Final = 0.5  # how often a client that waits checks that it is connected to each master
 PAUSE_S: Final = 0.5
 ELECTED_S: Final = 8.0  # meanwhile another master is elected
 
@@ -49,13 +49,7 @@ class Answers:
     """The answers that one client waits for, and those that it gives."""
 
     def __init__(
-        self,
-        routes: Routes,
-        brokers: Brokers,
-        clock: Clock,
-        spawn: Spawn,
-        ids: MessageIds,
-        home: LoopAffinity,
+        self, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn, ids: MessageIds, home: LoopAffinity
     ) -> None:
         self._routes = routes
         self._brokers = brokers
@@ -68,7 +62,7 @@ class Answers:
         self._is_staying = False
 
     @contextmanager
-    def expect(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
+    def expect_reply(self, correlation_id: str) -> Iterator[asyncio.Future[StoredMessage]]:
         """The future of an answer. An answer after the block is dropped."""
         future: asyncio.Future[StoredMessage] = asyncio.get_running_loop().create_future()
         if not self._is_staying and not self._expected:
@@ -85,7 +79,7 @@ class Answers:
         """Connect to masters that do not know this client, as long as answers are expected."""
         try:
             while True:
-                await self._clock.sleep(LOOK_S)
+                await self._clock.sleep(POLL_S)
                 if not self._expected:
                     return
                 for address in [self._routes.master(name) for name in self._routes.brokers]:
@@ -126,7 +120,7 @@ class Answers:
         except NetworkError as error:
             self._brokers.lines.log(log, logging.WARNING, "answers cannot come through %s: %s", address, error)
 
-    def arrived(self, push: PushReply, body: bytes, origin: str) -> None:
+    def on_reply(self, push: PushReply, body: bytes, origin: str) -> None:
         """Take an answer that a broker pushed. It is dropped if no request waits for it."""
         found = properties.parse(push.properties or "")
         waiting = self._expected.get(found.get(Property.CORRELATION_ID, ""))
@@ -140,20 +134,20 @@ class Answers:
     async def give(self, request: StoredMessage, broker_name: str, body: bytes, content_type: str = "") -> bool:
         """Send the answer to a request. Return whether its sender got it.
 
-        Brokers are tried one by one, that from which the request came first: it has seen the asker.
+        Brokers are tried one by one. The first is the broker of the request, which has seen its sender.
 
         Raises:
             InvalidMessage: the message asks for no answer.
-            NetworkError: no broker could be asked; whether the asker has the answer is unknown.
+            NetworkError: no broker answered; whether the sender of the request has the answer is unknown.
         """
         if not body:
             raise InvalidMessage("the answer is empty; clients of other languages refuse that, send a byte")
         topic = _reply_topic(request)
-        answered = _properties(request, self._ids.next(), content_type)
+        reply_properties = _properties(request, self._ids.next(), content_type)
         names = await self._brokers_for(topic, broker_name)
         begun, was_away = self._clock.monotonic(), False
         while True:
-            failures = await self._give_once(names, topic, answered, body)
+            failures = await self._send_once(names, topic, reply_properties, body)
             if failures is None:
                 return True
             refusals = [each for each in failures if isinstance(each, RemoteError) and not each.is_slaves]
@@ -168,16 +162,16 @@ class Answers:
         self._brokers.lines.log(log, logging.WARNING, text, request, failures[-1])
         return False
 
-    async def _give_once(
-        self, names: list[str], topic: str, answered: str, body: bytes
+    async def _send_once(
+        self, names: list[str], topic: str, reply_properties: str, body: bytes
     ) -> list[NetworkError | RemoteError] | None:
         """Try brokers until one of them has given the answer; return None then, and else the error of each."""
         failures: list[NetworkError | RemoteError] = []
         for name in names:
             try:
                 session = await self._brokers.of(name)
-                header = _header(topic, answered, name, self._clock.now_ms())
-                await session.call(header, body, timeout_s=GIVEN_S)
+                header = _header(topic, reply_properties, name, self._clock.now_ms())
+                await session.call(header, body, timeout_s=REPLY_TIMEOUT_S)
             except (NetworkError, RemoteError) as error:
                 failures.append(error)
             else:
@@ -205,7 +199,7 @@ def _reply_topic(request: StoredMessage) -> str:
         )
     cluster = request.properties.get(Property.CLUSTER)
     if cluster is None:
-        raise InvalidMessage(f"message {request.message_id} does not say where its asker is ({Property.CLUSTER})")
+        raise InvalidMessage(f"message {request.message_id} does not say where its sender is ({Property.CLUSTER})")
     return cluster + REPLY_SUFFIX
 
 
@@ -216,7 +210,7 @@ def _properties(request: StoredMessage, msg_id: str, content_type: str) -> str:
     return properties.render(own | repeated | typed)
 
 
-def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendReplyV2:
+def _header(topic: str, reply_properties: str, broker_name: str, now_ms: int) -> SendReplyV2:
     return SendReplyV2(
         producer_group=INNER_PRODUCER_GROUP,
         topic=topic,
@@ -226,7 +220,7 @@ def _header(topic: str, answered: str, broker_name: str, now_ms: int) -> SendRep
         sys_flag=0,
         born_timestamp=now_ms,
         flag=0,
-        properties=answered,
+        properties=reply_properties,
         reconsume_times=0,
         unit_mode=False,
         batch=False,

@@ -36,15 +36,12 @@ from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
 
-
 REFRESH_S: Final = 30.0
-
 
 SHORTEST_REFRESH_S: Final = 1.0  # however often `doubt` is called
 
-
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
-MOST_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
+MAX_ORDER_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
 
 Addresses = Mapping[int, str]  # by broker id; 0 is the master
 
@@ -145,7 +142,7 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
         number = whole_number(count)
         if not broker or number is None:
             return ()
-        queues += (MessageQueue(topic, broker, each) for each in range(min(number, MOST_QUEUES)))
+        queues += (MessageQueue(topic, broker, each) for each in range(min(number, MAX_ORDER_QUEUES)))
         if len(queues) > MOST_ROUTE_QUEUES:
             return ()
     return tuple(queues)
@@ -274,19 +271,19 @@ class Routes:
 
     async def refresh(self) -> None:
         """Ask for every known topic again. Routes without an answer stay as they are."""
-        is_one_gone = False
+        has_lost_route = False
         try:
             for topic in [*self._routes, *self._templates]:
                 try:
                     await self.fetch(topic)
                 except NoRoute:
-                    is_one_gone = True
+                    has_lost_route = True
                     log.debug("name servers have no route for %s (any more)", topic)
                 except (RemoteError, ProtocolError) as error:
                     # The other topics need their routes all the same.
                     text = "cannot refresh the route of %s, the known one stays in use: %s"
                     self._lines.log(log, logging.WARNING, text, topic, error)
-            if is_one_gone:
+            if has_lost_route:
                 await self._find_brokers()
         except (NetworkError, RemoteError, ProtocolError) as error:
             text = "cannot refresh routes, the known ones stay in use: %s"
@@ -341,7 +338,6 @@ class Routes:
         self._brokers |= {name: found[name] for name in self._brokers if name in found}
 
     def _forget_unnamed(self) -> None:
-        """Drop brokers that no route names."""
         routes = [*self._routes.values(), *self._templates.values()]
         named = {name for route in routes for name in route.brokers}
         self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}

@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.delivered_message import (
     made,
 )
 from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
-from sparrowmq.client.loop_affinity import forked
+from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.tasks import alone
 from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
@@ -203,7 +203,7 @@ class ReceivedMessage(DeliveredMessage):
         def tell(message: ReceivedMessage, outcome: Outcome) -> None:
             if os.getpid() != process:
                 message._deliver_to(tell)
-                raise forked(process)
+                raise forked_error(process)
             with suppress(RuntimeError):  # The loop has ended, and the consumer before: the message comes again.
                 loop.call_soon_threadsafe(settle, message, outcome)
 

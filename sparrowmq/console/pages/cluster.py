@@ -14,7 +14,7 @@ from typing import Final
 
 from nicegui import ui
 
-from sparrowmq.client.admin.findings import told_conditions
+from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.client.admin.operations import accounts, version_of
 from sparrowmq.console.actions import BrokerAccounts, change_setting, delete_account, put_account, set_white_addresses
 from sparrowmq.console.cluster_view import BrokerNow, broker_settings
@@ -63,7 +63,7 @@ def state_of(broker: BrokerNow) -> Badge:
     """Return whether a broker answers, and if so its worst condition."""
     if broker.silence is not None:
         return NO_ANSWER
-    told = told_conditions(broker.figures)
+    told = reported_conditions(broker.figures)
     worst = sorted(told, key=lambda name: (told[name].severity != "critical", told[name].since_ms))
     if not worst:
         return UP

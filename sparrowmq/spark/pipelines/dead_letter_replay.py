@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Unpack
 
-from sparrowmq.client.admin.dead_letters import packed_again
+from sparrowmq.client.admin.dead_letters import packed_retry
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAway
 from sparrowmq.errors import ConfigError, InvalidFilter, NoRoute, RemoteError
 from sparrowmq.filter.grammar import parse as parse_filter
@@ -148,7 +148,7 @@ class Replay:
         if self._pace is not None:
             self._pace.wait()
             self._pace.passed(1)
-        packed = packed_again(message, self._group)
+        packed = packed_retry(message, self._group)
         request = packed.request(TOOLS_GROUP, replace_topic(queue, packed.topic), time.time_ns() // 1_000_000)
 
         def send() -> None:

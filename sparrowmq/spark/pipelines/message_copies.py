@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from sparrowmq.client.admin.dead_letters import COMMITTED, WAITED
-from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
+from sparrowmq.client.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
+from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork, reply_header
 from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.send_request import SendContent, batch_properties
 from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 ORIGIN: Final = "SPARROW_ORIGIN"
 
 _NOT_COPIED: Final = (
-    WAITED
-    | COMMITTED
+    DELAY_PROPERTIES
+    | TRANSACTION_PROPERTIES
     | {
         ORIGIN,
         Property.MIN_OFFSET,
@@ -294,7 +294,7 @@ class Copier:
         reply = link.call(GetMaxOffset(target.topic, target.queue_id, with_incarnation=True))[0]
         return _Place(self._done(source, target, link, reply.offset), reply.incarnation is not None)
 
-    def _done(self, source: MessageQueue, target: MessageQueue, link: Link, end: int) -> int:
+    def _done(self, source: MessageQueue, target: MessageQueue, link: BlockingLink, end: int) -> int:
         prefix = self._prefix(source)
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
         floor = min(end - _LOOKED_BACK, self._plan.floors.get(target, end))
@@ -333,7 +333,7 @@ class _Sent(NamedTuple):
 
     rows: list[Original]
     request: CopyBatch
-    link: Link
+    link: BlockingLink
     opaque: int
 
 
@@ -434,7 +434,7 @@ class CopyPipeline:
         rows, request, link, opaque = self._under_way[0]
         said = link.wait(opaque, self._options.send_timeout_ms / 1000)
         try:
-            reply = answer(request, said)
+            reply = reply_header(request, said)
         except RemoteError as error:
             if error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT:
                 raise BrokerUnreachable(self._target.broker_name, f"a slave is late: {error}") from error
@@ -482,7 +482,7 @@ def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
     """Return the ends of queues, without those whose brokers are away. Raises: NetworkError."""
     asked = {queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues}
     with connect(options) as network:
-        replies = network.ask_those_there(asked, _SOON_S)
+        replies = network.ask_reachable(asked, _SOON_S)
     found = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
     said = {part_of(queue): reply.incarnation or 0 for queue, reply in found.items()}
     named = {part: known for part, known in said.items() if known > UNKNOWN_INCARNATION}
@@ -500,7 +500,7 @@ def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
                 yield offset
 
 
-def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
+def pulled(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there. Raises: NetworkError, RemoteError."""
     while start < end:
         request = PullMessage.now(TOOLS_GROUP, queue, start, end - start)
@@ -509,7 +509,7 @@ def pulled(link: Link, queue: MessageQueue, start: int, end: int) -> Iterator[me
             return
         # The file of the log that these messages were in is going: others follow.
         has_skipped = reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
-        header = reply.header(PullMessageReply) if has_skipped else answer(request, reply)
+        header = reply.header(PullMessageReply) if has_skipped else reply_header(request, reply)
         yield from record.walk(b"" if has_skipped else reply.body)
         demand_progress(queue, start, header.next_begin_offset)
         start = header.next_begin_offset

@@ -460,7 +460,7 @@ def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQu
         for queue in some
     }
     found: _Places = defaultdict(dict)
-    for (group, queue), reply in network.ask_those_there(asked, _SOON_S).items():
+    for (group, queue), reply in network.ask_reachable(asked, _SOON_S).items():
         if isinstance(reply, NetworkError | NoRoute):
             continue
         if not isinstance(reply, RemoteError):

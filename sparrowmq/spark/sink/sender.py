@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeGuard
 
-from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link, answer
+from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork, reply_header
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.queue_choice import RoundRobin
 from sparrowmq.client.sending.send_request import SendContent, batch_properties
@@ -83,7 +83,7 @@ class _Sent:
 
     batch: QueueBatch
     request: Request[Any]
-    link: Link | None
+    link: BlockingLink | None
     opaque: int = 0
 
 
@@ -147,7 +147,7 @@ class Sender:
     def _delivers_at_any_time(self, queue: MessageQueue) -> bool:
         link, request = self._network.link(queue), HeartBeat()
         reply = link.wait(link.send(request, Heartbeat(client_id=self._options.group).encode()))
-        return (reply.version or 0) >= V5_0_0 or answer(request, reply).timer_max_delay_sec is not None
+        return (reply.version or 0) >= V5_0_0 or reply_header(request, reply).timer_max_delay_sec is not None
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""
@@ -299,7 +299,7 @@ class Sender:
         if sent.link is None:
             return BrokerUnreachable(sent.batch.queue.broker_name, "no connection could be made")
         try:
-            answer(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
+            reply_header(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
         except (NetworkError, RemoteError) as error:
             if may_go_right_again(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
                 return error

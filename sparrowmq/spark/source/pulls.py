@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sparrowmq.client.cluster.blocking_network import BlockingNetwork, Link
+from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -76,7 +76,7 @@ class _Ask:
     """A pull that is under way; `link` is None when it must be sent (again) before it can be waited for."""
 
     range: Range
-    link: Link | None
+    link: BlockingLink | None
     opaque: int
     is_rest: bool
 

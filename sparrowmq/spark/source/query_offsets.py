@@ -102,7 +102,7 @@ class Plan:
             queue: (queue, _end_of(queue)) for queue in queues if queue in begun
         }
         asked.update(_questions([queue for queue in queues if queue not in begun]).items())
-        found = self._network.ask_those_there(asked, _SOON_S)
+        found = self._network.ask_reachable(asked, _SOON_S)
         held: dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute] = {}
         for queue in queues:
             end = found.get(queue)
@@ -117,13 +117,13 @@ class Plan:
     def begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the first offset that each queue still has; of those whose brokers are there."""
         asked = {queue: (queue, GetMinOffset(queue.topic, queue.queue_id)) for queue in queues}
-        found = self._network.ask_those_there(asked, _SOON_S)
+        found = self._network.ask_reachable(asked, _SOON_S)
         return {queue: reply.offset for queue, reply in found.items() if isinstance(reply, OffsetReply)}
 
     def deleted(self, queues: Mapping[Part, MessageQueue]) -> set[Part]:
         """Return those topics that their brokers do not have, by one queue of each."""
         asked = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
-        replies = self._network.ask_those_there(asked, _SOON_S) if asked else {}
+        replies = self._network.ask_reachable(asked, _SOON_S) if asked else {}
         return {part for part, reply in replies.items() if is_no_topic(reply)}
 
     def newest_ms(self, queues: Collection[MessageQueue]) -> dict[str, int]:
@@ -252,7 +252,7 @@ class Plan:
             queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
             for queue, offset in offsets.items()
         }
-        found = self._network.ask_those_there(requests, _SOON_S)
+        found = self._network.ask_reachable(requests, _SOON_S)
         for queue, reply in found.items():
             if isinstance(reply, RemoteError):
                 log.warning("the offset of %s was not kept for group %s: %s", queue, group, reply)

@@ -133,8 +133,8 @@ async def test_address_without_an_account_cannot_take_a_client_of_a_trusted_addr
         async with connect(running.namesrv, credentials=OPERATOR) as mq:
             await mq.admin.create_topic("orders", queues=1)
         address = running.brokers[0].grpc_address
-        async with channel_to(address) as near, passed_on(address, "127.0.0.2") as elsewhere:
-            owner, thief = GrpcClient(near, "w"), GrpcClient(elsewhere, "w")
+        async with channel_to(address) as local_broker, passed_on(address, "127.0.0.2") as elsewhere:
+            owner, thief = GrpcClient(local_broker, "w"), GrpcClient(elsewhere, "w")
             assert (await thief.call("SendMessage", messages=[outgoing()])).status.code == 40100
             asked, stolen = await owner.telemetry(topic="orders"), await thief.telemetry(topic="orders")
             await asked()
@@ -219,7 +219,7 @@ async def test_requests_above_the_memory_of_those_that_wait_are_refused_as_busy(
 
 
 async def test_an_address_that_invents_ids_is_refused(monkeypatch):
-    monkeypatch.setattr(grpc_port, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(grpc_port, "MAX_CLIENTS", 3)
     brokers, clock, _ = connections()
     known = [brokers.brokers_for(call(), f"c{number}") for number in range(3)]
     with pytest.raises(RemoteError, match=r"10\.0\.0\.1 has 10,000 clients here") as refused:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin.scaling import Decommission, Waits
+from sparrowmq.client.admin.scaling import Decommission, WaitLimits
 from sparrowmq.client.client import connect
 from sparrowmq.errors import NotEmpty
 from sparrowmq.loop.clock import SystemClock
@@ -14,7 +14,7 @@ from tests.client.admin.test_scaling import consume, fill, make_at_one
 @pytest.fixture
 def leaving(admin):
     def leaving(limit_s=60.0):
-        return Decommission(admin.servers, SystemClock(), Waits(0.6, limit_s), "broker-0", lambda line: None)
+        return Decommission(admin.servers, SystemClock(), WaitLimits(0.6, limit_s), "broker-0", lambda line: None)
 
     return leaving
 
@@ -22,10 +22,10 @@ def leaving(admin):
 async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, admin, leaving):
     await admin.create_topic("orders", queues=2)
     await fill(two, 8)
-    assert (await leaving().look()).unclaimed == {"orders": 4}
+    assert (await leaving().content()).unclaimed == {"orders": 4}
     await consume(two, 8)
     await fill(two, 8)
-    found = await leaving().look()
+    found = await leaving().content()
     assert found.lags["billing"] == 4 and found.left == "group billing lacks 4 messages"
     assert found.risks == found.refusals == ()
     with pytest.raises(NotEmpty, match=r"cannot be stopped yet: group billing lacks 4 messages.*undrain"):
@@ -35,7 +35,7 @@ async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, adm
     assert not emptied.done()
     await consume(two, 8)
     await emptied
-    assert (await leaving().look()).left == ""
+    assert (await leaving().content()).left == ""
     async with connect(two.namesrv) as mq:
         assert {(await mq.send("orders", b"x")).queue.broker_name for _ in range(6)} == {"broker-1"}
 
@@ -43,7 +43,7 @@ async def test_a_broker_is_empty_when_each_group_has_consumed_all_of_it(two, adm
 async def test_a_broker_with_the_only_queues_of_a_topic_or_of_an_order_is_refused(two, admin, leaving):
     await make_at_one(admin, "broker-0")
     await admin.create_topic("steps", queues=2, ordered=True)
-    lone, ordered = (await leaving().look()).refusals
+    lone, ordered = (await leaving().content()).refusals
     assert "no other broker takes messages of orders" in lone and "topic move orders --from broker-0" in lone
     assert "topic steps is ordered on broker-0:2;broker-1:2" in ordered
 
@@ -53,6 +53,6 @@ async def test_messages_that_come_later_are_waited_for(two, admin, leaving):
     async with connect(two.namesrv) as mq:
         for _ in range(2):
             await mq.send("orders", b"later", delay="4000s")
-    assert (await leaving().look()).waiting == {"timers": 1}
+    assert (await leaving().content()).waiting == {"timers": 1}
     with pytest.raises(NotEmpty, match="1 timers wait"):
         await leaving(0.0).run()

@@ -8,9 +8,9 @@ from sparrowmq.client.admin.findings import (
     Health,
     Verdict,
     causes_first,
+    condition_findings,
     health_of,
-    of_conditions,
-    told_conditions,
+    reported_conditions,
 )
 from sparrowmq.metrics.condition_kinds import KINDS
 
@@ -24,17 +24,17 @@ TOLD = {
 
 
 def test_a_condition_is_a_finding_with_its_begin_and_its_remedy():
-    assert list(told_conditions(TOLD)) == ["drained"]
-    (found,) = of_conditions("broker a", TOLD)
+    assert list(reported_conditions(TOLD)) == ["drained"]
+    (found,) = condition_findings("broker a", TOLD)
     assert found.verdict is Verdict.WRONG and found.mend == "undrain"
     assert found.what == "broker a: it takes no messages (drained, since 2026-01-01 00:00:00+00:00, warning)"
 
 
 def test_a_notice_is_a_warning_and_leaves_the_cluster_healthy():
     status = {"condition.secret_missing": '{"severity":"notice","what":"no slave is let in"}'}
-    (found,) = of_conditions("broker a", status, "a")
+    (found,) = condition_findings("broker a", status, "a")
     assert found.verdict is Verdict.WARNING and health_of([found]) is Health.HEALTHY
-    assert told_conditions(status) == {}
+    assert reported_conditions(status) == {}
 
 
 def test_the_conditions_in_which_a_broker_takes_nothing_are_those_of_its_readyz():
@@ -48,7 +48,9 @@ def test_an_effect_names_its_cause_and_comes_after_it():
     }
     master = {"condition.no_slave": '{"what":"no slave follows"}'}
     well = Finding(Verdict.OK, "broker b answers", "asked")
-    found = causes_first([well, *of_conditions("a", master, "a", "h:1"), *of_conditions("s", slave, "a", "h:2", False)])
+    found = causes_first(
+        [well, *condition_findings("a", master, "a", "h:1"), *condition_findings("s", slave, "a", "h:2", False)]
+    )
     assert [each.sign.name if each.sign else "" for each in found] == [
         "",
         "disk_full",

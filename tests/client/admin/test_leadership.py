@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq import Admin
 from sparrowmq.client.admin import brokers
-from sparrowmq.client.admin.brokers import _Log, _most
+from sparrowmq.client.admin.brokers import _Log, _member_with_most
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import (
     BrokerUnreachable,
@@ -41,10 +41,10 @@ async def test_brokers_with_fixed_roles_refuse_and_unknown_ones_are_told(tmp_pat
 
 def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
     stale, short, long = _Log(5, 900, 1, "a"), _Log(6, 300, 2, "b"), _Log(6, 301, 3, "c")
-    assert _most("g", {1: stale, 2: short, 3: long}, force=False) == 3
-    assert _most("g", {2: short, 3: long}, force=True) == 3
+    assert _member_with_most("g", {1: stale, 2: short, 3: long}, force=False) == 3
+    assert _member_with_most("g", {2: short, 3: long}, force=True) == 3
     with pytest.raises(ConfigError, match="that of member 1 is of epoch 5 and ends at 900"):
-        _most("g", {1: stale, 3: long}, force=True)
+        _member_with_most("g", {1: stale, 3: long}, force=True)
 
 
 async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(

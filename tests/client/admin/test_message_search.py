@@ -40,7 +40,7 @@ async def test_an_id_of_no_message_is_told(mq, admin):
     sent = await mq.send("orders", b"hello")
     with pytest.raises(NoMessage, match=r"no message .* in topic orders"):
         await admin.message("0" * 32, "orders")
-    with pytest.raises(ConfigError, match="found in their topic: name it"):
+    with pytest.raises(ConfigError, match="name its topic, too, to find it"):
         await admin.message(sent.msg_id)
     place = sent.offset_msg_id[:-4] + "FFFF"
     with pytest.raises(NoMessage, match="at 127"):

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.resend import Resending, Standing
+from sparrowmq.client.admin.resend import Resending, ResendState
 from sparrowmq.client.client import Client
 from sparrowmq.errors import NoRoute, RemoteError
 from sparrowmq.protocol import hosts
@@ -39,9 +39,9 @@ async def test_it_goes_to_its_queue_or_always_to_the_same_other_one(resending: R
 async def test_it_is_missing_until_it_was_sent_whichever_broker_has_it(resending: Resending, two: Cluster) -> None:
     for number, broker in enumerate(two.brokers):
         message = sent(stored(properties={"UNIQ_KEY": f"U{number}"}, store_host=hosts.pack(broker.address)))
-        assert await resending.standing(message) is Standing.MISSING
+        assert await resending.state_of(message) is ResendState.MISSING
         await resending.send(message)
-        assert await resending.standing(message) is Standing.THERE
+        assert await resending.state_of(message) is ResendState.THERE
     async with Client(two.namesrv) as mq:
         found = [await mq.admin.message(f"U{number}", "orders") for number in (0, 1)]
     assert [each.stored.born_timestamp_ms for each in found] == [1, 1], "it keeps its time of birth"
@@ -57,9 +57,9 @@ async def test_a_retry_comes_to_its_group_with_its_tries(resending: Resending, t
     parked = {"REAL_TOPIC": "%RETRY%billing", "REAL_QID": "0", "RETRY_TOPIC": "orders", "DELAY": "4"}
     message = sent(stored(SCHEDULE_TOPIC, parked, queue_id=3, reconsume_times=20))
     await resending.send(message)
-    assert await resending.standing(message) is Standing.THERE
+    assert await resending.state_of(message) is ResendState.THERE
     later = sent(stored(SCHEDULE_TOPIC, parked, queue_id=4, reconsume_times=21))
-    assert await resending.standing(later) is Standing.MISSING, "a later try says more"
+    assert await resending.state_of(later) is ResendState.MISSING, "a later try says more"
     async with (
         Client(two.namesrv) as mq,
         mq.subscribe("orders", group="billing", start="earliest") as messages,
@@ -71,9 +71,9 @@ async def test_a_retry_comes_to_its_group_with_its_tries(resending: Resending, t
 
 async def test_a_dead_letter_is_one_again_where_the_group_has_none(resending: Resending, admin: Admin) -> None:
     message = sent(stored("%DLQ%billing", {"RETRY_TOPIC": "orders"}, reconsume_times=16))
-    assert await resending.standing(message) is Standing.MISSING
+    assert await resending.state_of(message) is ResendState.MISSING
     await resending.send(message)
-    assert await resending.standing(message) is Standing.THERE
+    assert await resending.state_of(message) is ResendState.THERE
     async with asyncio.timeout(10):
         while not (letters := await admin.dead_letters("billing")):  # the name server learns of the topic
             await asyncio.sleep(0.01)
@@ -89,6 +89,6 @@ async def test_what_a_broker_cannot_do_is_an_error(resending: Resending, two: Cl
     assert index is not None
     index.lacks_from_ms = 1  # as on a full disk
     with pytest.raises(RemoteError, match="lacks"):
-        await resending.standing(sent(stored()))
+        await resending.state_of(sent(stored()))
     with pytest.raises(RemoteError, match="maxMessageSize"):
         await resending.send(sent(stored(body=b"x" * (5 << 20))))

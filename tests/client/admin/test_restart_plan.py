@@ -23,7 +23,7 @@ def test_slaves_come_before_masters_which_are_drained():
     assert (plan.done, plan.problems, plan.risks) == ((), (), ())
 
 
-SYNC = replace(A, waits=True)
+SYNC = replace(A, waits_for_slave=True)
 
 
 def test_a_master_whose_sends_wait_for_a_slave_is_drained_while_its_slaves_restart():

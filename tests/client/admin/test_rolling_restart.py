@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from sparrowmq.client.admin.rolling_restart import BrokerNow, Patience, RollingRestart, away_of, now_of, plan_of
+from sparrowmq.client.admin.rolling_restart import (
+    BrokerNow,
+    RollingRestart,
+    StepTimeouts,
+    missing_brokers,
+    now_of,
+    plan_of,
+)
 from sparrowmq.errors import ChangeFailed, NotBack
 from sparrowmq.loop.clock import SystemClock
 
-HASTY = Patience(settle_s=0.1, quiet_s=0.0, noise_s=0.1, back_s=0.5)
+HASTY = StepTimeouts(settle_s=0.1, quiet_s=0.0, noise_s=0.1, back_s=0.5)
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ async def test_it_stops_at_the_first_broker_that_does_not_come_back(admin, rolli
     (error,) = failed.value.failures.values()
     assert isinstance(error, NotBack) and failed.value.done == []
     assert asked == ["broker-0"]
-    assert {each.broker: each.is_drained for each in await run.look()} == {
+    assert {each.broker: each.is_drained for each in await run.poll()} == {
         "broker-0": True,
         "broker-1": False,
     }
@@ -72,8 +79,8 @@ def test_members_of_a_group_are_there_whichever_of_them_leads():
         BrokerNow("a", 0, "h:1"),
         *(BrokerNow("b", number, "h", member=number or 2) for number in (0, 1, 3)),
     ]
-    assert away_of(before, led_by_2) == []
-    assert away_of(before, led_by_2[1:3]) == ["a 0 is away", "b lacks 1 of its members"]
+    assert missing_brokers(before, led_by_2) == []
+    assert missing_brokers(before, led_by_2[1:3]) == ["a 0 is away", "b lacks 1 of its members"]
 
 
 async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for_it(admin, monkeypatch):
@@ -84,12 +91,12 @@ async def test_another_member_in_the_place_of_the_restarted_one_is_not_taken_for
         [replace(first[1], broker_id=0), replace(first[0], broker_id=1, began_ms=9)],
     ]
     told: list[str] = []
-    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+    run = RollingRestart(admin.servers, SystemClock(), None, StepTimeouts(back_s=60), told.append)
 
     async def look():
         return looks.pop(0) if len(looks) > 1 else looks[0]
 
-    monkeypatch.setattr(run, "look", look)
+    monkeypatch.setattr(run, "poll", look)
     await run._until_back(first[0], 0, {"h:1", "h:2"})
     assert told == ["b (master, h:1): it has not begun again"] * 2 and len(looks) == 1
 
@@ -103,12 +110,12 @@ async def test_no_member_restarts_before_all_members_are_in_sync(admin, monkeypa
         group,
     ]
     told: list[str] = []
-    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+    run = RollingRestart(admin.servers, SystemClock(), None, StepTimeouts(back_s=60), told.append)
 
     async def look():
         return looks.pop(0)
 
-    monkeypatch.setattr(run, "look", look)
+    monkeypatch.setattr(run, "poll", look)
     plan = plan_of(group, {}, since_ms=0)
     assert plan.problems == ("b: member 4 is not in sync",)
     await run._until_well(group, plan, group[1])
@@ -126,12 +133,12 @@ async def test_a_condition_of_before_may_say_something_else_afterwards(admin, mo
         [replace(broker, problems=("2 open, no producer ends them (transactions_open)", "slow"))],
     ]
     told: list[str] = []
-    run = RollingRestart(admin.servers, SystemClock(), None, Patience(back_s=60), told.append)
+    run = RollingRestart(admin.servers, SystemClock(), None, StepTimeouts(back_s=60), told.append)
 
     async def look():
         return looks.pop(0)
 
-    monkeypatch.setattr(run, "look", look)
+    monkeypatch.setattr(run, "poll", look)
     await run._until_well([broker], plan_of([broker], {}, since_ms=0), broker)
     assert looks == [] and told == ["b (master, h:1): b (master, h:1): no room (disk_full)"]
 
@@ -143,7 +150,7 @@ async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
     plan = await run.plan(since_ms=0)
     assert [(step.target.broker, step.what) for step in plan.steps] == [("broker-0", "undrain")]
     assert await run.run(plan) == [str(plan.steps[0].target)]
-    assert not any(each.is_drained for each in await run.look())
+    assert not any(each.is_drained for each in await run.poll())
     assert not (await run.plan(since_ms=0)).steps
 
 

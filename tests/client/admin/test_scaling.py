@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.scaling import Scaling, Waits, waiting_in
+from sparrowmq.client.admin.scaling import Scaling, WaitLimits, waiting_in
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.exit_status import exit_status
@@ -14,7 +14,7 @@ from sparrowmq.errors import BrokerUnreachable, ConfigError, NoBroker, NoRoute, 
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import QueryConsumerOffset
 
-SOON = Waits(settle_s=0.6, limit_s=0.0)
+SOON = WaitLimits(settle_s=0.6, limit_s=0.0)
 PATIENT = replace(SOON, limit_s=60.0)
 
 
@@ -92,7 +92,7 @@ async def test_queues_go_only_when_no_producer_sends_to_them_by_an_old_route(two
     await admin.create_topic("orders", queues=2)
     async with connect(two.namesrv) as mq:
         old = next(queue for queue in await mq.queues("orders") if queue.queue_id == 1)
-        scaled = asyncio.create_task(scaling(Waits(1.5, 60.0)).scale("orders", 1, None))
+        scaled = asyncio.create_task(scaling(WaitLimits(1.5, 60.0)).scale("orders", 1, None))
         while not any("until producers" in line for line in TOLD):
             await asyncio.sleep(0.02)
         await mq.send("orders", b"late", queue=old)
@@ -160,7 +160,7 @@ async def test_a_topic_stays_where_messages_wait_for_their_time(two, admin, scal
     async with connect(two.namesrv) as mq:
         await mq.send("orders", b"later", delay="4000s")
     with pytest.raises(NotEmpty, match="broker broker-0 still has 1 timers") as waits:
-        await scaling(Waits(0.1, 1.0)).move("orders", "broker-0", "broker-1")
+        await scaling(WaitLimits(0.1, 1.0)).move("orders", "broker-0", "broker-1")
     assert exit_status(waits.value) == 1
     assert set(await shares(admin)) == {"broker-0", "broker-1"}
 
@@ -178,7 +178,7 @@ async def test_messages_that_a_group_lacks_are_never_given_up(two, admin, scalin
 async def test_queues_that_still_get_messages_are_named_as_such(two, admin, scaling):
     await admin.create_topic("orders", queues=2)
     with pytest.raises(StillUnread, match="these still got some a moment ago; run this again to go on waiting"):
-        await scaling(Waits(60, 0)).scale("orders", 1, None)
+        await scaling(WaitLimits(60, 0)).scale("orders", 1, None)
 
 
 async def test_ordered_topics_and_wrong_names_are_refused(admin, scaling):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.admin.doctor import remedy, way_to
+from sparrowmq.client.admin.doctor import reachability_advice, remedy
 from sparrowmq.errors import RequestTimeout
 
 
@@ -20,7 +20,7 @@ from sparrowmq.errors import RequestTimeout
     ],
 )
 def test_what_may_keep_clients_away_goes_by_the_address(address, words):
-    assert words in way_to(address)
+    assert words in reachability_advice(address)
 
 
 async def test_a_process_that_takes_connections_and_is_silent_hangs():

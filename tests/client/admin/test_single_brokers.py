@@ -116,4 +116,4 @@ async def test_groups_are_behind_by_what_they_did_not_handle_yet(two, admin):
     ],
 )
 def test_a_rate_is_read_in_either_spelling(told, expected):
-    assert brokers.per_second(told, *brokers.GIVEN) == expected
+    assert brokers.per_second(told, *brokers.OUT_RATES) == expected

@@ -87,24 +87,24 @@ async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer,
 
 
 async def test_who_waits_for_an_answer_connects_again_to_a_master_that_it_lost(peer, answers, monkeypatch):
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    monkeypatch.setattr(module, "POLL_S", 0.01)
     await answers._routes.of("t")
-    with answers.expect("c-1"):
+    with answers.expect_reply("c-1"):
         await until(lambda: peer.sessions)
         for session in peer.sessions:
             session.close()
         await until(lambda: answers._brokers.live(peer.address) is None)
         await until(lambda: answers._brokers.live(peer.address) is not None)
     await until(lambda: not answers._is_staying)
-    with answers.expect("c-2"):
+    with answers.expect_reply("c-2"):
         assert answers._is_staying
 
 
 async def test_who_waits_for_an_answer_asks_who_is_the_master_when_there_is_none(peer, answers, monkeypatch):
-    monkeypatch.setattr(module, "LOOK_S", 0.01)
+    monkeypatch.setattr(module, "POLL_S", 0.01)
     await answers._routes.of("t")
     monkeypatch.setattr(answers._routes, "_brokers", {"broker-a": {1: peer.address}})
-    with answers.expect("c-1"):
+    with answers.expect_reply("c-1"):
         await until(answers._routes._doubted.is_set)
 
 
@@ -130,8 +130,8 @@ def push(correlation_id: str, body: bytes = b"1", **fields) -> tuple[PushReply, 
 
 
 async def test_an_answer_reaches_who_expects_it(answers):
-    with answers.expect("one") as one, answers.expect("two") as two:
-        answers.arrived(*push("two", b"2", born_host="10.0.0.3:1", store_host="10.0.0.9:2", store_timestamp=5))
+    with answers.expect_reply("one") as one, answers.expect_reply("two") as two:
+        answers.on_reply(*push("two", b"2", born_host="10.0.0.3:1", store_host="10.0.0.9:2", store_timestamp=5))
         message = await two
         assert not one.done()
     assert (message.body, message.properties["own"], message.flag) == (b"2", "2", 3)
@@ -141,12 +141,12 @@ async def test_an_answer_reaches_who_expects_it(answers):
 
 
 async def test_of_several_answers_the_first_counts_and_late_ones_are_dropped(answers):
-    with answers.expect("one") as one:
-        answers.arrived(*push("one", b"first"))
-        answers.arrived(*push("one", b"second"))
+    with answers.expect_reply("one") as one:
+        answers.on_reply(*push("one", b"first"))
+        answers.on_reply(*push("one", b"second"))
         assert (await one).body == b"first"
-    answers.arrived(*push("one", b"third"))
-    answers.arrived(PushReply("p", REPLY_TOPIC, "TBW102", 4, 0, 0, 1, 0), b"", "10.0.0.9:1")
+    answers.on_reply(*push("one", b"third"))
+    answers.on_reply(PushReply("p", REPLY_TOPIC, "TBW102", 4, 0, 0, 1, 0), b"", "10.0.0.9:1")
 
 
 async def test_every_broker_through_which_an_answer_may_come_is_greeted_once(peer, answers):

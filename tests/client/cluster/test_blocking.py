@@ -68,7 +68,7 @@ def test_topics_of_a_broker_itself_are_none_of_users_also_when_it_has_gone(peer,
 
 def test_all_name_servers_down_is_an_error_after_the_retries():
     waits: list[float] = []
-    unreachable = BlockingNetwork(["127.0.0.1:1", "127.0.0.1:2"], patience=RetryPolicy(3, 1.0), sleep=waits.append)
+    unreachable = BlockingNetwork(["127.0.0.1:1", "127.0.0.1:2"], retry_policy=RetryPolicy(3, 1.0), sleep=waits.append)
     with pytest.raises(NameServerUnreachable, match=r"127\.0\.0\.1:1;127\.0\.0\.1:2"):
         unreachable.retrying(unreachable.topics)
     assert waits == [1.0, 1.0]  # the first attempt follows at once
@@ -170,7 +170,7 @@ def test_a_broker_that_comes_between_two_questions_is_found(peer, connect, topic
 
 
 def test_a_topic_that_nobody_has_or_makes_is_told_at_once_unless_its_brokers_may_come_back(peer, connect):
-    network = connect(patience=RetryPolicy(retries=2))
+    network = connect(retry_policy=RetryPolicy(retries=2))
 
     def attempts(topic, error):
         before = peer.count(105)
@@ -230,11 +230,11 @@ def test_a_broker_that_is_away_leaves_the_others_their_answers(peer, connect):
     network = connect()
     with pytest.raises(BrokerUnreachable):
         network.ask(asked)
-    found = network.ask_those_there(asked, 1.0)
+    found = network.ask_reachable(asked, 1.0)
     assert found[here].offset == 5
     assert isinstance(found[away], BrokerUnreachable)
     peer.answers[30].append(HangUp())
-    assert network.ask_those_there(asked, 1.0)[here].offset == 5  # the connection had ended, and is made anew
+    assert network.ask_reachable(asked, 1.0)[here].offset == 5  # the connection had ended, and is made anew
 
 
 def test_an_outage_is_waited_out_and_told(peer, connect, caplog):
@@ -248,7 +248,7 @@ def test_an_outage_is_waited_out_and_told(peer, connect, caplog):
 
     def patient(outage_s):
         now[0] = 0.0
-        network = connect(patience=RetryPolicy(2, 1.0, outage_s), monotonic=lambda: now[0])
+        network = connect(retry_policy=RetryPolicy(2, 1.0, outage_s), monotonic=lambda: now[0])
         return network.retrying(attempt)
 
     assert patient(100.0) == 60
@@ -269,7 +269,7 @@ def test_a_busy_broker_is_not_an_outage(connect):
         raise NetworkError("busy")
 
     with pytest.raises(NetworkError):
-        connect(patience=RetryPolicy(2, 1.0, 100.0), monotonic=lambda: 0.0).retrying(attempt)
+        connect(retry_policy=RetryPolicy(2, 1.0, 100.0), monotonic=lambda: 0.0).retrying(attempt)
     assert len(attempts) == 3
 
 
@@ -289,5 +289,5 @@ def test_a_broker_that_failed_is_looked_for_again_at_the_name_server(peer, conne
     network.learn({BROKER: {0: "127.0.0.1:1"}})
     queue = MessageQueue("T", BROKER, 0)
     asked = {"end": (queue, GetMaxOffset(topic="T", queue_id=0))}
-    assert isinstance(network.ask_those_there(asked, 1.0)["end"], BrokerUnreachable)
-    assert network.ask_those_there(asked, 1.0)["end"].offset == 0
+    assert isinstance(network.ask_reachable(asked, 1.0)["end"], BrokerUnreachable)
+    assert network.ask_reachable(asked, 1.0)["end"].offset == 0

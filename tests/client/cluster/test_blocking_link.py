@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from sparrowmq.client.cluster.blocking_network import Link
+from sparrowmq.client.cluster.blocking_network import BlockingLink
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConnectionClosed,
@@ -33,7 +33,7 @@ def max_offset(queue_id=0):
 def link(peer):
     peer.store("T", 0, [b"x"] * 5)
     peer.store("T", 1, [b"x"] * 7)
-    link = Link(peer.address)
+    link = BlockingLink(peer.address)
     yield link
     link.close()
 
@@ -64,7 +64,7 @@ def test_large_answers_come_whole_whatever_comes_with_them(peer, link):
 
 def test_an_answer_that_ends_in_the_middle_is_no_answer():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        link = Link(f"127.0.0.1:{server.getsockname()[1]}")
+        link = BlockingLink(f"127.0.0.1:{server.getsockname()[1]}")
         opaque = link.send(max_offset())
         connection = server.accept()[0]
         connection.sendall((200_000).to_bytes(4, "big") + bytes([0, 0, 0, 2]) + b"{}" + bytes(90_000))
@@ -111,7 +111,7 @@ def test_nobody_listening_is_told_with_the_address():
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with pytest.raises(BrokerUnreachable, match=address):
-        Link(address)
+        BlockingLink(address)
 
 
 def test_garbage_is_refused():
@@ -123,7 +123,7 @@ def test_garbage_is_refused():
             accepted.close()
 
         threading.Thread(target=talk, daemon=True).start()
-        link = Link(f"127.0.0.1:{server.getsockname()[1]}")
+        link = BlockingLink(f"127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(RemoteProtocolError):
             link.wait(link.send(max_offset()))
         link.close()
@@ -131,4 +131,4 @@ def test_garbage_is_refused():
 
 def test_what_is_no_address_cannot_be_connected():
     with pytest.raises(BrokerUnreachable, match="write host:port"):
-        Link("nonsense")
+        BlockingLink("nonsense")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sparrowmq
 import sparrowmq.sync
-from sparrowmq.client.loop_thread import Started
+from sparrowmq.client.loop_thread import CallFuture
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.cluster import Cluster
 from tests.client.forks import in_child
@@ -306,7 +306,7 @@ async def finished(call: Call, subject: Any) -> None:
 
 def _blocked(call: Call, subject: Any) -> None:
     result = call.on(subject)
-    if isinstance(result, Started):
+    if isinstance(result, CallFuture):
         result.result(LIMIT_S)
     elif hasattr(result, "__enter__") and not isinstance(result, sparrowmq.sync.SyncAdmin):
         _entered(result)

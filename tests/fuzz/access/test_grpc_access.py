@@ -104,7 +104,7 @@ async def test_a_port_that_answers_about_any_topic_is_found(monkeypatch):
     async def allow(*_):
         """As the port did before."""
 
-    monkeypatch.setattr(LocalLink, "demand_sight", allow)
+    monkeypatch.setattr(LocalLink, "check_topic_access", allow)
     played = await live(cases(("denied", "other")), stage=ACCOUNTS)
     assert any("learns" in fault for fault in played.faults)
 

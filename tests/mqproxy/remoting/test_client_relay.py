@@ -391,8 +391,8 @@ async def test_a_request_that_no_broker_can_answer_gets_an_error_and_the_port_go
 
 
 async def test_when_requests_fill_the_memory_only_small_ones_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_BYTES", 30_000)
-    monkeypatch.setattr(limits, "FEW_BYTES", 5_000)
+    monkeypatch.setattr(limits, "MAX_BYTES", 30_000)
+    monkeypatch.setattr(limits, "GUARANTEED_BYTES", 5_000)
     async with proxied(tmp_path, 1) as place, a_pool() as first, a_pool() as second:
         greedy, _ = await plain_session(first, place)
         held = greedy.call(PULL, bytes(29_000), timeout_s=60, accept=(ResponseCode.PULL_NOT_FOUND,))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.mqproxy.broker_link import forwarded, size_of
+from sparrowmq.mqproxy.broker_link import frame_of, size_of
 from sparrowmq.protocol.requests.headers import EndTransaction, GetMaxOffset
 from sparrowmq.protocol.signature import SigningKey, signed_fields
 from sparrowmq.protocol.wire import codec
@@ -24,7 +24,7 @@ def test_a_signature_stays_valid(serializer, request_):
     extra = fields | {"unknown": "5"}
     raw = codec.encode_request(request_, request_.code, 7, 4, extra=extra, serializer=serializer) + b"body"
     command = command_of(raw)
-    again = command_of(forwarded(command, 9))
+    again = command_of(frame_of(command, 9))
     assert (again.code, again.opaque, again.flag, again.body) == (command.code, 9, 0, b"body")
     assert (again.version, again.ext_fields()) == (command.version, command.ext_fields())
     assert KEY.has_signed(again.ext_fields(), again.body)
@@ -33,7 +33,7 @@ def test_a_signature_stays_valid(serializer, request_):
 def test_an_answer_keeps_its_code_and_its_words():
     request = command_of(codec.encode_request(GetMaxOffset("orders", 0), GetMaxOffset.code, 7))
     command = command_of(codec.encode_reply(request, 17, None, "no route: ü"))
-    again = command_of(forwarded(command, 3, {"bname": "broker-a"}))
+    again = command_of(frame_of(command, 3, {"bname": "broker-a"}))
     assert (again.code, again.remark, again.is_reply) == (17, "no route: ü", True)
     assert again.ext_fields() == {"bname": "broker-a"}
 

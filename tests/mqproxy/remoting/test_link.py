@@ -9,7 +9,7 @@ from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, RequestTimeout
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy import broker_link as links
-from sparrowmq.mqproxy.broker_link import Link, connect
+from sparrowmq.mqproxy.broker_link import BrokerLink, connect
 from sparrowmq.protocol.requests.headers import GetMaxOffset, NotifyConsumerIdsChanged
 from sparrowmq.protocol.wire import codec
 from sparrowmq.protocol.wire.codec import encode_reply, encode_request
@@ -37,7 +37,7 @@ async def linked(serve, is_full=lambda: False):
     async with server, Background() as tasks:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         streams = await connect(address, None, CLOCK)
-        link = Link("broker-a", address, streams, CLOCK, lambda _, command: pushed.append(command))
+        link = BrokerLink("broker-a", address, streams, CLOCK, lambda _, command: pushed.append(command))
         tasks.spawn(link.read(is_full))
         yield link, pushed
         link.close()
@@ -76,7 +76,7 @@ async def test_the_end_of_the_connection_ends_what_waits(goodbye):
             await link.call(asked())
         await until(lambda: link.closed)
         with pytest.raises(ConnectionClosed):
-            await link.tell(asked())
+            await link.send(asked())
 
 
 async def test_a_broker_that_does_not_answer_is_not_waited_for_without_end(monkeypatch):
@@ -138,7 +138,7 @@ async def test_no_more_is_read_while_the_client_does_not_read():
     async with linked(serve, lambda: full[0]) as (link, pushed):
         await until(lambda: pushed)
         writers[0].write(push)
-        await asyncio.sleep(10 * links.UNREAD_LOOK_S)
+        await asyncio.sleep(10 * links.UNREAD_POLL_S)
         assert len(pushed) == 1
         full[0] = False
         await until(lambda: len(pushed) == 2)
@@ -164,7 +164,7 @@ async def test_a_broker_that_does_not_read_keeps_no_connection_open(monkeypatch)
         asked_much = asked()
         asked_much.body = bytes(8 << 20)
         while link._writer.transport.get_write_buffer_size() == 0:
-            await link.tell(asked_much)
+            await link.send(asked_much)
         link.close()
         await until(lambda: link._reader.at_eof(), 5)
         left.set()

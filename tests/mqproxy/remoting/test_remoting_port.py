@@ -176,7 +176,7 @@ async def test_both_sides_of_mqproxy_encrypt(tmp_path):
 
 
 async def test_a_policy_counts_for_the_heartbeat_that_a_new_connection_begins_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(users, "LOOK_S", 0.05)
+    monkeypatch.setattr(users, "POLL_S", 0.05)
     async with with_users(tmp_path) as (cluster, proxy):
         broker = cluster.brokers[0]
         async with session_of(proxy.remoting_address, "reader-1", here="127.0.0.2") as session:

@@ -1,7 +1,7 @@
 """Questions that a client asks once for each broker."""
 
 from sparrowmq.mqproxy import remoting_port
-from sparrowmq.mqproxy.remoting_port import TOGETHER_S, Repeats
+from sparrowmq.mqproxy.remoting_port import REPEAT_WINDOW_S, Repeats
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.testing import ManualClock
 
@@ -25,12 +25,12 @@ async def test_a_question_of_a_second_ago_is_another_one():
     clock = ManualClock()
     questions = Repeats(clock)
     assert not questions.has(asked("k"), 2)
-    await clock.advance(TOGETHER_S)
+    await clock.advance(REPEAT_WINDOW_S)
     assert [questions.has(asked("k"), 2) for _ in range(2)] == [False, True]
 
 
 def test_a_client_with_many_questions_occupies_little(monkeypatch):
-    monkeypatch.setattr(remoting_port, "MOST_QUESTIONS", 10)
+    monkeypatch.setattr(remoting_port, "MAX_QUESTIONS", 10)
     questions = Repeats(ManualClock())
     assert not any(questions.has(asked(str(number)), 2) for number in range(100))
     assert len(questions._questions) == 10

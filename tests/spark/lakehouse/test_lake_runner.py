@@ -144,7 +144,7 @@ def test_a_run_with_an_end_ends_when_all_is_done_and_says_what_is_not(namesrv, t
 
 def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     with running(settings("127.0.0.1:9", tmp_path, {".*": {}}), say=lambda _: None) as rounds:
-        rounds.network._patience = type(rounds.network._patience)(0)
+        rounds.network._retry_policy = type(rounds.network._retry_policy)(0)
         until_ended(rounds, lambda: False, lambda: False, once=True)
         report = Report()
         add_up(report, rounds, once=True)

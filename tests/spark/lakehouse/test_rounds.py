@@ -436,7 +436,7 @@ def test_brokers_that_cannot_be_asked_are_said_once_and_asked_again(name, tmp_pa
     said: list[str] = []
     tables = {f"{name}.*": {"options": {"retries": "0"}}}
     with running(settings("127.0.0.1:9", tmp_path, tables), say=said.append) as rounds:
-        rounds.network._patience = type(rounds.network._patience)(0)
+        rounds.network._retry_policy = type(rounds.network._retry_policy)(0)
         rounds.round()
         rounds.round()
         assert rounds.why and rounds.looked_s is None

@@ -12,8 +12,8 @@ class Recorder:
         self.asked = []
         self._answer = Response(0, NoFields(), None, body, 0)
 
-    async def ask(self, address, request, body=b"", *, accept=(), patience=1):
-        self.asked.append((address, request, patience))
+    async def ask(self, address, request, body=b"", *, accept=(), timeout_factor=1):
+        self.asked.append((address, request, timeout_factor))
         return self._answer
 
     async def ask_namesrv(self, request, body=b"", *, accept=(), address=None):
@@ -24,8 +24,8 @@ class Recorder:
 async def test_an_operation_builds_its_request_and_decodes_the_answer_of_any_asker():
     asker = Recorder(ConsumeStats(consume_tps=2.5).encode())
     assert (await group_progress(asker, "a:1", "billing", "orders")).consume_tps == 2.5
-    [(address, request, patience)] = asker.asked
-    assert (address, request.consumer_group, request.topic, patience) == ("a:1", "billing", "orders", 3)
+    [(address, request, timeout_factor)] = asker.asked
+    assert (address, request.consumer_group, request.topic, timeout_factor) == ("a:1", "billing", "orders", 3)
 
 
 async def test_without_an_address_any_name_server_is_asked():

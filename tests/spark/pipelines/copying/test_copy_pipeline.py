@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.client.cluster.blocking_network import answer
+from sparrowmq.client.cluster.blocking_network import reply_header
 from sparrowmq.errors import RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -122,9 +122,9 @@ def test_copies_without_a_slave_in_time_are_asked_for_again_and_those_without_a_
         code = codes.get(len(seen) - 1)
         if code is not None:
             raise RemoteError(code, "less safe")
-        return answer(request, reply)
+        return reply_header(request, reply)
 
-    monkeypatch.setattr(message_copies, "answer", less_safe)
+    monkeypatch.setattr(message_copies, "reply_header", less_safe)
     with wired(maxInFlight="1") as (copier, _):
         monkeypatch.setattr(copier._network, "recover", lambda error, count: failures.append(str(error)))
         copier.copy(original(offset) for offset in range(50))

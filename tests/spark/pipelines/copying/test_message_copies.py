@@ -225,7 +225,7 @@ def pulled_from(*replies):
     """The messages from offset 3 on, up to 9, of a broker that gives these codes, next offsets and bodies in turn."""
     left = list(replies)
 
-    class Link:
+    class BlockingLink:
         def send(self, request):
             return 0
 
@@ -234,7 +234,7 @@ def pulled_from(*replies):
             header: Any = PullMessageReply(0, following, 0, 9)
             return Command(code, ext=header, body=body)
 
-    link: Any = Link()
+    link: Any = BlockingLink()
     return list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
 
 
