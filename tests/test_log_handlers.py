@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from sparrowmq.core import logs
+from sparrowmq.core import log_handlers, logs
 from sparrowmq.core.logs import Form
 
 
@@ -62,7 +62,7 @@ def test_a_server_without_anything_to_say_finds_out_that_its_file_can_be_written
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_lines_go_to_stderr_while_the_disk_is_full(capsys):
-    made = logs.WatchedFile("/dev/full")
+    made = log_handlers.WatchedFile("/dev/full")
     unwritable: dict[str, str] = {}
     made.unwritable = unwritable
     logger = logging.getLogger("sparrowmq.full")

@@ -9,10 +9,6 @@
 
 A value of a message is a field of JSON if the word in front of it is one of `FIELDS`: topic %s, broker %s, by %s.
 
-A log file is never the end of a server: a line that its file cannot take goes to stderr. The folder may be gone, a
-rotation tool may have created the file for another user, or the disk may be full. The next line tries the file again,
-and so does the check of conditions each second (`problem`).
-
 A message is always one line: characters that cannot be printed are escaped, because a peer may have sent them.
 
 `logLevel` is a live setting of the servers. It applies to SparrowMQ's own lines, not to those of libraries.
@@ -23,16 +19,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 from collections import deque
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.core.safe_text import shown, why_not_written
+from sparrowmq.core.safe_text import shown
 from sparrowmq.settings.setting_kinds import choice, integer
 from sparrowmq.settings.settings import Settings, setting
 
@@ -237,55 +231,8 @@ def _one_line(message: str) -> str:
 def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
     if file is None:
         return logging.StreamHandler()
+    from sparrowmq.core.log_handlers import RotatedFile, WatchedFile  # a server without a log file does not load them
 
     made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
     made.unwritable = _unwritable
     return made
-
-
-class _Careful(logging.FileHandler):
-    """Writes to stderr what the file cannot take."""
-
-    unwritable: dict[str, str]  # gets the file and the reason while lines go to stderr
-    _failed = False  # whether the line that is written now failed
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            super().emit(record)
-        except OSError as error:  # the file cannot be opened again
-            self._stray(record, error)
-        else:
-            if self.stream is not None and self.baseFilename in self.unwritable and not self._failed:
-                del self.unwritable[self.baseFilename]
-        self._failed = False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if isinstance(error, OSError):
-            self._failed = True
-            self._stray(record, error)
-        else:
-            super().handleError(record)
-
-    def _stray(self, record: logging.LogRecord, error: OSError) -> None:
-        reason, is_new = why_not_written(error), self.baseFilename not in self.unwritable
-        self.unwritable[self.baseFilename] = reason
-        if sys.stderr is None:
-            return
-        if is_new:
-            sys.stderr.write(f"the log file {self.baseFilename} cannot be written ({reason}); its lines go here\n")
-        sys.stderr.write(f"{self.format(record)}\n")
-
-
-class WatchedFile(_Careful, WatchedFileHandler):
-    """A file that is opened again if it was moved away."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(file, encoding="utf-8")
-
-
-class RotatedFile(_Careful, RotatingFileHandler):
-    """A file that is followed by another one at a size."""
-
-    def __init__(self, file: str, size_bytes: int, keep: int) -> None:
-        RotatingFileHandler.__init__(self, file, maxBytes=size_bytes, backupCount=keep, encoding="utf-8")

@@ -66,9 +66,9 @@ from sparrowmq.protocol.requests.client_bodies import AssignmentQuery, ConsumerC
 from sparrowmq.protocol.requests.headers import QueryMessageReply
 from sparrowmq.protocol.requests.pop_headers import BatchAcks
 from sparrowmq.protocol.requests.request_table import BY_CODE, Role
-from sparrowmq.protocol.signature import BROKER_FIELD
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.command import LANGUAGE, PROTOCOL_VERSION, REPLY_FLAG, Command
+from sparrowmq.protocol.wire.connection import BROKER_FIELD
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import Server, limits_for

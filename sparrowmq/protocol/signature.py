@@ -29,7 +29,6 @@ SIGNATURE: Final = "Signature"
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-BROKER_FIELD: Final = "bname"  # of a broker behind a proxy, see `hosts.with_broker`
 _UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
 _BLOCK: Final = 64  # of SHA-1, in bytes
 _SMALL_NUMBERS: Final = 32  # prepared as text: most fields are small numbers
@@ -258,13 +257,3 @@ def _order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str
     if sum(map(len, names)) <= _LONGEST_NAMES:
         _ORDERS[names] = found
     return found
-
-
-def naming(broker_name: str, sign: Sign | None) -> Sign | None:
-    """Make the function that adds the broker's name to requests, if there is one, and a signature that covers it."""
-    if not broker_name:
-        return sign
-    name = {BROKER_FIELD: broker_name}
-    if sign is None:
-        return lambda fields, body: name
-    return lambda fields, body: name | sign(fields | name, body)

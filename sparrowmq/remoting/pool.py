@@ -24,9 +24,8 @@ from sparrowmq.errors import BrokerUnreachable, ClientClosed, ConfigError, TlsFa
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.hosts import split_address, split_broker
-from sparrowmq.protocol.signature import naming
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.connection import Sign
+from sparrowmq.protocol.wire.connection import Sign, naming
 from sparrowmq.protocol.wire.frame import ANSWER_LIMITS
 from sparrowmq.remoting.budget import SessionLimits
 from sparrowmq.remoting.connection_errors import why_not, why_unconnected

@@ -1,7 +1,8 @@
 """Addresses of brokers behind a proxy, and requests that name them."""
 
 from sparrowmq.protocol.hosts import split_broker, with_broker
-from sparrowmq.protocol.signature import SIGNATURE, SigningKey, naming, signer
+from sparrowmq.protocol.signature import SIGNATURE, SigningKey, signer
+from sparrowmq.protocol.wire.connection import naming
 
 
 def test_an_address_names_its_broker():

@@ -45,9 +45,8 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetRoute,
     if_broker,
 )
-from sparrowmq.protocol.signature import naming
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.protocol.wire.connection import Connection, Sign
+from sparrowmq.protocol.wire.connection import Connection, Sign, naming
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.connection_errors import why_closed, why_not, why_unconnected
 from sparrowmq.remoting.request_in_flight import remote_error

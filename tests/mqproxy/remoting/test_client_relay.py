@@ -48,7 +48,7 @@ from sparrowmq.protocol.requests.headers import (
 )
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import QueryAssignment
-from sparrowmq.protocol.signature import BROKER_FIELD
+from sparrowmq.protocol.wire.connection import BROKER_FIELD
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import MUTE_S
 from tests.auth.asked import ADMIN, SAMPLE, USER
