@@ -29,6 +29,6 @@ def test_the_variables_and_the_lines_are_those_of_the_code(tmp_path):
     assert len(rows) == 4
     file = tmp_path / "registry"
     file.write_text("".join(f"{line}=a:{line}\n" for _, line in rows))
-    of_file = registry.access({registry.FILE: str(file)})
-    assert of_file == registry.access({variable: f"a:{line}" for variable, line in rows})
+    of_file = registry.load_access({registry.FILE: str(file)})
+    assert of_file == registry.load_access({variable: f"a:{line}" for variable, line in rows})
     assert f"`{registry.FILE}`" in PAGE

@@ -28,8 +28,8 @@ from uuid import UUID
 from sparrowmq.errors import ConfigError, InvalidBody, InvalidSchema
 from sparrowmq.schemas.registry import AVRO, Schema
 
-DEEPEST: Final = 100  # of a schema's JSON, and of a value
-_LARGEST_TEXT: Final = 4 << 20
+MAX_DEPTH: Final = 100  # of a schema's JSON, and of a value
+_MAX_SCHEMA_BYTES: Final = 4 << 20
 PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL_TYPES: Final = {
     "int": ("date", "time-millis"),
@@ -43,11 +43,11 @@ _LOGICAL_TYPES: Final = {
     "string": ("uuid",),
 }
 _UUID_BYTES: Final = 16
-MOST_VALUES: Final = 1_000_000  # of a body: fields of its records, elements of its arrays and maps
-_LONGEST_LONG: Final = 10
+MAX_VALUES: Final = 1_000_000  # of a body: fields of its records, elements of its arrays and maps
+_MAX_LONG_BYTES: Final = 10
 _LONG: Final = range(-(1 << 63), 1 << 63)
 _INT: Final = range(-(1 << 31), 1 << 31)
-_LARGEST_DECIMAL_BYTES: Final = 128
+_MAX_DECIMAL_BYTES: Final = 128
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH: Final = datetime(1970, 1, 1)
 _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
@@ -108,14 +108,14 @@ class Record:
 AvroType: TypeAlias = Primitive | Fixed | Enumeration | Array | Map | Union | Record
 
 
-def parsed(schema: Schema) -> AvroType:
+def parse_schema(schema: Schema) -> AvroType:
     """Return the tree of a schema. Raises: InvalidSchema; ConfigError, fastavro is not installed."""
     normal, named = normal_form(schema)
     return _Builder(named).build(normal)
 
 
 def normal_form(schema: Schema) -> tuple[Any, dict[str, Any]]:
-    """Return what fastavro makes of a schema, and its named types. Raises: as `parsed`."""
+    """Return what fastavro makes of a schema, and its named types. Raises: as `parse_schema`."""
     if schema.kind != AVRO:
         raise InvalidSchema(f"the schema is of the type {schema.kind}, not {AVRO}")
     try:
@@ -134,14 +134,14 @@ def normal_form(schema: Schema) -> tuple[Any, dict[str, Any]]:
 
 def _json(text: str) -> Any:
     """Return the JSON of a schema; fastavro does not limit how deep it goes. Raises: ValueError."""
-    if len(text) > _LARGEST_TEXT:
-        raise ValueError(f"it has more than {_LARGEST_TEXT >> 20} MiB")
+    if len(text) > _MAX_SCHEMA_BYTES:
+        raise ValueError(f"it has more than {_MAX_SCHEMA_BYTES >> 20} MiB")
     try:
         found = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if any(depth > DEEPEST for depth in _depths(found)):
-        raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+    if any(depth > MAX_DEPTH for depth in _depths(found)):
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
     return found
 
 
@@ -161,7 +161,7 @@ class _Builder:
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._made: dict[str, AvroType] = {}
+        self._types: dict[str, AvroType] = {}
 
     def build(self, normal: Any) -> AvroType:
         if isinstance(normal, str):
@@ -172,9 +172,9 @@ class _Builder:
             case "record" | "error":
                 return self._record(normal)
             case "enum":
-                return self._keep(Enumeration(normal["name"], tuple(normal["symbols"])))
+                return self._register(Enumeration(normal["name"], tuple(normal["symbols"])))
             case "fixed":
-                return self._keep(_fixed_type(normal))
+                return self._register(_fixed_type(normal))
             case "array":
                 return Array(self.build(normal["items"]))
             case "map":
@@ -187,13 +187,13 @@ class _Builder:
     def _by_name(self, name: str) -> AvroType:
         if name in PRIMITIVES:
             return Primitive(name)
-        if name not in self._made:
+        if name not in self._types:
             self.build(self._named[name])
-        return self._made[name]
+        return self._types[name]
 
     def _record(self, normal: Mapping[str, Any]) -> Record:
         record = Record(normal["name"])
-        self._keep(record)
+        self._register(record)
         for each in normal["fields"]:
             name = each["name"]
             if not isinstance(name, str) or any(name == known for known, _ in record.fields):
@@ -201,8 +201,8 @@ class _Builder:
             record.fields.append((name, self.build(each["type"])))
         return record
 
-    def _keep(self, made: Fixed | Enumeration | Record) -> AvroType:
-        self._made[made.name] = made
+    def _register(self, made: Fixed | Enumeration | Record) -> AvroType:
+        self._types[made.name] = made
         return made
 
 
@@ -223,7 +223,6 @@ def _fixed_type(normal: Mapping[str, Any]) -> Fixed:
 
 
 def _digits(normal: Mapping[str, Any]) -> tuple[int, int]:
-    """Return precision and scale. Raises: InvalidSchema."""
     precision, scale = normal.get("precision"), normal.get("scale", 0)
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
         raise InvalidSchema(f"it is no Avro schema (decimal with precision {precision!r}, scale {scale!r})")
@@ -242,12 +241,12 @@ def short_name(kind: AvroType) -> str:
     return kind.name.rpartition(".")[2]
 
 
-def choices(branches: Sequence[AvroType]) -> list[AvroType]:
+def non_null_branches(branches: Sequence[AvroType]) -> list[AvroType]:
     """Return the branches of a union that hold something."""
     return [each for each in branches if each != Primitive("null")]
 
 
-class _Unread(Exception):
+class _BodyError(Exception):
     """A body cannot be read; `path` grows on the way out, such as `.price`, `[3]`, `.lines`."""
 
     def __init__(self, reason: str) -> None:
@@ -259,28 +258,28 @@ class _Unread(Exception):
 class _Body:
     """The bytes, the place of the next one, and how much may follow."""
 
-    __slots__ = ("at", "data", "depth", "left")
+    __slots__ = ("data", "depth", "position", "values_left")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
-        self.left = MOST_VALUES
+        self.position = 0
+        self.values_left = MAX_VALUES
         self.depth = 0
 
     def take(self, size: int) -> bytes:
         if size < 0:
-            raise _Unread(f"a length is {size}")
-        end = self.at + size
+            raise _BodyError(f"a length is {size}")
+        end = self.position + size
         if end > len(self.data):
-            raise _Unread(f"{size:,} bytes are to follow, and {len(self.data) - self.at:,} do")
-        found = self.data[self.at : end]
-        self.at = end
+            raise _BodyError(f"{size:,} bytes are to follow, and {len(self.data) - self.position:,} do")
+        found = self.data[self.position : end]
+        self.position = end
         return found
 
     def count(self, values: int) -> None:
-        self.left -= values
-        if self.left < 0:
-            raise _Unread(f"it has more than {MOST_VALUES:,} values")
+        self.values_left -= values
+        if self.values_left < 0:
+            raise _BodyError(f"it has more than {MAX_VALUES:,} values")
 
 
 _Read: TypeAlias = Callable[[_Body], Any]
@@ -294,7 +293,7 @@ class AvroReader:
     """
 
     def __init__(self, kind: AvroType, *, names_branches: bool = False) -> None:
-        self._read = _Readers(names_branches=names_branches).of(kind)
+        self._read = _Readers(names_branches=names_branches).reader_for(kind)
 
     def read(self, data: bytes) -> Any:
         """Return the value of a body. Raises: InvalidBody."""
@@ -305,14 +304,14 @@ class AvroReader:
         body = _Body(data)
         try:
             found = self._read(body)
-        except _Unread as error:
+        except _BodyError as error:
             path = "".join(reversed(error.path)).removeprefix(".")
             raise InvalidBody(f"{path}: {error.reason}" if path else error.reason) from None
         except RecursionError:
             raise InvalidBody("it is nested too deeply") from None
-        if body.at < len(data):
-            raise InvalidBody(f"{len(data) - body.at:,} bytes follow the value")
-        return found, MOST_VALUES - body.left
+        if body.position < len(data):
+            raise InvalidBody(f"{len(data) - body.position:,} bytes follow the value")
+        return found, MAX_VALUES - body.values_left
 
 
 class _Readers:
@@ -322,7 +321,7 @@ class _Readers:
         self._names_branches = names_branches
         self._records: dict[int, _Read] = {}
 
-    def of(self, kind: AvroType) -> _Read:
+    def reader_for(self, kind: AvroType) -> _Read:
         match kind:
             case Primitive():
                 return _LOGICAL[kind.logical](kind) if kind.logical else _PRIMITIVES[kind.name]
@@ -331,17 +330,17 @@ class _Readers:
             case Enumeration():
                 return _enumeration(kind.symbols)
             case Array():
-                return _array(self.of(kind.items))
+                return _array(self.reader_for(kind.items))
             case Map():
-                return _map(self.of(kind.values))
+                return _map(self.reader_for(kind.values))
             case Union():
                 return self._union(kind)
         return self._records.get(id(kind)) or self._record(kind)
 
     def _union(self, kind: Union) -> _Read:
-        reads = [self.of(each) for each in kind.branches]
-        if self._names_branches and len(merged_choices(kind)) > 1:
-            names = {id(each): name for name, each in merged_choices(kind)}
+        reads = [self.reader_for(each) for each in kind.branches]
+        if self._names_branches and len(named_branches(kind)) > 1:
+            names = {id(each): name for name, each in named_branches(kind)}
             reads = [
                 _named(names[id(each)], read) if id(each) in names else read
                 for each, read in zip(kind.branches, reads, strict=True)
@@ -350,7 +349,7 @@ class _Readers:
         def read(body: _Body) -> Any:
             branch = _long(body)
             if not 0 <= branch < len(reads):
-                raise _Unread(f"it is of branch {branch} of a union that has {len(reads)}")
+                raise _BodyError(f"it is of branch {branch} of a union that has {len(reads)}")
             return reads[branch](body)
 
         return read
@@ -361,28 +360,28 @@ class _Readers:
         def read(body: _Body) -> dict[str, Any]:
             found: dict[str, Any] = {}
             name = ""
-            if body.depth > DEEPEST:
-                raise _Unread(f"it is nested deeper than {DEEPEST} levels")
+            if body.depth > MAX_DEPTH:
+                raise _BodyError(f"it is nested deeper than {MAX_DEPTH} levels")
             body.depth += 1
             body.count(len(fields))
             try:
                 for name, each in fields:
                     found[name] = each(body)
-            except _Unread as error:
+            except _BodyError as error:
                 error.path.append(f".{name}")
                 raise
             body.depth -= 1
             return found
 
         self._records[id(kind)] = read
-        fields += [(name, self.of(each)) for name, each in kind.fields]
+        fields += [(name, self.reader_for(each)) for name, each in kind.fields]
         return read
 
 
-def merged_choices(kind: Union) -> list[tuple[str, AvroType]]:
+def named_branches(kind: Union) -> list[tuple[str, AvroType]]:
     """Return the branches of a union that hold something, each with a name that no other one has."""
     found: dict[str, AvroType] = {}
-    for each in choices(kind.branches):
+    for each in non_null_branches(kind.branches):
         name = short_name(each)
         while name in found:  # the same name in another namespace
             name += "_"
@@ -395,11 +394,11 @@ def _named(name: str, read: _Read) -> _Read:
 
 
 def _long(body: _Body) -> int:
-    data, at = body.data, body.at
+    data, at = body.data, body.position
     try:
         byte = data[at]
         if byte < 0x80:
-            body.at = at + 1
+            body.position = at + 1
             return (byte >> 1) ^ -(byte & 1)
         found, shift = byte & 0x7F, 7
         while byte >= 0x80:
@@ -407,28 +406,28 @@ def _long(body: _Body) -> int:
             byte = data[at]
             found |= (byte & 0x7F) << shift
             shift += 7
-            if shift > 7 * _LONGEST_LONG:
-                raise _Unread("a number has more than 10 bytes")
+            if shift > 7 * _MAX_LONG_BYTES:
+                raise _BodyError("a number has more than 10 bytes")
     except IndexError:
-        raise _Unread("the body ends early") from None
-    body.at = at + 1
+        raise _BodyError("the body ends early") from None
+    body.position = at + 1
     found = (found >> 1) ^ -(found & 1)
     if found not in _LONG:
-        raise _Unread("a number has more than 64 bits")
+        raise _BodyError("a number has more than 64 bits")
     return found
 
 
 def _int(body: _Body) -> int:
     found = _long(body)
     if found not in _INT:
-        raise _Unread(f"{found} is no int")
+        raise _BodyError(f"{found} is no int")
     return found
 
 
 def _boolean(body: _Body) -> bool:
     (found,) = body.take(1)
     if found > 1:
-        raise _Unread(f"the byte {found} is no boolean")
+        raise _BodyError(f"the byte {found} is no boolean")
     return found == 1
 
 
@@ -448,7 +447,7 @@ def _string(body: _Body) -> str:
     try:
         return body.take(_long(body)).decode()
     except UnicodeDecodeError:
-        raise _Unread("a text is not UTF-8") from None
+        raise _BodyError("a text is not UTF-8") from None
 
 
 _PRIMITIVES: Final[dict[str, _Read]] = {
@@ -467,7 +466,7 @@ def _enumeration(symbols: tuple[str, ...]) -> _Read:
     def read(body: _Body) -> str:
         index = _long(body)
         if not 0 <= index < len(symbols):
-            raise _Unread(f"it is symbol {index} of an enum that has {len(symbols)}")
+            raise _BodyError(f"it is symbol {index} of an enum that has {len(symbols)}")
         return symbols[index]
 
     return read
@@ -483,7 +482,6 @@ def _fixed(kind: Fixed) -> _Read:
 
 
 def _blocks(body: _Body) -> Any:
-    """Yield how many values each block has."""
     while count := _long(body):
         if count < 0:
             _long(body)  # the size of the block, for readers that skip it
@@ -499,7 +497,7 @@ def _array(item: _Read) -> _Read:
             for count in _blocks(body):
                 for _ in range(count):
                     found.append(item(body))  # noqa: PERF401 - the path needs to know how many there are
-        except _Unread as error:
+        except _BodyError as error:
             error.path.append(f"[{len(found)}]")
             raise
         return found
@@ -516,9 +514,9 @@ def _map(value: _Read) -> _Read:
                 for _ in range(count):
                     key = _string(body)
                     if key in found:
-                        raise _Unread("the map has this key twice")
+                        raise _BodyError("the map has this key twice")
                     found[key] = value(body)
-        except _Unread as error:
+        except _BodyError as error:
             error.path.append(f"[{key!r}]")
             raise
         return found
@@ -527,8 +525,8 @@ def _map(value: _Read) -> _Read:
 
 
 def _decimal(data: bytes, scale: int) -> Decimal:
-    if len(data) > _LARGEST_DECIMAL_BYTES:
-        raise _Unread(f"a decimal has more than {_LARGEST_DECIMAL_BYTES} bytes")
+    if len(data) > _MAX_DECIMAL_BYTES:
+        raise _BodyError(f"a decimal has more than {_MAX_DECIMAL_BYTES} bytes")
     return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _WIDE)
 
 
@@ -537,12 +535,12 @@ def _date(body: _Body) -> date:
     try:
         return date.fromordinal(_FIRST_DAY + days)
     except (ValueError, OverflowError):
-        raise _Unread(f"day {days} is not in the years 1 to 9999") from None
+        raise _BodyError(f"day {days} is not in the years 1 to 9999") from None
 
 
 def _time(micros: int) -> time:
     if not 0 <= micros < _DAY_MICROS:
-        raise _Unread(f"{micros} microseconds after midnight is no time of day")
+        raise _BodyError(f"{micros} microseconds after midnight is no time of day")
     return (_LOCAL_EPOCH + timedelta(microseconds=micros)).time()
 
 
@@ -550,7 +548,7 @@ def _moment(epoch: datetime, micros: int) -> datetime:
     try:
         return epoch + timedelta(microseconds=micros)
     except OverflowError:
-        raise _Unread(f"{micros} microseconds after 1970 is not in the years 1 to 9999") from None
+        raise _BodyError(f"{micros} microseconds after 1970 is not in the years 1 to 9999") from None
 
 
 def _uuid(body: _Body) -> UUID:
@@ -558,7 +556,7 @@ def _uuid(body: _Body) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise _Unread("a text is no UUID") from None
+        raise _BodyError("a text is no UUID") from None
 
 
 _LOGICAL: Final[dict[str, Callable[[Primitive], _Read]]] = {

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas.avro import AvroReader, normal_form, parsed
+from sparrowmq.schemas.avro import AvroReader, normal_form, parse_schema
 from sparrowmq.schemas.protobuf import indexes_of
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Reference, RegistryClient, Schema
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 MAGIC: Final = 0
-_HEAD: Final = 5
-_DEEPEST: Final = 32
-_LONGEST_VARINT: Final = 5
+_HEAD_BYTES: Final = 5
+_MAX_INDEXES: Final = 32
+_MAX_VARINT_BYTES: Final = 5
 
 
 def frame_body(schema_id: int, body: bytes, indexes: Sequence[int] | None = None) -> bytes:
     """Return a body behind its schema's id, and, for Protobuf, behind its message's indexes."""
-    return b"".join((b"\0", schema_id.to_bytes(4, "big"), _of_indexes(indexes), body))
+    return b"".join((b"\0", schema_id.to_bytes(4, "big"), _encode_indexes(indexes), body))
 
 
 def read_schema_id(body: bytes | None) -> int:
@@ -41,23 +41,23 @@ def read_schema_id(body: bytes | None) -> int:
         raise InvalidBody("the body is empty")
     if body[0] != MAGIC:
         raise InvalidBody(f"the body begins with the byte {body[0]}, not with 0 and the id of a schema")
-    if len(body) < _HEAD:
+    if len(body) < _HEAD_BYTES:
         raise InvalidBody("the body ends within the id of its schema")
-    return int.from_bytes(body[1:_HEAD], "big")
+    return int.from_bytes(body[1:_HEAD_BYTES], "big")
 
 
 def avro_payload(body: bytes) -> bytes:
     """Return what follows the id, which `read_schema_id` has read."""
-    return body[_HEAD:]
+    return body[_HEAD_BYTES:]
 
 
 def protobuf_payload(body: bytes) -> tuple[tuple[int, ...], bytes]:
     """Return the indexes of the message, and what follows them. Raises: InvalidBody."""
-    count, at = _varint(body, _HEAD)
+    count, at = _varint(body, _HEAD_BYTES)
     if count == 0:
         return (0,), body[at:]
-    if not 0 < count <= _DEEPEST:
-        raise InvalidBody(f"the body names its message by {count} indexes; the most is {_DEEPEST}")
+    if not 0 < count <= _MAX_INDEXES:
+        raise InvalidBody(f"the body names its message by {count} indexes; the most is {_MAX_INDEXES}")
     found = []
     for _ in range(count):
         index, at = _varint(body, at)
@@ -70,7 +70,7 @@ def protobuf_payload(body: bytes) -> tuple[tuple[int, ...], bytes]:
 def _varint(body: bytes, at: int) -> tuple[int, int]:
     """Return a zigzag number, and the place behind it. Raises: InvalidBody."""
     found = 0
-    for place in range(_LONGEST_VARINT):
+    for place in range(_MAX_VARINT_BYTES):
         if at >= len(body):
             raise InvalidBody("the body ends within the indexes of its message")
         byte = body[at]
@@ -81,7 +81,7 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
     raise InvalidBody("an index of the body's message is too large")
 
 
-def _of_indexes(indexes: Sequence[int] | None) -> bytes:
+def _encode_indexes(indexes: Sequence[int] | None) -> bytes:
     if indexes is None:
         return b""
     if tuple(indexes) == (0,):
@@ -128,7 +128,7 @@ class Registry(RegistryClient):
         """
         file = message.DESCRIPTOR.file
         references = self._registered_imports(file, looks_only=not registers)
-        schema_id = self.register(subject, _descriptor(file), references, looks_only=not registers)
+        schema_id = self.register(subject, _descriptor_schema(file), references, looks_only=not registers)
         return ProtobufCodec(schema_id, message)
 
     def _registered_imports(self, file: FileDescriptor, *, looks_only: bool) -> list[Reference]:
@@ -136,8 +136,8 @@ class Registry(RegistryClient):
         for each in file.dependencies:
             if not each.name.startswith("google/protobuf/"):
                 references = self._registered_imports(each, looks_only=looks_only)
-                self.register(each.name, _descriptor(each), references, looks_only=looks_only)
-                version = self.version_of(each.name, _descriptor(each), references)
+                self.register(each.name, _descriptor_schema(each), references, looks_only=looks_only)
+                version = self.version_of(each.name, _descriptor_schema(each), references)
                 found.append(Reference(each.name, each.name, version))
         return found
 
@@ -171,7 +171,7 @@ class AvroCodec:
         schema_id = read_schema_id(body)
         reader = self._readers.get(schema_id)
         if reader is None:
-            reader = self._readers[schema_id] = AvroReader(parsed(self._registry.schema(schema_id)))
+            reader = self._readers[schema_id] = AvroReader(parse_schema(self._registry.schema(schema_id)))
         return reader.read(avro_payload(body))
 
 
@@ -207,8 +207,7 @@ class ProtobufCodec(Generic[M]):
             raise InvalidBody(f"the body is no {self._class.DESCRIPTOR.full_name} ({error})") from None
 
 
-def _descriptor(file: FileDescriptor) -> Schema:
-    """A file as registries take it beside text: the base64 of its descriptor."""
+def _descriptor_schema(file: FileDescriptor) -> Schema:
     from google.protobuf import descriptor_pb2
 
     found = descriptor_pb2.FileDescriptorProto()

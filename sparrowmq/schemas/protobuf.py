@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 _OWN: Final = "schema.proto"
 _TIMEOUT_S: Final = 60
-_LARGEST_TEXT: Final = 4 << 20
+_MAX_SCHEMA_BYTES: Final = 4 << 20
 _INSTALL: Final = "pip install 'sparrowmq[schemas]'"
-MOST_VALUES: Final = 1_000_000  # of a body
+MAX_VALUES: Final = 1_000_000  # of a body
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDE: Final = Context(prec=40)
 _PREFIX: Final = "google.protobuf."
@@ -75,7 +75,7 @@ class ProtobufFile:
         self._file = pool.FindFileByName(files.file[-1].name)
         self._pool = pool
 
-    def at(self, indexes: Sequence[int]) -> Descriptor:
+    def message_at(self, indexes: Sequence[int]) -> Descriptor:
         """Return the message at a path of indexes. Raises: InvalidSchema, there is none."""
         inner = list(self._file.message_types_by_name.values())
         found = None
@@ -88,7 +88,7 @@ class ProtobufFile:
             raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
         return found
 
-    def named(self, name: str | None) -> Descriptor:
+    def message_named(self, name: str | None) -> Descriptor:
         """Return a message by its name, with or without the package; None is the only one. Raises: ConfigError."""
         messages = list(_all(self._file.message_types_by_name.values()))
         if name is None:
@@ -119,7 +119,7 @@ def indexes_of(message: Descriptor) -> tuple[int, ...]:
     return (list(message.file.message_types_by_name).index(message.name),)
 
 
-def compiled(schema: Schema) -> bytes:
+def compile_schema(schema: Schema) -> bytes:
     """Return a schema of a registry as a FileDescriptorSet.
 
     Raises:
@@ -128,8 +128,8 @@ def compiled(schema: Schema) -> bytes:
     if schema.kind != PROTOBUF:
         raise InvalidSchema(f"the schema is of the type {schema.kind}, not {PROTOBUF}")
     files = [*schema.references, (_OWN, schema.text)]
-    if sum(len(text) for _, text in files) > _LARGEST_TEXT:
-        raise InvalidSchema(f"it has more than {_LARGEST_TEXT >> 20} MiB")
+    if sum(len(text) for _, text in files) > _MAX_SCHEMA_BYTES:
+        raise InvalidSchema(f"it has more than {_MAX_SCHEMA_BYTES >> 20} MiB")
     ready = [_decoded(name, text) for name, text in files]
     if all(ready):
         return _joined([each for each in ready if each is not None])
@@ -141,7 +141,7 @@ def compiled(schema: Schema) -> bytes:
         return _compile(_OWN, [Path(folder)])
 
 
-def compiled_file(path: Path) -> bytes:
+def compile_file(path: Path) -> bytes:
     """Return a .proto file, or one that protoc has compiled (.desc), as a FileDescriptorSet.
 
     Raises: ConfigError, it cannot be read, or compiled.
@@ -204,7 +204,6 @@ def _decoded(name: str, text: str) -> FileDescriptorProto | None:
 
 
 def _joined(files: Sequence[FileDescriptorProto]) -> bytes:
-    """Return files as a set, behind the well-known ones that they import."""
     descriptor_pb2, _, _ = _protobuf()
     found = descriptor_pb2.FileDescriptorSet()
     for name in sorted({name for each in files for name in each.dependency if name in _well_known()}):
@@ -238,7 +237,6 @@ def _well_known() -> Mapping[str, FileDescriptorProto]:
 
 
 def _protobuf() -> tuple[Any, Any, Any]:
-    """Modules of protobuf, and its error for damaged bytes. Raises: ConfigError."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool
         from google.protobuf.message import DecodeError
@@ -272,12 +270,12 @@ class ProtobufReader:
             message = self._class.FromString(data)
         except DecodeError:
             raise InvalidBody("the body is not of its Protobuf message: it is cut off, or damaged") from None
-        self._values.left = MOST_VALUES
+        self._values.left = MAX_VALUES
         try:
             found: dict[str, Any] = self._value(message)
         except UnicodeDecodeError:
             raise InvalidBody("a text is not UTF-8") from None
-        return found, MOST_VALUES - self._values.left
+        return found, MAX_VALUES - self._values.left
 
 
 def contains_itself(message: Descriptor) -> bool:
@@ -311,7 +309,7 @@ class _Values:
     """Makes a function for each message type of a schema, and counts the values of a body."""
 
     def __init__(self) -> None:
-        self.left = MOST_VALUES
+        self.left = MAX_VALUES
 
     def of_fields(self, message: Descriptor) -> _Value:
         """A function that makes a dict of a message."""
@@ -332,7 +330,7 @@ class _Values:
     def count(self, values: int) -> None:
         self.left -= values
         if self.left < 0:
-            raise InvalidBody(f"it has more than {MOST_VALUES:,} values")
+            raise InvalidBody(f"it has more than {MAX_VALUES:,} values")
 
     def _of(self, field: FieldDescriptor) -> _Value:
         """A function that makes a value of the message that has the field."""

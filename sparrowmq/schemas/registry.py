@@ -49,10 +49,10 @@ _NAMES: Final = {
 AVRO: Final = "AVRO"
 PROTOBUF: Final = "PROTOBUF"
 _TIMEOUT_S: Final = 10.0
-_LONGEST_TIMEOUT_S: Final = 86_400.0  # sockets refuse numbers that are much larger
-_LARGEST_ANSWER_BYTES: Final = 16 << 20
+_MAX_TIMEOUT_S: Final = 86_400.0  # sockets refuse numbers that are much larger
+_MAX_ANSWER_BYTES: Final = 16 << 20
 _READ_BYTES: Final = 1 << 16
-_MOST_FILES: Final = 200
+_MAX_REFERENCES: Final = 200
 _JSON: Final = "application/vnd.schemaregistry.v1+json"
 # Confluent's codes for a subject, a version and a schema that do not exist.
 _ABSENT: Final = range(40401, 40500)
@@ -87,10 +87,10 @@ class Access:
         return context
 
 
-def access(environment: Mapping[str, str] | None = None) -> Access:
+def load_access(environment: Mapping[str, str] | None = None) -> Access:
     """Return the access that the environment names; a variable has priority over the file. Raises: ConfigError."""
     given = os.environ if environment is None else environment
-    found = _of_file(Path(given[FILE])) if given.get(FILE) else {}
+    found = _read_file(Path(given[FILE])) if given.get(FILE) else {}
     found |= {name: given[variable] for name, variable in _NAMES.items() if given.get(variable)}
     user_info, *files = (found.get(name, "") for name in _NAMES)
     if user_info and ":" not in user_info:
@@ -98,7 +98,7 @@ def access(environment: Mapping[str, str] | None = None) -> Access:
     return Access(user_info, *files)
 
 
-def checked_address(address: str) -> str:
+def check_address(address: str) -> str:
     """Return the address of a registry, without a slash at its end. Raises: ConfigError."""
     check_text("the address of a registry", address)
     if not _is_address(address):
@@ -124,7 +124,7 @@ def _without_account(address: str) -> str:
     return address.rpartition("@")[2]
 
 
-def _of_file(path: Path) -> dict[str, str]:
+def _read_file(path: Path) -> dict[str, str]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -172,10 +172,10 @@ class RegistryClient:
     """
 
     def __init__(self, address: str, credentials: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
-        self.address = checked_address(address)
+        self.address = check_address(address)
         check_seconds("timeout_s", timeout_s)
-        found = access() if credentials is None else credentials
-        self._timeout_s = min(timeout_s, _LONGEST_TIMEOUT_S)
+        found = load_access() if credentials is None else credentials
+        self._timeout_s = min(timeout_s, _MAX_TIMEOUT_S)
         self._credentials = found.headers()
         handlers = [HTTPSHandler(context=found.tls())] if self.address.startswith("https:") else []
         self._opener = build_opener(*handlers)
@@ -193,7 +193,7 @@ class RegistryClient:
             return known
         if schema_id not in _IDS:
             raise InvalidSchema(f"{schema_id} is no id of a schema")
-        found = self._schema_of(self._ask("GET", f"/schemas/ids/{schema_id}"))
+        found = self._schema_of(self._request("GET", f"/schemas/ids/{schema_id}"))
         self._schemas[schema_id] = found
         return found
 
@@ -228,7 +228,7 @@ class RegistryClient:
             asked["references"] = [
                 {"name": each.name, "subject": each.subject, "version": each.version} for each in references
             ]
-        return self._ask("POST", f"/subjects/{quote(subject, safe='')}{action}", asked)
+        return self._request("POST", f"/subjects/{quote(subject, safe='')}{action}", asked)
 
     def version(self, subject: str, version: int | str = "latest") -> tuple[int, Schema]:
         """Return a version of a subject: its id, and the schema with all that it needs. Raises: as `schema`."""
@@ -239,15 +239,17 @@ class RegistryClient:
         return schema_id, self._schema_of(answer)
 
     def _version(self, subject: str, version: int | str) -> Mapping[str, Any]:
-        return self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}")
+        return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}")
 
     def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
         found: dict[str, str] = {}
         own = self._text_of(answer)
-        self._follow(answer, found, ())
+        self._resolve_references(answer, found, ())
         return replace(own, references=tuple(found.items()))
 
-    def _follow(self, answer: Mapping[str, Any], references: dict[str, str], above: tuple[str, ...]) -> None:
+    def _resolve_references(
+        self, answer: Mapping[str, Any], references: dict[str, str], above: tuple[str, ...]
+    ) -> None:
         """Add the references of an answer to `references`, each behind those that it needs itself."""
         for reference in answer.get("references") or ():
             try:
@@ -258,13 +260,13 @@ class RegistryClient:
                 raise InvalidSchema(f"the reference {name} needs itself")
             if name in references:
                 continue
-            if len(references) + len(above) >= _MOST_FILES:
-                raise InvalidSchema(f"the schema has more than {_MOST_FILES} references")
+            if len(references) + len(above) >= _MAX_REFERENCES:
+                raise InvalidSchema(f"the schema has more than {_MAX_REFERENCES} references")
             try:
                 needed = self._version(str(subject), version)
             except InvalidSchema:
                 raise InvalidSchema(f"its reference {name} (version {version} of {subject}) is missing") from None
-            self._follow(needed, references, (*above, name))
+            self._resolve_references(needed, references, (*above, name))
             references[str(name)] = self._text_of(needed).text
 
     def _text_of(self, answer: Mapping[str, Any]) -> Schema:
@@ -273,14 +275,14 @@ class RegistryClient:
             raise self._not_a_registry("answers without a schema")
         return Schema(kind, text)
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+    def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         sent = None if body is None else json.dumps(body).encode()
         request = Request(self.address + path, sent, {"Accept": _JSON, "Content-Type": _JSON}, method=method)
         for name, value in self._credentials.items():
             request.add_unredirected_header(name, value)  # another host must not get them
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return self._understood(self._read(answer))
+                return self._parse_answer(self._read(answer))
         except HTTPError as error:
             with error:
                 raise self._refusal(error, path) from None
@@ -292,17 +294,17 @@ class RegistryClient:
     def _read(self, answer: http.client.HTTPResponse | HTTPError) -> bytes:
         """Read a body. Raises: OSError, also if it comes so slowly that it takes longer than the limit of an answer."""
         found, end_s = bytearray(), time.monotonic() + self._timeout_s
-        while len(found) <= _LARGEST_ANSWER_BYTES and (more := answer.read1(_READ_BYTES)):
+        while len(found) <= _MAX_ANSWER_BYTES and (more := answer.read1(_READ_BYTES)):
             found += more
             if time.monotonic() > end_s:
                 raise TimeoutError(f"its answer is not there after {self._timeout_s:g} s")
-        if answer.length and len(found) <= _LARGEST_ANSWER_BYTES:
+        if answer.length and len(found) <= _MAX_ANSWER_BYTES:
             raise ConnectionError("its answer was cut off")
         return bytes(found)
 
-    def _understood(self, answer: bytes) -> Mapping[str, Any]:
-        if len(answer) > _LARGEST_ANSWER_BYTES:
-            raise InvalidSchema(f"the registry's answer has more than {_LARGEST_ANSWER_BYTES >> 20} MiB")
+    def _parse_answer(self, answer: bytes) -> Mapping[str, Any]:
+        if len(answer) > _MAX_ANSWER_BYTES:
+            raise InvalidSchema(f"the registry's answer has more than {_MAX_ANSWER_BYTES >> 20} MiB")
         try:
             found = json.loads(answer)
         except (ValueError, RecursionError):

@@ -11,8 +11,8 @@ from google.protobuf import message_factory, type_pb2
 
 from sparrowmq.errors import InvalidSchema
 from sparrowmq.schemas import Access, Registry
-from sparrowmq.schemas.avro import Record, parsed
-from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compiled
+from sparrowmq.schemas.avro import Record, parse_schema
+from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Reference, Schema
 from tests.interop.registry import LiveRegistry
 from tests.schemas.samples import MONEY, ORDER, ORDER_VALUE, SHOP
@@ -48,8 +48,8 @@ def test_schemas_with_references_have_all_that_they_need(registry):
     registry.register("shop/money.proto", Schema(PROTOBUF, MONEY))
     needed = Reference("shop/money.proto", "shop/money.proto", 1)
     schema_id = registry.register("shop-value", Schema(PROTOBUF, SHOP), [needed])
-    file = ProtobufFile(compiled(registry.schema(schema_id)))
-    order = message_factory.GetMessageClass(file.at((0,)))(id=5)
+    file = ProtobufFile(compile_schema(registry.schema(schema_id)))
+    order = message_factory.GetMessageClass(file.message_at((0,)))(id=5)
     assert ProtobufReader(order.DESCRIPTOR).read(order.SerializeToString())["id"] == 5
 
     line = '{"type":"record","name":"Line","namespace":"shop","fields":[{"name":"sku","type":"string"}]}'
@@ -57,7 +57,7 @@ def test_schemas_with_references_have_all_that_they_need(registry):
     registry.register("line", Schema(AVRO, line))
     schema_id = registry.register("basket", Schema(AVRO, basket), [Reference("shop.Line", "line", 1)])
     assert registry.schema(schema_id).references[0][0] == "shop.Line"
-    found = parsed(registry.schema(schema_id))
+    found = parse_schema(registry.schema(schema_id))
     assert isinstance(found, Record) and found.name == "Basket"
 
 

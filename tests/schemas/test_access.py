@@ -3,22 +3,22 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.schemas.registry import Access, access, checked_address
+from sparrowmq.schemas.registry import Access, check_address, load_access
 from tests import certificates
 
 
 def test_nothing_is_needed():
-    assert access({}) == Access()
-    assert access({}).headers() == {}
+    assert load_access({}) == Access()
+    assert load_access({}).headers() == {}
 
 
 def test_a_variable_has_priority_over_the_file(tmp_path):
     file = tmp_path / "registry.properties"
     file.write_text("# ours\nbasic.auth.user.info = a:from=file\n\nssl.ca.location=/ca.pem\n")
-    assert access({"SCHEMA_REGISTRY_FILE": str(file)}) == Access("a:from=file", "/ca.pem")
+    assert load_access({"SCHEMA_REGISTRY_FILE": str(file)}) == Access("a:from=file", "/ca.pem")
     both = {"SCHEMA_REGISTRY_FILE": str(file), "SCHEMA_REGISTRY_USER_INFO": "b:c"}
-    assert access(both) == Access("b:c", "/ca.pem")
-    assert access(both).headers() == {"Authorization": "Basic Yjpj"}
+    assert load_access(both) == Access("b:c", "/ca.pem")
+    assert load_access(both).headers() == {"Authorization": "Basic Yjpj"}
 
 
 def test_what_is_shown_of_an_access_has_no_password():
@@ -37,12 +37,12 @@ def test_a_file_with_other_lines_is_refused(tmp_path, text, complaint):
     file = tmp_path / "registry.properties"
     file.write_text(text)
     with pytest.raises(ConfigError, match=complaint):
-        access({"SCHEMA_REGISTRY_FILE": str(file)})
+        load_access({"SCHEMA_REGISTRY_FILE": str(file)})
 
 
 def test_a_file_that_is_missing_is_named():
     with pytest.raises(ConfigError, match="/nowhere, which SCHEMA_REGISTRY_FILE names, cannot be read"):
-        access({"SCHEMA_REGISTRY_FILE": "/nowhere"})
+        load_access({"SCHEMA_REGISTRY_FILE": "/nowhere"})
 
 
 def test_certificates_that_cannot_be_used_are_named(tmp_path):
@@ -67,17 +67,17 @@ def test_certificates_that_cannot_be_used_are_named(tmp_path):
 )
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(ConfigError, match="is no address of a registry"):
-        checked_address(address)
+        check_address(address)
 
 
 @pytest.mark.parametrize("address", [None, 5, b"http://registry:8081", ["http://registry:8081"], "http://\ud800"])
 def test_an_address_that_is_no_text_is_refused(address):
     with pytest.raises(ConfigError, match="the address of a registry="):
-        checked_address(address)
+        check_address(address)
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it():
     with pytest.raises(ConfigError, match="SCHEMA_REGISTRY_USER_INFO") as caught:
-        checked_address("http://me:secret@registry:8081")
+        check_address("http://me:secret@registry:8081")
     assert "secret" not in str(caught.value)
-    assert checked_address("http://registry:8081/") == "http://registry:8081"
+    assert check_address("http://registry:8081/") == "http://registry:8081"

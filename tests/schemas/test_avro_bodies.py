@@ -15,7 +15,7 @@ import fastavro
 
 from sparrowmq.errors import InvalidBody
 from sparrowmq.schemas import codecs
-from sparrowmq.schemas.avro import AvroReader, parsed
+from sparrowmq.schemas.avro import AvroReader, parse_schema
 from sparrowmq.schemas.registry import AVRO, Schema
 from tests.schemas.samples import ORDER, ORDER_BODY, ORDER_VALUE
 
@@ -23,7 +23,7 @@ NODE = {"type": "record", "name": "N", "fields": [{"name": "next", "type": ["nul
 
 
 def reader(schema, **options):
-    return AvroReader(parsed(Schema(AVRO, json.dumps(schema))), **options)
+    return AvroReader(parse_schema(Schema(AVRO, json.dumps(schema))), **options)
 
 
 def written(schema, value):

@@ -7,12 +7,12 @@ import pytest
 pytest.importorskip("fastavro")
 
 from sparrowmq.errors import InvalidSchema
-from sparrowmq.schemas.avro import Array, Enumeration, Fixed, Map, Primitive, Record, Union, parsed
+from sparrowmq.schemas.avro import Array, Enumeration, Fixed, Map, Primitive, Record, Union, parse_schema
 from sparrowmq.schemas.registry import AVRO, Schema
 
 
 def tree(schema, *references):
-    return parsed(Schema(AVRO, json.dumps(schema), tuple((name, json.dumps(each)) for name, each in references)))
+    return parse_schema(Schema(AVRO, json.dumps(schema), tuple((name, json.dumps(each)) for name, each in references)))
 
 
 def record(name, **fields):
@@ -71,9 +71,9 @@ def test_references_give_types():
 )  # fmt: skip
 def test_what_is_no_schema_is_refused(text):
     with pytest.raises(InvalidSchema):
-        parsed(Schema(AVRO, text))
+        parse_schema(Schema(AVRO, text))
 
 
 def test_another_type_of_schema_is_refused():
     with pytest.raises(InvalidSchema, match="of the type JSON, not AVRO"):
-        parsed(Schema("JSON", "{}"))
+        parse_schema(Schema("JSON", "{}"))

@@ -12,7 +12,7 @@ from google.protobuf import descriptor_pb2, message_factory, type_pb2
 
 from sparrowmq.errors import InvalidBody, InvalidSchema, NetworkError
 from sparrowmq.schemas import Access, Registry
-from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compiled
+from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compile_schema
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 from tests.schemas.fake_registry import FakeRegistry
 from tests.schemas.samples import MONEY, OPTION_BODY, ORDER, ORDER_BODY, ORDER_VALUE, RANGE_BODY, SHOP
@@ -100,12 +100,12 @@ def test_a_message_that_lacks_a_required_field_is_refused(registry):
 
 
 def test_imported_files_are_registered_under_their_names(registry, server):
-    file = ProtobufFile(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
-    order = message_factory.GetMessageClass(file.named("Order"))
+    file = ProtobufFile(compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
+    order = message_factory.GetMessageClass(file.message_named("Order"))
     codec = registry.protobuf("orders-value", order)
     assert set(server.subjects) == {"orders-value", "shop/money.proto"}
-    again = ProtobufFile(compiled(registry.schema(codec.schema_id)))
-    assert ProtobufReader(again.at((0,))).read(order(id=3).SerializeToString())["id"] == 3
+    again = ProtobufFile(compile_schema(registry.schema(codec.schema_id)))
+    assert ProtobufReader(again.message_at((0,))).read(order(id=3).SerializeToString())["id"] == 3
 
 
 def test_the_library_that_writes_is_read_by_another_one(registry):

@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, message_factory, type_pb2
 
 from sparrowmq.errors import InvalidBody
 from sparrowmq.schemas import codecs
-from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compiled, contains_itself
+from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compile_schema, contains_itself
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 from tests.schemas.samples import MONEY, OPTION_BODY, RANGE_BODY, SHOP
 
@@ -27,8 +27,8 @@ NOTHING: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def order():
-    file = ProtobufFile(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
-    return message_factory.GetMessageClass(file.named("Order"))
+    file = ProtobufFile(compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
+    return message_factory.GetMessageClass(file.message_named("Order"))
 
 
 @pytest.fixture(scope="module")

@@ -10,29 +10,29 @@ pytest.importorskip("grpc_tools")
 from google.protobuf import descriptor_pb2, type_pb2
 
 from sparrowmq.errors import ConfigError, InvalidSchema
-from sparrowmq.schemas.protobuf import ProtobufFile, compiled, compiled_file, indexes_of
+from sparrowmq.schemas.protobuf import ProtobufFile, compile_file, compile_schema, indexes_of
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
 from tests.schemas.samples import MONEY, SHOP
 
 
 @pytest.fixture(scope="module")
 def shop():
-    return compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))
+    return compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))
 
 
 def test_messages_are_found_by_index_and_by_name(shop):
     file = ProtobufFile(shop)
-    assert file.at((0,)).full_name == "shop.Order"
-    assert file.at((1,)) is file.named("Other") is file.named("shop.Other")
-    line = file.named("Order.Line")
-    assert file.at(indexes_of(line)) is line
+    assert file.message_at((0,)).full_name == "shop.Order"
+    assert file.message_at((1,)) is file.message_named("Other") is file.message_named("shop.Other")
+    line = file.message_named("Order.Line")
+    assert file.message_at(indexes_of(line)) is line
     for wrong in [(2,), (0, 9), (1, 0), (-1,), (), (0, 0)]:  # 0.0 is an entry of the map
         with pytest.raises(InvalidSchema):
-            file.at(wrong)
+            file.message_at(wrong)
     with pytest.raises(ConfigError, match=r"it has shop\.Order, shop\.Order\.Line, shop\.Other"):
-        file.named(None)
+        file.message_named(None)
     with pytest.raises(ConfigError, match="name one message"):
-        file.named("Nothing")
+        file.message_named("Nothing")
 
 
 def test_a_file_is_compiled_beside_what_it_imports(tmp_path, shop):
@@ -41,7 +41,7 @@ def test_a_file_is_compiled_beside_what_it_imports(tmp_path, shop):
     (tmp_path / "order.proto").write_text(SHOP)
     (tmp_path / "order.desc").write_bytes(shop)
     for name in ("order.proto", "order.desc"):
-        assert ProtobufFile(compiled_file(tmp_path / name)).named("Other").full_name == "shop.Other"
+        assert ProtobufFile(compile_file(tmp_path / name)).message_named("Other").full_name == "shop.Other"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_file_that_is_no_schema_is_named(tmp_path, name, content):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=str(tmp_path / name)):
-        compiled_file(tmp_path / name)
+        compile_file(tmp_path / name)
 
 
 def test_descriptors_in_base64_need_no_compiler():
@@ -67,17 +67,17 @@ def test_descriptors_in_base64_need_no_compiler():
     other = descriptor_pb2.FileDescriptorProto(name="x", package="p")
     other.message_type.add(name="B")
     texts = [base64.b64encode(each.SerializeToString()).decode() for each in (file, other)]
-    found = ProtobufFile(compiled(Schema(PROTOBUF, texts[0], (("b.proto", texts[1]),))))
-    assert found.named(None).fields_by_name["b"].message_type.full_name == "p.B"
+    found = ProtobufFile(compile_schema(Schema(PROTOBUF, texts[0], (("b.proto", texts[1]),))))
+    assert found.message_named(None).fields_by_name["b"].message_type.full_name == "p.B"
     with pytest.raises(InvalidSchema, match="register all as text"):
-        compiled(Schema(PROTOBUF, texts[0], (("b.proto", MONEY),)))
+        compile_schema(Schema(PROTOBUF, texts[0], (("b.proto", MONEY),)))
 
 
 def test_well_known_files_are_known_in_base64():
     file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=["google/protobuf/timestamp.proto"])
     file.message_type.add(name="A")
     text = base64.b64encode(file.SerializeToString()).decode()
-    assert ProtobufFile(compiled(Schema(PROTOBUF, text))).named(None).full_name == "A"
+    assert ProtobufFile(compile_schema(Schema(PROTOBUF, text))).message_named(None).full_name == "A"
 
 
 @pytest.mark.parametrize(
@@ -94,19 +94,19 @@ def test_well_known_files_are_known_in_base64():
 )
 def test_a_schema_that_does_not_compile_says_why(text, references, why):
     with pytest.raises(InvalidSchema, match=why):
-        ProtobufFile(compiled(Schema(PROTOBUF, text, references))).at((0,))
+        ProtobufFile(compile_schema(Schema(PROTOBUF, text, references))).message_at((0,))
 
 
 def test_references_do_not_write_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(InvalidSchema):
-        compiled(Schema(PROTOBUF, MONEY, (("a/../../evil.proto", MONEY),)))
+        compile_schema(Schema(PROTOBUF, MONEY, (("a/../../evil.proto", MONEY),)))
     assert list(Path(tmp_path).rglob("*")) == []
 
 
 def test_another_type_of_schema_is_refused():
     with pytest.raises(InvalidSchema, match="of the type AVRO, not PROTOBUF"):
-        compiled(Schema(AVRO, "{}"))
+        compile_schema(Schema(AVRO, "{}"))
 
 
 def test_the_path_of_a_message_is_that_of_another_client():

@@ -185,7 +185,7 @@ def test_tls_needs_an_authority_that_is_named(tmp_path):
 
 
 def test_a_huge_answer_is_refused(registry, client, monkeypatch):
-    monkeypatch.setattr("sparrowmq.schemas.registry._LARGEST_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr("sparrowmq.schemas.registry._MAX_ANSWER_BYTES", 1 << 20)
     schema_id = registry.add("a", " " * (1 << 20))
     with pytest.raises(InvalidSchema, match="more than 1 MiB"):
         client.schema(schema_id)

@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.spark.commands.lake_commands import lake
 from sparrowmq.spark.lakehouse.lake_settings import (
     LakeSettings,
-    TableSettings,
+    SectionSettings,
     settings_in_files,
     settings_of,
 )
@@ -86,7 +86,7 @@ def test_the_file_of_the_page_is_right_and_the_page_names_each_setting(namesrv, 
     assert found.exit_code == 0, found.output
     assert f"orders-page: begins delta at {tmp_path}/lake/orders-page, mode json" in found.output
     assert "tmp-page:" not in found.output
-    for kind in (LakeSettings, TableSettings):
+    for kind in (LakeSettings, SectionSettings):
         for name in settings_in_files(kind):
             assert f"| `{name}` |" in PAGE, name
 

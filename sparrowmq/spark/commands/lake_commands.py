@@ -51,11 +51,11 @@ def run(settings: Path, once: bool) -> Any:
 def check(settings: Path) -> None:
     """Say which topics FILE makes tables of, and what is wrong with it. Writes nothing, and starts no Spark."""
     shared.pipelines()
-    from sparrowmq.spark.lakehouse.lake_runner import checked
+    from sparrowmq.spark.lakehouse.lake_runner import check_settings
     from sparrowmq.spark.lakehouse.lake_settings import read_settings
 
     try:
-        lines = checked(read_settings(settings))
+        lines = check_settings(read_settings(settings))
     except SparrowError as error:
         sys.exit(f"sparrowmq lake: {error}")
     for line in lines:

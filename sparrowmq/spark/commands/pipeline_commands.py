@@ -168,9 +168,9 @@ def publish(**given: Any) -> Any:
 def backfill(**given: Any) -> Any:
     """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
     pipelines = shared.pipelines()
-    from sparrowmq.spark.pipelines.tables.table_settings import begun, place_of
+    from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table
 
-    settled = begun(place_of(given["table"], given["state"], given["catalog_options"]))
+    settled = load_settings(locate_table(given["table"], given["state"], given["catalog_options"]))
     if settled is not None and "," in settled.topic:
         raise ConfigError(
             f"{given['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"

@@ -40,11 +40,31 @@ from sparrowmq.spark.lakehouse.keyed_batch import DELETED, Tombstones
 from sparrowmq.spark.options import SourceOptions, parse, past_damage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, StagedFile
-from sparrowmq.spark.pipelines.tables.batch_files import Target
-from sparrowmq.spark.pipelines.tables.encoded_bodies import EncodedReader, Encoding, Head, count_heads, most_heads
-from sparrowmq.spark.pipelines.tables.json_bodies import BODY, BodyReader, Found, Reader, found_in, merged
-from sparrowmq.spark.pipelines.tables.partition_columns import Placeable
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, REASON, Objects, Raw, added_columns
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
+from sparrowmq.spark.pipelines.tables.encoded_bodies import (
+    BodyHead,
+    EncodedReader,
+    Encoding,
+    count_heads,
+    frequent_heads,
+)
+from sparrowmq.spark.pipelines.tables.json_bodies import (
+    BODY,
+    BodyFields,
+    BodyReader,
+    Reader,
+    fields_in,
+    merge_body_fields,
+)
+from sparrowmq.spark.pipelines.tables.partition_columns import PartitionCheck
+from sparrowmq.spark.pipelines.tables.row_shapes import (
+    COORDINATES,
+    OWN_COLUMNS,
+    REASON,
+    Objects,
+    RawMessages,
+    reader_columns,
+)
 from sparrowmq.spark.source.partition_ranges import Range, packed
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
@@ -53,13 +73,13 @@ from sparrowmq.spark.worker import network_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_WHERE: Final = tuple(name for name in Objects.columns if name != BODY)
-_STORED: Final = "storeTimestamp"
+_ORIGIN: Final = tuple(name for name in Objects.columns if name != BODY)
+_STORE_TIME: Final = "storeTimestamp"
 _TASKS_A_CORE: Final = 2
 _PART_ROWS: Final = 500  # the cost of a part without rows, in rows
 
 
-class Split(NamedTuple):
+class RowsAndErrors(NamedTuple):
     """The rows of some messages, and those that became errors."""
 
     rows: pa.RecordBatch
@@ -89,8 +109,8 @@ class ArrowRows:
     def columns(self) -> tuple[str, ...]:
         """The columns that it needs from the source."""
         if self.key is not None:
-            return (*_WHERE, "keys", "properties", BODY)
-        return Raw.columns if self.mode == "raw" else Objects.columns
+            return (*_ORIGIN, "keys", "properties", BODY)
+        return RawMessages.columns if self.mode == "raw" else Objects.columns
 
     @cached_property
     def source_schema(self) -> pa.Schema:
@@ -101,7 +121,7 @@ class ArrowRows:
     def schema(self) -> pa.Schema:
         """The schema of the table."""
         if self.mode == "raw":
-            return arrow_schema(StructType([*self._own, *self._fields[len(_WHERE) :]]))
+            return arrow_schema(StructType([*self._own, *self._fields[len(_ORIGIN) :]]))
         return arrow_schema(StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())]))
 
     @cached_property
@@ -116,38 +136,37 @@ class ArrowRows:
             StructType([*self._own, StructField(REASON, StringType()), StructField(BODY, BinaryType())])
         )
 
-    def split(self, messages: pa.RecordBatch) -> Split:
+    def split(self, messages: pa.RecordBatch) -> RowsAndErrors:
         """Return the rows of messages, in their order; raw messages become no errors."""
-        own = [self._coordinates(messages), pc.cast(messages.column(_STORED), pa.date32())]
+        own = [self._coordinates(messages), pc.cast(messages.column(_STORE_TIME), pa.date32())]
         if self.mode == "raw":
-            rows = [*own, *(messages.column(name) for name in Raw.columns[len(_WHERE) :])]
-            return Split(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
-        reason, *values = self._read(messages)
+            rows = [*own, *(messages.column(name) for name in RawMessages.columns[len(_ORIGIN) :])]
+            return RowsAndErrors(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
+        reason, *values = self._read_bodies(messages)
         if self.key is not None:
-            reason, values = Tombstones(self.key, self.deletes, self.kinds).marked(messages, reason, values)
+            reason, values = Tombstones(self.key, self.deletes, self.kinds).mark_rows(messages, reason, values)
         is_good = pc.is_null(reason)
         rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.staged_schema)
         if not len(is_good) or pc.all(is_good).as_py():
-            return Split(rows, self._no_errors)
+            return RowsAndErrors(rows, self._no_errors)
         errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)
-        return Split(rows.filter(is_good), errors.filter(pc.invert(is_good)))
+        return RowsAndErrors(rows.filter(is_good), errors.filter(pc.invert(is_good)))
 
-    def _read(self, messages: pa.RecordBatch) -> list[pa.Array]:
-        """The reasons, and the columns of the bodies."""
+    def _read_bodies(self, messages: pa.RecordBatch) -> list[pa.Array]:
         bodies = pa.RecordBatch.from_arrays([messages.column(BODY)], names=[BODY])
         read = list(self._reader([bodies]))  # several, if the bodies have very many values
         return [pa.concat_arrays([each.column(at) for each in read]) for at in range(1, read[0].num_columns)]
 
     @cached_property
     def _reader(self) -> Reader:
-        added = list(arrow_schema(added_columns(self.kinds.values())))
-        own, is_closed = (*OWN, *self.partitioning.derived), self.mode == "schema"
+        added = list(arrow_schema(reader_columns(self.kinds.values())))
+        own, is_closed = (*OWN_COLUMNS, *self.partitioning.derived_names), self.mode == "schema"
         read: Reader = (
             EncodedReader(self.encoding, self.kinds, added, own)
             if self.encoding is not None
             else BodyReader(self.kinds, added, own, is_closed=is_closed, depth=self.depth, key=self.key)
         )
-        return Placeable(read, self.partitioning, list(self.kinds))
+        return PartitionCheck(read, self.partitioning, list(self.kinds))
 
     @cached_property
     def _fields(self) -> list[StructField]:
@@ -156,7 +175,7 @@ class ArrowRows:
 
     @property
     def _own(self) -> list[StructField]:
-        where = StructType(self._fields[: len(_WHERE)])
+        where = StructType(self._fields[: len(_ORIGIN)])
         return [StructField(COORDINATES, where, nullable=False), StructField(DAY, DateType())]
 
     @cached_property
@@ -165,11 +184,11 @@ class ArrowRows:
 
     def _coordinates(self, messages: pa.RecordBatch) -> pa.Array:
         kind = self.schema.field(COORDINATES).type
-        return pa.StructArray.from_arrays([messages.column(name) for name in _WHERE], fields=list(kind))
+        return pa.StructArray.from_arrays([messages.column(name) for name in _ORIGIN], fields=list(kind))
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """Some ranges of one topic.
 
     Attributes:
@@ -179,25 +198,25 @@ class Part:
     """
 
     topic: str
-    given: Mapping[str, str] = field(repr=False)
+    source_options: Mapping[str, str] = field(repr=False)
     ranges: tuple[Range, ...]
     brokers: Mapping[str, Addresses]
     shape: ArrowRows
     folder: str
     layout: Layout
-    targets: tuple[Target, Target] | None = None
+    targets: tuple[UploadTarget, UploadTarget] | None = None
 
     @property
     def rows(self) -> int:
         return sum(map(len, self.ranges))
 
-    def with_kinds(self, kinds: Mapping[str, DataType], encoding: Encoding | None) -> Part:
+    def with_columns(self, kinds: Mapping[str, DataType], encoding: Encoding | None) -> BatchPart:
         """The same part with other columns and schemas."""
         return replace(self, shape=replace(self.shape, kinds=kinds, encoding=encoding))
 
 
 @dataclass(slots=True)
-class Written:
+class PartResult:
     """The result of a part.
 
     Attributes:
@@ -215,18 +234,18 @@ class Written:
     damaged: int = 0
     size: int = 0
     oldest_ms: int | None = None
-    found: Found = field(default_factory=dict)
+    body_fields: BodyFields = field(default_factory=dict)
     heads: Sequence[tuple[int, Sequence[int], int]] = ()
     error: str = ""
 
 
-def write_all(parts: Iterable[Part]) -> Iterator[Written]:
+def run_parts(parts: Iterable[BatchPart]) -> Iterator[PartResult]:
     """Do parts one after the other; what `error_text` knows ends only its own part."""
     for part in parts:
         try:
-            yield write_part(part)
+            yield run_part(part)
         except (SparrowError, OSError, pa.ArrowException, MemoryError) as error:
-            yield Written(part.topic, error=error_text(error))
+            yield PartResult(part.topic, error=error_text(error))
 
 
 def error_text(error: BaseException) -> str:
@@ -235,21 +254,23 @@ def error_text(error: BaseException) -> str:
     return f"{kind.__module__}.{kind.__qualname__}: {error}"
 
 
-def write_part(part: Part) -> Written:
+def run_part(part: BatchPart) -> PartResult:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
-    options = parse(SourceOptions, {**past_damage(part.given), "topic": part.topic, "columns": ",".join(shape.columns)})
+    options = parse(
+        SourceOptions, {**past_damage(part.source_options), "topic": part.topic, "columns": ",".join(shape.columns)}
+    )
     network = network_of(options)
     network.learn(part.brokers)
-    written = Written(part.topic)
+    written = PartResult(part.topic)
     folder = Path(part.folder)
     rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
-    errors = PartitionFiles(folder / "errors", shape.error_schema, Layout(BY_DAY, part.layout.keeps))
-    heads: Counter[Head] = Counter()
+    errors = PartitionFiles(folder / "errors", shape.error_schema, Layout(BY_DAY, part.layout.keeps_columns))
+    heads: Counter[BodyHead] = Counter()
     with rows, errors:
         for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):
             split = shape.split(messages)
-            _count(written, messages)
+            _count_messages(written, messages)
             if shape.encoding is not None:
                 count_heads(shape.encoding, messages.column(BODY).to_pylist(), heads)
             if split.rows.num_rows:
@@ -258,29 +279,30 @@ def write_part(part: Part) -> Written:
                 errors.write(split.errors)
                 if shape.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
-                    written.found = merged([written.found, found_in(bodies, shape.depth, shape.key)])
-    written.heads = most_heads(heads)
-    written.rows, written.errors = rows.written, errors.written
+                    written.body_fields = merge_body_fields(
+                        [written.body_fields, fields_in(bodies, shape.depth, shape.key)]
+                    )
+    written.heads = frequent_heads(heads)
+    written.rows, written.errors = rows.files, errors.files
     if part.targets is not None:
-        written.rows, written.errors = _uploaded(part.targets, rows.written, errors.written)
+        written.rows, written.errors = _upload(part.targets, rows.files, errors.files)
         shutil.rmtree(folder, ignore_errors=True)
     return written
 
 
-def _uploaded(
-    targets: tuple[Target, Target], rows: Sequence[StagedFile], errors: Sequence[StagedFile]
+def _upload(
+    targets: tuple[UploadTarget, UploadTarget], rows: Sequence[StagedFile], errors: Sequence[StagedFile]
 ) -> tuple[list[StagedFile], list[StagedFile]]:
-    """Write the files behind an address: all of them, or none."""
     to, to_errors = targets
-    there = to.uploaded(rows)
+    there = to.upload_files(rows)
     try:
-        return there, to_errors.uploaded(errors)
+        return there, to_errors.upload_files(errors)
     except BaseException:
         to.remove(there)
         raise
 
 
-def _count(written: Written, messages: pa.RecordBatch) -> None:
+def _count_messages(written: PartResult, messages: pa.RecordBatch) -> None:
     bodies = messages.column(BODY)
     written.read += messages.num_rows
     written.damaged += bodies.null_count
@@ -298,31 +320,31 @@ class SparkWorkers:
         self._context = session.sparkContext
         self.tasks = _TASKS_A_CORE * self._context.defaultParallelism
 
-    def __call__(self, parts: Sequence[Part]) -> list[Written]:
+    def __call__(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         """Do parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
         try:
-            return self._do(parts)
+            return self._run(parts)
         except (PySparkException, Py4JError):
             if self._context._jsc is None or self._context._jsc.sc().isStopped():
                 raise
-        return [written for some in by_topic(parts) for written in self._do_alone(some)]
+        return [written for some in by_topic(parts) for written in self._run_topic(some)]
 
-    def _do_alone(self, parts: Sequence[Part]) -> list[Written]:
+    def _run_topic(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         try:
-            return self._do(parts)
+            return self._run(parts)
         except (PySparkException, Py4JError) as error:
-            return [Written(parts[0].topic, error=str(error))]
+            return [PartResult(parts[0].topic, error=str(error))]
 
-    def _do(self, parts: Sequence[Part]) -> list[Written]:
+    def _run(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         tasks = packed(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
         if not tasks:
             return []
-        return list(self._context.parallelize(tasks, len(tasks)).flatMap(write_all).collect())
+        return list(self._context.parallelize(tasks, len(tasks)).flatMap(run_parts).collect())
 
 
-def by_topic(parts: Sequence[Part]) -> Iterator[list[Part]]:
+def by_topic(parts: Sequence[BatchPart]) -> Iterator[list[BatchPart]]:
     """The parts of each topic."""
-    found: dict[str, list[Part]] = {}
+    found: dict[str, list[BatchPart]] = {}
     for part in parts:
         found.setdefault(part.topic, []).append(part)
     yield from found.values()

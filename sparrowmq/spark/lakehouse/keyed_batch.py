@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from sparrowmq.spark.pipelines.lake.lake import Lake
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
 from sparrowmq.spark.pipelines.tables.json_bodies import BODY
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES
 
@@ -54,12 +54,12 @@ class KeyedBatch:
 
     key: str
     folder: Path
-    named: Callable[[StagedFile], StagedFile]
-    target: Target | None = None
+    name_file: Callable[[StagedFile], StagedFile]
+    target: UploadTarget | None = None
 
-    def on(self, lake: Lake, staged: Staged) -> Staged:
+    def apply_to(self, lake: Lake, staged: Staged) -> Staged:
         """Return the files that the table gets, and those that it loses, for staged rows."""
-        rows = last_of_each(self._read(staged, lake.layout), self.key)
+        rows = last_row_by_key(self._read_staged(staged, lake.layout), self.key)
         if self.target is not None:
             self.target.remove(staged.files)
         keys = rows.column(self.key).combine_chunks()
@@ -68,29 +68,28 @@ class KeyedBatch:
             for batch in new.select(staged.schema.names).cast(staged.schema).to_batches():
                 files.write(batch)
         partitions = lake.partitions()
-        touched = list(self._touched(sorted(partitions), keys))
-        rest = [file for path in touched if (file := self._without(path, partitions[path], keys)) is not None]
-        found = [self.named(file) for file in [*files.written, *rest]]
+        touched = list(self._files_with_keys(sorted(partitions), keys))
+        rest = [file for path in touched if (file := self._rewrite_without(path, partitions[path], keys)) is not None]
+        found = [self.name_file(file) for file in [*files.files, *rest]]
         if self.target is not None:
-            found = self.target.uploaded(found)
+            found = self.target.upload_files(found)
         return replace(staged, files=found, removed=touched)
 
     def _open(self, path: Path | str | None) -> pq.ParquetFile:
-        """A file of the table, or a staged one."""
         if self.target is None:
             return pq.ParquetFile(path)
         storage = self.target.storage
         return pq.ParquetFile(storage.path(str(path)), filesystem=storage.files)
 
-    def _read(self, staged: Staged, layout: Layout) -> pa.Table:
+    def _read_staged(self, staged: Staged, layout: Layout) -> pa.Table:
         found = []
         for file in staged.files:
-            with self._open(file.path if self.target is None else self.target.placed(file.name)) as source:
+            with self._open(file.path if self.target is None else self.target.storage_name(file.name)) as source:
                 rows = source.read()
-            found.append(layout.whole(rows, file.partition, staged.schema))
+            found.append(layout.add_path_columns(rows, file.partition, staged.schema))
         return pa.concat_tables(found)
 
-    def _touched(self, paths: Sequence[Path], keys: pa.Array) -> Iterator[Path]:
+    def _files_with_keys(self, paths: Sequence[Path], keys: pa.Array) -> Iterator[Path]:
         """The files that have one of the keys."""
         least, greatest = pc.min_max(keys).values()
         for path in paths:
@@ -113,7 +112,7 @@ class KeyedBatch:
                 return False
         return True
 
-    def _without(self, path: Path, partition: str, keys: pa.Array) -> StagedFile | None:
+    def _rewrite_without(self, path: Path, partition: str, keys: pa.Array) -> StagedFile | None:
         """A new file with the other rows of one; None if there are none."""
         new, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +125,7 @@ class KeyedBatch:
         return StagedFile(new, "", partition, rows, new.stat().st_size) if rows else None
 
 
-def last_of_each(rows: pa.Table, key: str) -> pa.Table:
+def last_row_by_key(rows: pa.Table, key: str) -> pa.Table:
     """Return the last row of each key: later in its queue. Of two queues the one with the greater name counts."""
     places = rows.column(COORDINATES).combine_chunks()
     order = pa.table({name: pc.struct_field(places, name) for name in _ORDER})
@@ -148,7 +147,7 @@ class Tombstones:
     deletes: str | None
     kinds: Mapping[str, DataType]
 
-    def marked(
+    def mark_rows(
         self, messages: pa.RecordBatch, reason: pa.Array, values: list[pa.Array]
     ) -> tuple[pa.Array, list[pa.Array]]:
         """Return the reasons and the columns, and whether rows delete as one more. No key is a reason, too."""

@@ -28,10 +28,10 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake, of_another_run
+from sparrowmq.spark.pipelines.lake.lake import Lake, another_run_error
 from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed, replace_file
-from sparrowmq.spark.pipelines.tables.progress import Record, demand_errors, passes, placed
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.progress import Record, check_errors_exist, is_ahead, parse_stream_record
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
 
 _PLAN: Final = "lake.json"
@@ -59,28 +59,28 @@ class Progress:
     @property
     def offsets(self) -> Offsets:
         """The next offset of each queue that was ever planned."""
-        return copied(self.end)
+        return copy_offsets(self.end)
 
     @property
     def position(self) -> Offsets:
         """The next offset of each queue that the table lacks."""
-        return copied(self.end if self.is_done else self.start)
+        return copy_offsets(self.end if self.is_done else self.start)
 
     def next(self, start: Offsets, end: Offsets) -> Progress:
         """The batch after this one; `start` also has the queues that appeared since."""
-        return replace(self, batch=self.batch + 1, start=copied(start), end=end, is_done=False)
+        return replace(self, batch=self.batch + 1, start=copy_offsets(start), end=end, is_done=False)
 
     def done(self, rows: int, errors: int) -> Progress:
         """The same batch, behind which the tables have these last batches."""
         return replace(self, is_done=True, rows=rows, errors=errors)
 
 
-def copied(offsets: Offsets) -> Offsets:
+def copy_offsets(offsets: Offsets) -> Offsets:
     """Return the same offsets, to be changed."""
     return Offsets(offsets, offsets.incarnations)
 
 
-def keep_progress(state: Path, progress: Progress) -> None:
+def save_progress(state: Path, progress: Progress) -> None:
     """Write the plan of a batch, or that it is done."""
     if progress.is_done and progress.batch >= 0:
         numbers = f"{progress.batch} {progress.rows} {progress.errors}"
@@ -91,7 +91,7 @@ def keep_progress(state: Path, progress: Progress) -> None:
         keep_sealed(state / _PLAN, plan)
 
 
-def kept_progress(state: Path) -> Progress | None:
+def load_progress(state: Path) -> Progress | None:
     """The progress of a table; None if it was never kept by a lake. Raises: ConfigError, the file is damaged."""
     path = state / _PLAN
     if not path.exists():
@@ -101,26 +101,26 @@ def kept_progress(state: Path) -> Progress | None:
         progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path} is damaged; restore it from a backup") from None
-    batch, rows, errors = _done(state / _DONE)
+    batch, rows, errors = _read_done(state / _DONE)
     return replace(progress, is_done=progress.batch in (-1, batch), rows=rows, errors=errors)
 
 
 def brokers_in(state: Path) -> set[str]:
     """The names of the brokers that a table was read from; none where no lake has kept its progress whole."""
     with suppress(ConfigError):
-        progress = kept_progress(state)
+        progress = load_progress(state)
         return {queue.broker_name for queue in progress.end} if progress is not None else set()
     return set()
 
 
-def _done(path: Path) -> tuple[int, int, int]:
+def _read_done(path: Path) -> tuple[int, int, int]:
     """The three numbers of the file, -1 for one that it lacks; earlier releases wrote only the first."""
     words = path.read_bytes().split() if path.exists() else []
     batch, rows, errors, *_ = [*(int(word) for word in words if word.lstrip(b"-").isdigit()), -1, -1, -1]
     return batch, rows, errors
 
 
-def taken_over(state: Path, settled: Settled) -> Progress | None:
+def checkpoint_progress(state: Path, settings: TableSettings) -> Progress | None:
     """The progress of a table that the pipeline `table` began; None without its checkpoint.
 
     Raises: ConfigError, the checkpoint cannot be read.
@@ -134,13 +134,13 @@ def taken_over(state: Path, settled: Settled) -> Progress | None:
     if last - 1 in batches:
         start = _offsets(checkpoint / "offsets" / str(last - 1))
     else:
-        start = from_json(settled.resumed or {"v": VERSION, "topics": settled.begin or {}})
+        start = from_json(settings.resumed or {"v": VERSION, "topics": settings.begin or {}})
     is_done = (checkpoint / "commits" / str(last)).exists()
     places = {queue: start.get(queue, 0) for queue in end}
-    return Progress(settled.first + last, Offsets(places, start.incarnations), end, is_done)
+    return Progress(settings.first + last, Offsets(places, start.incarnations), end, is_done)
 
 
-def put_aside(state: Path) -> None:
+def move_checkpoint_aside(state: Path) -> None:
     """Take Spark's checkpoint out of the way, after its progress was kept."""
     if (state / _CHECKPOINT).exists():
         (state / _CHECKPOINT).rename(state / _ASIDE)
@@ -158,7 +158,7 @@ def _offsets(path: Path) -> Offsets:
         ) from None
 
 
-class Held(NamedTuple):
+class TableState(NamedTuple):
     """The last batch of a table, -1 before the first, and a record; earlier releases wrote none.
 
     The record is of an earlier batch if another program took the table back, as `RESTORE` of Delta or a rollback of
@@ -169,12 +169,12 @@ class Held(NamedTuple):
     record: Record | None
 
     @property
-    def reached(self) -> int:
+    def last_with_rows(self) -> int:
         """The last batch whose rows the table has."""
         return self.last if self.record is None else self.record.batch
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """The progress to go on with.
 
     Attributes:
@@ -182,59 +182,62 @@ class Compared(NamedTuple):
     """
 
     progress: Progress
-    why: str = ""
+    difference: str = ""
     fields: dict[str, str] | None = None
 
 
-def held_by(lake: Lake) -> Held:
+def table_state(lake: Lake) -> TableState:
     """Ask a table for its last batch, and the record of it."""
-    record = placed(lake.record())  # first: then the table is as other programs have left it
-    return Held(lake.last_batch(), record)
+    record = parse_stream_record(lake.record())  # first: then the table is as other programs have left it
+    return TableState(lake.last_batch(), record)
 
 
-def record_of(progress: Progress, settled: Settled, *, other: int, is_half: bool = False) -> str:
+def batch_record(progress: Progress, settings: TableSettings, *, other: int, is_half: bool = False) -> str:
     """The words of a commit about its batch; `other` and `is_half` as `Record` has them."""
     start, end = to_json(progress.start), to_json(progress.end)
-    return Record(progress.batch, start, end, is_half, other, settled.said()).text()
+    return Record(progress.batch, start, end, is_half, other, settings.to_json()).text()
 
 
-def demand_same_batch(root: Path | Address, lake: Lake, known: int, progress: Progress) -> None:
+def check_same_batch(root: Path | Address, lake: Lake, known_batch: int, progress: Progress) -> None:
     """Raises: ConfigError, the table has another batch of this number, or batches behind the one that is known."""
-    record = held_by(lake).record if lake.last_batch() != known else None
-    if record is None or record.batch == known:
+    record = table_state(lake).record if lake.last_batch() != known_batch else None
+    if record is None or record.batch == known_batch:
         return
     if record.batch != progress.batch or record.end != to_json(progress.end):
-        raise of_another_run(record.batch, root)
+        raise another_run_error(record.batch, root)
 
 
-def was_taken_back(progress: Progress, rows: Lake, errors: Lake) -> bool:
+def was_rolled_back(progress: Progress, rows: Lake, errors: Lake) -> bool:
     """Whether another program let one of the tables be what it was before the last batch that is known."""
-    return held_by(rows).reached < progress.rows or held_by(errors).reached < progress.errors
+    return table_state(rows).last_with_rows < progress.rows or table_state(errors).last_with_rows < progress.errors
 
 
-def compared(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> Compared:
+def compare_progress(
+    root: Path | Address, state: Path, progress: Progress, rows: TableState, errors: TableState
+) -> Comparison:
     """Compare a state with its tables. Raises: ConfigError, it is not known which messages the tables have."""
-    _demand_there(root, state, progress, rows, errors)
+    _check_tables_exist(root, state, progress, rows, errors)
     # Errors come last in a batch.
     records = [held.record for held in (errors, rows) if held.record is not None]
     newest = max(records, key=lambda record: record.batch, default=None)
-    last = max(rows.reached, errors.reached)
+    last = max(rows.last_with_rows, errors.last_with_rows)
     if newest is None or newest.batch < last:
         if last > progress.batch:
             raise ConfigError(
                 f"{root} has batch {last}, and {state} ends with batch {progress.batch}, so it is not known which "
                 "messages the table has; restore the newest copy of the state, or move both away to begin again"
             )
-        return Compared(progress)
+        return Comparison(progress)
     why = _difference(progress, newest, rows, errors)
     if not why:
-        return Compared(progress)
-    fields = Settled(**newest.settled).fields
-    return Compared(_behind(root, progress, newest, rows, errors), why, fields)
+        return Comparison(progress)
+    fields = TableSettings(**newest.settled).fields
+    return Comparison(_progress_after(root, progress, newest, rows, errors), why, fields)
 
 
-def _demand_there(root: Path | Address, state: Path, progress: Progress, rows: Held, errors: Held) -> None:
-    """Raises: ConfigError, one of the tables is gone; an empty folder for errors means that new ones are wanted."""
+def _check_tables_exist(
+    root: Path | Address, state: Path, progress: Progress, rows: TableState, errors: TableState
+) -> None:
     if rows.last < 0 <= progress.rows:
         raise ConfigError(
             f"{root} is empty, but {state} is behind its batch {progress.rows}; restore the table, or move {state} "
@@ -242,34 +245,36 @@ def _demand_there(root: Path | Address, state: Path, progress: Progress, rows: H
         )
     known = max(progress.errors, rows.record.other if rows.record is not None else -1)
     if errors.last < 0 <= known:
-        demand_errors(root)
+        check_errors_exist(root)
 
 
-def _difference(progress: Progress, newest: Record, rows: Held, errors: Held) -> str:
+def _difference(progress: Progress, newest: Record, rows: TableState, errors: TableState) -> str:
     assert newest.end is not None
     if newest.batch > progress.batch:
         return "its state was lost" if progress.batch < 0 else "its state is older than the table"
-    if progress.rows > rows.reached or progress.errors > errors.reached >= 0:
+    if progress.rows > rows.last_with_rows or progress.errors > errors.last_with_rows >= 0:
         return "its state is newer than the table"
     if newest.batch == progress.batch:
         is_same = newest.end == to_json(progress.end)
     else:
-        is_same = not passes(from_json(newest.end), progress.start)
+        is_same = not is_ahead(from_json(newest.end), progress.start)
     return "" if is_same else "its state is another copy than the one that was used last"
 
 
-def _behind(root: Path | Address, progress: Progress, newest: Record, rows: Held, errors: Held) -> Progress:
+def _progress_after(
+    root: Path | Address, progress: Progress, newest: Record, rows: TableState, errors: TableState
+) -> Progress:
     """The progress behind what the tables have; a batch that only the first of them has is done again."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)
     # The part of a half batch is given to the other one under the same number, which one that was taken back has had.
     is_torn = newest.is_half and (newest.start is None or other.last >= newest.batch)
-    if newest.other != other.reached or is_torn:
+    if newest.other != other.last_with_rows or is_torn:
         raise ConfigError(
             f"{root} and {root}.errors are of different times, so a message could be missing or twice; restore both "
             "from the same time, or move them and their state away to begin again"
         )
-    known = Progress(rows=rows.reached, errors=errors.reached)
+    known = Progress(rows=rows.last_with_rows, errors=errors.last_with_rows)
     end = from_json(newest.end)
     if newest.is_half and newest.start is not None:
         return replace(known, batch=newest.batch, start=from_json(newest.start), end=end, is_done=False)

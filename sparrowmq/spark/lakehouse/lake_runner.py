@@ -18,18 +18,18 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.exposed import exposed
 from sparrowmq.spark.failures import has_ended
 from sparrowmq.spark.lakehouse.batch_parts import SparkWorkers
-from sparrowmq.spark.lakehouse.lake_loop import Rounds
-from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, TableSettings
+from sparrowmq.spark.lakehouse.lake_loop import LakeLoop
+from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, SectionSettings
 from sparrowmq.spark.lakehouse.lake_status import declare, pages
 from sparrowmq.spark.options import SourceOptions, matches_pattern, parse
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.retry_policy import Patience, errors_of_libraries
+from sparrowmq.spark.pipelines.lake.catalogs import catalog_secrets, open_catalog, table_identifier
+from sparrowmq.spark.pipelines.lake.retry_policy import RetryPolicy, storage_errors
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.session import ON_THIS_MACHINE, noted, own_session
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, sentence
-from sparrowmq.spark.pipelines.tables.row_shapes import declared_fields
-from sparrowmq.spark.pipelines.tables.table_settings import begun_at, state_of
+from sparrowmq.spark.pipelines.tables.row_shapes import parse_fields
+from sparrowmq.spark.pipelines.tables.table_settings import load_checked_settings, state_folder
 from sparrowmq.spark.register import is_submitted, session
 from sparrowmq.spark.worker import connect
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_LOOK_S: Final = 0.2  # how soon a signal is noticed
+_POLL_S: Final = 0.2  # how soon a signal is noticed
 _NO_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
-MOST_FAILURES: Final = 5  # in a row, with `once`
+MAX_FAILURES: Final = 5  # in a row, with `once`
 _SIGNAL_S: Final = 1.0  # for the signal that Java got before
 _JAVA_ENDED: Final = "the Java process of Spark has ended, and the lake with it; start the lake again to go on"
 OWN_CATALOGS: Final = (
@@ -60,14 +60,14 @@ def lake(
         ConfigError: a schema is none, the address of the metrics cannot be had, or there is no Java.
     """
     own = own_session(spark or _session(settings))
-    declared = partial(declared_fields, spark=own)
+    declared = partial(parse_fields, spark=own)
     for _, section in settings.sections:
         if section.schema is not None:
             declared(section.schema)
     report = Report()
     with ExitStack() as stack, noted() as is_stopped:
         network = stack.enter_context(connect(source_options(settings)))
-        rounds = Rounds(settings, network, SparkWorkers(own), declared, say)
+        rounds = LakeLoop(settings, network, SparkWorkers(own), declared, say)
         stack.callback(rounds.close)
         address = stack.enter_context(
             exposed(
@@ -80,18 +80,18 @@ def lake(
         if address is not None:
             say(f"status page at http://{address}/")
         begin = time.monotonic()
-        why = until_ended(rounds, is_stopped, partial(has_ended, own), once=once)
+        why = run_until_end(rounds, is_stopped, partial(has_ended, own), once=once)
         report.seconds = time.monotonic() - begin
         report.stopped = once and is_stopped()
-        add_up(report, rounds, once=once)
+        fill_report(report, rounds, once=once)
         report.error = why or report.error
         if report.away:
             say(sentence(report.away))
     return report
 
 
-def until_ended(
-    rounds: Rounds,
+def run_until_end(
+    rounds: LakeLoop,
     is_stopped: Callable[[], bool],
     has_ended: Callable[[], bool],
     *,
@@ -106,11 +106,11 @@ def until_ended(
     try:
         while not is_stopped() and not has_ended():
             begin = rounds.monotonic()
-            has_more = rounds.round()
+            has_more = rounds.run_round()
             if once and is_done(rounds):
                 break
             while not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once):
-                sleep(_LOOK_S)
+                sleep(_POLL_S)
     except (PySparkException, Py4JError, OSError):
         if not has_ended():
             raise
@@ -120,27 +120,27 @@ def until_ended(
     return None if is_stopped() else _JAVA_ENDED
 
 
-def pause_s(rounds: Rounds, *, once: bool) -> float:
+def pause_s(rounds: LakeLoop, *, once: bool) -> float:
     """The time from one look to the next; a run with an end hurries."""
     return min(1.0, rounds.settings.every_s) if once else float(rounds.settings.every_s)
 
 
-def is_done(rounds: Rounds) -> bool:
+def is_done(rounds: LakeLoop) -> bool:
     """Whether each table has all there is, or has failed too often; or the brokers cannot be asked.
 
     Brokers that are away are waited for a little.
     """
-    if rounds.why:
+    if rounds.error:
         return True
-    if 0 < rounds.looks_without_some < MOST_FAILURES:  # a broker may be restarting
+    if 0 < rounds.incomplete_checks < MAX_FAILURES:  # a broker may be restarting
         return False
     return all(
-        table.is_gone or table.is_permanent or table.failures_in_a_row >= MOST_FAILURES or table.has_all
+        table.is_deleted or table.is_permanent or table.failures_in_a_row >= MAX_FAILURES or table.is_complete
         for table in rounds.tables.values()
     )
 
 
-def add_up(report: Report, rounds: Rounds, *, once: bool) -> None:
+def fill_report(report: Report, rounds: LakeLoop, *, once: bool) -> None:
     """Fill the report with what all tables did; with `once` also with what they did not."""
     tables = rounds.tables
     figures = [table.figures for table in tables.values()]
@@ -154,18 +154,18 @@ def add_up(report: Report, rounds: Rounds, *, once: bool) -> None:
     report.offsets = {}
     for table in tables.values():
         report.offsets |= offsets_by_topic(table.offsets)
-    report.away = rounds.away if once else ()
-    if once and (failed := [f"{topic}: {table.why}" for topic, table in tables.items() if table.has_failed]):
+    report.away = rounds.absent_brokers if once else ()
+    if once and (failed := [f"{topic}: {table.error}" for topic, table in tables.items() if table.has_failed]):
         report.error = f"{len(failed)} tables are not up to date; {failed[0]}"
-    elif once and rounds.why:
-        report.error = rounds.why
+    elif once and rounds.error:
+        report.error = rounds.error
     elif once and not tables:
         report.error = "no topic of the cluster fits a section of the file; see `sparrowmq lake check`"
 
 
 def source_options(settings: LakeSettings) -> SourceOptions:
     """The options by which the brokers are asked. Raises: ConfigError."""
-    return parse(SourceOptions, {**settings.source(TableSettings()), "topic": "-"})
+    return parse(SourceOptions, {**settings.source(SectionSettings()), "topic": "-"})
 
 
 def _session(settings: LakeSettings) -> SparkSession:
@@ -173,7 +173,7 @@ def _session(settings: LakeSettings) -> SparkSession:
     return session(settings.master, {**own, **_NO_PAGES, **settings.spark})
 
 
-def checked(settings: LakeSettings) -> list[str]:
+def check_settings(settings: LakeSettings) -> list[str]:
     """Return a line for each topic that becomes a table, and one for those that do not.
 
     Raises:
@@ -184,7 +184,7 @@ def checked(settings: LakeSettings) -> list[str]:
         topics = network.retrying(network.topics)
     lines, wrong = [], []
     for topic in sorted(topics):
-        if settings.of(topic) is None:
+        if settings.section_for(topic) is None:
             continue
         try:
             lines.append(_line(settings, topic))
@@ -201,49 +201,47 @@ def checked(settings: LakeSettings) -> list[str]:
     if any(_has_own_catalog(settings, topic) for topic in topics):
         lines.append(OWN_CATALOGS)
     users = [topic for topic in topics if _is_users(topic)]
-    kept = sum(settings.of(topic) is not None for topic in users)
+    kept = sum(settings.section_for(topic) is not None for topic in users)
     return [*lines, f"{kept:,} of {len(users):,} topics of users become tables; nothing was written"]
 
 
 def _has_own_catalog(settings: LakeSettings, topic: str) -> bool:
-    section = settings.of(topic)
+    section = settings.section_for(topic)
     return section is not None and section.format == "iceberg" and section.catalog is None
 
 
 def _line(settings: LakeSettings, topic: str) -> str:
-    section = settings.of(topic)
+    section = settings.section_for(topic)
     assert section is not None
     root = section.root(topic)
-    begun = begun_at(root, section.settled(topic))
+    begun = load_checked_settings(root, section.table_settings(topic))
     if isinstance(root, Address):
-        _look_at(root)
-    parent = next(each for each in state_of(root).parents if each.exists())
+        _check_storage(root)
+    parent = next(each for each in state_folder(root).parents if each.exists())
     if not os.access(parent, os.W_OK):
         raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
     what = "goes on with" if begun else "begins"
     return f"{topic}: {what} {section.format} at {root}, mode {section.mode}, partition {section.partition}"
 
 
-def _look_at(root: Address) -> None:
-    """Raises: ConfigError, the store or the catalog is not there."""
-    _ask(root, root.url, root.storage.demand_bucket)
+def _check_storage(root: Address) -> None:
+    _check_reachable(root, root.url, root.storage.check_bucket)
     if root.catalog is not None:
-        _ask(root, f"the catalog {root.catalog.name}", partial(_ask_catalog, root))
+        _check_reachable(root, f"the catalog {root.catalog.name}", partial(_ask_catalog, root))
 
 
 def _ask_catalog(root: Address) -> None:
-    open_catalog(root, root.state).table_exists(identifier_of(root))
+    open_catalog(root, root.state).table_exists(table_identifier(root))
 
 
-def _ask(root: Address, what: str, do: Callable[[], None]) -> None:
-    """Raises: ConfigError, also for what libraries raise."""
-    patience = Patience(what, secrets=secrets_in(root), limit_s=0)
+def _check_reachable(root: Address, target: str, do: Callable[[], None]) -> None:
+    patience = RetryPolicy(target, secrets=catalog_secrets(root), limit_s=0)
     try:
-        patience.over(do)
+        patience.call(do)
     except ConnectionError as error:
         raise ConfigError(str(error)) from None
-    except errors_of_libraries() as error:
-        raise ConfigError(f"{what}: {patience.reason(error)}") from None
+    except storage_errors() as error:
+        raise ConfigError(f"{target}: {patience.describe(error)}") from None
 
 
 def _pattern_of(settings: LakeSettings, topic: str) -> str:

@@ -39,23 +39,23 @@ from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import Kind, duration, size
 from sparrowmq.spark.exposed import demand_address
 from sparrowmq.spark.options import DIVIDER, SourceOptions, check_reading, matches_pattern, parse
-from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, table_root
 from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.folders import scheme_of
 from sparrowmq.spark.pipelines.table import FILE_SIZE
 from sparrowmq.spark.pipelines.tables.ddl import names_in
-from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID, Encoding
-from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, asking, described
-from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
-from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN, demand_names
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, state_of
+from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_SCHEMA_ID, Encoding
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED_MODES, body_settings, schema_lookup
+from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MAX_DEPTH, WIDEN
+from sparrowmq.spark.pipelines.tables.partition_columns import check_partition_columns, check_partition_types
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN_COLUMNS, check_names
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, state_folder
 
 TOPIC: Final = "{topic}"
 _ANY: Final = "any-topic"  # in its place, to look for the folders of all topics
 _WORD: Final = re.compile(r"\{\w*\}")
-MODES: Final = ("raw", "json", "schema", *ENCODED)
+MODES: Final = ("raw", "json", "schema", *ENCODED_MODES)
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
 _YEAR_S: Final = 366 * 86_400
@@ -63,8 +63,8 @@ _YEAR_S: Final = 366 * 86_400
 Settings = TypeVar("Settings")
 
 
-def _setting(convert: Callable[[Any], Any], **given: Any) -> Any:
-    return field(metadata={"convert": convert}, **given)
+def _setting(convert: Callable[[Any], Any], **options: Any) -> Any:
+    return field(metadata={"convert": convert}, **options)
 
 
 def _text(value: Any) -> str:
@@ -85,12 +85,12 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _number_of(kind: Kind, wanted: str) -> Callable[[Any], int]:
+def _number_of(kind: Kind, expected: str) -> Callable[[Any], int]:
     def convert(value: Any) -> int:
         try:
             return int(kind.parse(_text(value)))
         except ValueError:
-            raise ValueError(wanted) from None
+            raise ValueError(expected) from None
 
     return convert
 
@@ -108,26 +108,25 @@ def _texts(value: Any) -> dict[str, str]:
 
 
 def _partition(value: Any) -> str:
-    """Texts with commas, or a list of them; as `Partitioning` writes it."""
     each = value if isinstance(value, list) and value else [value]
     return str(Partitioning.parse(", ".join(map(_text, each))))
 
 
-def _one_of(*known: str) -> Callable[[Any], str]:
+def _one_of(*choices: str) -> Callable[[Any], str]:
     def convert(value: Any) -> str:
-        if value not in known:
-            raise ValueError(f"one of {', '.join(known)}")
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
         return str(value)
 
     return convert
 
 
 # Once for a section: protoc compiles the files of Protobuf.
-_bodies = lru_cache(described)
+_bodies = lru_cache(body_settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableSettings:
+class SectionSettings:
     """The settings of the tables of one section.
 
     Attributes:
@@ -172,19 +171,21 @@ class TableSettings:
     options: Mapping[str, str] = _setting(_texts, default_factory=dict)
     skip: bool = _setting(_flag, default=False)
 
-    def settled(self, topic: str, fields: Mapping[str, str] | None = None) -> Settled:
+    def table_settings(self, topic: str, fields: Mapping[str, str] | None = None) -> TableSettings:
         """A topic's table as its first start settles it, with the columns of its schema. Raises: ConfigError."""
         bodies = _bodies(self.mode, self.registry, self.schema_file, self.message)
-        depth = MOST_DEPTH if self.mode == "json" else 0
-        found = Settled(topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth)
+        depth = MAX_DEPTH if self.mode == "json" else 0
+        found = TableSettings(
+            topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
+        )
         found = replace(found, key=self.key, deletes=self.deletes, partition=self.partition)
-        return replace(found, type_changes=self.type_changes).at(self.root(topic))
+        return replace(found, type_changes=self.type_changes).at_root(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
-        """The place of a topic's table. Raises: ConfigError, as `root_of`."""
+        """The place of a topic's table. Raises: ConfigError, as `table_root`."""
         to, state, table = (each and each.replace(TOPIC, topic) for each in (self.to, self.state, self.table))
         catalog = Catalog(self.catalog, table, self.catalog_options) if self.catalog and table else None
-        return root_of(to or "", state, catalog)
+        return table_root(to or "", state, catalog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +212,9 @@ class LakeSettings:
     round_s: int = _setting(_pause, default=5)
     master: str | None = _setting(_text, default=None)
     spark: Mapping[str, str] = _setting(_texts, default_factory=dict)
-    sections: tuple[tuple[re.Pattern[str], TableSettings], ...] = ()
+    sections: tuple[tuple[re.Pattern[str], SectionSettings], ...] = ()
 
-    def of(self, topic: str) -> TableSettings | None:
+    def section_for(self, topic: str) -> SectionSettings | None:
         """The settings of a topic's table; None if it becomes none."""
         for pattern, settings in self.sections:
             if matches_pattern(pattern, topic):
@@ -224,16 +225,16 @@ class LakeSettings:
         """The topics that have a table already, with the folder of the state of each."""
         found: dict[str, Path] = {}
         for _, section in self.sections:
-            folders = [] if section.skip else glob(escape(str(state_of(section.root(_ANY)))).replace(_ANY, "*"))
+            folders = [] if section.skip else glob(escape(str(state_folder(section.root(_ANY)))).replace(_ANY, "*"))
             for state in map(Path, folders):
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     topic = json.loads((state / "table.json").read_text())["topic"]
-                    settings = self.of(topic)
-                    if settings is not None and state_of(settings.root(topic)) == state:
+                    settings = self.section_for(topic)
+                    if settings is not None and state_folder(settings.root(topic)) == state:
                         found[topic] = state
         return found
 
-    def source(self, settings: TableSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    def source(self, settings: SectionSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """The options of the source for one section, with the account of the environment."""
         account = {name: environ[variable] for name, variable in _ACCOUNT.items() if environ.get(variable)}
         return {**account, **settings.options, "nameServer": self.name_server}
@@ -250,124 +251,125 @@ def read_settings(path: Path) -> LakeSettings:
     return settings_of(given, str(path))
 
 
-def settings_of(given: Mapping[str, Any], what: str) -> LakeSettings:
+def settings_of(values: Mapping[str, Any], context: str) -> LakeSettings:
     """The settings that a parsed file gives; errors name `what`. Raises: ConfigError."""
-    rest = dict(given)
+    rest = dict(values)
     defaults, tables = rest.pop("defaults", {}), rest.pop("tables", None)
     if not isinstance(tables, dict) or not tables:
-        raise ConfigError(f'{what} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]')
+        raise ConfigError(
+            f'{context} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]'
+        )
     found = [
-        (_pattern(pattern, what), _table(defaults, section, f'{what}, [tables."{pattern}"]'))
+        (_pattern(pattern, context), _table(defaults, section, f'{context}, [tables."{pattern}"]'))
         for pattern, section in tables.items()
     ]
-    lake = _read(LakeSettings, rest, what, sections=tuple(found))
+    lake = _read(LakeSettings, rest, context, sections=tuple(found))
     if lake.metrics is not None:
         demand_address(lake.metrics, insecure=lake.insecure)
     for pattern, settings in found:
-        _check(lake, settings, f'{what}, [tables."{pattern.pattern}"]')
+        _check(lake, settings, f'{context}, [tables."{pattern.pattern}"]')
     return lake
 
 
-def _pattern(pattern: str, what: str) -> re.Pattern[str]:
+def _pattern(pattern: str, context: str) -> re.Pattern[str]:
     if len(parts := DIVIDER.split(pattern)) > 1:
         one = "|".join(part.strip() for part in parts)
-        raise ConfigError(f'{what}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]')
+        raise ConfigError(f'{context}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]')
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise ConfigError(f'{what}: [tables."{pattern}"] is no regular expression: {error}') from None
+        raise ConfigError(f'{context}: [tables."{pattern}"] is no regular expression: {error}') from None
 
 
-def _table(defaults: Any, section: Any, what: str) -> TableSettings:
+def _table(defaults: Any, section: Any, context: str) -> SectionSettings:
     for each in (defaults, section):
         if not isinstance(each, dict):
-            raise ConfigError(f"{what} is no section of keys and values")
+            raise ConfigError(f"{context} is no section of keys and values")
     without = {name for name, value in section.items() if name in defaults and value == ""}
     given = {name: value for name, value in {**defaults, **section}.items() if name not in without}
-    return _read(TableSettings, given, what)
+    return _read(SectionSettings, given, context)
 
 
-def _check(lake: LakeSettings, settings: TableSettings, what: str) -> None:
+def _check(lake: LakeSettings, settings: SectionSettings, context: str) -> None:
     if settings.skip:
         return
     if TOPIC not in settings.to:
-        raise ConfigError(f'{what}: write the folder of its tables, as to = "/lake/{TOPIC}"')
-    _check_place(settings, what)
-    _check_key(settings, what)
-    _check_days(settings, what)
+        raise ConfigError(f'{context}: write the folder of its tables, as to = "/lake/{TOPIC}"')
+    _check_location(settings, context)
+    _check_key(settings, context)
+    _check_days(settings, context)
     if (settings.mode == "schema") != (settings.schema is not None):
-        raise ConfigError(f"{what}: mode schema and a schema, as `id bigint, name string`, go together")
+        raise ConfigError(f"{context}: mode schema and a schema, as `id bigint, name string`, go together")
     try:
-        _demand_columns(settings.settled("t"))
+        _check_columns(settings.table_settings("t"))
         check_reading(settings.options)
         parse(SourceOptions, {**lake.source(settings, {}), "topic": "t"}).check_stream()
     except ConfigError as error:
-        raise ConfigError(f"{what}: {error}") from None
+        raise ConfigError(f"{context}: {error}") from None
 
 
-def _check_place(settings: TableSettings, what: str) -> None:
+def _check_location(settings: SectionSettings, context: str) -> None:
     """Raises: ConfigError, two tables would share a state or a name, an address has no state, or a word is unknown."""
     for place in (settings.to, settings.state or "", settings.table or ""):
         for word in _WORD.findall(place):
             if word != TOPIC:
-                raise ConfigError(f"{what}: {word} in {place} has no meaning; only {TOPIC} has one")
+                raise ConfigError(f"{context}: {word} in {place} has no meaning; only {TOPIC} has one")
     if scheme_of(settings.to) is not None and settings.state is None:
         raise ConfigError(
-            f'{what}: {settings.to} is an address; name a folder of this machine too, as state = "/var/lib/{TOPIC}"'
+            f'{context}: {settings.to} is an address; name a folder of this machine too, as state = "/var/lib/{TOPIC}"'
         )
     if settings.state is not None and TOPIC not in settings.state:
-        raise ConfigError(f'{what}: each table has its own state, as state = "/var/lib/{TOPIC}"')
+        raise ConfigError(f'{context}: each table has its own state, as state = "/var/lib/{TOPIC}"')
     if (settings.catalog is None) != (settings.table is None) or TOPIC not in (settings.table or TOPIC):
         raise ConfigError(
-            f'{what}: a catalog and the names of the tables in it go together, as catalog = "prod" and '
+            f'{context}: a catalog and the names of the tables in it go together, as catalog = "prod" and '
             f'table = "shop.{TOPIC}"'
         )
     if settings.catalog_options and settings.catalog is None:
-        raise ConfigError(f"{what}: catalog_options go with a catalog; write catalog and table, too")
+        raise ConfigError(f"{context}: catalog_options go with a catalog; write catalog and table, too")
     if settings.catalog is not None and settings.format != "iceberg":
         raise ConfigError(
-            f"{what}: a catalog goes with format iceberg, not with {settings.format}; write that format, or "
+            f"{context}: a catalog goes with format iceberg, not with {settings.format}; write that format, or "
             'catalog = "" and table = "" to have no catalog here'
         )
 
 
-def _check_days(settings: TableSettings, what: str) -> None:
-    """Raises: ConfigError, days are to be taken out of a table that is not divided by them."""
+def _check_days(settings: SectionSettings, context: str) -> None:
     if settings.keep_days is not None:
         try:
-            Partitioning.parse(settings.partition).limit(date.max)
+            Partitioning.parse(settings.partition).period_start(date.max)
         except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
+            raise ConfigError(f"{context}: {error}") from None
 
 
-def _check_key(settings: TableSettings, what: str) -> None:
+def _check_key(settings: SectionSettings, context: str) -> None:
     if settings.key is None:
         if settings.deletes is not None:
-            raise ConfigError(f'{what}: deletes goes with a key; write the column, as key = "id"')
+            raise ConfigError(f'{context}: deletes goes with a key; write the column, as key = "id"')
         return
     if settings.mode == "raw" or settings.format == "parquet":
         raise ConfigError(
-            f"{what}: a key is a column of bodies, and rows are replaced in Delta and Iceberg tables; write another "
+            f"{context}: a key is a column of bodies, and rows are replaced in Delta and Iceberg tables; write another "
             'mode than raw, and format = "delta" or "iceberg"'
         )
 
 
-def _demand_columns(settled: Settled) -> None:
-    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it; as `demand_names`."""
-    by, columns = settled.partitioning, None
-    if settled.schema is not None:
-        demand_names(settled.schema, names_in(settled.schema))
-    if settled.key is not None or by.of_bodies:
-        columns = _columns_of(settled)
-    if settled.key is not None:
-        _demand_key(settled.key, columns)
-    demand_partition_columns(by, settled.mode, columns, settled.key)
+def _check_columns(table: TableSettings) -> None:
+    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it; as `check_names`."""
+    by, columns = table.partitioning, None
+    if table.schema is not None:
+        check_names(table.schema, names_in(table.schema))
+    if table.key is not None or by.body_fields:
+        columns = _columns_of(table)
+    if table.key is not None:
+        _check_key_column(table.key, columns)
+    check_partition_columns(by, table.mode, columns, table.key)
     if isinstance(columns, Mapping):
-        demand_partition_types(by, columns)
+        check_partition_types(by, columns)
 
 
-def _demand_key(key: str, names: Collection[str] | None) -> None:
-    if key.lower() in OWN:
+def _check_key_column(key: str, names: Collection[str] | None) -> None:
+    if key.lower() in OWN_COLUMNS:
         raise ConfigError(f"{key} is a column that each table has itself; choose one of the bodies as the key")
     if names is not None and key not in names:
         other = [name for name in names if name.lower() == key.lower()]
@@ -375,15 +377,15 @@ def _demand_key(key: str, names: Collection[str] | None) -> None:
         raise ConfigError(f"the key {key} is no column of the schema; {hint}")
 
 
-def _columns_of(settled: Settled) -> Collection[str] | None:
+def _columns_of(table: TableSettings) -> Collection[str] | None:
     """The columns of bodies, with their types if they are known; None if a body must be read to know them."""
-    if settled.schema is not None:
-        return names_in(settled.schema)
-    if settled.bodies is None or "registry" in settled.bodies:
+    if table.schema is not None:
+        return names_in(table.schema)
+    if table.bodies is None or "registry" in table.bodies:
         return None
-    source = asking(settled.mode, settled.bodies)(NO_ID)
+    source = schema_lookup(table.mode, table.bodies)(NO_SCHEMA_ID)
     try:
-        return Encoding(settled.mode, False, {NO_ID: source}, key=settled.key).columns((NO_ID, ()))
+        return Encoding(table.mode, False, {NO_SCHEMA_ID: source}, key=table.key).columns((NO_SCHEMA_ID, ()))
     except InvalidSchema as error:
         raise ConfigError(f"the schema has no columns for a table: {error}") from None
 
@@ -397,23 +399,23 @@ def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
     }
 
 
-def _read(kind: type[Settings], given: Mapping[str, Any], what: str, **own: Any) -> Settings:
+def _read(kind: type[Settings], values: Mapping[str, Any], context: str, **own: Any) -> Settings:
     """The settings of one kind. Raises: ConfigError, with the key and what is allowed there."""
     known = settings_in_files(kind)
     found: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-            raise ConfigError(f"{what}: there is no setting {name}; {hint}")
+            raise ConfigError(f"{context}: there is no setting {name}; {hint}")
         try:
             found[known[name].name] = known[name].metadata["convert"](value)
         except ConfigError as error:
-            raise ConfigError(f"{what}: {error}") from None
+            raise ConfigError(f"{context}: {error}") from None
         except ValueError as error:
-            raise ConfigError(f"{what}: {name} = {value!r} must be {error}") from None
+            raise ConfigError(f"{context}: {name} = {value!r} must be {error}") from None
     if kind is LakeSettings and "name_server" not in found:
         if not os.environ.get("NAMESRV_ADDR"):
-            raise ConfigError(f'{what}: write name_server = "host:9876", or set NAMESRV_ADDR')
+            raise ConfigError(f'{context}: write name_server = "host:9876", or set NAMESRV_ADDR')
         found["name_server"] = os.environ["NAMESRV_ADDR"]
     return kind(**found, **own)

@@ -16,8 +16,8 @@ from sparrowmq.metrics.http_endpoint import Answer, Ask, Query
 
 if TYPE_CHECKING:
     from sparrowmq.metrics.figures import Figures, Rows
-    from sparrowmq.spark.lakehouse.lake_loop import Rounds
-    from sparrowmq.spark.lakehouse.lake_table import KeptTable
+    from sparrowmq.spark.lakehouse.lake_loop import LakeLoop
+    from sparrowmq.spark.lakehouse.lake_table import LakeTable
 
 HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"
@@ -45,29 +45,29 @@ _COLUMNS: Final = {
 }
 
 
-def state_of_table(table: KeptTable) -> str:
+def state_of_table(table: LakeTable) -> str:
     """One word: kept, behind, failing (it is tried again), waiting (for a person), merging, asking, deleted, new."""
-    if table.is_gone:
+    if table.is_deleted:
         return "deleted"
     if table.has_failed:
         return "waiting" if table.is_permanent else "failing"
-    if table.held_for:
-        return table.held_for
-    if table.has_all and not table.lag:
+    if table.busy_with:
+        return table.busy_with
+    if table.is_complete and not table.lag:
         return "kept"
     return "behind" if table.lag or table.is_due() else "new"
 
 
-def status(rounds: Rounds) -> dict[str, Any]:
+def status(rounds: LakeLoop) -> dict[str, Any]:
     """The state of all tables, as JSON has it."""
     return {
         "ready": why_not_ready(rounds) == "",
-        "error": rounds.why,
+        "error": rounds.error,
         "tables": [_row(table) for _, table in sorted(rounds.tables.copy().items())],
     }
 
 
-def _row(table: KeptTable) -> dict[str, Any]:
+def _row(table: LakeTable) -> dict[str, Any]:
     figures = table.figures
     return {
         "topic": table.topic,
@@ -84,28 +84,28 @@ def _row(table: KeptTable) -> dict[str, Any]:
         "last_delay_s": round(figures.delay_s, 1),
         "batches": figures.batches,
         "failures": figures.failures,
-        "error": table.why or table.absent,
+        "error": table.error or table.missing_files,
     }
 
 
-def why_not_ready(rounds: Rounds) -> str:
+def why_not_ready(rounds: LakeLoop) -> str:
     """Return why a lake is not ready; "" if it is."""
-    if rounds.looked_s is None:
-        return rounds.why or "the brokers were not asked yet"
-    silent_s = rounds.monotonic() - rounds.looked_s
+    if rounds.checked_s is None:
+        return rounds.error or "the brokers were not asked yet"
+    silent_s = rounds.monotonic() - rounds.checked_s
     if silent_s > _SILENT_S:
-        return f"the brokers were last asked {silent_s:.0f} s ago; {rounds.why or 'a round takes long'}"
+        return f"the brokers were last asked {silent_s:.0f} s ago; {rounds.error or 'a round takes long'}"
     failing = _failing(rounds)
-    if failing and len(failing) == sum(not table.is_gone for table in rounds.tables.copy().values()):
+    if failing and len(failing) == sum(not table.is_deleted for table in rounds.tables.copy().values()):
         return "all tables fail"
     return ""
 
 
-def _failing(rounds: Rounds) -> list[KeptTable]:
-    return [each for _, each in sorted(rounds.tables.copy().items()) if each.has_failed and not each.is_gone]
+def _failing(rounds: LakeLoop) -> list[LakeTable]:
+    return [each for _, each in sorted(rounds.tables.copy().items()) if each.has_failed and not each.is_deleted]
 
 
-def pages(rounds: Rounds) -> dict[str, Ask]:
+def pages(rounds: LakeLoop) -> dict[str, Ask]:
     """The pages of a lake, for the address of its metrics."""
 
     async def page(_: Query) -> Answer:
@@ -118,21 +118,21 @@ def pages(rounds: Rounds) -> dict[str, Ask]:
         why = why_not_ready(rounds)
         lines = [
             why or "ok",
-            *(f"{table.topic} is failing: {' '.join(table.why.split())}" for table in _failing(rounds)),
+            *(f"{table.topic} is failing: {' '.join(table.error.split())}" for table in _failing(rounds)),
         ]
         return Answer(503 if why else 200, "".join(f"{line}\n" for line in lines).encode())
 
     return {"/": page, "/status": as_json, "/readyz": ready}
 
 
-def html(found: dict[str, Any]) -> str:
+def html(lake: dict[str, Any]) -> str:
     """The page: one row for each table, those first that need somebody."""
     order = {"waiting": 0, "failing": 1, "behind": 2}
-    tables = sorted(found["tables"], key=lambda row: (order.get(row["state"], 3), row["topic"]))
+    tables = sorted(lake["tables"], key=lambda row: (order.get(row["state"], 3), row["topic"]))
     failing = sum(row["state"] in ("failing", "waiting") for row in tables)
     head = "".join(f"<th>{name}</th>" for name in _COLUMNS.values())
     body = "".join(_html_row(row) for row in tables)
-    error = f"<p class='failing'>{escape(found['error'])}</p>" if found["error"] else ""
+    error = f"<p class='failing'>{escape(lake['error'])}</p>" if lake["error"] else ""
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><meta http-equiv='refresh' content='5'>"
         f"<title>SparrowMQ lake</title><style>{_STYLE}</style></head><body><h1>SparrowMQ lake</h1>{error}"
@@ -166,7 +166,7 @@ _COUNTERS: Final = {
     "failures": "failures of tables, each followed by another attempt",
     "commit_s": "seconds of commits",
 }
-Read = Callable[["KeptTable"], "float | None"]
+Read = Callable[["LakeTable"], "float | None"]
 _GAUGES: Final[Mapping[str, tuple[str, Read]]] = {
     "freshness_seconds": ("age of the oldest message that the table lacks", lambda table: table.age_s),
     "delay_seconds": (
@@ -184,11 +184,11 @@ _GAUGES: Final[Mapping[str, tuple[str, Read]]] = {
 _NAMES: Final = {"commit_s": "commit_seconds", "errors": "rejects"}
 
 
-def _counted(entry: str, table: KeptTable) -> float:
+def _counted(entry: str, table: LakeTable) -> float:
     return float(getattr(table.figures, entry))
 
 
-def declare(figures: Figures, rounds: Rounds) -> None:
+def declare(figures: Figures, rounds: LakeLoop) -> None:
     """Declare the figures of all tables, for Prometheus."""
 
     def each(read: Read) -> Rows:

@@ -25,39 +25,44 @@ from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, Failure, failure
-from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, Written, error_text
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, BatchPart, PartResult, error_text
 from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_progress import (
     Progress,
-    compared,
-    copied,
-    demand_same_batch,
-    held_by,
-    keep_progress,
-    kept_progress,
-    put_aside,
-    record_of,
-    taken_over,
-    was_taken_back,
+    batch_record,
+    check_same_batch,
+    checkpoint_progress,
+    compare_progress,
+    copy_offsets,
+    load_progress,
+    move_checkpoint_aside,
+    save_progress,
+    table_state,
+    was_rolled_back,
 )
-from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.lakehouse.lake_settings import SectionSettings
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.compaction import demand_no_wider, widen
-from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, Place, absent_files, open_lake
+from sparrowmq.spark.pipelines.lake.compaction import check_no_wider, widen_columns
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, TableLocation, missing_files_warning, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.unused_files import ReplacedFiles
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
-from sparrowmq.spark.pipelines.tables.batch_files import Target, target_in
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget, upload_target
 from sparrowmq.spark.pipelines.tables.ddl import types_of
-from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED_MODES, EncodedBodies
 from sparrowmq.spark.pipelines.tables.error_retry import finish_retry
-from sparrowmq.spark.pipelines.tables.json_bodies import merged
-from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_types, pinned
-from sparrowmq.spark.pipelines.tables.progress import demand_committed
-from sparrowmq.spark.pipelines.tables.table_settings import begun_at, keep, state_of, with_usable_key
-from sparrowmq.spark.pipelines.tables.table_writer import fields_for, regained
+from sparrowmq.spark.pipelines.tables.json_bodies import merge_body_fields
+from sparrowmq.spark.pipelines.tables.partition_columns import check_partition_types, pin_types
+from sparrowmq.spark.pipelines.tables.progress import check_committed
+from sparrowmq.spark.pipelines.tables.table_settings import (
+    drop_unusable_key,
+    load_checked_settings,
+    save_settings,
+    state_folder,
+)
+from sparrowmq.spark.pipelines.tables.table_writer import merge_fields, restore_fields
 from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
@@ -78,13 +83,13 @@ if TYPE_CHECKING:
 PERMANENT_PAUSE_S: Final = 300.0
 ROW_BYTES: Final = 1024  # of topics that were not read yet
 _FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
-_MOST_LOOKS: Final = 512
+_MAX_CHECKS: Final = 512
 
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
 NewStart = Callable[[Bounds], int]
 Newest = Callable[[Collection[MessageQueue]], dict[str, int]]
-Declared = Callable[[str], dict[str, str]]
+ParseFields = Callable[[str], dict[str, str]]
 
 
 @dataclass
@@ -106,7 +111,7 @@ class Figures:
 
 
 @dataclass
-class KeptTable:
+class LakeTable:
     """A topic and its table.
 
     Attributes:
@@ -117,40 +122,40 @@ class KeptTable:
     """
 
     topic: str
-    settings: TableSettings
-    given: Mapping[str, str] = field(repr=False)
-    declared: Declared = field(repr=False)
+    settings: SectionSettings
+    source_options: Mapping[str, str] = field(repr=False)
+    parse_fields: ParseFields = field(repr=False)
     monotonic: Callable[[], float] = time.monotonic
     clock: Callable[[], float] = time.time
     figures: Figures = field(default_factory=Figures)
-    why: str = ""
-    absent: str = ""
+    error: str = ""
+    missing_files: str = ""
     failures_in_a_row: int = 0
-    looks_without_route: int = 0
+    checks_without_route: int = 0
     is_permanent: bool = False
-    is_gone: bool = False
-    held_for: str = ""  # "merging" or "asking", while another thread works on it
+    is_deleted: bool = False
+    busy_with: str = ""  # "merging" or "asking", while another thread works on it
 
     def __post_init__(self) -> None:
         self.root = self.settings.root(self.topic)
-        self.state = state_of(self.root)
+        self.state = state_folder(self.root)
         schema = self.settings.schema
-        self.settled = self.settings.settled(self.topic, None if schema is None else self.declared(schema))
+        self.settled = self.settings.table_settings(self.topic, None if schema is None else self.parse_fields(schema))
         self._bodies: EncodedBodies | None = None
         self._progress: Progress | None = None
         self._positions = Offsets()
         self._ends = Offsets()  # as far as batches may go
-        self._held: Mapping[MessageQueue, Bounds] = {}  # by the brokers, when each last answered
+        self._bounds: Mapping[MessageQueue, Bounds] = {}  # by the brokers, when each last answered
         self._lakes: tuple[Lake, Lake] | None = None
-        self._targets: tuple[Target, Target] | None = None
+        self._targets: tuple[UploadTarget, UploadTarget] | None = None
         self._replaced: ReplacedFiles | None = None
-        self._holding = ExitStack()
-        self._staged: Path | None = None
-        self._parts: list[Part] = []
+        self._locks = ExitStack()
+        self._staging: Path | None = None
+        self._parts: list[BatchPart] = []
         self._fields: dict[str, str] | None = None
         self._freshness = Freshness()
         self._due_s = 0.0
-        self._begun_s: float | None = None
+        self._batch_started_s: float | None = None
 
     # Looking ------------------------------------------------------------------------------------------------------
 
@@ -169,18 +174,17 @@ class KeptTable:
         """Offsets that the brokers have, and the table has not, also while it fails."""
         had = {
             queue: at if start <= (at := self._positions.get(queue, start)) <= end else start
-            for queue, (start, end, _) in self._held.items()
+            for queue, (start, end, _) in self._bounds.items()
         }
-        return sum(map(len, between(Offsets(had, self._positions.incarnations), ends_of(self._held))))
+        return sum(map(len, between(Offsets(had, self._positions.incarnations), ends_of(self._bounds))))
 
     @property
     def _readable(self) -> int:
-        """Offsets for the next batches."""
         return sum(map(len, between(self._positions, self._ends)))
 
     @property
     def has_failed(self) -> bool:
-        return bool(self.why)
+        return bool(self.error)
 
     @property
     def is_begun(self) -> bool:
@@ -188,7 +192,7 @@ class KeptTable:
         return self._progress is not None
 
     @property
-    def has_all(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all that the brokers had at the last look is in the table."""
         is_idle = self._progress is not None and self._progress.is_done and not self.has_failed
         return is_idle and bool(self._ends) and not self._readable
@@ -209,72 +213,73 @@ class KeptTable:
         Raises:
             ConfigError: it is another table, or another run works on it, or it is not known which messages it has.
         """
-        self._holding.enter_context(locked(self.state))
+        self._locks.enter_context(locked(self.state))
         try:
             # The table may be reached by another path, with another state. In place of a folder, a file fails later.
             if isinstance(self.root, Path) and not self.root.is_file():
-                self._holding.enter_context(locked(self.root / OWN_FOLDER))
-            begun = begun_at(self.root, self.settled)
-            self.settled = with_usable_key(begun or self.settled)
-            demand_partition_types(self.settled.partitioning, types_of(self.settled.fields))
-            if self.settled.mode in ENCODED:
+                self._locks.enter_context(locked(self.root / OWN_FOLDER))
+            begun = load_checked_settings(self.root, self.settled)
+            self.settled = drop_unusable_key(begun or self.settled)
+            check_partition_types(self.settled.partitioning, types_of(self.settled.fields))
+            if self.settled.mode in ENCODED_MODES:
                 self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
             finish_retry(self.root, self.settled)
-            progress = kept_progress(self.state)
+            progress = load_progress(self.state)
             if progress is None:
-                progress = taken_over(self.state, self.settled)
+                progress = checkpoint_progress(self.state, self.settled)
                 if progress is not None:
-                    self._keep_whole(progress)
-                    put_aside(self.state)
-            progress, why = self._repaired(progress or Progress())
+                    self._save_progress(progress)
+                    move_checkpoint_aside(self.state)
+            progress, why = self._repair(progress or Progress())
             if begun is not None:
-                keep(self.state, self.settled)  # `redrive` reads the policy of this start
+                save_settings(self.state, self.settled)  # `redrive` reads the policy of this start
             if self.settled.key is not None:
                 stay_s = self.settings.replaced_stay_s
                 self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock, self.monotonic)
         except BaseException:
             with suppress(ConfigError, OSError):  # its lag is shown while it fails
-                known = kept_progress(self.state) or taken_over(self.state, self.settled) or Progress()
+                known = load_progress(self.state) or checkpoint_progress(self.state, self.settled) or Progress()
                 self._positions = known.position
             self._lakes = None
-            self._holding.close()
+            self._locks.close()
             raise
         self._progress = progress
         self._positions = progress.position
         return why
 
-    def _repaired(self, progress: Progress) -> tuple[Progress, str]:
+    def _repair(self, progress: Progress) -> tuple[Progress, str]:
         """The progress, or the one behind what the tables have, if it is not theirs."""
-        rows, errors = self._open()
-        has, rejects = held_by(rows), held_by(errors)
-        found = compared(self.root, self.state, progress, has, rejects)
-        for lake in (rows, errors) if found.why and isinstance(self.root, Path) else ():
-            demand_committed(lake, self.settled.writer)
-        places = zip(self._places(), (rows, errors), strict=True)
-        self.absent = "; ".join(said for place, lake in places if (said := absent_files(place.path, lake)))
-        self.rest()
-        if not found.why:
-            return replace(progress, rows=has.reached, errors=rejects.reached), self.absent
+        rows, errors = self._open_lakes()
+        has, rejects = table_state(rows), table_state(errors)
+        found = compare_progress(self.root, self.state, progress, has, rejects)
+        for lake in (rows, errors) if found.difference and isinstance(self.root, Path) else ():
+            check_committed(lake, self.settled.writer)
+        places = zip(self._locations(), (rows, errors), strict=True)
+        self.missing_files = "; ".join(
+            said for place, lake in places if (said := missing_files_warning(place.path, lake))
+        )
+        self.release_files()
+        if not found.difference:
+            return replace(progress, rows=has.last_with_rows, errors=rejects.last_with_rows), self.missing_files
         if found.fields is not None:
             self.settled.fields = found.fields
-        keep(self.state, self.settled)
-        self._keep_whole(found.progress)
-        why = f"{found.why}; it goes on behind what the table has"
-        return found.progress, f"{why}; {self.absent}" if self.absent else why
+        save_settings(self.state, self.settled)
+        self._save_progress(found.progress)
+        why = f"{found.difference}; it goes on behind what the table has"
+        return found.progress, f"{why}; {self.missing_files}" if self.missing_files else why
 
-    def _keep_whole(self, progress: Progress) -> None:
-        """Keep the plan, and that it is done."""
-        keep_progress(self.state, replace(progress, is_done=False))
+    def _save_progress(self, progress: Progress) -> None:
+        save_progress(self.state, replace(progress, is_done=False))
         if progress.is_done:
-            keep_progress(self.state, progress)
+            save_progress(self.state, progress)
 
     def close(self) -> None:
         """Let go of open files, and of the lock."""
         self._lakes = None
         self._progress = None
-        self._holding.close()
+        self._locks.close()
 
-    def rest(self) -> None:
+    def release_files(self) -> None:
         """Let go of the table's files; the next batch opens them again. This run stays the owner on S3."""
         for lake in self._lakes or ():
             if isinstance(lake, RemoteLake):
@@ -282,7 +287,9 @@ class KeptTable:
             else:
                 self._lakes = None
 
-    def look(self, held: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart, newest_ms: Newest) -> None:
+    def update_offsets(
+        self, bounds: Mapping[MessageQueue, Bounds], starts: Starts, new_start: NewStart, newest_ms: Newest
+    ) -> None:
         """Note how far the brokers are.
 
         Args:
@@ -291,48 +298,48 @@ class KeptTable:
         Raises:
             RowsLost: the topic was made again, or a queue has lost rows; not with failOnDataLoss=false.
         """
-        if not self._positions and held:
-            self.settled.newest_ms = newest_ms(held)
-            self._positions = Offsets(starts(held), incarnations_in(held))
-            self._keep_begin()
-        self.note(held)
-        fails = str(self.given.get("failOnDataLoss", "true")).lower() != "false"
-        ends = advanced(self._positions, held, new_start, fail=fails)
+        if not self._positions and bounds:
+            self.settled.newest_ms = newest_ms(bounds)
+            self._positions = Offsets(starts(bounds), incarnations_in(bounds))
+            self._save_begin()
+        self.note_bounds(bounds)
+        fails = str(self.source_options.get("failOnDataLoss", "true")).lower() != "false"
+        ends = advanced(self._positions, bounds, new_start, fail=fails)
         for queue in ends.keys() - self._positions.keys():
             self._positions[queue] = ends[queue]
-            self._keep_begin()
+            self._save_begin()
         self._ends = ends
 
-    def note(self, held: Mapping[MessageQueue, Bounds]) -> None:
+    def note_bounds(self, current: Mapping[MessageQueue, Bounds]) -> None:
         """Note the queues of the brokers that are there, for the figures; those of others are as they were last."""
-        there = {queue.broker_name for queue in held}
-        away = {queue: bounds for queue, bounds in self._held.items() if queue.broker_name not in there}
-        self._held = {**away, **held}
-        self._freshness.look(self._stored, self._stored - self.lag, self.monotonic())
+        there = {queue.broker_name for queue in current}
+        away = {queue: bounds for queue, bounds in self._bounds.items() if queue.broker_name not in there}
+        self._bounds = {**away, **current}
+        self._freshness.note_check(self._stored, self._stored - self.lag, self.monotonic())
 
     @property
     def _stored(self) -> int:
-        return sum(bounds.end for bounds in self._held.values())
+        return sum(bounds.end for bounds in self._bounds.values())
 
-    def _keep_begin(self) -> None:
+    def _save_begin(self) -> None:
         """Keep where a new table begins, before it has a batch."""
         progress = self._progress
         assert progress is not None
         if progress.batch < 0:
-            self._progress = Progress(-1, Offsets(), copied(self._positions), True)
-            keep_progress(self.state, self._progress)
+            self._progress = Progress(-1, Offsets(), copy_offsets(self._positions), True)
+            save_progress(self.state, self._progress)
             self.settled.begin = offsets_by_topic(self._positions)
-            keep(self.state, self.settled)
+            save_settings(self.state, self.settled)
 
     # Batches ------------------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
         """Whether it may have a batch now, and there is something for one."""
-        if self.held_for or self.is_gone or not self.may_try() or self._progress is None:
+        if self.busy_with or self.is_deleted or not self.may_try() or self._progress is None:
             return False
         if not self._progress.is_done:
             return True
-        if self._begun_s is not None and self.monotonic() - self._begun_s < self.settings.every_s:
+        if self._batch_started_s is not None and self.monotonic() - self._batch_started_s < self.settings.every_s:
             return False
         return self._readable > 0
 
@@ -343,7 +350,7 @@ class KeptTable:
             return sum(map(len, between(self._progress.start, self._progress.end)))
         if self.settings.rows_per_s is None:
             return self._readable
-        passed_s = 1.0 if self._begun_s is None else max(0.0, self.monotonic() - self._begun_s)
+        passed_s = 1.0 if self._batch_started_s is None else max(0.0, self.monotonic() - self._batch_started_s)
         return min(self._readable, max(1, int(self.settings.rows_per_s * min(passed_s, 60.0))))
 
     @property
@@ -352,42 +359,42 @@ class KeptTable:
 
     def plan(
         self, rows: int, most_parts: int, brokers: Callable[[Collection[str]], Mapping[str, Addresses]]
-    ) -> list[Part]:
+    ) -> list[BatchPart]:
         """Keep the plan of a batch of about so many rows, and return its parts; none if the table begins again first.
 
         Raises:
             ConfigError: the table has other settings. OSError: the plan cannot be kept.
         """
         assert self._progress is not None
-        if was_taken_back(self._progress, *self._open()):
+        if was_rolled_back(self._progress, *self._open_lakes()):
             self.close()  # the next look finds its place again
             return []
         if self._progress.is_done:
             end = capped(self._positions, self._ends, rows)
             progress = self._progress.next(self._positions, end)
-            keep_progress(self.state, progress)
+            save_progress(self.state, progress)
             self._progress = progress
-        self._begun_s = self.monotonic()
+        self._batch_started_s = self.monotonic()
         start, end = self._progress.start, self._progress.end
-        rows_lake, _ = self._open()
+        rows_lake, _ = self._open_lakes()
         shutil.rmtree(self.state / "staged", ignore_errors=True)
-        folder = self._staged = self.state / "staged" / uuid.uuid4().hex
-        self._fields = self._fields_of_begun()
+        folder = self._staging = self.state / "staged" / uuid.uuid4().hex
+        self._fields = self._unfinished_fields()
         settled, layout = self.settled, rows_lake.layout
         shape = ArrowRows(
             settled.mode,
-            self._kinds(),
+            self._column_types(),
             settled.depth,
-            None if self._bodies is None else self._bodies.known,
+            None if self._bodies is None else self._bodies.known_encoding,
             settled.key,
             settled.deletes,
             layout.partitioning,
         )
-        self._targets = self._targets_of(self._progress.batch)
+        self._targets = self._upload_targets(self._progress.batch)
         self._parts = [
-            Part(
+            BatchPart(
                 self.topic,
-                self.given,
+                self.source_options,
                 ranges,
                 brokers({each.queue.broker_name for each in ranges}),
                 shape,
@@ -399,74 +406,73 @@ class KeptTable:
         ]
         return self._parts
 
-    def _fields_of_begun(self) -> dict[str, str] | None:
+    def _unfinished_fields(self) -> dict[str, str] | None:
         """The columns of the batch at hand, if one table has its part; None if it may have others.
 
         With wider ones, a message would be in both tables, or in none.
         """
         assert self._progress is not None
-        for lake in self._open():
+        for lake in self._open_lakes():
             if self._progress.batch <= lake.last_batch():
-                record = held_by(lake).record
+                record = table_state(lake).record
                 return dict(record.settled["fields"]) if record is not None else None
         return None
 
-    def _kinds(self) -> Mapping[str, DataType]:
+    def _column_types(self) -> Mapping[str, DataType]:
         return types_of(self.settled.fields if self._fields is None else self._fields)
 
-    def again(self, written: Sequence[Written]) -> list[Part]:
+    def parts_to_repeat(self, written: Sequence[PartResult]) -> list[BatchPart]:
         """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
-        fields, encoding = self._grown(written), None
+        fields, encoding = self._grow_fields(written), None
         if self._bodies is not None and self._parts:
-            used = self._parts[0].shape.encoding or self._bodies.known
+            used = self._parts[0].shape.encoding or self._bodies.known_encoding
             assert self._progress is not None
             known = fields if self._fields is None else None
-            shape = self._bodies.beyond(used, known, self._progress.batch, [part.heads for part in written])
+            shape = self._bodies.grown_shape(used, known, self._progress.batch, [part.heads for part in written])
             if shape is None:
                 return []
             fields, encoding = shape.fields, shape.encoding
         elif fields == self.settled.fields:
             return []
         if self._fields is None:
-            keep(self.state, replace(self.settled, fields=fields))
+            save_settings(self.state, replace(self.settled, fields=fields))
             self.settled.fields = fields
-        kinds = self._kinds()
-        assert self._staged is not None
-        shutil.rmtree(self._staged, ignore_errors=True)
+        kinds = self._column_types()
+        assert self._staging is not None
+        shutil.rmtree(self._staging, ignore_errors=True)
         self.discard(written)
-        self._parts = [part.with_kinds(kinds, encoding) for part in self._parts]
+        self._parts = [part.with_columns(kinds, encoding) for part in self._parts]
         return self._parts
 
-    def _grown(self, written: Sequence[Written]) -> dict[str, str]:
+    def _grow_fields(self, written: Sequence[PartResult]) -> dict[str, str]:
         """The columns, with those that bodies of JSON add."""
         settled = self.settled
         if settled.mode != "json" or self._fields is not None:
             return settled.fields
-        if not any(part.found for part in written):
-            return pinned(settled.partitioning, settled.fields, settled.fields)
-        fields = fields_for(merged(part.found for part in written), settled, self._open()[0])
+        if not any(part.body_fields for part in written):
+            return pin_types(settled.partitioning, settled.fields, settled.fields)
+        fields = merge_fields(merge_body_fields(part.body_fields for part in written), settled, self._open_lakes()[0])
         if isinstance(self.root, Address):  # files there are not written again: other types are errors
             fields = {name: settled.fields.get(name, kind) for name, kind in fields.items()}
         return fields
 
-    def discard(self, written: Sequence[Written]) -> None:
+    def discard(self, written: Sequence[PartResult]) -> None:
         """Remove files behind an address that no commit gets."""
         for each in written if self._targets is not None else ():
             for target, files in zip(self._targets or (), (each.rows, each.errors), strict=True):
                 target.remove(files)
 
-    def _targets_of(self, batch: int) -> tuple[Target, Target] | None:
-        """The targets of the files of a batch behind an address; None for folders."""
+    def _upload_targets(self, batch: int) -> tuple[UploadTarget, UploadTarget] | None:
         if not isinstance(self.root, Address):
             return None
         prefix = f"{self.settled.writer}-{batch:09}"
         rows, errors = (
-            target_in(lake, place, self.settled.format, prefix)
-            for lake, place in zip(self._open(), self._places(), strict=True)
+            upload_target(lake, place, self.settled.format, prefix)
+            for lake, place in zip(self._open_lakes(), self._locations(), strict=True)
         )
         return rows, errors
 
-    def add(self, written: Sequence[Written]) -> None:
+    def add(self, written: Sequence[PartResult]) -> None:
         """Add the files of a batch to the table and its table of errors.
 
         Raises:
@@ -475,9 +481,9 @@ class KeptTable:
         """
         begin = self.monotonic()
         assert self._progress is not None
-        rows, errors = self._open()
-        keep(self.state, self.settled)
-        shape = ArrowRows(self.settled.mode, self._kinds())
+        rows, errors = self._open_lakes()
+        save_settings(self.state, self.settled)
+        shape = ArrowRows(self.settled.mode, self._column_types())
         good = self._staged_files([file for each in written for file in each.rows])
         rejects = self._staged_files([file for each in written for file in each.errors])
         known = self._progress.rows, self._progress.errors
@@ -488,18 +494,17 @@ class KeptTable:
         staged = Staged(rejects, shape.error_schema, folder=folders[1])
         bad = self._add(errors, known[1], staged, reached)
         self._progress = self._progress.done(reached, self._reached(errors, known[1]))
-        keep_progress(self.state, self._progress)
-        if self._staged is not None:
-            shutil.rmtree(self._staged, ignore_errors=True)
-        self._count(written, added, bad, self.monotonic() - begin)
+        save_progress(self.state, self._progress)
+        if self._staging is not None:
+            shutil.rmtree(self._staging, ignore_errors=True)
+        self._update_figures(written, added, bad, self.monotonic() - begin)
         self.remove_replaced()
 
-    def _reached(self, lake: Lake, known: int) -> int:
-        """The last batch whose rows a table has, after the batch at hand; `known` is the one before."""
+    def _reached(self, lake: Lake, last_known: int) -> int:
         assert self._progress is not None
-        return self._progress.batch if lake.last_batch() >= self._progress.batch else known
+        return self._progress.batch if lake.last_batch() >= self._progress.batch else last_known
 
-    def _add(self, lake: Lake, known: int, staged: Staged, other: int, *, is_half: bool = False) -> int:
+    def _add(self, lake: Lake, last_known: int, staged: Staged, other: int, *, is_half: bool = False) -> int:
         """Add files unless the table has the batch; returns how many rows were added.
 
         Args:
@@ -508,29 +513,29 @@ class KeptTable:
         assert self._progress is not None
         if not staged.files:
             return 0
-        demand_same_batch(self.root, lake, known, self._progress)
+        check_same_batch(self.root, lake, last_known, self._progress)
         if self._progress.batch <= lake.last_batch():
             return 0
-        key = self.settled.key if lake is self._open()[0] else None
+        key = self.settled.key if lake is self._open_lakes()[0] else None
         if isinstance(self.root, Address):
-            demand_no_wider(lake, staged.schema, self.root)
+            check_no_wider(lake, staged.schema, self.root)
         else:
-            widen(lake, staged.schema, self.state / "rewritten")
+            widen_columns(lake, staged.schema, self.state / "rewritten")
         amount = staged.rows
         if key is not None:
-            assert self._staged is not None
+            assert self._staging is not None
             target = self._targets[0] if self._targets is not None else None
-            staged = KeyedBatch(key, self._staged / "keyed", self._named, target).on(lake, staged)
+            staged = KeyedBatch(key, self._staging / "keyed", self._name_file, target).apply_to(lake, staged)
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
         settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
-        record = record_of(self._progress, settled, other=other, is_half=is_half)
+        record = batch_record(self._progress, settled, other=other, is_half=is_half)
         lake.commit(self._progress.batch, replace(staged, record=record))
         if self._replaced is not None:
             self._replaced.note(staged.removed)
         return amount
 
-    def _count(self, written: Sequence[Written], rows: int, errors: int, commit_s: float) -> None:
+    def _update_figures(self, written: Sequence[PartResult], rows: int, errors: int, commit_s: float) -> None:
         assert self._progress is not None
         figures, progress = self.figures, self._progress
         read = sum(each.read for each in written)
@@ -538,7 +543,7 @@ class KeptTable:
         figures.rows += rows
         figures.errors += errors
         figures.damaged += sum(each.damaged for each in written)
-        if not any(name.lower() in _FILTERS for name in self.given):
+        if not any(name.lower() in _FILTERS for name in self.source_options):
             figures.lost += max(0, sum(map(len, between(progress.start, progress.end))) - read)
         figures.recreated += bool(made_again(progress.start, progress.end))
         figures.batches += 1
@@ -550,30 +555,28 @@ class KeptTable:
             figures.delay_s = max(0.0, self.clock() - min(oldest) / 1000)
         end = progress.offsets
         self._positions = Offsets({**self._positions, **end}, self._positions.incarnations | end.incarnations)
-        self._freshness.reach(self._stored - self.lag)
-        self.why, self.is_permanent, self.failures_in_a_row = "", False, 0
+        self._freshness.note_progress(self._stored - self.lag)
+        self.error, self.is_permanent, self.failures_in_a_row = "", False, 0
 
     def _staged_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
-        """The files with the names that they get in the table; those behind an address have them."""
-        return [file if file.name else self._named(file) for file in files]
+        return [file if file.name else self._name_file(file) for file in files]
 
-    def _named(self, file: StagedFile) -> StagedFile:
-        """A new file of the batch, with a name that no other attempt and no rival run uses."""
+    def _name_file(self, file: StagedFile) -> StagedFile:
         assert self._progress is not None
         name = f"{self.settled.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}"
-        return file.named(name, self._open()[0].layout)
+        return file.with_name(name, self._open_lakes()[0].layout)
 
-    def _open(self) -> tuple[Lake, Lake]:
+    def _open_lakes(self) -> tuple[Lake, Lake]:
         if self._lakes is None:
-            rows, errors = (open_lake(self.settled.format, place) for place in self._places())
+            rows, errors = (open_lake(self.settled.format, place) for place in self._locations())
             self._lakes = rows, errors
-            self.settled.fields = regained(self.settled, self._lakes[0])
+            self.settled.fields = restore_fields(self.settled, self._lakes[0])
         return self._lakes
 
-    def _places(self) -> tuple[Place, Place]:
+    def _locations(self) -> tuple[TableLocation, TableLocation]:
         """The lake itself tries again, so no place is waited for: the other tables would wait, too."""
         stay_s = None if self.settled.key is None else self.settings.replaced_stay_s
-        place = Place(
+        place = TableLocation(
             self.root,
             self.state,
             self.settled.writer,
@@ -582,26 +585,26 @@ class KeptTable:
             file_bytes=self.settings.file_size,
             partitioning=self.settled.partitioning,
         )
-        return place, place.of_errors
+        return place, place.errors
 
     # Upkeep -------------------------------------------------------------------------------------------------------
 
     @property
     def has_replaced(self) -> bool:
         """Whether files that batches have replaced may go."""
-        return self._replaced is not None and self.is_begun and not self.held_for and self._replaced.may_go
+        return self._replaced is not None and self.is_begun and not self.busy_with and self._replaced.has_due
 
     def remove_replaced(self) -> None:
         """Remove the files that batches have replaced, once readers had time to end."""
         if self._replaced is not None:
-            self._replaced.remove(self._open()[0])
+            self._replaced.remove(self._open_lakes()[0])
 
     def merge(self, today: date) -> tuple[int, int, int]:
         """Merge small files, and take out old days; returns the files before and after, and the days.
 
         Files of today are merged, too. No batch may be added meanwhile.
         """
-        begun = self._open()
+        begun = self._open_lakes()
         keep_days, days = self.settings.keep_days, 0
         had = set(begun[0].paths())
         before = len(had) + len(begun[1].paths())
@@ -611,7 +614,7 @@ class KeptTable:
                 days += lake.expire(today - timedelta(days=min(keep_days, today.toordinal() - 1)))
             if merges:
                 lake.compact(today + timedelta(days=1))
-        self.rest()  # the merged table is read again
+        self.release_files()  # the merged table is read again
         has = begun[0].paths()
         if self._replaced is not None:
             self._replaced.note(had.difference(has))
@@ -624,10 +627,10 @@ class KeptTable:
         """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
         text = error if isinstance(error, str) else error_text(error)
         found = failure(text, f"{self.root} or {self.state}")
-        self.rest()
+        self.release_files()
         self.figures.failures += 1
         self.failures_in_a_row += 1
-        self.why, self.is_permanent = found.why or found.kind or "failed", found.is_permanent
+        self.error, self.is_permanent = found.why or found.kind or "failed", found.is_permanent
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
         self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
         return found
@@ -644,23 +647,23 @@ class Freshness:
         # The count, and the look before, which did not count it.
         self._behind: deque[tuple[int, float]] = deque()
         self._last_look_s: float | None = None
-        self._count = 0
+        self._update_figures = 0
 
-    def look(self, count: int, done: int, now_s: float) -> None:
+    def note_check(self, count: int, done: int, now_s: float) -> None:
         """Note a look: the offsets of all queues together, of the brokers and of the table."""
-        self._count = count
+        self._update_figures = count
         newest = self._behind[-1][0] if self._behind else done
         if count > newest:
             since_s = now_s if self._last_look_s is None else self._last_look_s
             self._behind.append((count, since_s))
-        if len(self._behind) > _MOST_LOOKS:  # a table that is behind for long needs no exact steps
+        if len(self._behind) > _MAX_CHECKS:  # a table that is behind for long needs no exact steps
             self._behind = deque(each for at, each in enumerate(self._behind) if at % 2 == 0)
         self._last_look_s = now_s
-        self.reach(done)
+        self.note_progress(done)
 
-    def reach(self, done: int) -> None:
+    def note_progress(self, done: int) -> None:
         """Note what the table has now."""
-        if done >= self._count:  # also if a topic was made again, and counts from 0
+        if done >= self._update_figures:  # also if a topic was made again, and counts from 0
             self._behind.clear()
         while self._behind and self._behind[0][0] <= done:
             self._behind.popleft()

@@ -19,23 +19,23 @@ from pyspark.sql import functions as f
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, table_root
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import DAY
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.tables.progress import Record, placed
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, log_reader
+from sparrowmq.spark.pipelines.tables.progress import Record, parse_stream_record
 from sparrowmq.spark.pipelines.tables.table_settings import (
-    Settled,
-    begun,
-    held,
-    place_of,
-    read_begun,
-    settle,
-    state_of,
+    TableSettings,
+    create_or_load_settings,
+    load_settings,
+    locate_table,
+    lock_table,
+    read_rows,
+    state_folder,
 )
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.source.log_files import Span, full, log_files
@@ -74,8 +74,8 @@ def archive(
         raise ConfigError("give either name_server (-n) or store")
     running = Streaming(once=True, every="1 minute") | running
     if store is not None:
-        root = root_of(to, state, catalog)
-        settled = Settled(topic, format, _MODE, None).at(root)
+        root = table_root(to, state, catalog)
+        settled = TableSettings(topic, format, _MODE, None).at_root(root)
         return _archive_store(settled, root, store, broker, Runner(**running))
     assert name_server is not None
     given: Any = {"format": format, "mode": _MODE, "state": state, "catalog": catalog}
@@ -83,7 +83,7 @@ def archive(
 
 
 def _archive_store(
-    settled: Settled, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
+    settled: TableSettings, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
 ) -> Report:
     """Add the full files of a stored log that the archive lacks."""
     if broker is None:
@@ -92,14 +92,14 @@ def _archive_store(
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
         return runner.report
-    with held(root, runner), runner.timed():
-        settled = settle(root, settled)
+    with lock_table(root, runner), runner.timed():
+        settled = create_or_load_settings(root, settled)
         if settled.begin is not None:
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         writer = TableWriter(root, settled, runner.report, f"-{broker}")
-        parts = LogParts(state_of(root) / f"stored-{broker}.json", runner, numbered(writer, files))
+        parts = LogParts(state_folder(root) / f"stored-{broker}.json", runner, counted_end(writer, files))
         found = [Span(file, 0, file.size) for file in files]
-        parts.add(found, writer, reader(runner.session, settled, broker, runner.options or {}))
+        parts.add(found, writer, log_reader(runner.session, settled, broker, runner.options or {}))
     return runner.report
 
 
@@ -119,8 +119,8 @@ def archived(
         RowsLost: the topic was deleted and made again since; archive it first, with failOnDataLoss=false. Or, when it
             is read: retention has removed messages in between; archive more often.
     """
-    root = place_of(path, state, catalog_options)
-    settled = begun(root)
+    root = locate_table(path, state, catalog_options)
+    settled = load_settings(root)
     if settled is None or settled.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")
     old, record = _rows_and_record(spark, root, settled)
@@ -130,18 +130,20 @@ def archived(
     return old.unionByName(_since(spark, _reached(record, old), given, settled))
 
 
-def _rows_and_record(spark: SparkSession, root: Path | Address, settled: Settled) -> tuple[DataFrame, Record | None]:
+def _rows_and_record(
+    spark: SparkSession, root: Path | Address, settled: TableSettings
+) -> tuple[DataFrame, Record | None]:
     """Return the rows of an archive, and the record of the last batch that is among them."""
     while True:
         record = _record(root, settled)
-        rows = read_begun(spark, root).drop(DAY).select(*settled.shape().columns)
+        rows = read_rows(spark, root).drop(DAY).select(*settled.shape().columns)
         if _record(root, settled) == record:
             return rows, record
 
 
-def _record(root: Path | Address, settled: Settled) -> Record | None:
-    place = Place(root, state_of(root), settled.writer, only_looked_at=True)
-    return placed(open_lake(settled.format, place).record())
+def _record(root: Path | Address, settled: TableSettings) -> Record | None:
+    place = TableLocation(root, state_folder(root), settled.writer, is_read_only=True)
+    return parse_stream_record(open_lake(settled.format, place).record())
 
 
 def _reached(record: Record | None, old: DataFrame) -> Offsets:
@@ -155,12 +157,12 @@ def _reached(record: Record | None, old: DataFrame) -> Offsets:
     return Offsets({MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends})
 
 
-def _since(spark: SparkSession, reached: Offsets, given: Mapping[str, str], settled: Settled) -> DataFrame:
+def _since(spark: SparkSession, reached: Offsets, given: Mapping[str, str], settled: TableSettings) -> DataFrame:
     """The messages of the topic behind the archive; of a queue that it does not know, from the archive's begin.
 
     Raises: RowsLost, the topic was made again, and `given` wants to know.
     """
-    span, begin = span_of(given), settled.begins() | reached
+    span, begin = span_of(given), settled.first_offsets() | reached
     again = made_again(reached, span.end)
     for part in sorted(again):
         lose_old(part, reached, is_named=True, fail=parse(SourceOptions, given).fail_on_data_loss)

@@ -36,8 +36,8 @@ from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.running.session import is_steady, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, column
-from sparrowmq.spark.pipelines.tables.table_settings import read_begun
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, quoted_column
+from sparrowmq.spark.pipelines.tables.table_settings import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,11 +208,13 @@ class Side:
                     raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
                 kept = {name: value for name, value in given.items() if name.lower() not in _OF_BROKERS}
                 return source.options(**kept, **columns, topic=topic, path=self._place).load()
-        rows = read_begun(spark, local_path(self.where))
+        rows = read_rows(spark, local_path(self.where))
         if COORDINATES not in rows.columns:
             return rows
         places = {name.lower() for name in rows.select(f"{COORDINATES}.*").columns}
-        return rows.select(*(column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*")
+        return rows.select(
+            *(quoted_column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*"
+        )
 
     def _files(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.kind).option("header", "true")

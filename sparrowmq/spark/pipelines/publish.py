@@ -40,9 +40,9 @@ from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
 from sparrowmq.spark.pipelines.running.session import is_steady
-from sparrowmq.spark.pipelines.tables.log_parts import added
-from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN, column
-from sparrowmq.spark.pipelines.tables.table_settings import begun, place_of, read_begun, state_of
+from sparrowmq.spark.pipelines.tables.log_parts import last_batches
+from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN_COLUMNS, quoted_column
+from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table, read_rows, state_folder
 from sparrowmq.spark.source.partition_ranges import Offsets
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def publish(
     """
     runner = Runner(**running)
     with runner.timed():
-        return _publish(place_of(table, state, catalog_options), topic, name_server, where, to_cluster, runner)
+        return _publish(locate_table(table, state, catalog_options), topic, name_server, where, to_cluster, runner)
 
 
 def _publish(
@@ -94,20 +94,20 @@ def _publish(
     runner: Runner,
 ) -> Report:
     sink, report = topics.sink(runner.options, name_server), runner.report
-    rows = read_begun(runner.session, table)
+    rows = read_rows(runner.session, table)
     if COORDINATES not in rows.columns:
         raise ConfigError(f"{table} does not say where its rows come from; the pipeline `table` makes such tables")
     # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
-    folder = state_of(table) / name
+    folder = state_folder(table) / name
     stored = _stored(folder, table)
     known = SentRows.load(folder)
-    settled = begun(table)
+    settled = load_settings(table)
     is_raw = {"properties", "body"} <= set(rows.columns) if settled is None else settled.mode == "raw"
     chosen = rows if where is None else rows.where(where)
     if not is_steady(chosen):
         raise ConfigError(f"where={where!r} chooses other rows each time, so a second run could not continue")
-    rows = messages_of(chosen, OWN if settled is None else settled.own, is_raw=is_raw)
+    rows = messages_of(chosen, OWN_COLUMNS if settled is None else settled.own_columns, is_raw=is_raw)
     if runner.dry_run:
         known.reached(rows)
         report.read = known.without(rows).count()
@@ -138,7 +138,7 @@ def _publish(
 
 def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
     """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
-    now = added(state_of(table))
+    now = last_batches(state_folder(table))
     was = snapshot.load(folder / _STORED_FILE, dict[str, int])
     if was is None and SentRows.load(folder).runs:
         was = {}  # the file is gone: rows of stored logs may have come since
@@ -160,14 +160,14 @@ def _demand_newest(state: State, known: SentRows) -> None:
         )
 
 
-def messages_of(rows: DataFrame, without: Collection[str] = OWN, *, is_raw: bool) -> DataFrame:
+def messages_of(rows: DataFrame, without: Collection[str] = OWN_COLUMNS, *, is_raw: bool) -> DataFrame:
     """Rows as messages, with the columns that a copy needs; bodies are `without` columns of the table itself."""
     place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
     place += [f.col(f"{COORDINATES}.{name}") for name in ("bornTimestamp", "storeTimestamp")]
     none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
     if is_raw:
         return rows.select(*place, *none, "properties", "body")
-    own = [column(name) for name in rows.columns if name not in without]
+    own = [quoted_column(name) for name in rows.columns if name not in without]
     properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
     body = f.to_json(f.struct(*own)).cast("binary").alias("body")
     return rows.select(*place, *none, properties, body)

@@ -44,8 +44,8 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.setting_kinds import size
 from sparrowmq.spark.options import SourceOptions, parse, past_damage
-from sparrowmq.spark.pipelines.lake.address import Address, Catalog, root_of
-from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS, Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.address import Address, Catalog, table_root
+from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS, Lake, TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import local_path
@@ -53,23 +53,23 @@ from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner, Running, Streaming, with_defaults
 from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, onward_from
 from sparrowmq.spark.pipelines.tables.ddl import types_of
-from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED, EncodedBodies, described
+from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED_MODES, EncodedBodies, body_settings
 from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
-from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MOST_DEPTH, WIDEN
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, numbered, reader
-from sparrowmq.spark.pipelines.tables.partition_columns import demand_partition_columns, demand_partition_types
-from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, declared_fields
+from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MAX_DEPTH, WIDEN
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, log_reader
+from sparrowmq.spark.pipelines.tables.partition_columns import check_partition_columns, check_partition_types
+from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, parse_fields
 from sparrowmq.spark.pipelines.tables.table_settings import (
-    Settled,
-    begun,
-    begun_at,
-    demand_no_key,
-    held,
-    keep,
-    place_of,
-    state_of,
+    TableSettings,
+    check_no_key,
+    load_checked_settings,
+    load_settings,
+    locate_table,
+    lock_table,
+    save_settings,
+    state_folder,
 )
-from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grown
+from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grow_fields
 from sparrowmq.spark.source.log_files import log_files, written
 from sparrowmq.spark.source.partition_ranges import from_json
 
@@ -121,16 +121,16 @@ def table(
         ConfigError: the arguments do not fit, or are others than those that the table was begun with.
         StreamingQueryException: the query failed; run it again to go on.
     """
-    runner, root = Runner(**running), root_of(to, state, catalog)
-    bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at(root)
+    runner, root = Runner(**running), table_root(to, state, catalog)
+    bodies = body_settings(mode, registry, schema_file, message)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
     if runner.dry_run:
         runner.say(_preview(asked, root, name_server, runner))
         return runner.report
-    settled = begun_at(root, asked) or asked
+    settled = load_checked_settings(root, asked) or asked
     source = _source(name_server, settled, runner.options)
-    kept = state_of(root)
-    with held(root, runner, f"table {topic}"):
+    kept = state_folder(root)
+    with lock_table(root, runner, f"table {topic}"):
         finish_retry(root, settled)
         writer = TableWriter(root, settled, runner.report)
         given = with_defaults(source, _ROWS_PER_BATCH)
@@ -140,7 +140,7 @@ def table(
         elif not is_planned(kept / "checkpoint"):
             given = _begin(settled, given)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
-        keep(kept, settled)
+        save_settings(kept, settled)
         runner.stream(given, writer.write, str(kept / "checkpoint"), writer.may_plan_again)
     return runner.report
 
@@ -165,14 +165,14 @@ def preview(
 ) -> str:
     """Describe what `table` would do, and write nothing. Takes the arguments of `table`, and raises likewise."""
     runner = Runner(options, spark=spark)
-    root = root_of(to, state, catalog)
-    bodies = described(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at(root)
+    root = table_root(to, state, catalog)
+    bodies = body_settings(mode, registry, schema_file, message)
+    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
     return _preview(asked, root, name_server, runner)
 
 
-def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Runner) -> str:
-    begun = begun_at(root, asked)
+def _preview(asked: TableSettings, root: Path | Address, name_server: str, runner: Runner) -> str:
+    begun = load_checked_settings(root, asked)
     settled = begun or asked
     source = _source(name_server, settled, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
@@ -187,10 +187,10 @@ def _preview(asked: Settled, root: Path | Address, name_server: str, runner: Run
     )
 
 
-def _shape(settled: Settled, messages: DataFrame) -> Shape:
-    if settled.mode in ENCODED:
+def _shape(settled: TableSettings, messages: DataFrame) -> Shape:
+    if settled.mode in ENCODED_MODES:
         return EncodedBodies(settled, None).shape(messages, 0)
-    settled.fields = grown(settled, messages)
+    settled.fields = grow_fields(settled, messages)
     return settled.shape()
 
 
@@ -203,7 +203,7 @@ def _asked(
     bodies: dict[str, Any] | None,
     partition: str,
     type_changes: str,
-) -> Settled:
+) -> TableSettings:
     """The table that the arguments ask for. Raises: ConfigError."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is not known; write {', '.join(FORMATS)}")
@@ -214,16 +214,16 @@ def _asked(
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
     by = Partitioning.parse(partition)
-    demand_partition_columns(by, mode, None)  # before Spark is started
-    fields = {} if schema is None else declared_fields(schema, runner.session)
-    demand_partition_columns(by, mode, fields if mode == "schema" else None)
-    demand_partition_types(by, types_of(fields))
-    depth = MOST_DEPTH if mode == "json" else 0
-    found = Settled(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
+    check_partition_columns(by, mode, None)  # before Spark is started
+    fields = {} if schema is None else parse_fields(schema, runner.session)
+    check_partition_columns(by, mode, fields if mode == "schema" else None)
+    check_partition_types(by, types_of(fields))
+    depth = MAX_DEPTH if mode == "json" else 0
+    found = TableSettings(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
     return replace(found, type_changes=type_changes)
 
 
-def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
+def _begin(settled: TableSettings, given: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = first_span(given, settled.begin)
     settled.newest_ms = newest_ms(given, span.start)
@@ -231,7 +231,7 @@ def _begin(settled: Settled, given: dict[str, str]) -> dict[str, str]:
     return span.onward(given)
 
 
-def _source(name_server: str, settled: Settled, options: Mapping[str, str] | None) -> dict[str, str]:
+def _source(name_server: str, settled: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
     given = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
     if settled.mode != "whole":  # an archive replaces the topic, so there each body counts
@@ -261,26 +261,26 @@ def backfill(
         ConfigError: the table is none, was never begun from brokers, or has several brokers.
         BadStore: there are no log files.
     """
-    runner, root = Runner(**running), place_of(table, state, catalog_options)
-    settled = begun(root)
+    runner, root = Runner(**running), locate_table(table, state, catalog_options)
+    settled = load_settings(root)
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
-    demand_no_key(root, settled, "a backfill")
+    check_no_key(root, settled, "a backfill")
     broker = broker or _only(settled.begin[settled.topic])
     files = log_files(str(store))
     if runner.dry_run:
         runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
         return runner.report
-    with held(root, runner), runner.timed():
+    with lock_table(root, runner), runner.timed():
         finish_retry(root, settled)
-        known = numbered(TableWriter(root, settled, runner.report, _LANE), files)
+        known = counted_end(TableWriter(root, settled, runner.report, _LANE), files)
         if known and len(settled.begin[settled.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
                 "to add those of all brokers make a new table, in another folder"
             )
-        read = reader(runner.session, settled, broker, runner.options or {})
-        LogParts(state_of(root) / f"stored-{broker}.json", runner, known).add(
+        read = log_reader(runner.session, settled, broker, runner.options or {})
+        LogParts(state_folder(root) / f"stored-{broker}.json", runner, known).add(
             list(written(files)),
             TableWriter(root, settled, runner.report, f"{_LANE}-{broker}"),
             lambda file, more: _before(read(file, more), settled, broker),
@@ -289,7 +289,7 @@ def backfill(
     return runner.report
 
 
-def _before(rows: DataFrame, settled: Settled, broker: str) -> DataFrame:
+def _before(rows: DataFrame, settled: TableSettings, broker: str) -> DataFrame:
     assert settled.begin is not None
     begin = settled.begin[settled.topic].get(broker)
     if begin is None:
@@ -322,7 +322,7 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
         ConfigError: there is no table, it has no errors by its mode, or another run is at work.
     """
     root = local_path(table)
-    settled = begun(root)
+    settled = load_settings(root)
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
     if settled.address is not None:
@@ -331,14 +331,14 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
     report = runner.report
     with runner.timed():
         if dry_run:
-            tried = Retry(root, settled, only_looked_at=True).look()
-            say(f"{tried.fit:,} errors would become rows, {tried.rest:,} would stay")
+            tried = Retry(root, settled, is_read_only=True).count_fitting()
+            say(f"{tried.fit:,} errors would become rows, {tried.remaining:,} would stay")
         else:
-            with held(root, runner):
+            with lock_table(root, runner):
                 tried = Retry(root, settled).run()
-            report.written, report.errors = tried.fit, tried.rest
-            say(f"{tried.fit:,} errors became rows, {tried.rest:,} stay")
-    report.add_read(tried.fit + tried.rest)
+            report.written, report.errors = tried.fit, tried.remaining
+            say(f"{tried.fit:,} errors became rows, {tried.remaining:,} stay")
+    report.add_read(tried.fit + tried.remaining)
     for line in _reasons(tried.reasons):
         say(line)
     return report
@@ -383,8 +383,8 @@ def compact(
     if keep_days is not None and keep_days < 1:
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
     file_bytes = _bytes_of(file_size)
-    root = place_of(table, state, catalog_options)
-    settled = begun(root)
+    root = locate_table(table, state, catalog_options)
+    settled = load_settings(root)
     if settled is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
     merges = isinstance(root, Path) or settled.format == "delta"
@@ -394,15 +394,15 @@ def compact(
             "days, and let an engine that knows the table's catalog put files together"
         )
     if keep_days is not None:
-        settled.partitioning.limit(day())
+        settled.partitioning.period_start(day())
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
     runner = Runner(dry_run=dry_run, say=say)
     report = runner.report
-    with runner.timed(), nullcontext() if dry_run else held(root, runner):
+    with runner.timed(), nullcontext() if dry_run else lock_table(root, runner):
         if not dry_run:
             finish_retry(root, settled)
-        for path, lake in _lakes(root, settled, only_looked_at=dry_run, file_bytes=file_bytes):
+        for path, lake in _lakes(root, settled, is_read_only=dry_run, file_bytes=file_bytes):
             if dry_run:
                 say(f"{path}: {counted(len(lake.paths()), 'file')}")
                 continue
@@ -424,17 +424,17 @@ def _bytes_of(file_size: int | str) -> int:
 
 
 def _lakes(
-    root: Path | Address, settled: Settled, *, only_looked_at: bool, file_bytes: int
+    root: Path | Address, settled: TableSettings, *, is_read_only: bool, file_bytes: int
 ) -> Iterator[tuple[Path | Address, Lake]]:
     """The table and its table of errors, as far as they are there."""
-    table = Place(
+    table = TableLocation(
         root,
-        state_of(root),
+        state_folder(root),
         settled.writer,
-        only_looked_at=only_looked_at,
+        is_read_only=is_read_only,
         file_bytes=file_bytes,
         partitioning=settled.partitioning,
     )
-    for place in (table, table.of_errors):
+    for place in (table, table.errors):
         if not isinstance(place.path, Path) or place.path.exists():
             yield place.path, open_lake(settled.format, place)

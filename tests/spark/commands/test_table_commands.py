@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, save_settings, state_folder
 from tests.spark.pipelines.tables.test_retries import make
 
 pytestmark = pytest.mark.timeout(240)
@@ -59,7 +59,7 @@ def test_publish_ends_with_one_line_of_json(topic, tmp_path, monkeypatch):
 
 def test_backfill_of_a_table_of_several_topics_is_refused(tmp_path):
     begin = {topic: {"broker-0": {"0": 0}} for topic in "ab"}
-    keep(state_of(tmp_path / "t"), Settled("a,b", "parquet", "raw", None, begin=begin))
+    save_settings(state_folder(tmp_path / "t"), TableSettings("a,b", "parquet", "raw", None, begin=begin))
     found = CliRunner().invoke(pipeline, ["backfill", str(tmp_path / "t"), "--store", str(tmp_path)])
     assert found.exit_code == 1
     assert "is of several topics, a,b" in found.stderr

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.lakehouse.batch_parts import Part, Written, write_all
-from sparrowmq.spark.lakehouse.lake_loop import Rounds
+from sparrowmq.spark.lakehouse.batch_parts import BatchPart, PartResult, run_parts
+from sparrowmq.spark.lakehouse.lake_loop import LakeLoop
 from sparrowmq.spark.lakehouse.lake_runner import source_options
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, settings_of
 from sparrowmq.spark.options import SourceOptions, parse
@@ -29,15 +29,15 @@ class PlainWorkers:
 
     tasks = 2
 
-    def __init__(self, before: Callable[[Part], object] = lambda _: None) -> None:
+    def __init__(self, before: Callable[[BatchPart], object] = lambda _: None) -> None:
         self.before = before
-        self.done: list[Part] = []
+        self.done: list[BatchPart] = []
 
-    def __call__(self, parts: Sequence[Part]) -> list[Written]:
+    def __call__(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         for part in parts:
             self.before(part)
         self.done += parts
-        return list(write_all(parts))
+        return list(run_parts(parts))
 
 
 def settings(namesrv: str, folder: Path, tables: Mapping[str, Any], **given: Any) -> LakeSettings:
@@ -48,10 +48,10 @@ def settings(namesrv: str, folder: Path, tables: Mapping[str, Any], **given: Any
 
 
 @contextmanager
-def running(found: LakeSettings, workers: PlainWorkers | None = None, **given: Any) -> Iterator[Rounds]:
+def running(found: LakeSettings, workers: PlainWorkers | None = None, **given: Any) -> Iterator[LakeLoop]:
     """A lake's rounds."""
     with connect(source_options(found)) as network:
-        rounds = Rounds(found, network, workers or PlainWorkers(), declared, **given)
+        rounds = LakeLoop(found, network, workers or PlainWorkers(), declared, **given)
         try:
             yield rounds
         finally:

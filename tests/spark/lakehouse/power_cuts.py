@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.pipelines.lake.lake import FORMATS, errors_of
+from sparrowmq.spark.pipelines.lake.lake import FORMATS, errors_path
 from sparrowmq.spark.pipelines.table import today
 from tests.interop.servers import OurBroker, OurNamesrv
 from tests.spark.lakehouse.lakes import PlainWorkers, running, send, settings
@@ -60,13 +60,13 @@ def live(namesrv: str, folder: Path, kind: str, has_key: bool, death: Callable[[
         death()
         until = time.monotonic() + LIFE_S
         while time.monotonic() < until:
-            rounds.round()
+            rounds.run_round()
             table = rounds.tables.get("t")
-            if table is not None and table.has_all:
+            if table is not None and table.is_complete:
                 table.merge(today())
                 return ""
             if table is not None and table.is_permanent:
-                return table.why or "it waits for somebody"
+                return table.error or "it waits for somebody"
     return "it was too slow"
 
 
@@ -93,7 +93,7 @@ def note_sync(fd: Any) -> None:
 
 def empty_unsynced(folder: Path) -> None:
     """Leave of the files of the tables what a power cut may leave."""
-    for table in (folder / "t", errors_of(folder / "t")):
+    for table in (folder / "t", errors_path(folder / "t")):
         for path in Path(str(table)).rglob("*"):
             if path.is_file() and path.name != "lock" and path.stat().st_ino not in _synced:
                 os.truncate(path, 0)

@@ -19,8 +19,8 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.schemas import codecs
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
-from sparrowmq.spark.lakehouse.lake_table import KeptTable
-from sparrowmq.spark.pipelines.tables.table_settings import keep
+from sparrowmq.spark.lakehouse.lake_table import LakeTable
+from sparrowmq.spark.pipelines.tables.table_settings import save_settings
 from sparrowmq.testing.background import BackgroundCluster
 from tests.schemas.fake_registry import FakeRegistry
 from tests.spark.lakehouse.lakes import PlainWorkers, rows_of, running, send, settings
@@ -130,17 +130,17 @@ def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(namesrv, regi
     first = registry.add("old", OLD)
     found = settings(namesrv, tmp_path, {topic: {"mode": "avro", "registry": registry.url}})
     send(namesrv, {topic: [avro(first, OLD, id=1), avro(first + 1, NEW, id=2, place="x")]})
-    add = KeptTable._add
+    add = LakeTable._add
 
     def die_at_errors(table, lake, *given, **more):
-        if lake is table._open()[1]:
+        if lake is table._open_lakes()[1]:
             raise OSError("killed")
         return add(table, lake, *given, **more)
 
-    monkeypatch.setattr(KeptTable, "_add", die_at_errors)
+    monkeypatch.setattr(LakeTable, "_add", die_at_errors)
     with running(found) as rounds:
         until(rounds, lambda: rounds.tables and rounds.tables[topic].has_failed)
-    monkeypatch.setattr(KeptTable, "_add", add)
+    monkeypatch.setattr(LakeTable, "_add", add)
     assert registry.add("new", NEW) == first + 1
     with running(found) as rounds:
         until(rounds, has_all(rounds, topic))
@@ -176,8 +176,8 @@ def test_a_table_that_an_earlier_release_stopped_at_such_a_schema_goes_on(namesr
     section = {"mode": "avro", "registry": registry.url, "format": "delta", "key": "id"}
     found = settings(namesrv, tmp_path, {topic: section})
     send(namesrv, {topic: [avro(second, OLD, id=7)]})
-    settled = found.sections[0][1].settled(topic, {"id": "double"})
-    keep(tmp_path / f"{topic}.state", settled)
+    settled = found.sections[0][1].table_settings(topic, {"id": "double"})
+    save_settings(tmp_path / f"{topic}.state", settled)
     with running(found) as rounds:
         until(rounds, has_all(rounds, topic))
     assert DeltaTable(str(tmp_path / topic)).to_pyarrow_table().column("id").to_pylist() == [7]

@@ -11,17 +11,17 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.lake_settings import TableSettings
+from sparrowmq.spark.lakehouse.batch_parts import PartResult
+from sparrowmq.spark.lakehouse.lake_settings import SectionSettings
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
-from sparrowmq.spark.lakehouse.lake_table import PERMANENT_PAUSE_S, KeptTable
-from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.lakehouse.lake_table import PERMANENT_PAUSE_S, LakeTable
+from sparrowmq.spark.pipelines.lake.parquet import RemoteParquetFolder
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
 from sparrowmq.spark.pipelines.running.folders import locked
 from sparrowmq.spark.pipelines.tables import error_retry
-from sparrowmq.spark.pipelines.tables.batch_files import Target
-from sparrowmq.spark.pipelines.tables.json_bodies import found_in
-from sparrowmq.spark.pipelines.tables.table_settings import begun
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
+from sparrowmq.spark.pipelines.tables.json_bodies import fields_in
+from sparrowmq.spark.pipelines.tables.table_settings import load_settings
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from tests.spark.lakehouse.lakes import declared, rows_of
 from tests.spark.lakehouse.test_arrow_rows import messages
@@ -48,8 +48,8 @@ def make(tmp_path, clock):
     made = []
 
     def make(given=None, **settings):
-        found = TableSettings(**{"to": f"{tmp_path}/{{topic}}", **settings})
-        table = KeptTable("orders", found, given or {}, declared, clock)
+        found = SectionSettings(**{"to": f"{tmp_path}/{{topic}}", **settings})
+        table = LakeTable("orders", found, given or {}, declared, clock)
         table.begin()
         made.append(table)
         return table
@@ -61,7 +61,7 @@ def make(tmp_path, clock):
 
 def look(table, end, start=0):
     held, starts = {QUEUE: Bounds(start, end)}, Offsets({QUEUE: start})
-    table.look(held, lambda _: starts, lambda held: held.start, lambda queues: {"b": 900 + len(queues)})
+    table.update_offsets(held, lambda _: starts, lambda held: held.start, lambda queues: {"b": 900 + len(queues)})
 
 
 def work(parts, bodies=None):
@@ -78,10 +78,10 @@ def work(parts, bodies=None):
                     files.write(split.rows)
                     if split.errors.num_rows:
                         errors.write(split.errors)
-        rows, bad = files.written, errors.written
+        rows, bad = files.files, errors.files
         if part.targets is not None:
-            rows, bad = map(Target.uploaded, part.targets, (rows, bad))
-        found.append(Written(part.topic, rows, bad, part.rows, size=part.rows * 10, oldest_ms=1))
+            rows, bad = map(UploadTarget.upload_files, part.targets, (rows, bad))
+        found.append(PartResult(part.topic, rows, bad, part.rows, size=part.rows * 10, oldest_ms=1))
     return found
 
 
@@ -91,15 +91,15 @@ def addresses(_names):
 
 def test_a_batch_is_planned_added_and_counted(make):
     table = make()
-    assert not table.is_due() and not table.has_all
+    assert not table.is_due() and not table.is_complete
     look(table, 10, start=4)
     assert table.is_due() and (table.lag, table.waiting) == (6, 6)
     written = work(table.plan(4, 2, addresses))
-    assert not table.has_all
+    assert not table.is_complete
     table.add(written)
     assert (table.offsets, table.lag, table.figures.rows, table.figures.batches) == ({QUEUE: 8}, 2, 4, 1)
     table.add(work(table.plan(100, 2, addresses)))
-    assert table.has_all and not table.is_due()
+    assert table.is_complete and not table.is_due()
     assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(4, 10))
     assert not list((table.state / "staged").iterdir())
 
@@ -111,7 +111,7 @@ def test_a_table_goes_on_where_it_was(make):
     table.close()
     again = make()
     assert again.offsets == {QUEUE: 5}
-    assert (again.settled.begins(), again.settled.newest_ms) == ({QUEUE: 0}, {"b": 901})
+    assert (again.settled.first_offsets(), again.settled.newest_ms) == ({QUEUE: 0}, {"b": 901})
     look(again, 7)
     again.add(work(again.plan(100, 2, addresses)))
     assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(7))
@@ -173,7 +173,7 @@ def test_a_topic_that_was_made_again_has_lost_rows(make):
 def test_the_messages_of_a_broker_that_is_away_stay_in_the_lag(make):
     table = make()
     look(table, 5)
-    table.look({}, dict, len, dict)
+    table.update_offsets({}, dict, len, dict)
     assert table.lag == 5 and not table.is_due() and state_of_table(table) == "behind"
 
 
@@ -184,21 +184,21 @@ def test_where_a_lost_topic_is_no_failure_the_new_one_is_read_from_its_first_row
     look(table, 2)
     assert table.lag == 2
     table.add(work(table.plan(100, 2, addresses)))
-    assert table.has_all and len(rows_of(table.root)) == 7 and table.figures.recreated == 1
+    assert table.is_complete and len(rows_of(table.root)) == 7 and table.figures.recreated == 1
     look(table, 3)
     table.add(work(table.plan(100, 2, addresses)))
     assert table.figures.recreated == 1
     table.close()
     again = make({"failOnDataLoss": "false"})
     look(again, 3)
-    assert again.has_all
+    assert again.is_complete
 
 
 def test_where_a_lost_row_is_no_failure_it_goes_on_and_counts(make):
     table = make({"failOnDataLoss": "false"})
     look(table, 5)
     parts = table.plan(100, 2, addresses)
-    table.add([Written("orders", read=3)])
+    table.add([PartResult("orders", read=3)])
     assert parts and table.figures.lost == 2
 
 
@@ -207,12 +207,12 @@ def test_fields_become_columns_that_are_kept_before_a_row_has_them(make):
     look(table, 1)
     [part] = table.plan(100, 1, addresses)
     assert part.shape.kinds == {}
-    found = found_in([b'{"id":7,"name":"x"}'])
-    [again] = table.again([Written("orders", found=found)])
+    found = fields_in([b'{"id":7,"name":"x"}'])
+    [again] = table.parts_to_repeat([PartResult("orders", body_fields=found)])
     assert sorted(again.shape.kinds) == ["id", "name"] and again.ranges == part.ranges
-    kept = begun(table.root)
+    kept = load_settings(table.root)
     assert kept is not None and sorted(kept.fields) == ["id", "name"]
-    assert table.again([Written("orders", found=found)]) == []
+    assert table.parts_to_repeat([PartResult("orders", body_fields=found)]) == []
     table.add(work([again], lambda at: b'{"id":7,"name":"x"}'))
     assert [(row["id"], row["name"]) for row in rows_of(table.root)] == [(7, "x")]
 
@@ -226,7 +226,7 @@ def test_a_start_names_the_files_that_readers_miss(make):
     table.close()
     said = table.begin()
     assert said.startswith(f"readers of {table.root} fail, as {file}, which its log names, is gone")
-    assert table.absent == said
+    assert table.missing_files == said
 
 
 def test_another_run_at_the_table_is_refused(make, tmp_path):
@@ -267,7 +267,7 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
     table = make(mode="schema", schema="id bigint")
     look(table, 3)
     written = work(table.plan(100, 1, addresses), bodies)
-    errors = table._open()[1]
+    errors = table._open_lakes()[1]
     if has_rows:
         errors.commit = _die
     else:
@@ -303,14 +303,14 @@ def test_rejects_that_were_committed_behind_an_address_and_not_moved_are_moved_b
         schema="id bigint",
     )
     look(table, 3)
-    _move = RemoteFolder._move
+    _move = RemoteParquetFolder._move
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteFolder, "_move", move)
+        patch.setattr(RemoteParquetFolder, "_move", move)
         with pytest.raises(OSError, match="the store is away"):
             table.add(work(table.plan(100, 1, addresses), bodies))
         table.fail("the store is away")
     table.add(work(table.plan(100, 1, addresses), bodies))
-    assert table.has_all
+    assert table.is_complete
     look(table, 4)
     table.add(work(table.plan(100, 1, addresses), bodies))
     assert sorted(row["id"] for row in rows_of(tmp_path / "orders")) == [0, 2, 3]
@@ -330,11 +330,11 @@ def test_a_retry_of_errors_that_was_killed_is_finished_first(make, monkeypatch):
     look(table, 2)
     table.add(work(table.plan(100, 1, addresses), lambda at: b'{"id":%d.5}' % at if at else b'{"id":0}'))
     table.close()
-    settled = begun(table.root)
+    settled = load_settings(table.root)
     assert settled is not None
     settled.fields = {"id": "double"}
     with monkeypatch.context() as patch:
-        patch.setattr(error_retry, "rewritten", _die)
+        patch.setattr(error_retry, "rewrite_files", _die)
         with pytest.raises(_DeadError):
             error_retry.Retry(table.root, settled).run()
     errors = table.root.with_name("orders.errors")

@@ -20,17 +20,17 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import lake_table
-from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.keyed_batch import last_of_each
-from sparrowmq.spark.lakehouse.lake_settings import TableSettings, settings_of
-from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.lakehouse.batch_parts import PartResult
+from sparrowmq.spark.lakehouse.keyed_batch import last_row_by_key
+from sparrowmq.spark.lakehouse.lake_settings import SectionSettings, settings_of
+from sparrowmq.spark.lakehouse.lake_table import LakeTable
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
 from sparrowmq.spark.pipelines.table import backfill
-from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
 from sparrowmq.spark.pipelines.tables.error_retry import Retry
-from sparrowmq.spark.pipelines.tables.json_bodies import found_in, merged
-from sparrowmq.spark.pipelines.tables.table_settings import begun
+from sparrowmq.spark.pipelines.tables.json_bodies import fields_in, merge_body_fields
+from sparrowmq.spark.pipelines.tables.table_settings import load_settings
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import declared
 from tests.spark.pipelines.lake.s3 import RemoteTable
@@ -97,35 +97,35 @@ class Run:
 
     def __init__(self, folder, kind, orders, clock=time.time, monotonic=None, **more):
         given = {"format": kind, "mode": "json", "key": "id", "deletes": "op=d", **more}
-        settings = TableSettings(to=f"{folder}/{{topic}}", **given)
+        settings = SectionSettings(to=f"{folder}/{{topic}}", **given)
         self.orders = orders
-        self.table = KeptTable("orders", settings, {}, declared, monotonic or clock, clock)
+        self.table = LakeTable("orders", settings, {}, declared, monotonic or clock, clock)
         self.table.begin()
 
     def batch(self, most=10**6, death="never"):
         held = {queue: Bounds(0, len(some)) for queue, some in self.orders.queues.items()}
         starts = dict.fromkeys(held, 0)
-        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
+        self.table.update_offsets(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
         if not self.table.is_due():
             return
         done = [self.written(part) for part in self.table.plan(most, 2, lambda _: {})]
-        while again := self.table.again(done):
+        while again := self.table.parts_to_repeat(done):
             done = [self.written(part) for part in again]
         if death == "planned":
             raise KilledError
         with pytest.MonkeyPatch.context() as patch:
-            rows, errors = self.table._open()
+            rows, errors = self.table._open_lakes()
             if death == "before the rows":
                 patch.setattr(rows, "commit", killed)
             if death == "after the rows":
                 patch.setattr(errors, "commit", killed)
-                patch.setattr(lake_table, "keep_progress", killed)
+                patch.setattr(lake_table, "save_progress", killed)
             self.table.add(done)
 
     def written(self, part):
         """What a worker would write for a part."""
         shape = part.shape
-        folder, done = Path(part.folder), Written(part.topic, read=part.rows)
+        folder, done = Path(part.folder), PartResult(part.topic, read=part.rows)
         rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
         errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
         with rows, errors:
@@ -136,10 +136,10 @@ class Run:
                         if some.num_rows:
                             file.write(some)
                     bodies = split.errors.column("body").to_pylist()
-                    done.found = merged([done.found, found_in(bodies, shape.depth, shape.key)])
-        done.rows, done.errors = rows.written, errors.written
+                    done.body_fields = merge_body_fields([done.body_fields, fields_in(bodies, shape.depth, shape.key)])
+        done.rows, done.errors = rows.files, errors.files
         if part.targets is not None:
-            done.rows, done.errors = map(Target.uploaded, part.targets, (done.rows, done.errors))
+            done.rows, done.errors = map(UploadTarget.upload_files, part.targets, (done.rows, done.errors))
         return done
 
     def message(self, shape, queue, at):
@@ -224,7 +224,7 @@ def play(folder, kind, seed, runs, **more):
                 run.batch(orders.chance.randrange(1, 25), orders.chance.choice(deaths))
         run.table.close()
     run = Run(folder, kind, orders, **more)
-    while not run.table.has_all:
+    while not run.table.is_complete:
         run.batch()
     run.check(kind)
     run.table.close()
@@ -236,13 +236,13 @@ def test_files_without_the_keys_of_a_batch_stay(tmp_path):
         orders.put(key, key)
     run = Run(tmp_path, "delta", orders)
     run.batch()
-    before = set(run.table._open()[0].paths())
+    before = set(run.table._open_lakes()[0].paths())
     orders.put(10, 1)
     run.batch()
-    assert before < set(run.table._open()[0].paths())
+    assert before < set(run.table._open_lakes()[0].paths())
     orders.put(2, 1)
     run.batch()
-    assert not before <= set(run.table._open()[0].paths())
+    assert not before <= set(run.table._open_lakes()[0].paths())
     run.check("delta")
     run.table.close()
 
@@ -360,7 +360,7 @@ def test_of_two_queues_the_later_name_counts_and_within_one_the_later_offset():
         "_mq": pa.array([dict(zip(place.names, each, strict=True)) for each in places], place),
         "id": ["x", "y", "x", "y"], "value": [1, 2, 3, 4],
     })  # fmt: skip
-    found = last_of_each(rows, "id").select(["id", "value"]).to_pylist()
+    found = last_row_by_key(rows, "id").select(["id", "value"]).to_pylist()
     assert sorted(found, key=str) == [{"id": "x", "value": 3}, {"id": "y", "value": 2}]
 
 
@@ -371,12 +371,12 @@ def test_other_settings_and_other_writers_are_refused(tmp_path):
     run.batch()
     run.table.close()
     root = tmp_path / "orders"
-    settings = TableSettings(to=f"{tmp_path}/{{topic}}", format="delta", mode="json")
+    settings = SectionSettings(to=f"{tmp_path}/{{topic}}", format="delta", mode="json")
     with pytest.raises(ConfigError, match="was begun with key 'id', not None"):
-        KeptTable("orders", settings, {}, declared).begin()
-    settled = begun(root)
+        LakeTable("orders", settings, {}, declared).begin()
+    settled = load_settings(root)
     assert settled is not None
-    with pytest.raises(ConfigError, match="has one row for each id, and a retry would put older rows over newer"):
+    with pytest.raises(ConfigError, match="has one row for each id, and a retry would overwrite newer rows"):
         Retry(root, settled)
     with pytest.raises(ConfigError, match="has one row for each id, and a backfill"):
         backfill(root, tmp_path)

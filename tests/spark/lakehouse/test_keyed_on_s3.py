@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.pipelines.tables.batch_files import Target
+from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
 from tests.spark.lakehouse.test_keyed_batch import KilledError, Orders, Run, killed, play
 from tests.spark.lakehouse.test_replaced_files import STAY_S, Clock, replace_all
 
@@ -61,7 +61,7 @@ def test_the_last_message_of_a_key_is_its_row_and_no_staged_file_stays(where):
     orders.put(4, 9)
     run.batch()
     run.check(where[1]["format"])
-    has = {str(path) for path in run.table._open()[0].paths()}
+    has = {str(path) for path in run.table._open_lakes()[0].paths()}
     assert has < files(run) and len(files(run) - has) == 2  # each later batch has replaced one
     run.table.close()
 
@@ -87,18 +87,18 @@ def test_an_upload_that_fails_leaves_the_table_as_it_was(where, monkeypatch):
     orders = Orders()
     run = started(where, orders)
     replace_all(run, 1)
-    there, uploaded = files(run), Target.uploaded
+    there, uploaded = files(run), UploadTarget.upload_files
 
     def fail(target, staged):
         """The driver's upload, and not that of a worker."""
         return killed() if any("keyed" in str(file.path) for file in staged) else uploaded(target, staged)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "uploaded", fail)
+        patch.setattr(UploadTarget, "upload_files", fail)
         with pytest.raises(KilledError):
             replace_all(run, 2)
     assert there == files(run)
-    run.table.rest()
+    run.table.release_files()
     run.batch()
     run.check(where[1]["format"])
     run.table.close()

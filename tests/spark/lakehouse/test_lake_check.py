@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_runner import OWN_CATALOGS, checked
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
+from sparrowmq.spark.lakehouse.lake_runner import OWN_CATALOGS, check_settings
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, save_settings, state_folder
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import send, settings
 
@@ -22,7 +22,7 @@ def namesrv(tmp_path_factory):
 
 def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
     tables = {"orders-.*": {"mode": "json", "format": "delta"}, "tmp-.*": {"skip": True}, "later": {}}
-    lines = checked(settings(namesrv, tmp_path, tables))
+    lines = check_settings(settings(namesrv, tmp_path, tables))
     assert lines[0] == f"orders-a: begins delta at {tmp_path}/orders-a, mode json, partition day"
     assert '[tables."later"] fits no topic yet' in lines
     assert lines[-1] == "2 of 3 topics of users become tables; nothing was written"
@@ -30,24 +30,24 @@ def test_each_topic_has_its_line_and_nothing_is_written(namesrv, tmp_path):
 
 
 def test_iceberg_tables_with_a_catalog_each_are_said(namesrv, tmp_path):
-    assert OWN_CATALOGS in checked(settings(namesrv, tmp_path, {"orders-.*": {"format": "iceberg"}}))
-    assert OWN_CATALOGS not in checked(settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}}))
+    assert OWN_CATALOGS in check_settings(settings(namesrv, tmp_path, {"orders-.*": {"format": "iceberg"}}))
+    assert OWN_CATALOGS not in check_settings(settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}}))
 
 
 def test_the_topics_that_a_broker_makes_for_itself_become_no_tables(namesrv, tmp_path):
-    *tables, last = checked(settings(namesrv, tmp_path, {".*": {}}))
+    *tables, last = check_settings(settings(namesrv, tmp_path, {".*": {}}))
     assert [line.partition(":")[0] for line in tables] == ["orders-a", "orders-b", "tmp-1"]
     assert last.startswith("3 of 3 topics of users become tables")
 
 
 def test_a_table_of_other_settings_is_wrong(namesrv, tmp_path):
     root = tmp_path / "orders-a"
-    keep(state_of(root), Settled("orders-a", "delta", "raw", None))
-    assert f"orders-a: goes on with delta at {root}, mode raw, partition day" in checked(
+    save_settings(state_folder(root), TableSettings("orders-a", "delta", "raw", None))
+    assert f"orders-a: goes on with delta at {root}, mode raw, partition day" in check_settings(
         settings(namesrv, tmp_path, {"orders-.*": {"format": "delta"}})
     )
     with pytest.raises(ConfigError, match=r"orders-a: the table at .* was begun with format 'delta'"):
-        checked(settings(namesrv, tmp_path, {"orders-.*": {}}))
+        check_settings(settings(namesrv, tmp_path, {"orders-.*": {}}))
 
 
 def on_s3(namesrv, tmp_path, **more):
@@ -58,7 +58,7 @@ def on_s3(namesrv, tmp_path, **more):
 def test_a_store_that_is_away_is_said_in_a_line(namesrv, tmp_path, s3, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(ConfigError, match=r"^orders-a: s3://bucket/x/orders-a is away: OSError"):
-        checked(on_s3(namesrv, tmp_path))
+        check_settings(on_s3(namesrv, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_store_that_is_away_is_said_in_a_line(namesrv, tmp_path, s3, monkeypat
 def test_a_catalog_that_is_away_is_named_and_not_its_table(namesrv, tmp_path, s3, options, says):
     settings = on_s3(namesrv, tmp_path, catalog="prod", table="shop.{topic}", catalog_options=options)
     with pytest.raises(ConfigError, match=f"^orders-a: {says}") as raised:
-        checked(settings)
+        check_settings(settings)
     assert "s3cret" not in str(raised.value)
 
 
@@ -87,7 +87,7 @@ def test_a_bucket_that_is_not_there_and_a_table_on_s3_are_said(namesrv, tmp_path
     ):
         section = {"to": f"s3://{bucket}/x/{{topic}}", "state": f"{tmp_path}/{{topic}}", "format": "delta"}
         try:
-            said = checked(settings(namesrv, tmp_path, {"orders-a": section}))[0]
+            said = check_settings(settings(namesrv, tmp_path, {"orders-a": section}))[0]
         except ConfigError as error:
             said = str(error)
         assert says in said

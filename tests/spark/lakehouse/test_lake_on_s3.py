@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.lakehouse.lake_table import LakeTable
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
@@ -115,7 +115,7 @@ def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, m
     remote = Remote(kind, tmp_path, partition)
     send(namesrv, {remote.topic: numbers(9)})
     found = settings(namesrv, tmp_path, {remote.topic: remote.section})
-    add = KeptTable._add
+    add = LakeTable._add
     for is_before in (True, False):
 
         def die(*given, is_before=is_before, **more):
@@ -123,10 +123,10 @@ def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, m
                 add(*given, **more)
             raise OSError("killed")
 
-        monkeypatch.setattr(KeptTable, "_add", die)
+        monkeypatch.setattr(LakeTable, "_add", die)
         with running(found) as rounds:
             until(rounds, lambda rounds=rounds: rounds.tables and rounds.tables[remote.topic].has_failed)
-    monkeypatch.setattr(KeptTable, "_add", add)
+    monkeypatch.setattr(LakeTable, "_add", add)
     with running(found) as rounds:
         until(rounds, has_all(rounds, remote.topic))
     assert remote.ids() == list(range(9))
@@ -146,7 +146,7 @@ def test_while_s3_is_away_other_tables_go_on(namesrv, s3, tmp_path, monkeypatch)
             send(namesrv, {remote.topic: numbers(3, 3), local: numbers(3, 3)})
             away = rounds.tables[remote.topic]
             until(rounds, lambda: away.has_failed and rounds.tables[local].figures.rows == 6)
-            assert not away.is_permanent and "is away" in away.why
+            assert not away.is_permanent and "is away" in away.error
             door.start()
             until(rounds, has_all(rounds, remote.topic))
     monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint)
@@ -161,13 +161,13 @@ def test_a_run_that_lost_a_table_to_another_stays_without_it(namesrv, s3, tmp_pa
     with running(found) as rounds:
         until(rounds, has_all(rounds, remote.topic))
         first = rounds.tables[remote.topic]
-        first.rest()
+        first.release_files()
         (remote.state / remote.topic).rename(tmp_path / "aside")
         shutil.copytree(tmp_path / "aside", remote.state / remote.topic)
         with running(found) as others:
             send(namesrv, {remote.topic: numbers(3, 3)})
             until(others, lambda: others.tables[remote.topic].figures.read == 3)
         until(rounds, lambda: first.has_failed)
-        assert first.is_permanent and "another run has begun to write" in first.why
+        assert first.is_permanent and "another run has begun to write" in first.error
     assert Counter(remote.ids()) == Counter(range(6))
     assert json.loads((remote.state / remote.topic / "table.json").read_text())["address"]

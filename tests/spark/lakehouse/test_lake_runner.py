@@ -17,7 +17,7 @@ from py4j.protocol import Py4JNetworkError
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.lakehouse.lake_runner import add_up, is_done, lake, until_ended
+from sparrowmq.spark.lakehouse.lake_runner import fill_report, is_done, lake, run_until_end
 from sparrowmq.spark.pipelines import table
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
@@ -134,10 +134,10 @@ def test_a_run_with_an_end_ends_when_all_is_done_and_says_what_is_not(namesrv, t
         now[0] += seconds
 
     with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
-        until_ended(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
+        run_until_end(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
         report = Report()
-        add_up(report, rounds, once=True)
-        assert rounds.tables["end-a"].has_all and rounds.tables["end-b"].failures_in_a_row == 5
+        fill_report(report, rounds, once=True)
+        assert rounds.tables["end-a"].is_complete and rounds.tables["end-b"].failures_in_a_row == 5
     assert report.written == 3 and str(report.error).startswith("1 tables are not up to date; end-b: ")
     assert report.restarts == 5
 
@@ -145,17 +145,17 @@ def test_a_run_with_an_end_ends_when_all_is_done_and_says_what_is_not(namesrv, t
 def test_a_run_without_brokers_ends_with_the_reason(tmp_path):
     with running(settings("127.0.0.1:9", tmp_path, {".*": {}}), say=lambda _: None) as rounds:
         rounds.network._retry_policy = type(rounds.network._retry_policy)(0)
-        until_ended(rounds, lambda: False, lambda: False, once=True)
+        run_until_end(rounds, lambda: False, lambda: False, once=True)
         report = Report()
-        add_up(report, rounds, once=True)
+        fill_report(report, rounds, once=True)
     assert is_done(rounds) and "127.0.0.1:9" in str(report.error)
 
 
 def test_a_run_that_finds_no_topic_does_not_end_well(namesrv, tmp_path):
     with running(settings(namesrv, tmp_path, {"absent-.*": {}}), say=lambda _: None) as rounds:
-        until_ended(rounds, lambda: False, lambda: False, once=True)
+        run_until_end(rounds, lambda: False, lambda: False, once=True)
         report = Report()
-        add_up(report, rounds, once=True)
+        fill_report(report, rounds, once=True)
     assert "no topic of the cluster fits a section of the file" in str(report.error)
 
 
@@ -163,9 +163,9 @@ def test_a_run_does_not_end_well_while_all_brokers_are_away(tmp_path):
     with BackgroundCluster(tmp_path / "brokers", brokers=0) as cluster:
         found = settings(cluster.namesrv, tmp_path, {".*": {}})
         with running(found, say=lambda _: None) as rounds:
-            until_ended(rounds, lambda: False, lambda: False, once=True)
+            run_until_end(rounds, lambda: False, lambda: False, once=True)
             report = Report()
-            add_up(report, rounds, once=True)
+            fill_report(report, rounds, once=True)
     assert "no name server knows a broker now" in str(report.error)
 
 
@@ -186,9 +186,9 @@ def test_a_run_names_the_brokers_whose_messages_it_lacks(namesrv, tmp_path):
     def run(sleep=sleep, tables="away-.*"):
         found = settings(namesrv, tmp_path, {tables: {}})
         with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
-            until_ended(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
+            run_until_end(rounds, lambda: False, lambda: False, once=True, sleep=sleep)
             report = Report()
-            add_up(report, rounds, once=True)
+            fill_report(report, rounds, once=True)
             assert report.error is None
             return report.written, report.away
 
@@ -213,7 +213,7 @@ def test_a_run_ends_at_a_signal_after_its_round(namesrv, tmp_path):
     workers = PlainWorkers()
     found = settings(namesrv, tmp_path, {"signal-.*": {}}, rows_per_round=10)
     with running(found, workers, say=lambda _: None) as rounds:
-        until_ended(rounds, lambda: bool(workers.done), lambda: False, once=False)
+        run_until_end(rounds, lambda: bool(workers.done), lambda: False, once=False)
         table = rounds.tables["signal-a"]
         assert 0 < table.figures.rows < 50 and table.figures.batches == 1
 
@@ -227,7 +227,7 @@ def test_an_idle_lake_ends_at_once_when_java_has_ended_and_says_so(namesrv, tmp_
 
     found = settings(namesrv, tmp_path, {"java-.*": {}}, every="1s")
     with running(found, monotonic=lambda: now[0], say=lambda _: None) as rounds:
-        why = until_ended(rounds, lambda: now[0] > 60, lambda: next(asked, True), once=False, sleep=sleep)
+        why = run_until_end(rounds, lambda: now[0] > 60, lambda: next(asked, True), once=False, sleep=sleep)
     assert "the Java process of Spark has ended" in str(why)
 
 
@@ -245,7 +245,7 @@ def test_a_signal_that_ended_java_in_the_middle_of_a_round_is_no_failure(namesrv
 
     found = settings(namesrv, tmp_path, {"gone-.*": {}})
     with running(found, PlainWorkers(die), say=lambda _: None) as rounds:
-        why = until_ended(rounds, lambda: stopped[0], lambda: over[0], once=False, sleep=sleep)
+        why = run_until_end(rounds, lambda: stopped[0], lambda: over[0], once=False, sleep=sleep)
     assert (why is None) == signalled
 
 
@@ -254,7 +254,7 @@ def test_the_pages_are_at_the_address_of_the_metrics(namesrv, tmp_path):
     from sparrowmq.spark.lakehouse.lake_status import declare, pages
 
     with running(settings(namesrv, tmp_path, {"absent": {}}), say=lambda _: None) as rounds:
-        rounds.round()
+        rounds.run_round()
         with exposed("127.0.0.1:0", lambda figures: declare(figures, rounds), pages(rounds)) as address:
             found = json.load(urllib.request.urlopen(f"http://{address}/status", timeout=10))
             assert found == {"ready": True, "error": "", "tables": []}

@@ -42,23 +42,23 @@ def settings(tmp_path):
 
 
 def test_the_first_section_that_fits_a_topic_has_it_above_the_defaults(settings):
-    orders = settings.of("orders-eu")
+    orders = settings.section_for("orders-eu")
     assert (orders.format, orders.mode, orders.keep_days, orders.every_s) == ("delta", "json", 90, 0)
     assert orders.file_size == 128 << 20
     assert orders.compact_every_s == 1800 and str(orders.root("orders-eu")) == "/lake/orders-eu"
-    other = settings.of("payments")
+    other = settings.section_for("payments")
     assert (other.mode, other.every_s, other.keep_days) == ("raw", 60, None)
     assert (settings.every_s, settings.bytes_per_round) == (2, 64 << 20)
 
 
 def test_skipped_topics_and_those_of_the_system_become_no_tables(settings):
     for topic in ("tmp-1", "%RETRY%billing", "%DLQ%billing", "RMQ_SYS_TRACE_TOPIC", "SCHEDULE_TOPIC_XXXX"):
-        assert settings.of(topic) is None, topic
+        assert settings.section_for(topic) is None, topic
 
 
 def test_the_account_comes_from_the_environment_and_is_not_in_the_file(settings):
     environ = {"ROCKETMQ_ACCESS_KEY": "a", "ROCKETMQ_SECRET_KEY": "s"}
-    assert settings.source(settings.of("orders-eu"), environ) == {
+    assert settings.source(settings.section_for("orders-eu"), environ) == {
         "accessKey": "a", "secretKey": "s", "tags": "paid", "nameServer": "127.0.0.1:9876",
     }  # fmt: skip
 
@@ -148,7 +148,7 @@ def test_an_empty_text_in_a_section_takes_a_default_out():
 def test_a_table_may_be_behind_an_address_and_in_a_catalog():
     section = {**ON_S3, "format": "iceberg", "catalog": "prod", "table": "shop.{topic}"}
     given = {"name_server": "127.0.0.1:9876", "tables": {".*": section}}
-    found = settings_of(given, "f").of("orders")
+    found = settings_of(given, "f").section_for("orders")
     assert found is not None and found.root("orders") == Address(
         "s3://bucket/orders", Path("/state/orders"), Catalog("prod", "shop.orders")
     )

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.spark.commands.lake_commands import _lines
-from sparrowmq.spark.lakehouse.lake_runner import add_up
+from sparrowmq.spark.lakehouse.lake_runner import fill_report
 from sparrowmq.spark.lakehouse.lake_status import declare, html, pages, status, why_not_ready
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
@@ -56,7 +56,7 @@ def test_the_status_has_a_row_for_each_table(lake):
 
 def test_files_that_were_gone_at_the_begin_are_shown_also_while_all_goes_on(lake):
     rounds, _ = lake
-    rounds.tables["good"].absent = "readers of it fail"
+    rounds.tables["good"].missing_files = "readers of it fail"
     _, good = status(rounds)["tables"]
     assert (good["state"], good["error"]) == ("kept", "readers of it fail")
     assert "readers of it fail" in html(status(rounds))
@@ -70,13 +70,13 @@ def test_what_was_lost_of_a_topic_that_was_made_again_is_not_known(lake):
     assert "<td>not known</td><td>1</td>" in html(found)
     assert _lines(found)[2].endswith("its topic was made again, so places come twice")
     report = Report()
-    add_up(report, rounds, once=False)
+    fill_report(report, rounds, once=False)
     assert json.loads(report.line())["lost"] is None
 
 
 def test_the_page_shows_failures_first_and_escapes_what_others_wrote(lake):
     rounds, _ = lake
-    rounds.tables["bad"].why = "<script>alert(1)</script>"
+    rounds.tables["bad"].error = "<script>alert(1)</script>"
     page = html(status(rounds))
     assert page.index(">bad<") < page.index(">good<")
     assert "<script>" not in page and "&lt;script&gt;" in page
@@ -107,20 +107,20 @@ def test_a_lake_that_has_not_asked_the_brokers_for_long_is_not_ready(lake):
     now[0] += 121
     assert why_not_ready(rounds).startswith("the brokers were last asked 121 s ago")
     assert answered(pages(rounds)["/readyz"]).status == 503
-    rounds.looked_s = None
+    rounds.checked_s = None
     assert why_not_ready(rounds) == "the brokers were not asked yet"
 
 
 def test_readiness_names_each_table_that_fails_and_a_lake_whose_tables_all_fail_is_not_ready(lake):
     rounds, _ = lake
     bad, good = (rounds.tables[name] for name in ("bad", "good"))
-    bad.why = "no\nroom"
+    bad.error = "no\nroom"
     assert answered(pages(rounds)["/readyz"]).body.decode() == "ok\nbad is failing: no room\n"
-    good.is_gone = True
+    good.is_deleted = True
     answer = answered(pages(rounds)["/readyz"])
     assert (answer.status, answer.body.decode()) == (503, "all tables fail\nbad is failing: no room\n")
     assert status(rounds)["ready"] is False
-    bad.is_gone = True
+    bad.is_deleted = True
     assert why_not_ready(rounds) == "", "there is nothing to keep"
 
 

@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
 from sparrowmq.spark.pipelines import compact, redrive
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
+from sparrowmq.spark.pipelines.lake.catalogs import open_catalog, table_identifier
 from sparrowmq.spark.pipelines.lake.partitioning import NULL
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
@@ -66,7 +66,7 @@ def paths_of(kind, folder):
 
 
 def loaded(folder):
-    return open_catalog(folder, folder.with_name(f"{folder.name}.state")).load_table(identifier_of(folder))
+    return open_catalog(folder, folder.with_name(f"{folder.name}.state")).load_table(table_identifier(folder))
 
 
 def seen(kind, folder):
@@ -208,8 +208,8 @@ def test_a_table_is_never_divided_in_two_ways(namesrv, name, tmp_path):
     kept(namesrv, tmp_path, name, BODIES[:1], format="delta", partition="country")
     found = settings(namesrv, tmp_path, {name: {"mode": "json", "format": "delta"}})
     with running(found) as rounds:
-        rounds.round()
-        why = rounds.tables[name].why
+        rounds.run_round()
+        why = rounds.tables[name].error
     assert "begun with the partition country, not day" in why and "write the partition `country`" in why
 
 
@@ -219,8 +219,8 @@ def test_another_program_may_not_divide_a_table_anew(namesrv, name, tmp_path):
         update.remove_field("country")
     found = settings(namesrv, tmp_path, {name: {"mode": "json", "format": "iceberg", "partition": "country"}})
     with running(found) as rounds:
-        rounds.round()
-        assert "is divided by none" in rounds.tables[name].why
+        rounds.run_round()
+        assert "is divided by none" in rounds.tables[name].error
 
 
 @pytest.mark.parametrize(

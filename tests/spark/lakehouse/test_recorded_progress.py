@@ -17,14 +17,14 @@ pytest.importorskip("pyiceberg")
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import lake_table
-from sparrowmq.spark.lakehouse.batch_parts import Written
-from sparrowmq.spark.lakehouse.lake_progress import Held, Progress, compared, record_of
-from sparrowmq.spark.lakehouse.lake_settings import TableSettings
-from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.lakehouse.batch_parts import PartResult
+from sparrowmq.spark.lakehouse.lake_progress import Progress, TableState, batch_record, compare_progress
+from sparrowmq.spark.lakehouse.lake_settings import SectionSettings
+from sparrowmq.spark.lakehouse.lake_table import LakeTable
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
-from sparrowmq.spark.pipelines.tables.json_bodies import found_in
-from sparrowmq.spark.pipelines.tables.progress import parsed
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.json_bodies import fields_in
+from sparrowmq.spark.pipelines.tables.progress import parse_record
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from tests.spark.lakehouse.lakes import declared
@@ -33,7 +33,7 @@ from tests.spark.pipelines.lake.tables import KINDS, rows_of, take_back
 from tests.spark.pipelines.tables.mishaps import Killed, Mishaps
 
 QUEUE = MessageQueue("orders", "a", 0)
-SETTLED = Settled("orders", "delta", "json", None, fields={"number": "bigint"})
+SETTLED = TableSettings("orders", "delta", "json", None, fields={"number": "bigint"})
 
 
 def body(number):
@@ -43,7 +43,7 @@ def body(number):
 def written(part, queues):
     """What a worker would write for a part."""
     shape = part.shape
-    folder, done = Path(part.folder), Written(part.topic, read=part.rows)
+    folder, done = Path(part.folder), PartResult(part.topic, read=part.rows)
     rows = PartitionFiles(folder / "rows", shape.schema, part.layout)
     errors = PartitionFiles(folder / "errors", shape.error_schema, part.layout)
     with rows, errors:
@@ -53,8 +53,8 @@ def written(part, queues):
             for file, some in ((rows, split.rows), (errors, split.errors)):
                 if some.num_rows:
                     file.write(some)
-            done.found |= found_in(bodies, shape.depth)
-    done.rows, done.errors = rows.written, errors.written
+            done.body_fields |= fields_in(bodies, shape.depth)
+    done.rows, done.errors = rows.files, errors.files
     return done
 
 
@@ -62,14 +62,14 @@ class LakeRun:
     """One start of a lake, for one table. Raises: ConfigError, as the lake."""
 
     def __init__(self, root, kind, topic):
-        settings = TableSettings(to=f"{root.parent}/{{topic}}", format=kind, mode="json")
-        self.table, self.queues = KeptTable("orders", settings, {}, declared), topic.queues
-        self.said = self.table.begin()
+        settings = SectionSettings(to=f"{root.parent}/{{topic}}", format=kind, mode="json")
+        self.table, self.queues = LakeTable("orders", settings, {}, declared), topic.queues
+        self.to_json = self.table.begin()
 
     def look(self):
         held = {MessageQueue("orders", "b", queue): Bounds(0, len(some)) for queue, some in self.queues.items()}
         starts = dict.fromkeys(held, 0)
-        self.table.look(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
+        self.table.update_offsets(held, lambda _: Offsets(starts), lambda bounds: bounds.start, lambda _: {})
 
     def batch(self, most, death="never"):
         """Do a batch. Raises: Killed, at the step `death` of it."""
@@ -79,15 +79,15 @@ class LakeRun:
         done = [written(part, self.queues) for part in self.table.plan(most, 2, lambda _: {})]
         if not self.table.is_begun:  # another program has taken it back
             return
-        if again := self.table.again(done):
+        if again := self.table.parts_to_repeat(done):
             done = [written(part, self.queues) for part in again]
         if death == "planned":
             raise Killed
         with pytest.MonkeyPatch.context() as patch:
             if death == ROWS:
-                patch.setattr(self.table._open()[1], "commit", killed)
+                patch.setattr(self.table._open_lakes()[1], "commit", killed)
             if death == ERRORS:
-                patch.setattr(lake_table, "keep_progress", killed)
+                patch.setattr(lake_table, "save_progress", killed)
             self.table.add(done)
 
 
@@ -102,11 +102,11 @@ class LakeMishaps(Mishaps):
         run = None
         try:
             run = LakeRun(self.root, self.kind, self.topic)
-            self.resumed += bool(run.said)
+            self.resumed += bool(run.to_json)
             steps = ("planned", ROWS, ERRORS, *["never"] * 4)
             for _ in range(self.chance.randrange(1, 4)):
                 run.batch(self.chance.randrange(1, 20), "never" if is_whole else self.chance.choice(steps))
-            while is_whole and not run.table.has_all:
+            while is_whole and not run.table.is_complete:
                 run.batch(100)
         except Killed:
             pass
@@ -150,10 +150,10 @@ def planned(batch, start, end, incarnation=1, **known):
 
 
 def held(progress, other=-1, *, is_half=False):
-    return Held(progress.batch, parsed(record_of(progress, SETTLED, other=other, is_half=is_half)))
+    return TableState(progress.batch, parse_record(batch_record(progress, SETTLED, other=other, is_half=is_half)))
 
 
-NONE = Held(-1, None)
+NONE = TableState(-1, None)
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def decide(tmp_path):
     root, state = tmp_path / "orders", tmp_path / "orders.state"
 
     def decide(progress, rows, errors=NONE):
-        return compared(root, state, progress, rows, errors)
+        return compare_progress(root, state, progress, rows, errors)
 
     return decide
 
@@ -170,19 +170,19 @@ def test_a_state_that_is_the_one_of_its_tables_stays(decide):
     done = planned(3, 5, 9, rows=3, errors=2)
     for progress in (done, replace(done, is_done=False), planned(4, 9, 12, rows=3, errors=2)):
         found = decide(progress, held(done, 2), held(planned(2, 1, 5), 2))
-        assert (found.progress, found.why) == (progress, "")
+        assert (found.progress, found.difference) == (progress, "")
 
 
 def test_a_topic_that_was_made_again_is_no_other_copy(decide):
     progress = planned(4, 0, 2, incarnation=2)
-    assert decide(progress, held(planned(3, 5, 9))).why == ""
-    assert decide(planned(4, 0, 2), held(planned(3, 5, 9))).why.startswith("its state is another copy")
+    assert decide(progress, held(planned(3, 5, 9))).difference == ""
+    assert decide(planned(4, 0, 2), held(planned(3, 5, 9))).difference.startswith("its state is another copy")
 
 
 def test_a_batch_of_which_only_the_rows_are_there_is_done_again(decide):
     batch = planned(7, 5, 9)
     found = decide(Progress(), held(batch, 6, is_half=True), held(planned(6, 1, 5), 6))
-    assert found.why == "its state was lost" and found.fields == {"number": "bigint"}
+    assert found.difference == "its state was lost" and found.fields == {"number": "bigint"}
     assert found.progress == replace(batch, is_done=False, rows=7, errors=6)
     whole = decide(Progress(), held(batch, 6, is_half=True), held(batch, 7))
     assert whole.progress == planned(7, 9, 9, rows=7, errors=7)
@@ -190,7 +190,7 @@ def test_a_batch_of_which_only_the_rows_are_there_is_done_again(decide):
 
 def test_batches_get_no_number_again_that_a_table_had_before_it_was_restored(decide):
     found = decide(planned(9, 20, 22, rows=8, errors=-1), held(planned(5, 1, 5)))
-    assert found.why == "its state is newer than the table"
+    assert found.difference == "its state is newer than the table"
     assert found.progress == planned(9, 5, 5, rows=5, errors=-1)
 
 
@@ -206,14 +206,14 @@ def test_a_table_that_is_gone_is_refused(decide, tmp_path):
     with pytest.raises(ConfigError, match=r"orders\.errors is gone; restore it, or make an empty folder"):
         decide(lost, held(planned(9, 20, 22), 3))
     (tmp_path / "orders.errors").mkdir()
-    assert decide(lost, held(planned(9, 20, 22), 3)).why == ""
+    assert decide(lost, held(planned(9, 20, 22), 3)).difference == ""
 
 
 def test_a_table_of_an_earlier_release_goes_on_with_its_own_state_only(decide):
-    assert decide(planned(9, 20, 22), Held(9, None)).why == ""
+    assert decide(planned(9, 20, 22), TableState(9, None)).difference == ""
     for progress in (planned(8, 18, 20), Progress()):
         with pytest.raises(ConfigError, match="restore the newest copy of the state"):
-            decide(progress, Held(9, None))
+            decide(progress, TableState(9, None))
 
 
 @pytest.fixture(params=["closed", "open"])
@@ -226,7 +226,7 @@ def rival(request, tmp_path):
         first = LakeRun(tmp_path / "orders", kind, topic)
         first.batch(100)
         if request.param == "closed":
-            first.table.rest()
+            first.table.release_files()
         state = tmp_path / "orders.state"
         shutil.copytree(state, tmp_path / "copy")
         state.rename(tmp_path / "aside")
@@ -268,17 +268,17 @@ def test_messages_of_a_table_that_was_taken_back_are_read_again(tmp_path, kind, 
         numbers.append(99)
         run.batch(100)
         assert not run.table.is_begun
-        run.said = run.table.begin()
+        run.to_json = run.table.begin()
     else:
         run.table.close()
         run = LakeRun(root, kind, topic)
-    assert run.said == "its state is newer than the table; it goes on behind what the table has"
+    assert run.to_json == "its state is newer than the table; it goes on behind what the table has"
     for _ in range(4):
         run.batch(1)
     run.table.close()
     last = LakeRun(root, kind, topic)
     last.table.close()
-    assert last.said == ""
+    assert last.to_json == ""
     assert Counter(row["number"] for row in rows_of(kind, root, state)) == Counter(numbers)
 
 

@@ -127,7 +127,7 @@ def test_files_that_were_merged_go_likewise_and_a_merge_bears_files_that_are_gon
     for key in range(10, 20):
         run.orders.put(key, 1)
         run.batch()
-    merged = set(run.table._open()[0].paths())
+    merged = set(run.table._open_lakes()[0].paths())
     before, after, _ = run.table.merge(date(2026, 2, 3))
     assert after < before and merged & data_files(run)
     clock.now_s += STAY_S + 1
@@ -145,7 +145,7 @@ def test_snapshots_with_a_tag_keep_their_files_and_no_other_snapshot_lacks_files
     snapshot = table.current_snapshot()
     assert snapshot is not None
     table.manage_snapshots().create_tag(snapshot.snapshot_id, "first").commit()
-    run.table.rest()
+    run.table.release_files()
     for value in (1, 2, 3):
         replace_all(run, value)
     clock.now_s = time.time() + STAY_S + 1  # a slow machine needs seconds for the batches
@@ -236,7 +236,7 @@ def test_a_file_outside_of_the_table_is_never_removed(tmp_path, clock):
     (tmp_path / "replaced.json").write_bytes(msgspec.json.encode(notes))
     replaced = ReplacedFiles(tmp_path / "t", tmp_path, 600, clock, clock)
     replaced.remove(tables.Table(tmp_path / "t", "parquet").open())
-    assert (tmp_path / "other").exists() and not replaced.may_go
+    assert (tmp_path / "other").exists() and not replaced.has_due
 
 
 def test_a_file_that_is_replaced_a_second_time_stays_as_long_as_the_first_time(tmp_path, clock):
@@ -261,4 +261,4 @@ def test_a_file_that_cannot_be_removed_holds_nothing_up(tmp_path, clock):
     replaced.note([folder])  # a folder is not removed as a file
     lake = tables.Table(tmp_path / "t", "parquet").open()
     replaced.remove(lake)
-    assert replaced.may_go
+    assert replaced.has_due

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.spark.lakehouse import lake_progress
-from sparrowmq.spark.lakehouse.batch_parts import Written
+from sparrowmq.spark.lakehouse.batch_parts import PartResult
 from sparrowmq.spark.lakehouse.lake_status import html, state_of_table, status
-from sparrowmq.spark.lakehouse.lake_table import KeptTable
+from sparrowmq.spark.lakehouse.lake_table import LakeTable
 from sparrowmq.spark.pipelines import redrive
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
-from sparrowmq.spark.pipelines.lake.parquet import Folder
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
+from sparrowmq.spark.pipelines.lake.parquet import ParquetFolder
 from sparrowmq.spark.pipelines.lake.staged_files import StagedFile
 from sparrowmq.spark.pipelines.running.folders import replace_file
 from sparrowmq.testing.background import BackgroundCluster
@@ -55,15 +55,15 @@ def until(rounds, is_so):
     """Do rounds until something is so, for a while: brokers and name servers run beside them."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        rounds.round()
+        rounds.run_round()
         if is_so():
             return
         time.sleep(0.02)
-    raise AssertionError({topic: table.why for topic, table in rounds.tables.items()})
+    raise AssertionError({topic: table.error for topic, table in rounds.tables.items()})
 
 
 def has_all(rounds, *topics):
-    return lambda: all(topic in rounds.tables and rounds.tables[topic].has_all for topic in topics)
+    return lambda: all(topic in rounds.tables and rounds.tables[topic].is_complete for topic in topics)
 
 
 def test_topics_become_tables_with_each_message_once_and_the_others_among_the_rejects(namesrv, name, tmp_path):
@@ -94,7 +94,7 @@ def test_a_new_topic_is_found_a_deleted_one_is_said_and_fields_become_columns(na
         until(rounds, lambda: len(rows_of(tmp_path / f"{name}a")) == 2)
         with sync.admin(namesrv) as admin:
             admin.delete_topic(f"{name}b")
-        until(rounds, lambda: rounds.tables[f"{name}b"].is_gone)
+        until(rounds, lambda: rounds.tables[f"{name}b"].is_deleted)
         assert state_of_table(rounds.tables[f"{name}b"]) == "deleted"
     assert f"{name}b: was deleted; its table stays" in said
     found = {row["id"]: row.get("extra") for row in rows_of(tmp_path / f"{name}a")}
@@ -128,7 +128,7 @@ def test_a_topic_whose_broker_is_away_was_not_deleted(namesrv, name, tmp_path):
             send(namesrv, {topic: numbers(3)})
             until(rounds, has_all(rounds, topic))
         until(rounds, lambda: topic not in rounds.network.topics())
-        rounds.round()
+        rounds.run_round()
         assert state_of_table(rounds.tables[topic]) == "kept"
         with broker(first.port):
             send(namesrv, {topic: numbers(2, 3)})
@@ -148,7 +148,7 @@ def test_a_topic_that_was_made_again_is_said_once_and_not_at_each_look(tmp_path)
         admin.create_topic("a")
         until(rounds, lambda: rounds.tables["a"].has_failed)
         for _ in range(5):
-            rounds.round()
+            rounds.run_round()
         assert sum("was deleted and made again" in line for line in said) == 1
         assert rounds.tables["a"].figures.failures == 1
 
@@ -162,7 +162,7 @@ def test_a_batch_whose_commit_was_removed_does_not_come_twice(namesrv, name, tmp
     max((tmp_path / topic).glob(".sparrowmq/[0-9]*.json")).unlink()
     with running(settings(namesrv, tmp_path, {f"{name}.*": {}})) as rounds:
         until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].is_permanent)
-        assert "the table has no commit of it" in rounds.tables[topic].why
+        assert "the table has no commit of it" in rounds.tables[topic].error
     assert len(rows_of(tmp_path / topic)) == 10
 
 
@@ -186,7 +186,7 @@ def test_damaged_files_of_a_table_end_in_a_sentence_or_change_nothing(namesrv, n
         with running(found) as rounds:
             until(rounds, lambda why=why: topic in rounds.tables and (why or has_all(rounds, topic)()))
             until(rounds, lambda: rounds.tables[topic].is_begun or rounds.tables[topic].has_failed)
-            assert re.search(why, rounds.tables[topic].why), (damaged, rounds.tables[topic].why)
+            assert re.search(why, rounds.tables[topic].error), (damaged, rounds.tables[topic].error)
             assert rounds.tables[topic].is_permanent is bool(why), damaged
         shutil.rmtree(root)
         shutil.copytree(tmp_path / "copy", root)
@@ -227,7 +227,7 @@ def test_one_sender_makes_no_column_of_numbers_one_of_text(namesrv, name, tmp_pa
     tables = {topic: {"mode": "json", "format": kind}}
 
     def ids():
-        place = Place(root, tmp_path / f"{topic}.state", "", only_looked_at=True)
+        place = TableLocation(root, tmp_path / f"{topic}.state", "", is_read_only=True)
         files = [pq.ParquetFile(file) for file in open_lake(kind, place).paths()]
         return [value for file in files for value in file.read().column("id").to_pylist()]
 
@@ -255,7 +255,7 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(namesrv,
     found = settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})
     commits = []
 
-    def commit(self, batch, staged, *given, _commit=Folder.commit, **named):
+    def commit(self, batch, staged, *given, _commit=ParquetFolder.commit, **named):
         place = 1 if self._place.path.name.endswith(".errors") else 0
         commits.append(place)
         if (dies, place) in (("before the rows", 0), ("before the rejects", 1)):
@@ -268,11 +268,11 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(namesrv,
         replace_file(path, text, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "commit", commit)
+        patch.setattr(ParquetFolder, "commit", commit)
         patch.setattr(lake_progress, "replace_file", replace)
         with running(found) as rounds:
             until(rounds, lambda: rounds.tables.get(topic) is not None and rounds.tables[topic].has_failed)
-            assert not rounds.tables[topic].has_all
+            assert not rounds.tables[topic].is_complete
     send(namesrv, {topic: numbers(20, 20)})
     with running(found) as rounds:
         until(rounds, lambda: has_all(rounds, topic)() and len(rows_of(tmp_path / topic)) >= 40)
@@ -292,7 +292,7 @@ def test_a_table_that_fails_waits_and_the_others_go_on(namesrv, name, tmp_path):
         assert any(line.startswith(f"{name}a: failed: ") for line in said)
         (tmp_path / f"{name}a").unlink()
         until(rounds, has_all(rounds, f"{name}a"))
-        assert failed.figures.failures >= 1 and not failed.why
+        assert failed.figures.failures >= 1 and not failed.error
     assert len(rows_of(tmp_path / f"{name}a")) == 5 and len(rows_of(tmp_path / f"{name}b")) == 5
 
 
@@ -303,8 +303,8 @@ def test_the_reason_of_a_failed_table_names_its_cause(namesrv, name, tmp_path):
     log = tmp_path / topic / "_delta_log"
     log.write_text("a file in the place of the log")
     with running(settings(namesrv, tmp_path, {topic: {"format": "delta"}}), say=said.append) as rounds:
-        until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].why)
-        why = rounds.tables[topic].why
+        until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].error)
+        why = rounds.tables[topic].error
         assert re.fullmatch(rf"OSError: Generic LocalFileSystem error: .*{log}.*: Not a directory \(os error 20\)", why)
         assert why in html(status(rounds)) and any(why in line for line in said)
 
@@ -317,21 +317,21 @@ def test_files_behind_an_address_that_no_commit_gets_are_removed_at_once(namesrv
         def __call__(self, parts):
             done = super().__call__(parts)
             uploaded.extend(file for each in done for file in [*each.rows, *each.errors])
-            bad = [Written(part.topic, error="builtins.OSError: away") for part in parts[:1]]
+            bad = [PartResult(part.topic, error="builtins.OSError: away") for part in parts[:1]]
             return done + bad if fails == "another part" else done
 
     def again(*_given):
         raise OSError("the registry is away")
 
     if fails == "again":
-        monkeypatch.setattr(KeptTable, "again", again)
+        monkeypatch.setattr(LakeTable, "parts_to_repeat", again)
     topic = f"{name}{fails.split()[0]}"
     send(namesrv, {topic: [*numbers(5), b"no json"]})
     tables = {topic: {"to": f"file://{tmp_path}/{{topic}}", "state": f"{tmp_path}/state/{{topic}}"}}
     tables[topic] |= {"mode": "schema", "schema": "id bigint"}
     with running(settings(namesrv, tmp_path, tables), OneFails()) as rounds:
         until(rounds, lambda: topic in rounds.tables and rounds.tables[topic].has_failed)
-        assert "away" in rounds.tables[topic].why
+        assert "away" in rounds.tables[topic].error
         assert uploaded and not list(tmp_path.rglob("*.parquet"))
 
 
@@ -339,10 +339,10 @@ def test_a_batch_whose_bodies_add_columns_each_time_is_not_added(namesrv, name, 
     """The files of the last time are gone already, as another time was to follow."""
     send(namesrv, {f"{name}a": numbers(5)})
     workers = PlainWorkers()
-    monkeypatch.setattr(KeptTable, "again", lambda table, _written: table._parts)
+    monkeypatch.setattr(LakeTable, "parts_to_repeat", lambda table, _written: table._parts)
     with running(settings(namesrv, tmp_path, {f"{name}a": {}}), workers) as rounds:
         until(rounds, lambda: workers.done)
-        assert "its bodies add columns each time" in rounds.tables[f"{name}a"].why
+        assert "its bodies add columns each time" in rounds.tables[f"{name}a"].error
     assert rows_of(tmp_path / f"{name}a") == []
 
 
@@ -353,7 +353,7 @@ def test_a_table_of_other_settings_waits_for_somebody(namesrv, name, tmp_path):
     with running(settings(namesrv, tmp_path, {f"{name}.*": {"mode": "json"}})) as rounds:
         until(rounds, lambda: f"{name}a" in rounds.tables and rounds.tables[f"{name}a"].has_failed)
         table = rounds.tables[f"{name}a"]
-        assert state_of_table(table) == "waiting" and "was begun with mode 'raw', not 'json'" in table.why
+        assert state_of_table(table) == "waiting" and "was begun with mode 'raw', not 'json'" in table.error
 
 
 def test_the_lag_of_a_table_that_fails_is_all_that_it_lacks_and_its_age_grows(namesrv, name, tmp_path):
@@ -375,7 +375,7 @@ def test_the_lag_of_a_table_that_fails_is_all_that_it_lacks_and_its_age_grows(na
     now_s = [1000.0]
     tables = {begun: {"mode": "json"}, f"{name}.*": {}}
     with running(settings(namesrv, tmp_path, tables), monotonic=lambda: now_s[0]) as rounds:
-        until(rounds, lambda: all(topic in rounds.tables and rounds.tables[topic].why for topic in topics))
+        until(rounds, lambda: all(topic in rounds.tables and rounds.tables[topic].error for topic in topics))
         assert figures(rounds) == {begun: ("waiting", 0), lost: ("waiting", 0), new: 4}
         send(namesrv, {begun: numbers(5, 2), lost: numbers(6)})
         until(rounds, lambda: figures(rounds) == {begun: ("waiting", 5), lost: ("waiting", 6), new: 4})
@@ -392,7 +392,7 @@ def test_a_table_on_which_another_run_works_is_left_alone(namesrv, name, tmp_pat
     with running(found) as rounds, running(found) as other:
         until(rounds, has_all(rounds, f"{name}a"))
         until(other, lambda: f"{name}a" in other.tables and other.tables[f"{name}a"].has_failed)
-        assert "another run is at work" in other.tables[f"{name}a"].why
+        assert "another run is at work" in other.tables[f"{name}a"].error
     assert len(rows_of(tmp_path / f"{name}a")) == 2
 
 
@@ -417,7 +417,7 @@ def test_rows_per_second_limit_a_table(namesrv, name, tmp_path):
         assert table.figures.rows <= 13  # a queue gets one at least
         before = table.figures.rows
         now[0] += 2
-        rounds.round()
+        rounds.run_round()
         assert 15 <= table.figures.rows - before <= 23
 
 
@@ -428,7 +428,7 @@ def test_a_table_without_new_messages_has_no_batch_and_no_open_files(namesrv, na
         until(rounds, has_all(rounds, f"{name}a"))
         parts = len(workers.done)
         for _ in range(3):
-            assert rounds.round() is False
+            assert rounds.run_round() is False
         assert len(workers.done) == parts
 
 
@@ -437,9 +437,9 @@ def test_brokers_that_cannot_be_asked_are_said_once_and_asked_again(name, tmp_pa
     tables = {f"{name}.*": {"options": {"retries": "0"}}}
     with running(settings("127.0.0.1:9", tmp_path, tables), say=said.append) as rounds:
         rounds.network._retry_policy = type(rounds.network._retry_policy)(0)
-        rounds.round()
-        rounds.round()
-        assert rounds.why and rounds.looked_s is None
+        rounds.run_round()
+        rounds.run_round()
+        assert rounds.error and rounds.checked_s is None
     assert len(said) == 1 and said[0].startswith("the brokers cannot be asked: ")
 
 
@@ -473,7 +473,7 @@ def test_a_full_disk_is_named_and_the_table_goes_on_when_there_is_room(namesrv, 
             disk.fill()
             send(namesrv, {name: bodies})
             until(rounds, lambda: table.has_failed)
-            assert f"no room on the disk for {disk.folder}/{name}" in table.why
+            assert f"no room on the disk for {disk.folder}/{name}" in table.error
             disk.free()
             until(rounds, has_all(rounds, name))
         assert sorted(row["body"] for row in rows_of(disk.folder / name)) == sorted([*bodies, *bodies])

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import batch_parts
-from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, Part, SparkWorkers, Written
+from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, BatchPart, PartResult, SparkWorkers
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
 from sparrowmq.spark.source.partition_ranges import Range, packed
 
@@ -18,7 +18,7 @@ timeout = pytest.mark.timeout(300)
 
 
 def part(topic, rows):
-    return Part(
+    return BatchPart(
         topic,
         {},
         (Range(MessageQueue(topic, "b", 0), 0, rows),),
@@ -44,13 +44,13 @@ def refusing(parts):
     for each in parts:
         if each.topic == "bad":
             raise RuntimeError("out of memory")
-        yield Written(each.topic, read=each.rows)
+        yield PartResult(each.topic, read=each.rows)
 
 
 @pytest.mark.slow
 @timeout
 def test_a_job_that_fails_is_done_again_topic_by_topic(spark, monkeypatch):
-    monkeypatch.setattr(batch_parts, "write_all", refusing)
+    monkeypatch.setattr(batch_parts, "run_parts", refusing)
     found = SparkWorkers(spark)([part("a", 5), part("bad", 1), part("b", 7), part("a", 2)])
     by_topic = {written.topic: written.error for written in found}
     assert "out of memory" in by_topic["bad"] and not by_topic["a"] and not by_topic["b"]

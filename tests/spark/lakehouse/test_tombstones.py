@@ -29,7 +29,7 @@ def marked(deletes, *messages):
     )
     kinds = (pa.int64(), pa.bool_(), pa.string())
     columns = [pa.array(each, kind) for each, kind in zip(values, kinds, strict=True)]
-    reason, found = Tombstones("id", deletes, KINDS).marked(batch, pa.array(reasons, pa.string()), columns)
+    reason, found = Tombstones("id", deletes, KINDS).mark_rows(batch, pa.array(reasons, pa.string()), columns)
     return reason.to_pylist(), found[0].to_pylist(), found[-1].to_pylist()
 
 
@@ -72,7 +72,7 @@ def test_a_field_of_bytes_with_the_value_deletes():
     })  # fmt: skip
     values = [pa.array([1, 2, 3]), pa.array([b"\xff", "gel\u00f6scht".encode(), None])]
     kinds = {"id": LongType(), "op": BinaryType()}
-    found = Tombstones("id", "op=gel\u00f6scht", kinds).marked(batch, pa.nulls(3, pa.string()), values)
+    found = Tombstones("id", "op=gel\u00f6scht", kinds).mark_rows(batch, pa.nulls(3, pa.string()), values)
     assert found[1][-1].to_pylist() == [False, True, False]
 
 
@@ -85,7 +85,7 @@ def test_a_row_without_a_key_is_an_error():
 
 def test_bodies_that_never_had_the_key_are_errors():
     batch = pa.RecordBatch.from_pydict({"body": [b"{}"]})
-    reason, values = Tombstones("id", None, {}).marked(batch, pa.array([None], pa.string()), [])
+    reason, values = Tombstones("id", None, {}).mark_rows(batch, pa.array([None], pa.string()), [])
     assert reason.to_pylist() == ["the body has no id, which is the key"] and values[-1].to_pylist() == [False]
 
 
@@ -101,7 +101,7 @@ def test_bodies_that_never_had_the_key_are_errors():
 )
 def test_keys_that_are_no_value_of_the_column_delete_no_row(keys, kind, key):
     batch = pa.RecordBatch.from_pydict({"keys": [keys], "body": [b""]})
-    reason, values = Tombstones("id", None, {"id": LongType()}).marked(
+    reason, values = Tombstones("id", None, {"id": LongType()}).mark_rows(
         batch, pa.array(["empty"], pa.string()), [pa.nulls(1, kind)]
     )
     assert values[0].to_pylist() == [key]

@@ -64,7 +64,7 @@ def test_a_batch_that_is_archived_while_the_reader_begins_is_read_once(topic, wh
         archive(topic.name, tmp_path / "a", **where)
         return read_begun(spark, root)
 
-    monkeypatch.setattr(module, "read_begun", behind_one_batch_more)
+    monkeypatch.setattr(module, "read_rows", behind_one_batch_more)
     both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])
     assert numbers(both) == list(range(150))
 

@@ -17,7 +17,7 @@ from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.folders import locked
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, save_settings, state_folder
 from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
 
 
@@ -25,7 +25,7 @@ from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
 def table(request, tmp_path):
     """A table of three batches, of two files each."""
     made = Table(tmp_path, request.param)
-    keep(state_of(made.place.path), Settled("t", request.param, "raw", None, writer=WRITER))
+    save_settings(state_folder(made.place.path), TableSettings("t", request.param, "raw", None, writer=WRITER))
     for batch in range(3):
         made.open().commit(batch, made.staged(batch, 2 * batch, 2 * batch + 1, files=2))
     return made
@@ -68,7 +68,7 @@ def test_days_from_before_the_calendar_are_none(table):
 def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
     monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_metadata.UNUSED_S", 0.0)
     table = Table(tmp_path, "iceberg")
-    keep(state_of(table.place.path), Settled("t", "iceberg", "raw", None, writer=WRITER))
+    save_settings(state_folder(table.place.path), TableSettings("t", "iceberg", "raw", None, writer=WRITER))
     for batch in range(3):
         table.add(batch, batch)
     tend(table, day=lambda: date.fromisoformat("2026-02-01"))
@@ -81,7 +81,7 @@ def test_a_merge_that_was_cut_off_is_finished_by_the_next_start(tmp_path, monkey
     table = Table(tmp_path, "parquet")
     for batch in range(2):
         table.add(batch, batch)
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish_merge", lambda self: None)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.parquet.ParquetFolder._finish_merge", lambda self: None)
     lake = open_lake("parquet", table.place)
     lake.compact(date.fromisoformat("2026-02-01"))
     monkeypatch.undo()
@@ -92,8 +92,8 @@ def test_a_merge_that_was_cut_off_is_finished_by_the_next_start(tmp_path, monkey
 def test_what_is_no_table_or_is_written_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="is no table"):
         compact(tmp_path / "none")
-    keep(state_of(tmp_path / "t"), Settled("t", "parquet", "raw", None))
-    for folder in (state_of(tmp_path / "t"), tmp_path / "t" / ".sparrowmq"):
+    save_settings(state_folder(tmp_path / "t"), TableSettings("t", "parquet", "raw", None))
+    for folder in (state_folder(tmp_path / "t"), tmp_path / "t" / ".sparrowmq"):
         with locked(folder), pytest.raises(ConfigError, match="another run is at work"):
             compact(tmp_path / "t")
     with pytest.raises(ConfigError, match="file_size=1GiB must be from 64MiB to 512MiB"):
@@ -104,7 +104,7 @@ def test_what_is_no_table_or_is_written_is_refused(tmp_path):
 
 def test_a_dry_run_changes_nothing_even_if_a_run_was_cut_off(table, monkeypatch):
     with monkeypatch.context() as killed:
-        killed.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish", lambda self: None)
+        killed.setattr("sparrowmq.spark.pipelines.lake.parquet.ParquetFolder._finish", lambda self: None)
         table.open().commit(3, table.staged(3, 6))
     before = contents(table.place.path.parent)
     tend(table, keep_days=1, dry_run=True)
@@ -117,7 +117,7 @@ def contents(folder):
 
 def test_the_command_counts_files(tmp_path):
     table = Table(tmp_path, "parquet")
-    keep(state_of(table.place.path), Settled("t", "parquet", "raw", None, writer=WRITER))
+    save_settings(state_folder(table.place.path), TableSettings("t", "parquet", "raw", None, writer=WRITER))
     for batch in range(2):
         table.add(batch, batch)
     args = ["compact", str(table.place.path), "--all-days"]

@@ -22,7 +22,7 @@ from google.protobuf import message_factory
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.schemas import codecs
-from sparrowmq.schemas.protobuf import ProtobufFile, compiled
+from sparrowmq.schemas.protobuf import ProtobufFile, compile_schema
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 from sparrowmq.spark.pipelines import preview, table
 from tests.schemas.fake_registry import FakeRegistry
@@ -117,14 +117,14 @@ def test_protobuf_bodies_are_rows_with_the_columns_of_their_message(topic, run, 
     registry.add("money", MONEY, "PROTOBUF")
     needed = [{"name": "shop/money.proto", "subject": "money", "version": 1}]
     assert registry.add("orders-value", SHOP, "PROTOBUF", needed) == 2
-    file = ProtobufFile(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
-    order = message_factory.GetMessageClass(file.named("Order"))(id=5, big=2**64 - 1, text="t", state=1)
+    file = ProtobufFile(compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
+    order = message_factory.GetMessageClass(file.message_named("Order"))(id=5, big=2**64 - 1, text="t", state=1)
     order.lines.add(sku="s", count=2)
     order.prices["eur"].units = 7
     order.at.FromSeconds(1)
     order.took.nanos = 5
     order.parent.id = 1
-    other = message_factory.GetMessageClass(file.named("Other"))(yes=True)
+    other = message_factory.GetMessageClass(file.message_named("Other"))(yes=True)
     bodies = [
         codecs.frame_body(2, order.SerializeToString(), (0,)),
         codecs.frame_body(2, other.SerializeToString(), (1,)),

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import preview, publish, table
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
-from sparrowmq.spark.pipelines.tables.table_settings import read_begun, state_of
+from sparrowmq.spark.pipelines.lake.catalogs import open_catalog, table_identifier
+from sparrowmq.spark.pipelines.tables.table_settings import read_rows, state_folder
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.lake.tables import KINDS
 from tests.spark.test_with_spark import Topic
@@ -66,7 +66,7 @@ def test_spark_writes_and_reads_each_value_of_a_partition(topic, run, tmp_path, 
     topic.send_bodies(more)
     report = run(kind, partition="country, bucket(id, 2)")
     assert (report.written, report.errors) == (2, 1)
-    rows = {row.id: row.country for row in read_begun(topic.spark, tmp_path / "table").collect()}
+    rows = {row.id: row.country for row in read_rows(topic.spark, tmp_path / "table").collect()}
     empty = "" if kind == "iceberg" else None  # where folders and logs are the values
     expected = {n: empty if country == "" else country for n, country in enumerate(COUNTRIES * 4)}
     assert rows == expected | {100: "DE", 101: "7"}
@@ -76,7 +76,7 @@ def test_spark_writes_and_reads_each_value_of_a_partition(topic, run, tmp_path, 
 def test_spark_reads_only_the_folders_of_a_condition(topic, run, tmp_path):
     topic.send_bodies(BODIES)
     run("parquet", partition="country, hour")
-    rows = read_begun(topic.spark, tmp_path / "table").where("country = '007'")
+    rows = read_rows(topic.spark, tmp_path / "table").where("country = '007'")
     assert rows.count() == 4
     plan = rows._jdf.queryExecution().executedPlan().toString()
     assert "PartitionFilters: [isnotnull(country" in plan and "= 007)]" in plan
@@ -93,7 +93,7 @@ def test_deltas_log_and_icebergs_manifests_choose_the_files_of_a_condition(topic
     found = delta.to_pyarrow_dataset().to_table().to_pylist()
     assert sum(row["country"] == "a/b %" for row in found) == 4
     path = tmp_path / "iceberg"
-    iceberg = open_catalog(path, state_of(path)).load_table(identifier_of(path))
+    iceberg = open_catalog(path, state_folder(path)).load_table(table_identifier(path))
     some = list(iceberg.scan("id = 3").plan_files())
     assert len({str(task.file.partition) for task in some}) == 1 < len(list(iceberg.scan().plan_files()))
     assert iceberg.scan("id = 3").to_arrow().column("country").to_pylist() == [None]
@@ -109,7 +109,7 @@ def test_other_modes_have_partitions_too(topic, run, tmp_path, mode):
     else:
         run(mode="schema", schema="id bigint, country string, at timestamp", partition="day(at), month")
         names = ["at_day", "_month"]
-    rows = read_begun(topic.spark, tmp_path / "table")
+    rows = read_rows(topic.spark, tmp_path / "table")
     assert rows.count() == len(BODIES) and set(names) <= set(rows.columns)
 
 

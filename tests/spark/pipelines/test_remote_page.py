@@ -23,7 +23,7 @@ from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import archive, archived
 from sparrowmq.spark.pipelines.lake.address import storage_options
 from sparrowmq.spark.pipelines.lake.spark_reader import read_table
-from sparrowmq.spark.pipelines.tables.table_settings import place_of
+from sparrowmq.spark.pipelines.tables.table_settings import locate_table
 from tests.once.postgres import LivePostgres, needs_postgres
 from tests.spark.pipelines.lake.s3 import KEYS
 
@@ -84,7 +84,7 @@ def test_a_topic_becomes_a_table_on_s3(topic, keys, tmp_path, monkeypatch):
     assert seen.num_rows == 3 and rows == [(1, None), (2, None), (3, True)]
     errors = DeltaTable(f"{url}.errors", storage_options=storage_options(url)).to_pyarrow_table()
     assert errors.column("body").to_pylist() == [b"no object"]
-    found = read_table(topic.spark, place_of(url, state)).select("order", "paid", "_day").collect()
+    found = read_table(topic.spark, locate_table(url, state)).select("order", "paid", "_day").collect()
     assert sorted((row.order, row.paid) for row in found) == [(1, None), (2, None), (3, True)]
     assert all(row._day is not None for row in found)
 
@@ -134,6 +134,6 @@ def test_every_command_and_program_does_what_the_page_says(topic, keys, tmp_path
         for program in PROGRAMS:
             exec(compile(here(program).replace('"orders"', repr(topic.name)), "remote-tables.md", "exec"), {})
         state = tmp_path / "ice"
-        rows = read_table(topic.spark, place_of(here("s3://bucket/ice/orders"), state))
+        rows = read_table(topic.spark, locate_table(here("s3://bucket/ice/orders"), state))
         assert rows.count() == 7
     assert (written["table"], written["publish"]) == ([5, 5], [5])

@@ -28,7 +28,7 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.pipelines import preview, redrive, sql, table
-from sparrowmq.spark.pipelines.tables.table_settings import begun
+from sparrowmq.spark.pipelines.tables.table_settings import load_settings
 from sparrowmq.testing.background import BackgroundCluster
 from tests.hostile_bodies import send_damaged
 from tests.spark.pipelines.killing import environment, forget_last_commit, kill_at_work
@@ -156,7 +156,7 @@ def test_a_schema_is_extended_and_errors_are_tried_again(topic, run, tmp_path):
 
 
 def begin_of(path):
-    settled = begun(path)
+    settled = load_settings(path)
     assert settled is not None and settled.begin is not None
     return settled.begin
 

@@ -78,7 +78,7 @@ class Address:
         return self.url.rpartition("/")[2]
 
     @property
-    def parts(self) -> str:
+    def description(self) -> str:
         """The table and its catalog as errors name them."""
         return self.url if self.catalog is None else f"{self.url} or its catalog {self.catalog.name}"
 
@@ -113,7 +113,7 @@ class Storage:
         return Storage, (self.url, dict(self.settings))
 
     @cached_property
-    def _opened(self) -> tuple[fs.FileSystem, str]:
+    def _filesystem(self) -> tuple[fs.FileSystem, str]:
         if self.url.startswith("s3:"):
             parts = urlsplit(self.url)
             return _s3(self.settings), f"{parts.netloc}{parts.path}"
@@ -122,11 +122,11 @@ class Storage:
 
     @property
     def files(self) -> fs.FileSystem:
-        return self._opened[0]
+        return self._filesystem[0]
 
     def path(self, name: str = "") -> str:
         """The path of a file of the folder, for `files`."""
-        return f"{self._opened[1]}/{name}" if name else self._opened[1]
+        return f"{self._filesystem[1]}/{name}" if name else self._filesystem[1]
 
     def read(self, name: str) -> bytes | None:
         """The content of a small file; None if there is none."""
@@ -176,7 +176,7 @@ class Storage:
         if urlsplit(self.url).scheme in _WITH_FOLDERS:
             self.files.create_dir(self.path(name).rpartition("/")[0], recursive=True)
 
-    def demand_bucket(self) -> None:
+    def check_bucket(self) -> None:
         """Raises: ConfigError, the bucket does not exist."""
         bucket = urlsplit(self.url).netloc
         if self.url.startswith("s3:") and self.files.get_file_info(bucket).type == fs.FileType.NotFound:
@@ -186,7 +186,7 @@ class Storage:
             )
 
 
-def footer_of(folder: Path | Address, name: str) -> pq.FileMetaData:
+def read_footer(folder: Path | Address, name: str) -> pq.FileMetaData:
     """The footer of a Parquet file."""
     if isinstance(folder, Path):
         return pq.read_metadata(folder / name)
@@ -194,34 +194,38 @@ def footer_of(folder: Path | Address, name: str) -> pq.FileMetaData:
     return pq.read_metadata(storage.path(name), filesystem=storage.files)
 
 
-def root_of(to: str | Path, state: str | Path | None = None, catalog: Catalog | None = None) -> Path | Address:
+def table_root(target: str | Path, state: str | Path | None = None, catalog: Catalog | None = None) -> Path | Address:
     """The place of a table: a folder beside which is its state, or an address.
 
     Raises:
         ConfigError: an address needs `state`, which is not in the table, or has a scheme without a file system.
     """
-    scheme = scheme_of(to)
+    scheme = scheme_of(target)
     if scheme is None and state is None and catalog is None:
-        return local_path(to)
+        return local_path(target)
     if scheme is None:
-        root = local_path(to)
+        root = local_path(target)
         kept = root.with_name(f"{root.name}.state") if state is None else local_path(state)
-        return _apart(Address(root.as_uri(), kept, catalog))
+        return _check_state_outside(Address(root.as_uri(), kept, catalog))
     if scheme not in SCHEMES:
-        raise ConfigError(f"{to} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}")
+        raise ConfigError(
+            f"{target} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}"
+        )
     if state is None:
         raise ConfigError(
-            f"{to} is no folder of this machine, and Spark's checkpoint must be in one; name it (state, --state)"
+            f"{target} is no folder of this machine, and Spark's checkpoint must be in one; name it (state, --state)"
         )
-    url = str(to).rstrip("/")
+    url = str(target).rstrip("/")
     if not _ADDRESS.match(url):
-        raise ConfigError(f"{to} has lost a slash, as a pathlib.Path has no addresses; give it as text, {scheme}://...")
+        raise ConfigError(
+            f"{target} has lost a slash, as a pathlib.Path has no addresses; give it as text, {scheme}://..."
+        )
     if not urlsplit(url).path.strip("/"):
-        raise ConfigError(f"{to} is no address of a table; write one with a path, such as {url}/orders")
-    return _apart(Address(url, local_path(state), catalog))
+        raise ConfigError(f"{target} is no address of a table; write one with a path, such as {url}/orders")
+    return _check_state_outside(Address(url, local_path(state), catalog))
 
 
-def _apart(root: Address) -> Address:
+def _check_state_outside(root: Address) -> Address:
     """Raises: ConfigError, the state is in the table, where a merge would remove its files."""
     if root.folder is not None and root.state.is_relative_to(root.folder):
         raise ConfigError(f"the state {root.state} is inside of the table {root}; name a folder beside it")

@@ -15,40 +15,40 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, file_io_properties
-from sparrowmq.spark.pipelines.lake.retry_policy import secrets_of, without_secrets
+from sparrowmq.spark.pipelines.lake.retry_policy import mask_secrets, secret_values
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as Opened
 
-_CUT: Final = re.compile("[#?]")
+_CUT_CHARACTERS: Final = re.compile("[#?]")
 NAMESPACE: Final = "sparrowmq"
 
 
-def identifier_of(path: Path | Address) -> tuple[str, ...]:
+def table_identifier(path: Path | Address) -> tuple[str, ...]:
     """The name of a table in its catalog."""
     catalog = path.catalog if isinstance(path, Address) else None
     return (NAMESPACE, path.name) if catalog is None else tuple(catalog.table.split("."))
 
 
-def location_of(path: Path | Address) -> str:
+def iceberg_location(path: Path | Address) -> str:
     """The location of a table, as Iceberg writes it; of a folder its plain path, as pyiceberg decodes nothing."""
     folder = path.folder if isinstance(path, Address) else path
     return f"file://{folder}" if folder is not None else str(path)
 
 
-def demand_here(location: str, path: Path | Address) -> None:
+def check_location(location: str, path: Path | Address) -> None:
     """Raises: ConfigError, the catalog has the table at another location."""
-    if isinstance(path, Address) and location.rstrip("/") != location_of(path):
+    if isinstance(path, Address) and location.rstrip("/") != iceberg_location(path):
         raise ConfigError(
-            f"the catalog has {'.'.join(identifier_of(path))} at {location}, and not at {path}; "
+            f"the catalog has {'.'.join(table_identifier(path))} at {location}, and not at {path}; "
             "give that address (--to), or another name (--table)"
         )
 
 
 def open_catalog(path: Path | Address, state: Path) -> Opened:
     """The catalog of a table. Raises: ConfigError, it is not configured, or lacks a package, or the place is none."""
-    location = location_of(path)
-    if found := _CUT.search(location):
+    location = iceberg_location(path)
+    if found := _CUT_CHARACTERS.search(location):
         raise ConfigError(
             f"{path}: an Iceberg table cannot be at a place with {found[0]} in its name, as pyiceberg leaves out what "
             "follows; name another one, or choose another format"
@@ -56,7 +56,7 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     files = file_io_properties(location)
     catalog = path.catalog if isinstance(path, Address) else None
     if catalog is not None:
-        return _configured(catalog, files)
+        return _load_configured(catalog, files)
     from sqlalchemy import URL
 
     from sparrowmq.spark.pipelines.lake.iceberg_metadata import OrderedCatalog  # needs pyiceberg
@@ -64,11 +64,11 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     state.mkdir(parents=True, exist_ok=True)
     above = location.rpartition("/")[0]
     database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
-    return unpooled(OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files))
+    return without_pool(OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files))
 
 
 @contextmanager
-def usable_catalog(path: Path | Address, state: Path) -> Iterator[None]:
+def explain_catalog_errors(path: Path | Address, state: Path) -> Iterator[None]:
     """Say in a sentence that the catalog in the state cannot be used; other catalogs keep their errors.
 
     Raises: BadStore, it is damaged, or was removed while it was open.
@@ -94,10 +94,10 @@ def usable_catalog(path: Path | Address, state: Path) -> Iterator[None]:
         ) from None
 
 
-def secrets_in(path: Path | Address) -> list[str]:
+def catalog_secrets(path: Path | Address) -> list[str]:
     """The values that no text about a table may show."""
     catalog = path.catalog if isinstance(path, Address) else None
-    return secrets_of({} if catalog is None else _configuration(catalog))
+    return secret_values({} if catalog is None else _configuration(catalog))
 
 
 def _configuration(catalog: Catalog) -> dict[str, str]:
@@ -106,7 +106,7 @@ def _configuration(catalog: Catalog) -> dict[str, str]:
     return {**(Config().get_catalog_config(catalog.name) or {}), **catalog.options}  # type: ignore[dict-item]
 
 
-def unpooled(catalog: Opened) -> Opened:
+def without_pool(catalog: Opened) -> Opened:
     """A catalog whose connections to a database end with each use: a kept one fails after the database's restart.
 
     And nothing closes it: Python 3.13 warns of that when it collects the catalog.
@@ -124,11 +124,11 @@ def _region(files: Mapping[str, str]) -> dict[str, str]:
     return {"client.region": files["s3.region"]} if "s3.region" in files else {}
 
 
-def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
+def _load_configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NotInstalledError
 
-    from sparrowmq.spark.pipelines.lake.iceberg_metadata import ordered
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import order_commit_times
 
     known = _configuration(catalog)
     if not known:
@@ -138,14 +138,14 @@ def _configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
             "options type and uri (--catalog-option, catalog_options of a lake)"
         )
     try:
-        return ordered(unpooled(load_catalog(catalog.name, **{**files, **_region(files), **known})))
+        return order_commit_times(without_pool(load_catalog(catalog.name, **{**files, **_region(files), **known})))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "
             "docs/use/remote-tables.md says for this type"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        why = without_secrets(str(error).partition(":")[0], secrets_of(known))
+        why = mask_secrets(str(error).partition(":")[0], secret_values(known))
         raise ConfigError(
             f"the catalog {catalog.name} cannot be opened: {why}; give at least its type and uri"
         ) from None

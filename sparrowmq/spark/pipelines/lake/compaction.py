@@ -25,18 +25,18 @@ from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, Lake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.lake.widening import retypes, widened
+from sparrowmq.spark.pipelines.lake.widening import retypes, widen_values
 
 if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.lake import Lake
     from sparrowmq.spark.pipelines.lake.partitioning import Layout
 
-_SHARE: Final = 4  # a file of a quarter of the size is large enough to stay
+_SMALL_SHARE: Final = 4  # a file of a quarter of the size is large enough to stay
 TINY_BYTES: Final = 1 << 20
 TINY_FILES: Final = 100
-_MOST_MERGES: Final = 8  # of one commit; other partitions wait for the next one
+_MAX_MERGES: Final = 8  # of one commit; other partitions wait for the next one
 _ROWS: Final = 50_000
-REWRITTEN: Final = "rewritten"  # begins the names of files
+REWRITTEN_PREFIX: Final = "rewritten"  # begins the names of files
 
 
 class TinyFiles:
@@ -56,20 +56,20 @@ class TinyFiles:
             self._counts = Counter(there())
         else:
             self._counts.update(file.partition for file in staged.files if file.size < TINY_BYTES)
-        for partition, count in self._counts.most_common(_MOST_MERGES):
+        for partition, count in self._counts.most_common(_MAX_MERGES):
             if count >= TINY_FILES:
                 self._counts[partition] = merge(partition)
 
 
-def groups(files: Sequence[Path], most: int = FILE_BYTES) -> Iterator[list[Path]]:
+def group_small_files(files: Sequence[Path], max_bytes: int = FILE_BYTES) -> Iterator[list[Path]]:
     """Small files that are worth being put together: two at least, about `most` bytes at most."""
     group: list[Path] = []
     size = 0
     for file in files:
         file_size = file.stat().st_size
-        if file_size * _SHARE >= most:
+        if file_size * _SMALL_SHARE >= max_bytes:
             continue
-        if size + file_size > most:
+        if size + file_size > max_bytes:
             if len(group) > 1:
                 yield group
             group, size = [], 0
@@ -79,22 +79,22 @@ def groups(files: Sequence[Path], most: int = FILE_BYTES) -> Iterator[list[Path]
         yield group
 
 
-def merge(files: Sequence[Path], to: Path) -> None:
+def merge_files(files: Sequence[Path], target: Path) -> None:
     """Write the rows of Parquet files, in their order, to one; a column that a file lacks is null there."""
     schemas = [pq.read_schema(file).remove_metadata() for file in files]
     schema = pa.unify_schemas(schemas, promote_options="permissive")
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(to, schema, compression="snappy") as writer:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(target, schema, compression="snappy") as writer:
         for file in files:
             with pq.ParquetFile(file) as source:
                 for batch in source.iter_batches(_ROWS):
-                    writer.write_batch(_in(schema, batch))
-    sync(to)
+                    writer.write_batch(_conform(schema, batch))
+    sync(target)
 
 
-def _in(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _conform(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
-        widened(batch.column(field.name), field.type)
+        widen_values(batch.column(field.name), field.type)
         if field.name in batch.schema.names
         else pa.nulls(batch.num_rows, field.type)
         for field in schema
@@ -106,38 +106,37 @@ def _in(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
-def widen(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
+def widen_columns(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
     """Give the columns of a table the types of a schema where these are wider, and return their names.
 
     Args:
         folder: for new files; what an earlier attempt left there is removed.
     """
     known = lake.columns()
-    if wider := _wider(known, schema):
-        files = rewritten(lake.partitions(), folder, partial(_in_wider, wider))
+    if wider := _wider_types(known, schema):
+        files = rewrite_files(lake.partitions(), folder, partial(_widen_batch, wider))
         kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in known.items()])
         lake.rewrite(Staged(files, kinds))
         shutil.rmtree(folder, ignore_errors=True)
     return list(wider)
 
 
-def demand_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
+def check_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
     """Raises: ConfigError, columns of a table whose files cannot be written again would need wider types."""
-    if wider := _wider(lake.columns(), schema):
+    if wider := _wider_types(lake.columns(), schema):
         raise ConfigError(
             f"{where}: {', '.join(wider)} would need wider types, and only files on this machine are written again; "
             "begin a new table at another address"
         )
 
 
-def _wider(known: Mapping[str, pa.DataType], schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The columns of which a schema has wider types."""
+def _wider_types(columns: Mapping[str, pa.DataType], schema: pa.Schema) -> dict[str, pa.DataType]:
     return {
-        field.name: field.type for field in schema if field.name in known and retypes(known[field.name], field.type)
+        field.name: field.type for field in schema if field.name in columns and retypes(columns[field.name], field.type)
     }
 
 
-def holds(lake: Lake, name: str, kind: pa.DataType) -> bool:
+def can_widen(lake: Lake, name: str, kind: pa.DataType) -> bool:
     """Whether a wider type holds each value of a column exactly."""
     for file in lake.paths():
         with pq.ParquetFile(file) as source:
@@ -145,13 +144,13 @@ def holds(lake: Lake, name: str, kind: pa.DataType) -> bool:
                 continue
             for batch in source.iter_batches(_ROWS, columns=[name]):
                 try:
-                    widened(batch.column(name), kind)
+                    widen_values(batch.column(name), kind)
                 except pa.ArrowInvalid:
                     return False
     return True
 
 
-def rewritten(files: Mapping[Path, str], folder: Path, change: Change) -> list[StagedFile]:
+def rewrite_files(files: Mapping[Path, str], folder: Path, change: Change) -> list[StagedFile]:
     """Return new files with the changed rows of files, under their names; files without rows are left out.
 
     Args:
@@ -161,21 +160,21 @@ def rewritten(files: Mapping[Path, str], folder: Path, change: Change) -> list[S
     found = []
     for number, (file, partition) in enumerate(sorted(files.items())):
         new = folder / f"{number:06}.parquet"
-        rows = _rewrite(file, new, change)
+        rows = _rewrite_file(file, new, change)
         if rows:
             name = f"{partition}/{file.name}" if partition else file.name
             found.append(StagedFile(new, name, partition, rows, new.stat().st_size))
     return found
 
 
-def under_new_names(staged: Staged, layout: Layout) -> Staged:
+def with_new_names(staged: Staged, layout: Layout) -> Staged:
     """Files that get names which no file of the table ever had."""
-    prefix = f"{REWRITTEN}-{uuid.uuid4().hex}"
-    files = [file.named(f"{prefix}-{number:05}", layout) for number, file in enumerate(staged.files)]
+    prefix = f"{REWRITTEN_PREFIX}-{uuid.uuid4().hex}"
+    files = [file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(staged.files)]
     return Staged(files, staged.schema)
 
 
-def _rewrite(file: Path, new: Path, change: Change) -> int:
+def _rewrite_file(file: Path, new: Path, change: Change) -> int:
     """Write the changed rows of one file, and return how many there are."""
     new.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
@@ -189,7 +188,7 @@ def _rewrite(file: Path, new: Path, change: Change) -> int:
     return rows
 
 
-def _in_wider(wider: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [widened(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)]
+def _widen_batch(wider: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [widen_values(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)]
     fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

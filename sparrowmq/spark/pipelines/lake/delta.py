@@ -47,11 +47,17 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
-from sparrowmq.spark.pipelines.lake.address import Address, footer_of, storage_options
-from sparrowmq.spark.pipelines.lake.compaction import REWRITTEN, TINY_BYTES, TINY_FILES, TinyFiles, under_new_names
-from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition, of_another_run
-from sparrowmq.spark.pipelines.lake.partitioning import Layout, Partitioning, plain
-from sparrowmq.spark.pipelines.lake.staged_files import take_over
+from sparrowmq.spark.pipelines.lake.address import Address, read_footer, storage_options
+from sparrowmq.spark.pipelines.lake.compaction import (
+    REWRITTEN_PREFIX,
+    TINY_BYTES,
+    TINY_FILES,
+    TinyFiles,
+    with_new_names,
+)
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, another_run_error, check_partition, new_fields
+from sparrowmq.spark.pipelines.lake.partitioning import Layout, Partitioning, partition_text
+from sparrowmq.spark.pipelines.lake.staged_files import move_into_place
 from sparrowmq.spark.pipelines.running.folders import replace_file
 
 if TYPE_CHECKING:
@@ -62,13 +68,13 @@ _HISTORY: Final = "delta.logRetentionDuration"
 _EARLIER_HISTORY: Final = "interval 1 days"  # of tables that earlier releases made
 # Each commit reads the log behind the last checkpoint again: with 100 versions, the default, a commit takes twice the
 # CPU. On a store the files of more checkpoints would stay for 30 days.
-_OF_FOLDERS: Final[dict[str, str | None]] = {"delta.checkpointInterval": "20"}
+_FOLDER_PROPERTIES: Final[dict[str, str | None]] = {"delta.checkpointInterval": "20"}
 _ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _WRITER: Final = "sparrowmq.writer"
 _RECORD: Final = "sparrowmq.record"
 _VERSIONS: Final = 500  # that a log in a folder keeps
-_OF_VERSION: Final = re.compile(r"[0-9]{20}\.")
-_LOOK: Final = (1, 20, 1000, None)  # commits that are looked at; the last one is this writer's as a rule
+_VERSION_FILE: Final = re.compile(r"[0-9]{20}\.")
+_HISTORY_LIMITS: Final = (1, 20, 1000, None)  # commits that are looked at; the last one is this writer's as a rule
 _STATISTICS: Final = "delta.dataSkippingStatsColumns"
 LOG: Final = "_delta_log"
 _FILE: Final = re.compile(r"([0-9]{20})\.(json|checkpoint\.parquet)")
@@ -78,31 +84,31 @@ _MAPPING: Final = "delta.columnMapping.mode"
 _VECTORS: Final = "deletionVectors"
 _CONSTRAINT: Final = "delta.constraints."
 _UNSUPPORTED: Final = re.compile(r"Unsupported table features required: \[([^\]]*)\]")
-_COLUMNS: Final = 32  # Delta's own default
-_CHARACTERS: Final = 32
-_LAST_CHARACTER: Final = "\U0010ffff"
+_MAX_STATISTICS_COLUMNS: Final = 32  # Delta's own default
+_MAX_BOUND_CHARS: Final = 32
+_MAX_CHARACTER: Final = "\U0010ffff"
 _PLAIN: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # names that need no quotes
 _JSON: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 class Delta:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TableLocation) -> None:
         self._place = place
-        self.layout = Layout(place.partitioning, keeps=False)
+        self.layout = Layout(place.partitioning, keeps_columns=False)
         self._by = list(place.partitioning.names)
-        self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
+        self._has_leftovers = True  # files of a commit that a crash, or an error, has cut short
         self._tiny = TinyFiles()
-        self._shortened = -_VERSIONS  # the version at which the log was looked at
-        self._said: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
-        _demand_no_escape(place.path)
-        if isinstance(place.path, Path) and not place.only_looked_at:
-            mend(place.path)
+        self._shortened_at = -_VERSIONS  # the version at which the log was looked at
+        self._metadata: dict[str, str] = {}  # of the last commit; commits that merge files repeat it
+        _check_no_escape(place.path)
+        if isinstance(place.path, Path) and not place.is_read_only:
+            repair_log(place.path)
         path, self._options = str(place.path), storage_options(str(place.path))
         is_there = DeltaTable.is_deltatable(path, self._options)
-        self._table = _opened(place.path, self._options) if is_there else None
+        self._table = _open_table(place.path, self._options) if is_there else None
         self._on_disk = -1 if self._table is None else self._table.version()
         if self._table is not None and (by := self._table.metadata().partition_columns) != self._by:
-            demand_partition(place, ", ".join(by))
+            check_partition(place, ", ".join(by))
 
     def last_batch(self) -> int:
         version = self._table.transaction_version(self._place.writer) if self._table else None
@@ -131,13 +137,13 @@ class Delta:
                 str(place.path),
                 schema,
                 partition_by=self._by,
-                configuration=_OF_FOLDERS if isinstance(place.path, Path) else {},
+                configuration=_FOLDER_PROPERTIES if isinstance(place.path, Path) else {},
                 storage_options=self._options,
             )
             self._sync_log()
         else:
-            demand_writable(place.path, self._table)
-            demand_whole(place.path)  # the next checkpoint would leave out an empty version for good
+            check_writable(place.path, self._table)
+            check_log(place.path)  # the next checkpoint would leave out an empty version for good
         if _STATISTICS not in self._table.metadata().configuration:  # also a table of an earlier release
             columns = statistics_columns(
                 field
@@ -145,40 +151,40 @@ class Delta:
                 if field.name not in self._by
             )
             self._table.alter.set_table_properties({_STATISTICS: columns})
-        if fields := added(schema, self.columns()):
+        if fields := new_fields(schema, self.columns()):
             kinds = {field.name: field for field in Schema.from_arrow(schema).fields}
             self._table.alter.add_columns([kinds[field.name] for field in fields])
         self._sync_log()
-        if self._may_have_left:
-            self._demand_new(batch)
-        take_over(staged, place.path, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
-        self._may_have_left = True
-        self._said = {_WRITER: place.writer, _RECORD: staged.record}
-        with features_named(place.path):
+        if self._has_leftovers:
+            self._check_new_batch(batch)
+        move_into_place(staged, place.path, f"{place.writer}-{batch:09}", has_leftovers=self._has_leftovers)
+        self._has_leftovers = True
+        self._metadata = {_WRITER: place.writer, _RECORD: staged.record}
+        with explain_unsupported_features(place.path):
             self._table.create_write_transaction(
                 [*self._adds(staged), *self._removes(staged.removed)],
                 "append",
                 self._table.schema(),
                 self._by,
                 commit_properties=CommitProperties(
-                    custom_metadata=self._said, app_transactions=[Transaction(place.writer, batch)]
+                    custom_metadata=self._metadata, app_transactions=[Transaction(place.writer, batch)]
                 ),
             )
-        self._may_have_left = False
+        self._has_leftovers = False
         self._table.update_incremental()
         self._sync_log()
         self._tiny.add(staged, self._partitions_of_tiny, self._merge)
         self._shorten_log()
 
-    def _demand_new(self, batch: int) -> None:
+    def _check_new_batch(self, batch: int) -> None:
         """Raises: ConfigError, another run has written the batch; its files would count as left ones."""
         assert self._table is not None
         self._table.update_incremental()
         if self.last_batch() >= batch:
-            raise of_another_run(batch, self._place.path)
+            raise another_run_error(batch, self._place.path)
 
     @contextmanager
-    def _synced(self) -> Iterator[None]:
+    def _sync_new_files(self) -> Iterator[None]:
         """Bring to the disk the files that deltalake writes itself in a block, and the commits about them."""
         had = set(self._files())
         yield
@@ -208,20 +214,19 @@ class Delta:
         """
         assert self._table is not None
         version = self._table.version()
-        if not isinstance(self._place.path, Path) or version - self._shortened < _VERSIONS // 2:
+        if not isinstance(self._place.path, Path) or version - self._shortened_at < _VERSIONS // 2:
             return
-        self._shortened = version
+        self._shortened_at = version
         if self._table.metadata().configuration.get(_HISTORY, _EARLIER_HISTORY) != _EARLIER_HISTORY:
             return
         log = self._place.path / LOG
-        files = [(int(path.name[:20]), path) for path in log.iterdir() if _OF_VERSION.match(path.name)]
+        files = [(int(path.name[:20]), path) for path in log.iterdir() if _VERSION_FILE.match(path.name)]
         old = [at for at, path in files if at <= version - _VERSIONS and path.name.endswith(".checkpoint.parquet")]
         for at, path in files:
             if at < max(old, default=0):
                 path.unlink()
 
     def _partitions_of_tiny(self) -> list[str]:
-        """The partition of each tiny file."""
         return [each["partition"] for each in self._files().values() if each["size_bytes"] < TINY_BYTES]
 
     def _merge(self, partition: str) -> int:
@@ -230,10 +235,10 @@ class Delta:
         tiny = self._partitions_of_tiny().count(partition)
         if tiny < TINY_FILES:
             return tiny
-        said = CommitProperties(custom_metadata=self._said)
+        said = CommitProperties(custom_metadata=self._metadata)
         values = self.layout.partitioning.values(partition)
         chosen = [(name, "=", text or "") for name, text in values.items()]  # "" is a null to deltalake
-        with self._synced():
+        with self._sync_new_files():
             self._table.optimize.compact(chosen or None, TINY_BYTES, commit_properties=said)
             self._sync_log()
             self._table.vacuum(dry_run=False, full=False, commit_properties=said)
@@ -263,24 +268,24 @@ class Delta:
         found = actions.select(["path", "size_bytes", *columns.values()]).to_pylist()
         for each in found:
             each["values"] = {
-                name: None if (value := each.pop(column)) is None else plain(value) for name, column in columns.items()
+                name: None if (value := each.pop(column)) is None else partition_text(value)
+                for name, column in columns.items()
             }
-            each["partition"] = self.layout.partitioning.path_of(each["values"])
+            each["partition"] = self.layout.partitioning.path_for(each["values"])
         place = self._place.path
         folder = place if isinstance(place, Path) else Path()
         return {folder / unquote(each["path"]): each for each in found}
 
     def rewrite(self, staged: Staged) -> None:
         assert self._table is not None
-        demand_plain_files(self._place.path, self._table)
-        new = under_new_names(staged, self.layout)
-        take_over(new, self._place.path, REWRITTEN, may_have_left=False)
+        check_plain_files(self._place.path, self._table)
+        new = with_new_names(staged, self.layout)
+        move_into_place(new, self._place.path, REWRITTEN_PREFIX, has_leftovers=False)
         self._table.create_write_transaction(self._adds(new), "overwrite", Schema.from_arrow(new.schema), self._by)
         self._table.update_incremental()
         self._sync_log()
 
     def _adds(self, staged: Staged) -> list[AddAction | RemoveAction]:
-        """Files that are in their places, as the log has them."""
         assert self._table is not None
         now_ms, columns = int(time.time() * 1000), self._table.metadata().configuration.get(_STATISTICS) or ""
         partitioning = self.layout.partitioning
@@ -289,9 +294,8 @@ class Delta:
         ]
 
     def _removes(self, files: Sequence[Path]) -> list[RemoveAction]:
-        """Raises: FileNotFoundError, the table does not have one of the files."""
         if files and self._table is not None:
-            demand_plain_files(self._place.path, self._table)
+            check_plain_files(self._place.path, self._table)
         known, now_ms = self._files() if files else {}, int(time.time() * 1000)
         if unknown := [str(path) for path in files if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
@@ -303,27 +307,26 @@ class Delta:
     def compact(self, before: date) -> None:
         """Files that are not needed any more go a week later; an hour later in tables that earlier releases made."""
         if self._table is not None:
-            demand_writable(self._place.path, self._table)
-            time, last = self.layout.partitioning.time, before - timedelta(days=1)
+            check_writable(self._place.path, self._table)
+            time, last = self.layout.partitioning.time_field, before - timedelta(days=1)
             chosen = [(time.name, "<=", time.last_text(last))] if time is not None else None
-            with self._synced():
+            with self._sync_new_files():
                 self._table.optimize.compact(chosen, self._place.file_bytes)
                 self._sync_log()
                 # Tasks write where a remote table is, and killed ones leave files that no log names.
                 self._table.vacuum(dry_run=False, full=isinstance(self._place.path, Address))
 
     def expire(self, before: date) -> int:
-        limit = self.layout.partitioning.limit(before)
+        limit = self.layout.partitioning.period_start(before)
         if self._table is None:
             return 0
         had = set(self.partitions().values())
-        with self._synced():
-            self._table.delete(self.layout.partitioning.is_before(limit))
+        with self._sync_new_files():
+            self._table.delete(self.layout.partitioning.sql_before(limit))
         return len(had - set(self.partitions().values()))
 
 
-def _demand_no_escape(path: Path | Address) -> None:
-    """Raises: ConfigError, deltalake would read the path as another one."""
+def _check_no_escape(path: Path | Address) -> None:
     folder = path.folder if isinstance(path, Address) else path
     if found := _ESCAPE.search(str(path if folder is None else folder)):
         raise ConfigError(
@@ -335,13 +338,12 @@ def _demand_no_escape(path: Path | Address) -> None:
 def _add(
     file: StagedFile, folder: Path | Address, values: dict[str, str | None], columns: str, now_ms: int
 ) -> AddAction:
-    statistics = delta_statistics(footer_of(folder, file.name), columns)
+    statistics = delta_statistics(read_footer(folder, file.name), columns)
     return AddAction(quote(file.name, safe="/=-_."), file.size, values, now_ms, True, statistics)
 
 
-def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable:
-    """Open a table. Raises: BadStore, its log in a folder is damaged."""
-    demand_whole(place)
+def _open_table(place: Path | Address, options: dict[str, str] | None) -> DeltaTable:
+    check_log(place)
     try:
         return DeltaTable(str(place), storage_options=options)
     except DeltaError as error:
@@ -356,11 +358,11 @@ def _opened(place: Path | Address, options: dict[str, str] | None) -> DeltaTable
 def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | None = None) -> dict[str, str]:
     """The files of a Delta table, relative to it, and the path of the partition of each."""
     table = DeltaTable(url, storage_options=options)
-    demand_plain_files(url, table)
+    check_plain_files(url, table)
     return {
-        unquote(each["path"]): partitioning.path_of(
+        unquote(each["path"]): partitioning.path_for(
             {
-                name: None if (value := each[f"partition.{name}"]) is None else plain(value)
+                name: None if (value := each[f"partition.{name}"]) is None else partition_text(value)
                 for name in partitioning.names
             }
         )
@@ -370,7 +372,7 @@ def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | 
 
 def record_at(folder: Path) -> str | None:
     """The record of the last batch of a table in a folder."""
-    return (_record_of(_opened(folder, None), "") or None) if DeltaTable.is_deltatable(str(folder)) else None
+    return (_record_of(_open_table(folder, None), "") or None) if DeltaTable.is_deltatable(str(folder)) else None
 
 
 def _record_of(table: DeltaTable, writer: str) -> str | None:
@@ -381,7 +383,7 @@ def _record_of(table: DeltaTable, writer: str) -> str | None:
     """
     below: int | None = None
     commits: list[dict[str, Any]] = []
-    for limit in _LOOK:
+    for limit in _HISTORY_LIMITS:
         below, commits = None, table.history(limit)
         for commit in commits:
             if below is not None and commit["version"] > below:
@@ -395,38 +397,37 @@ def _record_of(table: DeltaTable, writer: str) -> str | None:
     return None if below is not None and commits[-1]["version"] == 0 else ""
 
 
-def demand_whole(table: Path | Address) -> None:
+def check_log(table: Path | Address) -> None:
     """Raises: BadStore, a version that readers in a folder need is empty, and a later one is not."""
     if not isinstance(table, Path):
         return
-    versions, checkpoints = _files(table / LOG)
+    versions, checkpoints = _log_files(table / LOG)
     first = max(checkpoints, default=-1)
-    empty = _empty(versions, first)
-    if empty and empty[0] not in _last(versions, empty):
+    empty = _empty_versions(versions, first)
+    if empty and empty[0] not in _trailing_versions(versions, empty):
         raise BadStore(
             f"{versions[empty[0]]} is empty, so readers of the table lack its rows, and do not notice; restore this "
             "file from a backup, or the whole table: then what that lacks is read again"
         )
 
 
-def mend(table: Path) -> None:
+def repair_log(table: Path) -> None:
     """Repair what a power cut has emptied before it counted. Raises: OSError, it cannot be written."""
     log = table / LOG
-    versions, checkpoints = _files(log)
+    versions, checkpoints = _log_files(log)
     _drop_torn(log, versions, checkpoints)
-    empty = _empty(versions, -1)
+    empty = _empty_versions(versions, -1)
     if len(empty) == len(versions) and not checkpoints:
         is_new = next(table.rglob("*.parquet"), None) is None
         for version in reversed(empty if is_new else []):
             versions[version].unlink()
         return
-    for version in _last(versions, empty):
+    for version in _trailing_versions(versions, empty):
         said = {"timestamp": int(time.time() * 1000), "operation": "WRITE", "sparrowmq.emptied": "true"}
         replace_file(versions[version], json.dumps({"commitInfo": said}) + "\n", is_safe=True)
 
 
-def _files(log: Path) -> tuple[dict[int, Path], dict[int, Path]]:
-    """The files of versions, and of checkpoints."""
+def _log_files(log: Path) -> tuple[dict[int, Path], dict[int, Path]]:
     found: dict[str, dict[int, Path]] = {"json": {}, "checkpoint.parquet": {}}
     for name in os.listdir(log) if log.is_dir() else ():
         if match := _FILE.fullmatch(name):
@@ -434,12 +435,11 @@ def _files(log: Path) -> tuple[dict[int, Path], dict[int, Path]]:
     return found["json"], found["checkpoint.parquet"]
 
 
-def _empty(versions: dict[int, Path], behind: int) -> list[int]:
+def _empty_versions(versions: dict[int, Path], behind: int) -> list[int]:
     return sorted(each for each, path in versions.items() if each > behind and not path.stat().st_size)
 
 
-def _last(versions: dict[int, Path], empty: list[int]) -> list[int]:
-    """The empty versions behind all others."""
+def _trailing_versions(versions: dict[int, Path], empty: list[int]) -> list[int]:
     newest = max(versions.keys() - set(empty), default=-1)
     return [each for each in empty if each > newest]
 
@@ -463,14 +463,14 @@ def _is_parquet(path: Path) -> bool:
         return file.read() == _PARQUET
 
 
-def demand_writable(place: Path | Address | str, table: DeltaTable) -> None:
+def check_writable(place: Path | Address | str, table: DeltaTable) -> None:
     """Raises: ConfigError, another program turned on a feature, so new files would be wrong for readers.
 
     With column mapping, columns have other names than in files, so readers see nulls in new files. With a constraint,
     readers rely on a check that nobody makes here.
     """
     settings = table.metadata().configuration
-    _demand_no_mapping(place, settings)
+    _check_no_mapping(place, settings)
     names = sorted(each.removeprefix(_CONSTRAINT) for each in settings if each.startswith(_CONSTRAINT))
     if names:
         raise ConfigError(
@@ -479,9 +479,9 @@ def demand_writable(place: Path | Address | str, table: DeltaTable) -> None:
         )
 
 
-def demand_plain_files(place: Path | Address | str, table: DeltaTable) -> None:
+def check_plain_files(place: Path | Address | str, table: DeltaTable) -> None:
     """Raises: ConfigError, the rows of the table are not all rows of its files, or not by their names."""
-    _demand_no_mapping(place, table.metadata().configuration)
+    _check_no_mapping(place, table.metadata().configuration)
     if _VECTORS in (table.protocol().reader_features or ()):
         raise ConfigError(
             f"another program gave {place} deletion vectors, so its files may have rows that were deleted; take these "
@@ -489,7 +489,7 @@ def demand_plain_files(place: Path | Address | str, table: DeltaTable) -> None:
         )
 
 
-def _demand_no_mapping(place: Path | Address | str, settings: Mapping[str, str | None]) -> None:
+def _check_no_mapping(place: Path | Address | str, settings: Mapping[str, str | None]) -> None:
     if (settings.get(_MAPPING) or "none") != "none":
         raise ConfigError(
             f"another program gave {place} column mapping, so columns may have other names than those in files; let "
@@ -498,7 +498,7 @@ def _demand_no_mapping(place: Path | Address | str, settings: Mapping[str, str |
 
 
 @contextmanager
-def features_named(place: Path | Address) -> Iterator[None]:
+def explain_unsupported_features(place: Path | Address) -> Iterator[None]:
     """Raises: ConfigError, the table has features that deltalake does not know."""
     try:
         yield
@@ -514,7 +514,7 @@ def features_named(place: Path | Address) -> Iterator[None]:
 def statistics_columns(schema: Iterable[pa.Field]) -> str:
     """The columns that get statistics, as the property delta.dataSkippingStatsColumns has them."""
     found = [".".join(path) for path, kind in _leaves(schema) if _is_ordered(kind) and all(map(_PLAIN.fullmatch, path))]
-    return ",".join(found[:_COLUMNS])
+    return ",".join(found[:_MAX_STATISTICS_COLUMNS])
 
 
 def delta_statistics(footer: pq.FileMetaData, columns: str) -> str:
@@ -529,7 +529,7 @@ def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | N
     greatest: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     for name in columns:  # a file may lack a column
-        _put(nulls, name.split("."), footer.num_rows)
+        _put_at(nulls, name.split("."), footer.num_rows)
     leaves = list(_leaves(footer.schema.to_arrow_schema()))
     for index, (path, _) in enumerate(leaves):
         if ".".join(path) not in columns or not all(map(_PLAIN.fullmatch, path)):
@@ -537,7 +537,7 @@ def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | N
         found = [footer.row_group(group).column(index).statistics for group in range(footer.num_row_groups)]
         if any(each is None or not each.has_null_count for each in found):
             return None
-        _put(nulls, path, sum(each.null_count for each in found))
+        _put_at(nulls, path, sum(each.null_count for each in found))
         filled = [each for each in found if each.num_values]
         if not filled:
             continue
@@ -546,8 +546,8 @@ def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | N
         lower, upper = _lower(min(each.min for each in filled)), _upper(max(each.max for each in filled))
         if lower is None or upper is None:
             return None
-        _put(least, path, lower)
-        _put(greatest, path, upper)
+        _put_at(least, path, lower)
+        _put_at(greatest, path, upper)
     return {"minValues": least, "maxValues": greatest, "nullCount": nulls}
 
 
@@ -582,17 +582,16 @@ def _count(kind: pa.DataType) -> int:
     return sum(_count(kind.field(index).type) for index in range(kind.num_fields))
 
 
-def _put(into: dict[str, Any], path: Sequence[str], value: object) -> None:
+def _put_at(into: dict[str, Any], path: Sequence[str], value: object) -> None:
     for name in path[:-1]:
         into = into.setdefault(name, {})
     into[path[-1]] = value
 
 
 def _lower(value: object) -> object:
-    """A bound as JSON has it; None if it has none."""
     match value:
         case str():
-            return value[:_CHARACTERS]
+            return value[:_MAX_BOUND_CHARS]
         case datetime():
             return _time(value - timedelta(microseconds=value.microsecond % 1000))
     return _plain(value)
@@ -600,8 +599,8 @@ def _lower(value: object) -> object:
 
 def _upper(value: object) -> object:
     match value:
-        case str() if len(value) > _CHARACTERS:
-            return None if value[_CHARACTERS] == _LAST_CHARACTER else value[:_CHARACTERS] + _LAST_CHARACTER
+        case str() if len(value) > _MAX_BOUND_CHARS:
+            return None if value[_MAX_BOUND_CHARS] == _MAX_CHARACTER else value[:_MAX_BOUND_CHARS] + _MAX_CHARACTER
         case datetime():
             above = timedelta(microseconds=-value.microsecond % 1000)
             return _time(value + above) if value.replace(tzinfo=None) <= datetime.max - above else None
@@ -620,7 +619,6 @@ def _plain(value: object) -> object:
 
 
 def _time(value: datetime) -> str:
-    """Milliseconds; a time with a zone in UTC."""
     if value.tzinfo is None:
         return value.isoformat(timespec="milliseconds")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

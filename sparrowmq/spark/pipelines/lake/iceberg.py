@@ -27,25 +27,25 @@ from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import (
-    demand_here,
-    identifier_of,
-    location_of,
+    check_location,
+    explain_catalog_errors,
+    iceberg_location,
     open_catalog,
-    usable_catalog,
+    table_identifier,
 )
-from sparrowmq.spark.pipelines.lake.compaction import REWRITTEN, groups, merge, under_new_names
+from sparrowmq.spark.pipelines.lake.compaction import REWRITTEN_PREFIX, group_small_files, merge_files, with_new_names
 from sparrowmq.spark.pipelines.lake.iceberg_metadata import (
     SETTINGS,
     IcebergPartitions,
     Upkeep,
-    demand_no_deletes,
+    check_no_deletes,
     drop_snapshots,
     missing_settings,
     tagged_files,
 )
-from sparrowmq.spark.pipelines.lake.lake import Place, added, demand_partition
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, check_partition, new_fields
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
-from sparrowmq.spark.pipelines.lake.staged_files import take_over
+from sparrowmq.spark.pipelines.lake.staged_files import move_into_place
 from sparrowmq.spark.pipelines.lake.widening import retypes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _WRITER: Final = "sparrowmq.writer"
 _BATCH: Final = "sparrowmq.batch"
 _RECORD: Final = "sparrowmq.record"
-_COMPACTED_AT_ONCE: Final = 64  # partitions of one commit
+_MAX_COMPACTED_PARTITIONS: Final = 64  # partitions of one commit
 _AVRO: Final = b"Obj\x01"
 # What pyiceberg raises for damaged metadata and manifests.
 _UNREADABLE: Final = (OSError, EOFError, ValueError, LookupError, TypeError, ValidationError, zlib.error)
@@ -68,39 +68,39 @@ _log = logging.getLogger(__name__)
 
 
 class Iceberg:
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TableLocation) -> None:
         self._place = place
-        self.layout = Layout(place.partitioning, keeps=True)
+        self.layout = Layout(place.partitioning, keeps_columns=True)
         self._partitions = IcebergPartitions(place.partitioning)
-        self._name, self._location = identifier_of(place.path), location_of(place.path)
+        self._name, self._uri = table_identifier(place.path), iceberg_location(place.path)
         self._upkeep = Upkeep(place.state, self._partitions)
-        self._may_have_left = True  # files of a commit that a crash, or an error, has cut short
+        self._has_leftovers = True  # files of a commit that a crash, or an error, has cut short
         self._table: Table | None = None
-        with usable_catalog(place.path, place.state):
+        with explain_catalog_errors(place.path, place.state):
             self._catalog = open_catalog(place.path, place.state)
             self._load(place)
 
-    def _load(self, place: Place) -> None:
+    def _load(self, place: TableLocation) -> None:
         """Find the table in its catalog, or by its metadata. Raises: ConfigError, BadStore."""
         try:
             self._table = self._catalog.load_table(self._name)
-            demand_here(self._table.location(), place.path)
+            check_location(self._table.location(), place.path)
         except NoSuchTableError:
-            _demand_new(place)
+            _check_new(place)
             self._catalog.create_namespace_if_not_exists(self._name[:-1])
         except _UNREADABLE as error:
             # A power cut may have emptied the newest metadata. A file that cannot be read now is none of these.
-            if isinstance(place.path, Address) or _is_passing(error):
+            if isinstance(place.path, Address) or _is_transient(error):
                 raise
-        if isinstance(place.path, Path) and not place.only_looked_at:
-            self._adopt(place.path)
-        self._demand_partition()
+        if isinstance(place.path, Path) and not place.is_read_only:
+            self._adopt_newest(place.path)
+        self._check_partition()
 
-    def _demand_partition(self) -> None:
+    def _check_partition(self) -> None:
         if self._table is not None and self._table.current_snapshot() is not None:
-            demand_partition(self._place, self._partitions.found(self._table))
+            check_partition(self._place, self._partitions.describe_spec(self._table))
 
-    def _adopt(self, folder: Path) -> None:
+    def _adopt_newest(self, folder: Path) -> None:
         """Take over the table's newest metadata, if the catalog was lost, or is an older copy.
 
         Raises: BadStore, the table has no version that can be read.
@@ -108,7 +108,7 @@ class Iceberg:
         newest = newest_metadata(folder)
         latest = next(iter(_metadata_in(folder)), None)
         damaged = None if latest is None else _damage_in(latest)
-        if newest is None and any(version_of(each.name) > 0 for each in _metadata_in(folder)):
+        if newest is None and any(metadata_version(each.name) > 0 for each in _metadata_in(folder)):
             raise BadStore(
                 f"{damaged} is damaged or gone, and {folder} has no earlier version that is whole; restore the file, "
                 "or the table, from a backup"
@@ -119,26 +119,25 @@ class Iceberg:
                 "the file from a backup",
                 damaged,
                 folder,
-                version_of(newest),
+                metadata_version(newest),
             )
         if newest is None and self._table is None:  # a power cut may have emptied the metadata of a new table
             with suppress(NoSuchTableError):
                 self._catalog.drop_table(self._name)
         known = -1
         if self._table is not None and damaged_file(self._table) is None:
-            known = version_of(self._table.metadata_location)
-        if newest is None or version_of(newest) <= known:
+            known = metadata_version(self._table.metadata_location)
+        if newest is None or metadata_version(newest) <= known:
             return
         with suppress(NoSuchTableError):
             self._catalog.drop_table(self._name)
         self._table = self._catalog.register_table(self._name, newest)
 
-    def _demand_newest(self, table: Table) -> None:
-        """Raises: ConfigError, a run with another catalog has written to the table."""
+    def _check_newest(self, table: Table) -> None:
         if isinstance(self._place.path, Address):  # its catalog may be shared, and is what counts
             return
-        known = version_of(table.metadata_location)
-        newer = (each for each in _metadata_in(self._place.path) if version_of(each.name) > known)
+        known = metadata_version(table.metadata_location)
+        newer = (each for each in _metadata_in(self._place.path) if metadata_version(each.name) > known)
         if any(map(_is_whole, newer)):
             raise ConfigError(
                 f"another run has written to {self._place.path}, with another copy of its state, or another program "
@@ -153,10 +152,10 @@ class Iceberg:
 
     def record(self) -> str | None:
         """As the table is now: another program may have changed it since it was opened."""
-        if self._table is not None and not self._place.only_looked_at:
-            with usable_catalog(self._place.path, self._place.state):
+        if self._table is not None and not self._place.is_read_only:
+            with explain_catalog_errors(self._place.path, self._place.state):
                 self._table.refresh()
-            self._demand_partition()
+            self._check_partition()
         return self._summary().get(_RECORD)
 
     def _summary(self) -> Mapping[str, str]:
@@ -170,28 +169,28 @@ class Iceberg:
         place = self._place
         table = self._table or self._create(staged.schema)
         if table.current_snapshot() is None:  # a killed run may have made it, and not divided it yet
-            self._partitions.divide(table)
-        self._demand_newest(table)
+            self._partitions.set_spec(table)
+        self._check_newest(table)
         data = place.path / "data"
-        take_over(staged, data, f"{place.writer}-{batch:09}", may_have_left=self._may_have_left)
-        self._may_have_left = True
+        move_into_place(staged, data, f"{place.writer}-{batch:09}", has_leftovers=self._has_leftovers)
+        self._has_leftovers = True
         summary = {_WRITER: place.writer, _BATCH: str(batch), _RECORD: staged.record}
         noted = {f"{_LAST}{place.writer}": str(batch), f"{_RECORD}.{place.writer}": staged.record}
-        with damage_named(table), usable_catalog(place.path, place.state), table.transaction() as change:
-            if added(staged.schema, self.columns()):
+        with name_damage(table), explain_catalog_errors(place.path, place.state), table.transaction() as change:
+            if new_fields(staged.schema, self.columns()):
                 with change.update_schema() as update:
                     update.union_by_name(staged.schema)
             change.set_properties(missing_settings(table) | noted)
             # The names of the files have the batch, and the table does not have that yet.
-            files = {f"{self._location}/data/{file.name}": file.partition for file in staged.files}
+            files = {f"{self._uri}/data/{file.name}": file.partition for file in staged.files}
             # In one snapshot, as of two the first would lack rows.
-            self._replace(change, self._of_table(staged.removed), files, summary)
+            self._replace(change, self._data_files(staged.removed), files, summary)
             stay_s = place.replaced_stay_s
             drop_snapshots(change, since_s=0.0 if stay_s is None else time.time() - stay_s)
-        self._may_have_left = False
+        self._has_leftovers = False
         self._sync(table)
-        with damage_named(table):
-            self._upkeep.committed(table, staged, summary)
+        with name_damage(table):
+            self._upkeep.after_commit(table, staged, summary)
 
     def _sync(self, table: Table) -> None:
         """Bring the files of the last commit to the disk: a power cut would empty them after the batch counts."""
@@ -217,7 +216,7 @@ class Iceberg:
         if metadata.name_mapping() is None:  # the files have no ids of columns
             mapping = metadata.schema().name_mapping.model_dump_json()
             change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
-        found = [self._partitions.described(io, metadata, file, partition) for file, partition in new.items()]
+        found = [self._partitions.data_file(io, metadata, file, partition) for file, partition in new.items()]
         snapshot, gone = change.update_snapshot(dict(summary or {})), list(old)
         merges = metadata.properties.get(TableProperties.MANIFEST_MERGE_ENABLED) == "true"
         appending = snapshot.merge_append if merges else snapshot.fast_append
@@ -245,7 +244,7 @@ class Iceberg:
         if (table := self._table) is None:
             return set()
         table.refresh()
-        self._demand_newest(table)
+        self._check_newest(table)
         with table.transaction() as change:
             drop_snapshots(change, since_s=before_s)
         return set(map(self._path, tagged_files(table)))
@@ -254,31 +253,29 @@ class Iceberg:
         return {path: task.file for path, task in self._tasks().items()}
 
     def _tasks(self) -> dict[Path, FileScanTask]:
-        """The files with rows, each with the delete files of other programs that take some of them out."""
-        with damage_named(self._table):
+        with name_damage(self._table):
             tasks = self._table.scan().plan_files() if self._table else ()
             return {self._path(task.file.file_path): task for task in tasks}
 
     def _path(self, uri: str) -> Path:
         if isinstance(self._place.path, Address):
-            return Path(uri.removeprefix(f"{self._location}/"))
+            return Path(uri.removeprefix(f"{self._uri}/"))
         return Path(uri.removeprefix("file://"))
 
-    def _of_table(self, paths: Sequence[Path]) -> list[DataFile]:
-        """Raises: FileNotFoundError, the table does not have one of the files."""
+    def _data_files(self, paths: Sequence[Path]) -> list[DataFile]:
         known = self._tasks() if paths else {}
         if unknown := [str(path) for path in paths if path not in known]:
             raise FileNotFoundError(f"{unknown[0]} is no file of the table; its rows would stay")
-        demand_no_deletes(self._place.path, (known[path] for path in paths))
+        check_no_deletes(self._place.path, (known[path] for path in paths))
         return [known[path].file for path in paths]
 
     def rewrite(self, staged: Staged) -> None:
         """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
         assert self._table is not None
-        demand_no_deletes(self._place.path, self._tasks().values())
-        known, old, new = self.columns(), self.paths(), under_new_names(staged, self.layout)
+        check_no_deletes(self._place.path, self._tasks().values())
+        known, old, new = self.columns(), self.paths(), with_new_names(staged, self.layout)
         data = self._place.path / "data"
-        take_over(new, data, REWRITTEN, may_have_left=False)
+        move_into_place(new, data, REWRITTEN_PREFIX, has_leftovers=False)
         with self._table.transaction() as change:
             change.delete(AlwaysTrue())
             with change.update_schema(allow_incompatible_changes=True) as update:
@@ -302,40 +299,39 @@ class Iceberg:
                 f"{self._place.path}: files of Iceberg tables are put together only on this machine; let an engine "
                 "that knows the catalog do that, such as Spark's rewrite_data_files, or keep the table as delta"
             )
-        found = list(self._small(before).items())
-        for begin in range(0, len(found), _COMPACTED_AT_ONCE):
+        found = list(self._small_files(before).items())
+        for begin in range(0, len(found), _MAX_COMPACTED_PARTITIONS):
             old, new = list[Path](), dict[str, str]()
-            for partition, chosen in found[begin : begin + _COMPACTED_AT_ONCE]:
+            for partition, chosen in found[begin : begin + _MAX_COMPACTED_PARTITIONS]:
                 for group in chosen:
                     name = f"compacted-{uuid.uuid4().hex}.parquet"
                     merged = self._place.folder / "data" / partition / name
-                    merge(group, merged)
+                    merge_files(group, merged)
                     old += group
                     new[f"file://{merged}"] = partition
             with table.transaction() as change:
-                self._replace(change, self._of_table(old), new)
+                self._replace(change, self._data_files(old), new)
             self._sync(table)
-        self._forget()
+        self._drop_old_snapshots()
 
-    def _small(self, before: date) -> dict[str, list[list[Path]]]:
-        """The groups of small files of each partition that has days before one."""
+    def _small_files(self, before: date) -> dict[str, list[list[Path]]]:
         by_partition, plain = dict[str, list[Path]](), self._tasks()
         for path, partition in sorted(self.partitions().items()):
-            if not plain[path].delete_files and self.layout.partitioning.has_begun(partition, before):
+            if not plain[path].delete_files and self.layout.partitioning.starts_before(partition, before):
                 by_partition.setdefault(partition, []).append(path)
-        found = {each: list(groups(files, self._place.file_bytes)) for each, files in by_partition.items()}
+        found = {each: list(group_small_files(files, self._place.file_bytes)) for each, files in by_partition.items()}
         return {partition: chosen for partition, chosen in found.items() if chosen}
 
     def expire(self, before: date) -> int:
         partitioning = self.layout.partitioning
-        limit = partitioning.limit(before)
-        old = {each for each in self.partitions().values() if partitioning.has_begun(each, limit)}
+        limit = partitioning.period_start(before)
+        old = {each for each in self.partitions().values() if partitioning.starts_before(each, limit)}
         if old and self._table is not None:
             self._table.delete(f"{DAY} < '{limit}'")
             self._sync(self._table)
         return len(old)
 
-    def _forget(self) -> None:
+    def _drop_old_snapshots(self) -> None:
         """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""
         assert self._table is not None
         summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
@@ -353,7 +349,7 @@ class Iceberg:
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in there if str(file) not in used])
 
     def _create(self, schema: pa.Schema) -> Table:
-        table = self._catalog.create_table(self._name, schema, location=self._location, properties=SETTINGS)
+        table = self._catalog.create_table(self._name, schema, location=self._uri, properties=SETTINGS)
         # A power cut before the first commit takes the table back to this version.
         if isinstance(self._place.path, Path):
             sync(Path(table.metadata_location.removeprefix("file://")))
@@ -361,14 +357,14 @@ class Iceberg:
         return table
 
 
-def _demand_new(place: Place) -> None:
+def _check_new(place: TableLocation) -> None:
     """Raises: ConfigError, the place has a table that the catalog in the state does not have (any more).
 
     The first file of metadata is written before the catalog has the table, so a killed run may have left that.
     """
     if not isinstance(place.path, Address) or place.path.catalog is not None:
         return
-    if any(version_of(each.path) > 0 for each in place.path.storage.list("metadata", deep=False)):
+    if any(metadata_version(each.path) > 0 for each in place.path.storage.list("metadata", deep=False)):
         raise ConfigError(
             f"{place.path} has a table, but its catalog {place.state / 'catalog.db'} is gone; restore it from a backup"
         )
@@ -384,13 +380,11 @@ def newest_metadata(folder: Path) -> str | None:
 
 
 def _metadata_in(folder: Path) -> list[Path]:
-    """The files of metadata, the newest first."""
     found = (folder / "metadata").glob("[0-9]*-*.metadata.json")
-    return sorted(found, key=lambda path: version_of(path.name), reverse=True)
+    return sorted(found, key=lambda path: metadata_version(path.name), reverse=True)
 
 
-def _is_passing(error: BaseException) -> bool:
-    """Whether the system gave no file, for want of descriptors, rights or a disk that answers."""
+def _is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno not in (None, errno.ENOENT)
 
 
@@ -399,17 +393,16 @@ def _is_whole(metadata: Path) -> bool:
 
 
 def _damage_in(metadata: Path) -> str | None:
-    """Return the damaged file of a version: its metadata, or one that it names; None if it can be read."""
     try:
         return damaged_file(StaticTable.from_metadata(f"file://{metadata}"))
     except _UNREADABLE as error:
-        if _is_passing(error):
+        if _is_transient(error):
             raise
         return str(metadata)
 
 
 @contextmanager
-def damage_named(table: Table | None) -> Iterator[None]:
+def name_damage(table: Table | None) -> Iterator[None]:
     """Raises: BadStore, for an error of reading a table in a folder of which a file is damaged."""
     try:
         yield
@@ -441,7 +434,7 @@ def damaged_file(table: Table, *, with_entries: bool = False) -> str | None:
             if with_entries:
                 manifest.fetch_manifest_entry(table.io, discard_deleted=False)
     except _UNREADABLE as error:
-        if _is_passing(error):
+        if _is_transient(error):
             raise
         return _path_of(file)
     return None
@@ -456,7 +449,7 @@ def _is_avro(path: Path, length: int) -> bool:
         return file.read(len(_AVRO)) == _AVRO and file.seek(0, os.SEEK_END) == length
 
 
-def version_of(metadata: str) -> int:
+def metadata_version(metadata: str) -> int:
     """The version that the name of a metadata file begins with."""
     number = whole_number(metadata.rpartition("/")[2].partition("-")[0])
     return -1 if number is None else number

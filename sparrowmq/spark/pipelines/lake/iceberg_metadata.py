@@ -51,12 +51,12 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.compaction import TINY_BYTES, TINY_FILES, TinyFiles, merge
+from sparrowmq.spark.pipelines.lake.compaction import TINY_BYTES, TINY_FILES, TinyFiles, merge_files
 from sparrowmq.spark.pipelines.lake.partitioning import (
-    TIMES,
+    TIME_TRANSFORMS,
     PartitionField,
     Partitioning,
-    plain,
+    partition_text,
     time_text,
 )
 from sparrowmq.spark.pipelines.lake.unused_files import UnusedFiles
@@ -73,11 +73,11 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1)
 _HOUR_US: Final = 3_600_000_000
 _PARTITION: Final = 3  # the place of the partition among the fields of a data file
-_KEPT: Final = "history.expire.min-snapshots-to-keep"
+_MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 # Properties of a table that its owner may change. A manifest has about 3,000 files in 512 KiB: pyiceberg needs 0.1 ms
 # to copy the entry of one.
 SETTINGS: Final = {
-    _KEPT: "10",
+    _MIN_SNAPSHOTS: "10",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "50",
     "commit.manifest.target-size-bytes": str(512 << 10),
@@ -85,7 +85,7 @@ SETTINGS: Final = {
     "write.metadata.previous-versions-max": "10",
 }
 UNUSED_S: Final = 3600.0  # for so long readers may need a file that the table has dropped
-_MOST_UNUSED: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
+_MAX_UNUSED: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
 _COMMITS: Final = 50
 
 
@@ -95,14 +95,14 @@ class IcebergPartitions:
     def __init__(self, partitioning: Partitioning) -> None:
         self._partitioning = partitioning
 
-    def divide(self, table: Table) -> None:
+    def set_spec(self, table: Table) -> None:
         """Give a new table its partitions."""
         if self._partitioning.fields and not table.spec().fields:
             with table.update_spec() as update:
                 for field in self._partitioning.fields:
                     update.add_field(field.source, _transform(field), field.name)
 
-    def found(self, table: Table) -> str:
+    def describe_spec(self, table: Table) -> str:
         """The partitions of a table, as its metadata has them, in words."""
         schema = table.schema()
         expected = [(field.source, str(_transform(field))) for field in self._partitioning.fields]
@@ -111,7 +111,7 @@ class IcebergPartitions:
             return str(self._partitioning)
         return ", ".join(f"{transform} of {source}" for source, transform in spec) or "none"
 
-    def described(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
+    def data_file(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
         """A Parquet file as a manifest has it; `partition`: its path, or that of another file's entry."""
         whole = metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
         file = parquet_file_to_data_file(io, whole, path)
@@ -122,7 +122,7 @@ class IcebergPartitions:
     def record(self, metadata: TableMetadata, path: str) -> Record:
         """The values of a partition, as manifests have them."""
         texts = self._partitioning.values(path)
-        kinds = _kinds(self._partitioning, metadata)
+        kinds = _source_types(self._partitioning, metadata)
         return Record(
             *(
                 None if (text := texts[field.name]) is None else _value(field, kind, text)
@@ -132,8 +132,8 @@ class IcebergPartitions:
 
     def path(self, metadata: TableMetadata, partition: Record) -> str:
         """The path of a partition with these values."""
-        kinds = _kinds(self._partitioning, metadata)
-        return self._partitioning.path_of(
+        kinds = _source_types(self._partitioning, metadata)
+        return self._partitioning.path_for(
             {
                 field.name: None if (value := partition[at]) is None else _text(field, kinds[at], value)
                 for at, field in enumerate(self._partitioning.fields)
@@ -158,8 +158,7 @@ def _transform(field: PartitionField) -> Transform[Any, Any]:
     return HourTransform()
 
 
-def _kinds(partitioning: Partitioning, metadata: TableMetadata) -> list[types.IcebergType]:
-    """The types of the columns by which a table is divided."""
+def _source_types(partitioning: Partitioning, metadata: TableMetadata) -> list[types.IcebergType]:
     schema = metadata.schema()
     return [schema.find_field(field.source).field_type for field in partitioning.fields]
 
@@ -167,7 +166,7 @@ def _kinds(partitioning: Partitioning, metadata: TableMetadata) -> list[types.Ic
 def _value(field: PartitionField, kind: types.IcebergType, text: str) -> Any:
     if field.transform == "bucket":
         return int(text)
-    if field.transform in TIMES:
+    if field.transform in TIME_TRANSFORMS:
         return _ordinal(field.transform, text)
     match kind:
         case types.StringType():
@@ -204,7 +203,7 @@ def _text(field: PartitionField, kind: types.IcebergType, value: Any) -> str:
         case "hour":
             return time_text("hour", micros_to_timestamp(value * _HOUR_US))
     is_days = isinstance(kind, types.DateType) and isinstance(value, int) and field.transform != "bucket"
-    return plain(days_to_date(value) if is_days else value)
+    return partition_text(days_to_date(value) if is_days else value)
 
 
 def missing_settings(table: Table) -> dict[str, str]:
@@ -212,22 +211,22 @@ def missing_settings(table: Table) -> dict[str, str]:
     return {name: value for name, value in SETTINGS.items() if name not in table.properties}
 
 
-def drop_snapshots(change: Transaction, kept: int | None = None, since_s: float = 0.0) -> None:
+def drop_snapshots(change: Transaction, keep_count: int | None = None, since_s: float = 0.0) -> None:
     """Drop all but the newest `kept`, by default as many as a property says; a branch or a tag keeps its own.
 
     Args:
         since_s: those before this time go, too, but for the newest one.
     """
     metadata = change.table_metadata
-    kept = kept or int(metadata.properties.get(_KEPT, SETTINGS[_KEPT]))
-    newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-kept:]
+    keep_count = keep_count or int(metadata.properties.get(_MIN_SNAPSHOTS, SETTINGS[_MIN_SNAPSHOTS]))
+    newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-keep_count:]
     newest = [each for each in newest if each is newest[-1] or each.timestamp_ms >= since_s * 1000]
     stay = {each.snapshot_id for each in newest} | {ref.snapshot_id for ref in metadata.refs.values()}
     if gone := [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stay]:
         ExpireSnapshots(transaction=change).by_ids(gone).commit()
 
 
-def demand_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
+def check_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
     """Raises: ConfigError, one of these files has rows that the table does not have any more."""
     if any(task.delete_files for task in tasks):
         raise ConfigError(
@@ -246,7 +245,7 @@ class Upkeep:
         self._commits = 0
         self._tiny = TinyFiles()
 
-    def committed(self, table: Table, staged: Staged, summary: Mapping[str, str]) -> None:
+    def after_commit(self, table: Table, staged: Staged, summary: Mapping[str, str]) -> None:
         """Look after the table, after a commit of these files.
 
         Args:
@@ -263,14 +262,13 @@ class Upkeep:
 
     def remove_unused(self, table: Table, more: Iterable[str] = ()) -> None:
         """Note the metadata that no snapshot has any more, and `more`, and remove what was noted long ago."""
-        needed = _metadata_of(table)
-        self._unused.note([*(path for path in _metadata_there(table) if path not in needed), *more])
+        needed = _referenced_metadata(table)
+        self._unused.note([*(path for path in _existing_metadata(table) if path not in needed), *more])
         needed |= tagged_files(table)
         needed |= {task.file.file_path for task in table.scan().plan_files()}  # it may have been rolled back
-        self._unused.remove(table.io.delete, UNUSED_S, needed, _MOST_UNUSED)
+        self._unused.remove(table.io.delete, UNUSED_S, needed, _MAX_UNUSED)
 
     def _tiny_files(self, table: Table) -> Iterator[tuple[str, DataFile]]:
-        """The tiny files of a table on this machine, each with the path of its partition."""
         for task in table.scan().plan_files():
             if (
                 not task.delete_files
@@ -287,7 +285,7 @@ class Upkeep:
         tiny.sort(key=lambda file: file.file_path)
         merged = str(Path(tiny[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))
         try:
-            merge(
+            merge_files(
                 [Path(file.file_path.removeprefix("file:")) for file in tiny],
                 Path(merged.removeprefix("file:")),
             )
@@ -297,13 +295,13 @@ class Upkeep:
         self._unused.note(file.file_path for file in tiny)
         return 1
 
-    def _replace(self, table: Table, files: Sequence[DataFile], by: str, summary: Mapping[str, str]) -> None:
+    def _replace(self, table: Table, files: Sequence[DataFile], merged: str, summary: Mapping[str, str]) -> None:
         with table.transaction() as change:
             with change.update_snapshot(snapshot_properties=dict(summary)).overwrite() as new:
                 for file in files:
                     new.delete_data_file(file)
                 partition = files[0].partition
-                new.append_data_file(self._partitions.described(table.io, table.metadata, by, partition))
+                new.append_data_file(self._partitions.data_file(table.io, table.metadata, merged, partition))
             drop_snapshots(change)
 
 
@@ -313,8 +311,7 @@ def tagged_files(table: Table) -> set[str]:
     return {file for each in kept for file in table.inspect.files(each).column("file_path").to_pylist()}
 
 
-def _metadata_of(table: Table) -> set[str]:
-    """The files of metadata that the table's snapshots consist of."""
+def _referenced_metadata(table: Table) -> set[str]:
     found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
     for each in table.snapshots():
         found.add(each.manifest_list)
@@ -322,8 +319,7 @@ def _metadata_of(table: Table) -> set[str]:
     return found
 
 
-def _metadata_there(table: Table) -> list[str]:
-    """All files in the table's folder of metadata."""
+def _existing_metadata(table: Table) -> list[str]:
     assert isinstance(table.io, PyArrowFileIO)
     folder = table.metadata_location.rpartition("/")[0]
     scheme, place, path = table.io.parse_location(folder)
@@ -343,28 +339,27 @@ class OrderedCatalog(SqlCatalog):
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
         last_ms = 0 if current_table is None else current_table.metadata.last_updated_ms
-        later = tuple(_behind(last_ms, updates))
+        later = tuple(_in_order(last_ms, updates))
         staged = super()._update_and_stage_table(current_table, table_identifier, requirements, later)
         time_ms = max(staged.metadata.last_updated_ms, last_ms)  # of a commit without a snapshot
         staged.metadata = staged.metadata.model_copy(update={"last_updated_ms": time_ms})
         return staged
 
 
-def ordered(catalog: Catalog) -> Catalog:
+def order_commit_times(catalog: Catalog) -> Catalog:
     """Let the snapshots of any catalog be in order; servers of catalogs refuse others."""
     commit = catalog.commit_table
 
     def commit_table(
         table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        return commit(table, requirements, tuple(_behind(table.metadata.last_updated_ms, updates)))
+        return commit(table, requirements, tuple(_in_order(table.metadata.last_updated_ms, updates)))
 
     catalog.commit_table = commit_table  # type: ignore[method-assign]
     return catalog
 
 
-def _behind(time_ms: int, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
-    """Updates of which each snapshot is from behind a time, and behind an earlier snapshot."""
+def _in_order(time_ms: int, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
     for update in updates:
         if isinstance(update, AddSnapshotUpdate):
             time_ms = max(time_ms + 1, update.snapshot.timestamp_ms)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout, Partitioning
-from sparrowmq.spark.pipelines.lake.retry_policy import LIMIT_S
+from sparrowmq.spark.pipelines.lake.retry_policy import MAX_WAIT_S
 from sparrowmq.spark.pipelines.lake.widening import grows
 
 if TYPE_CHECKING:
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 # The data files of a format, below its table; tasks write them there when the table is behind an address.
 DATA_FOLDERS: Final = {"iceberg": "data"}
-_BEHIND_AN_ADDRESS: Final = {"parquet": ("sparrowmq.spark.pipelines.lake.parquet", "RemoteFolder", None)}
+_REMOTE_FORMATS: Final = {"parquet": ("sparrowmq.spark.pipelines.lake.parquet", "RemoteParquetFolder", None)}
 FORMATS: Final = {
-    "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "Folder", None),
+    "parquet": ("sparrowmq.spark.pipelines.lake.parquet", "ParquetFolder", None),
     "delta": ("sparrowmq.spark.pipelines.lake.delta", "Delta", "deltalake"),
     "iceberg": ("sparrowmq.spark.pipelines.lake.iceberg", "Iceberg", "pyiceberg"),
 }
 OWN_FOLDER: Final = ".sparrowmq"
 FILE_BYTES: Final = 256 << 20  # about the size of merged files
 # The folder by which a table of a format is known; the last one is in all of them.
-_MARKS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": OWN_FOLDER}
+_FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet": OWN_FOLDER}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableLocation:
     """The place of a table.
 
     Attributes:
         path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
         same over restarts. lane: which, of several writers with batches of their own; a part of their names.
-        only_looked_at: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
+        is_read_only: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
         for. replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
         file_bytes: about the size of files that are put together. partitioning: how the table is divided.
     """
@@ -50,8 +50,8 @@ class Place:
     state: Path
     writer: str
     lane: str = ""
-    only_looked_at: bool = False
-    wait_s: float = LIMIT_S
+    is_read_only: bool = False
+    wait_s: float = MAX_WAIT_S
     replaced_stay_s: float | None = None
     file_bytes: int = FILE_BYTES
     partitioning: Partitioning = BY_DAY
@@ -63,25 +63,25 @@ class Place:
         return self.path
 
     @property
-    def of_errors(self) -> Place:
+    def errors(self) -> TableLocation:
         """The place of the table of errors beside it, which is always divided by the day."""
         return replace(
             self,
-            path=errors_of(self.path),
+            path=errors_path(self.path),
             state=self.state / "errors",
             replaced_stay_s=None,
             partitioning=BY_DAY,
         )
 
 
-def of_another_run(batch: int, root: Path | Address) -> ConfigError:
+def another_run_error(batch: int, root: Path | Address) -> ConfigError:
     """Return the error of a batch that is in a table already, from a run with another copy of the state."""
     return ConfigError(
         f"another run has written batch {batch} to {root}, with another copy of its state; stop one of the two"
     )
 
 
-def errors_of(root: Path | Address) -> Path | Address:
+def errors_path(root: Path | Address) -> Path | Address:
     """The path of the table of errors of a table."""
     return root.with_name(f"{root.name}.errors")
 
@@ -89,7 +89,7 @@ def errors_of(root: Path | Address) -> Path | Address:
 class Lake(Protocol):
     """A table that grows by batches."""
 
-    def __init__(self, place: Place) -> None: ...
+    def __init__(self, place: TableLocation) -> None: ...
 
     @property
     def layout(self) -> Layout:
@@ -144,17 +144,17 @@ class Lake(Protocol):
         ...
 
 
-def open_lake(kind: str, place: Place) -> Lake:
+def open_lake(kind: str, place: TableLocation) -> Lake:
     """A table of one of FORMATS. Raises: ConfigError, what it needs is not installed."""
     if not isinstance(place.path, Address):
-        return _format(kind, FORMATS[kind])(place)
+        return _load_format(kind, FORMATS[kind])(place)
     remote = importlib.import_module("sparrowmq.spark.pipelines.lake.remote_lake")
-    lake: Lake = remote.behind_address(place, _format(kind, _BEHIND_AN_ADDRESS.get(kind, FORMATS[kind])))
+    lake: Lake = remote.open_remote_lake(place, _load_format(kind, _REMOTE_FORMATS.get(kind, FORMATS[kind])))
     return lake
 
 
-def _format(kind: str, known: tuple[str, str, str | None]) -> type[Lake]:
-    module, name, package = known
+def _load_format(kind: str, spec: tuple[str, str, str | None]) -> type[Lake]:
+    module, name, package = spec
     try:
         found: type[Lake] = getattr(importlib.import_module(module), name)
     except ImportError as error:
@@ -162,7 +162,7 @@ def _format(kind: str, known: tuple[str, str, str | None]) -> type[Lake]:
     return found
 
 
-def staging_of(place: Place) -> Address:
+def staging_address(place: TableLocation) -> Address:
     """The address of files of a Parquet folder that no reader is to see yet."""
     assert isinstance(place.path, Address)
     return place.path.with_name(f"{place.path.name}.staged{place.lane}")
@@ -170,28 +170,28 @@ def staging_of(place: Place) -> Address:
 
 def record_at(folder: Path) -> str | None:
     """The record of the last batch of the table in a folder, whichever its format; None if there is none."""
-    for kind, mark in _MARKS.items():
+    for kind, mark in _FORMAT_FOLDERS.items():
         if (folder / mark).is_dir():
             found: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
             return found
     return None
 
 
-def demand_partition(place: Place, found: str) -> None:
+def check_partition(place: TableLocation, actual: str) -> None:
     """Raises: ConfigError, another program has divided the table in another way."""
-    if found != str(place.partitioning):
+    if actual != str(place.partitioning):
         raise ConfigError(
-            f"{place.path} is divided by {found}, and was begun with the partition {place.partitioning}; let the "
+            f"{place.path} is divided by {actual}, and was begun with the partition {place.partitioning}; let the "
             "program that changed it change it back, or begin a new table at another place"
         )
 
 
-def added(schema: pa.Schema, known: Mapping[str, pa.DataType]) -> list[pa.Field]:
+def new_fields(schema: pa.Schema, columns: Mapping[str, pa.DataType]) -> list[pa.Field]:
     """The fields that a table with the columns `known` lacks, or of which it lacks parts."""
-    return [field for field in schema if field.name not in known or grows(known[field.name], field.type)]
+    return [field for field in schema if field.name not in columns or grows(columns[field.name], field.type)]
 
 
-def absent_files(path: Path | Address, lake: Lake) -> str:
+def missing_files_warning(path: Path | Address, lake: Lake) -> str:
     """Check each file of a table in a folder; return a warning with the remedy, or "" if all are complete.
 
     A fault of the disk may remove or truncate a file, or change its name in the log. Readers fail then, and appends do
@@ -199,7 +199,7 @@ def absent_files(path: Path | Address, lake: Lake) -> str:
     """
     if isinstance(path, Address):
         return ""
-    damaged = [(file, there) for file, size in sorted(lake.sizes().items()) if (there := _size(file)) != size]
+    damaged = [(file, there) for file, size in sorted(lake.sizes().items()) if (there := _file_size(file)) != size]
     if not damaged:
         return ""
     (first, there), more = damaged[0], f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
@@ -210,7 +210,7 @@ def absent_files(path: Path | Address, lake: Lake) -> str:
     )
 
 
-def _size(file: Path) -> int | None:
+def _file_size(file: Path) -> int | None:
     try:
         return file.stat().st_size
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """A table that is a folder of Parquet files, `_day=2026-01-31/…`, which everything reads.
 
-In a folder of this machine (`Folder`):
+In a folder of this machine (`ParquetFolder`):
 
     table/.sparrowmq/000000007.json     the files of batch 7, and its record: written first, and that is the commit
     table/_day=…/…-000000007-*.parquet  then each file is moved to its place, and the list is emptied
@@ -9,7 +9,7 @@ A crash in between leaves files to be moved; the next start does it. If the stat
 next start takes the commit back. Readers ignore names that begin with a dot. Spark's own sink keeps a log of files that
 only Spark reads: all other readers of its folders see a batch twice that was written again.
 
-Behind an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteFolder`):
+Behind an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteParquetFolder`):
 
     orders.staged/…                            where tasks write: readers of the table do not look there
     orders/.sparrowmq/commits/000000007.json   the files of batch 7, and its record: this is the commit
@@ -40,28 +40,28 @@ from pyarrow import fs
 from sparrowmq.core.snapshot import sync
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.compaction import groups, merge
-from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Place, of_another_run, staging_of
+from sparrowmq.spark.pipelines.lake.compaction import group_small_files, merge_files
+from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, TableLocation, another_run_error, staging_address
 from sparrowmq.spark.pipelines.lake.partitioning import DAY, Layout
 from sparrowmq.spark.pipelines.lake.staged_files import Staged
 from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import move_file
 
-_KEPT_COMMITS: Final = 10
+_MAX_COMMITS: Final = 10
 _MERGE: Final = "merge.json"
-_OF_BATCH: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
+_BATCH_FILE: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
 
 
-class Folder:
+class ParquetFolder:
     """The folder, and what was committed to it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TableLocation) -> None:
         self._place = place
-        self.layout = Layout(place.partitioning, keeps=False, has_log=False)
+        self.layout = Layout(place.partitioning, keeps_columns=False, has_log=False)
         self._commits = place.folder / f"{OWN_FOLDER}{place.lane}"
         self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
         self._merges = place.state / _MERGE
-        if not place.only_looked_at:
+        if not place.is_read_only:
             self._finish()
             self._finish_merge()
 
@@ -76,11 +76,11 @@ class Folder:
         """As the last batch of each writer has them; files that were put together may lack newer columns."""
         files = self.paths()
         found: dict[str, pa.DataType] = {}
-        for file in _of_last_batches(files) or files:
+        for file in _last_batch_files(files) or files:
             for field in pq.read_schema(file):
                 had = found.get(field.name)
                 found[field.name] = field.type if had is None or fits(had, field.type) else had
-        return {DAY: pa.date32(), **found} if found and DAY in self.layout.left_out else found
+        return {DAY: pa.date32(), **found} if found and DAY in self.layout.path_only_columns else found
 
     def commit(self, batch: int, staged: Staged) -> None:
         place = self._place
@@ -89,7 +89,7 @@ class Folder:
         commit = self._commits / f"{batch:09}.json"
         self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
         self._finish()
-        for old in sorted(self._commits.glob("[0-9]*.json"))[:-_KEPT_COMMITS]:
+        for old in sorted(self._commits.glob("[0-9]*.json"))[:-_MAX_COMMITS]:
             old.unlink()
 
     def paths(self) -> list[Path]:
@@ -99,7 +99,7 @@ class Folder:
         return {}
 
     def partitions(self) -> dict[Path, str]:
-        return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
+        return {path: self.layout.partitioning.partition_of_file(path.as_posix()) for path in self.paths()}
 
     def retire(self, before_s: float) -> tuple[()]:
         """A folder has no history."""
@@ -116,31 +116,30 @@ class Folder:
     def compact(self, before: date) -> None:
         """A reader at that very moment may miss the rows of some files, or see them twice."""
         partitioning = self.layout.partitioning
-        for folder in self._folders(lambda partition: partitioning.has_begun(partition, before)):
-            for group in groups(sorted(folder.glob("*.parquet")), self._place.file_bytes):
+        for folder in self._folders(lambda partition: partitioning.starts_before(partition, before)):
+            for group in group_small_files(sorted(folder.glob("*.parquet")), self._place.file_bytes):
                 merged = self._place.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
-                merge(group, merged)
+                merge_files(group, merged)
                 moves = {str(merged): str(folder / merged.name)}
                 _sync(moves)
                 self._write(self._merges, {"moves": moves, "gone": [str(file) for file in group]})
                 self._finish_merge()
 
     def expire(self, before: date) -> int:
-        limit = self.layout.partitioning.limit(before)
-        folders = self._folders(lambda partition: self.layout.partitioning.has_begun(partition, limit))
+        limit = self.layout.partitioning.period_start(before)
+        folders = self._folders(lambda partition: self.layout.partitioning.starts_before(partition, limit))
         for folder in folders:
             shutil.rmtree(folder)
         return len(folders)
 
     def _folders(self, is_chosen: Callable[[str], bool]) -> list[Path]:
-        """The folders with the files of some partitions."""
         return sorted({path.parent for path, partition in self.partitions().items() if is_chosen(partition)})
 
     def _finish_merge(self) -> None:
         """Put the merged file in the place of what it was made of; a crash in between is finished by the next start."""
         if not self._merges.exists():
             return
-        begun = _read(self._merges)
+        begun = _read_commit(self._merges)
         _move(begun["moves"])
         for file in begun["gone"]:
             Path(file).unlink(missing_ok=True)
@@ -150,7 +149,7 @@ class Folder:
         """Move what the last commit has not moved yet. If some of it is gone, the commit is taken back."""
         for folder in (self._earlier, self._commits):
             for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
-                said = _read(commit)
+                said = _read_commit(commit)
                 moves = said.get("moves", {}) if folder == self._commits else said
                 if all(os.path.exists(staged) or os.path.exists(target) for staged, target in moves.items()):
                     _move(moves)
@@ -161,12 +160,12 @@ class Folder:
                         Path(target).unlink(missing_ok=True)
                     commit.unlink()
 
-    def _write(self, path: Path, said: Mapping[str, Any], *, is_new: bool = False) -> None:
+    def _write(self, path: Path, content: Mapping[str, Any], *, is_new: bool = False) -> None:
         """Write the whole file or nothing, also if the power fails. Raises: ConfigError, it is new, and is there."""
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".tmp")
         with open(new, "w") as file:
-            json.dump(said, file)
+            json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
         if not is_new:
@@ -175,16 +174,16 @@ class Folder:
         try:
             os.link(new, path)
         except FileExistsError:
-            raise of_another_run(int(path.stem), self._place.path) from None
+            raise another_run_error(int(path.stem), self._place.path) from None
         finally:
             new.unlink()
 
 
-def _of_last_batches(files: Iterable[Path]) -> list[Path]:
+def _last_batch_files(files: Iterable[Path]) -> list[Path]:
     """A file of the last batch of each writer; their times say nothing, as clocks are set back at times."""
     last: dict[str, tuple[int, Path]] = {}
     for file in files:
-        if found := _OF_BATCH.match(file.name):
+        if found := _BATCH_FILE.match(file.name):
             last[found[1]] = max(last.get(found[1], (-1, file)), (int(found[2]), file))
     return [file for _, file in last.values()]
 
@@ -193,7 +192,7 @@ def commits_at(folder: Path, state: Path) -> list[str] | None:
     """The last commits of a table's writers; None while files of a batch or of a merge are not all in their places."""
     last = [max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*"))]
     commits = [commit for commit in last if commit is not None]
-    if (state / _MERGE).exists() or any(_read(commit).get("moves") for commit in commits):
+    if (state / _MERGE).exists() or any(_read_commit(commit).get("moves") for commit in commits):
         return None
     return [str(commit) for commit in commits]
 
@@ -205,10 +204,10 @@ def record_at(folder: Path) -> str | None:
 
 
 def _record_of(commit: Path | None) -> str | None:
-    return str(_read(commit).get("record") or "") or None if commit else None
+    return str(_read_commit(commit).get("record") or "") or None if commit else None
 
 
-def _read(commit: Path) -> dict[str, Any]:
+def _read_commit(commit: Path) -> dict[str, Any]:
     """Raises: BadStore, it is damaged: it was on the disk before its batch counted, so a disk has lost it."""
     try:
         said: object = json.loads(commit.read_text())
@@ -242,16 +241,16 @@ class _Commit(msgspec.Struct):
     record: str
 
 
-class RemoteFolder:
+class RemoteParquetFolder:
     """The folder, and what was committed to it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TableLocation) -> None:
         assert isinstance(place.path, Address)
         self._place = place
-        self.layout = Layout(place.partitioning, keeps=False, has_log=False)
+        self.layout = Layout(place.partitioning, keeps_columns=False, has_log=False)
         self._storage = place.path.storage
         self._commits = f"{OWN_FOLDER}/commits{place.lane}/"
-        if not place.only_looked_at and (last := self._last()) is not None:
+        if not place.is_read_only and (last := self._last()) is not None:
             self._finish(last)
 
     def last_batch(self) -> int:
@@ -279,12 +278,12 @@ class RemoteFolder:
         name = f"{self._commits}{batch:09}.json"
         self._save(name, _Commit(staged.folder, [file.name for file in staged.files], columns, staged.record))
         self._finish(name)
-        for old in self._names(self._commits)[:-_KEPT_COMMITS]:
+        for old in self._names(self._commits)[:-_MAX_COMMITS]:
             self._storage.delete(old)
 
     def clear_staged(self) -> None:
         """Remove the files that no commit has; those of the last commit were moved when the folder was opened."""
-        staging_of(self._place).storage.clear()
+        staging_address(self._place).storage.clear()
 
     def paths(self) -> list[Path]:
         return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
@@ -293,7 +292,7 @@ class RemoteFolder:
         return {}
 
     def partitions(self) -> dict[Path, str]:
-        return {path: self.layout.partitioning.path_in(path.as_posix()) for path in self.paths()}
+        return {path: self.layout.partitioning.partition_of_file(path.as_posix()) for path in self.paths()}
 
     def retire(self, before_s: float) -> tuple[()]:
         """A folder has no history."""
@@ -310,14 +309,13 @@ class RemoteFolder:
 
     def expire(self, before: date) -> int:
         partitioning = self.layout.partitioning
-        limit = partitioning.limit(before)
-        old = {path: each for path, each in self.partitions().items() if partitioning.has_begun(each, limit)}
+        limit = partitioning.period_start(before)
+        old = {path: each for path, each in self.partitions().items() if partitioning.starts_before(each, limit)}
         for path in old:
             self._storage.files.delete_file(path.as_posix())
         return len(set(old.values()))
 
     def _names(self, prefix: str = f"{OWN_FOLDER}/commits") -> list[str]:
-        """The names of commits, in their order; by default those of all lanes."""
         found = (self._storage.relative(each.path) for each in self._storage.list(OWN_FOLDER))
         return sorted(name for name in found if name.startswith(prefix) and name.endswith(".json"))
 
@@ -342,7 +340,7 @@ class RemoteFolder:
         commit = self._load(commit_name)
         if not commit.moves:
             return
-        staged = staging_of(self._place).storage
+        staged = staging_address(self._place).storage
         for name in commit.moves:
             self._move(staged.path(f"{commit.staged}/{name}"), name)
         self._save(commit_name, _Commit("", [], commit.columns, commit.record))

@@ -31,19 +31,19 @@ import pyarrow.compute as pc
 from sparrowmq.errors import ConfigError
 
 DAY: Final = "_day"  # a column of each row: the day of the store time
-STORED: Final = "_mq.storeTimestamp"
+STORE_TIME: Final = "_mq.storeTimestamp"
 IDENTITY: Final = "identity"
-TIMES: Final = ("year", "month", "day", "hour")
+TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
-_NAMES: Final = {"bucket": "bucket", "truncate": "trunc", **{time: time for time in TIMES}}
-_MOST_WIDTH: Final = {"bucket": 10_000, "truncate": (1 << 31) - 1}
-_WORDS: Final = ("none", IDENTITY, *_MOST_WIDTH)
+_NAMES: Final = {"bucket": "bucket", "truncate": "trunc", **{time: time for time in TIME_TRANSFORMS}}
+_MAX_WIDTHS: Final = {"bucket": 10_000, "truncate": (1 << 31) - 1}
+_WORDS: Final = ("none", IDENTITY, *_MAX_WIDTHS)
 # Spark's and Trino's names of the same transforms.
-_ALIASES: Final = {"date": "day", "date_hour": "hour", **{f"{time}s": time for time in TIMES}}
-_MOST_FIELDS: Final = 4  # the names of files on S3 have 1,024 bytes at most
+_ALIASES: Final = {"date": "day", "date_hour": "hour", **{f"{time}s": time for time in TIME_TRANSFORMS}}
+_MAX_FIELDS: Final = 4  # the names of files on S3 have 1,024 bytes at most
 # Of the name and the value of a field, as files have them: 255 are the limit of most systems.
-_MOST_BYTES: Final = 200
+_MAX_SEGMENT_BYTES: Final = 200
 _ITEM: Final = re.compile(r"\s*(?:(\w+)\s*\(([^()]*)\)|([^(),]+?))\s*(?:,|$)")
 _FIELD: Final = re.compile(r"[\w-]{1,100}")
 _NUMBER: Final = re.compile(r"[0-9]+")
@@ -69,12 +69,12 @@ class PartitionField:
         """The name of the column of partitions, as Iceberg has it."""
         if self.transform == IDENTITY:
             return self.source
-        return f"_{self.transform}" if self.source == STORED else f"{self.source}_{_NAMES[self.transform]}"
+        return f"_{self.transform}" if self.source == STORE_TIME else f"{self.source}_{_NAMES[self.transform]}"
 
     def __str__(self) -> str:
-        if self.source in (DAY, STORED):
+        if self.source in (DAY, STORE_TIME):
             return "day" if self.source == DAY else self.transform
-        is_word = _NUMBER.fullmatch(self.source) or self.source.lower() in (*_WORDS, *TIMES)
+        is_word = _NUMBER.fullmatch(self.source) or self.source.lower() in (*_WORDS, *TIME_TRANSFORMS)
         source = f"`{self.source}`" if is_word else self.source
         if self.transform == IDENTITY:
             return source
@@ -82,7 +82,7 @@ class PartitionField:
 
     @property
     def is_of_store_time(self) -> bool:
-        return self.source in (DAY, STORED)
+        return self.source in (DAY, STORE_TIME)
 
     @property
     def unit(self) -> str:
@@ -97,7 +97,7 @@ class PartitionField:
         """The last period that begins on a day."""
         return self.text_of(datetime(day.year, day.month, day.day, 23))
 
-    def kind(self, source: pa.DataType) -> pa.DataType:
+    def column_type(self, source: pa.DataType) -> pa.DataType:
         """The type of the column of partitions."""
         match self.transform:
             case "bucket" | "year":
@@ -110,7 +110,7 @@ class PartitionField:
 
     def texts(self, values: pa.Array) -> tuple[list[str | None], pa.Array]:
         """The different values of the partitions as text, and for each row the index of its own; null for a null."""
-        if self.transform in TIMES and pa.types.is_timestamp(values.type):
+        if self.transform in TIME_TRANSFORMS and pa.types.is_timestamp(values.type):
             values = pc.floor_temporal(values, unit=self.transform)
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
@@ -124,14 +124,14 @@ class PartitionField:
                 number_of = _bucket_of(kind, self.width)
                 return lambda value: str(number_of(value))
             case "truncate":
-                return lambda value: plain(_truncated(value, self.width))
+                return lambda value: partition_text(_truncate(value, self.width))
             case "identity":
-                return plain
+                return partition_text
         return lambda value: time_text(self.transform, value)
 
     def segment(self, text: str | None) -> str:
         """The part of a path that this field has for a value."""
-        return f"{self.name}={NULL if text is None else escaped(text)}"
+        return f"{self.name}={NULL if text is None else escape_text(text)}"
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Partitioning:
     @classmethod
     def parse(cls, text: str) -> Partitioning:
         """Read `country, bucket(16, id)`. Raises: ConfigError, with what is wrong and what to write."""
-        return _parsed(text)
+        return _parse(text)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields)) or "none"
@@ -154,21 +154,21 @@ class Partitioning:
         return tuple(field.name for field in self.fields)
 
     @cached_property
-    def derived(self) -> tuple[str, ...]:
+    def derived_names(self) -> tuple[str, ...]:
         """Those of them that rows do not have; no field of a body has one of these names."""
         return tuple(field.name for field in self.fields if field.transform != IDENTITY)
 
     @cached_property
-    def of_bodies(self) -> tuple[PartitionField, ...]:
+    def body_fields(self) -> tuple[PartitionField, ...]:
         """The fields of which the source is a column of bodies."""
         return tuple(field for field in self.fields if not field.is_of_store_time)
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
         """The columns of rows with those of partitions that they lack."""
         for field in self.fields:
-            if field.name in self.derived:
+            if field.name in self.derived_names:
                 at = rows.get_field_index(field.source)
-                kind = field.kind(pa.null() if at < 0 else rows.field(at).type)
+                kind = field.column_type(pa.null() if at < 0 else rows.field(at).type)
                 rows = rows.append(pa.field(field.name, kind))
         return rows
 
@@ -190,15 +190,15 @@ class Partitioning:
         )
         return pc.fill_null(segments.take(indices), none)
 
-    def too_long(self, column: Callable[[PartitionField], pa.Array | None]) -> pa.Array | None:
+    def too_long_reasons(self, column: Callable[[PartitionField], pa.Array | None]) -> pa.Array | None:
         """The reasons why rows can be in no partition; None if all can be."""
         reasons = None
-        for field in self.of_bodies:
+        for field in self.body_fields:
             values = column(field) if field.transform in (IDENTITY, "truncate") else None
             if values is None or not pa.types.is_string(values.type):
                 continue
             texts, indices = field.texts(values)
-            long = [text is not None and len(field.segment(text).encode()) > _MOST_BYTES for text in texts]
+            long = [text is not None and len(field.segment(text).encode()) > _MAX_SEGMENT_BYTES for text in texts]
             if any(long):
                 why = f"{field.source} is too long for a partition"
                 found = pa.array([why if each else None for each in long], pa.string()).take(indices)
@@ -210,11 +210,11 @@ class Partitioning:
         parts = (part.partition("=")[2] for part in path.split("/")[-len(self.fields) :] if self.fields)
         return {name: None if text == NULL else unquote(text) for name, text in zip(self.names, parts, strict=True)}
 
-    def path_of(self, values: Mapping[str, str | None]) -> str:
+    def path_for(self, values: Mapping[str, str | None]) -> str:
         """The path of a partition."""
         return "/".join(field.segment(values[field.name]) for field in self.fields)
 
-    def path_in(self, file: str) -> str:
+    def partition_of_file(self, file: str) -> str:
         """The path of the partition in the name of a file."""
         folders = file.split("/")[:-1]
         return "/".join(folders[len(folders) - len(self.fields) :])
@@ -227,44 +227,44 @@ class Partitioning:
     # Days ---------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def time(self) -> PartitionField | None:
+    def time_field(self) -> PartitionField | None:
         """The field that divides the table by the store time, if one does."""
         return next((field for field in self.fields if field.is_of_store_time), None)
 
     def first_day(self, path: str) -> date | None:
         """The day on which a partition begins; None if the table is not divided by the store time."""
-        if self.time is None:
+        if self.time_field is None:
             return None
-        text = self.values(path)[self.time.name]
+        text = self.values(path)[self.time_field.name]
         return date.fromisoformat(f"{text}-01-01"[:10])
 
-    def has_begun(self, path: str, before: date) -> bool:
+    def starts_before(self, path: str, before: date) -> bool:
         """Whether a partition has messages of a day before one, as far as its path says."""
         first = self.first_day(path)
         return first is None or first < before
 
-    def limit(self, before: date) -> date:
+    def period_start(self, before: date) -> date:
         """The first day of the period that a day is in: earlier periods have ended before this day.
 
         Raises: ConfigError, the table is not divided by the store time.
         """
-        if self.time is None:
+        if self.time_field is None:
             raise ConfigError(
                 f"a table with the partition {self} has no old days to take out, as its files have messages of all "
                 f"days; leave keep_days out, or begin a table with the partition {days_besides(self)}"
             )
-        return date.fromisoformat(f"{self.time.text_of(before)}-01-01"[:10])
+        return date.fromisoformat(f"{self.time_field.text_of(before)}-01-01"[:10])
 
-    def is_before(self, limit: date) -> str:
+    def sql_before(self, limit: date) -> str:
         """The partitions of days before one, as a condition of SQL over the columns of partitions."""
-        assert self.time is not None
-        text = self.time.text_of(datetime(limit.year, limit.month, limit.day))
-        match self.time.unit:
+        assert self.time_field is not None
+        text = self.time_field.text_of(datetime(limit.year, limit.month, limit.day))
+        match self.time_field.unit:
             case "day":
-                return f"{self.time.name} < CAST('{text}' AS DATE)"
+                return f"{self.time_field.name} < CAST('{text}' AS DATE)"
             case "year":
-                return f"{self.time.name} < {text}"
-        return f"{self.time.name} < '{text}'"
+                return f"{self.time_field.name} < {text}"
+        return f"{self.time_field.name} < '{text}'"
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ class Layout:
     """
 
     partitioning: Partitioning
-    keeps: bool
+    keeps_columns: bool
     has_log: bool = True
 
     def name(self, partition: str, stem: str) -> str:
@@ -285,22 +285,22 @@ class Layout:
         folder = _RARE.sub("_", partition) if self.has_log else partition
         return f"{folder}/{stem}.parquet" if folder else f"{stem}.parquet"
 
-    def in_files(self, rows: pa.Schema) -> pa.Schema:
+    def file_schema(self, rows: pa.Schema) -> pa.Schema:
         """The columns of the files."""
-        return pa.schema([field for field in rows if field.name not in self.left_out])
+        return pa.schema([field for field in rows if field.name not in self.path_only_columns])
 
     @cached_property
-    def left_out(self) -> tuple[str, ...]:
+    def path_only_columns(self) -> tuple[str, ...]:
         """The columns of rows that only paths have."""
-        fields = () if self.keeps else self.partitioning.fields
+        fields = () if self.keeps_columns else self.partitioning.fields
         return tuple(field.source for field in fields if field.transform == IDENTITY)
 
-    def divided(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def split_rows(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows by the path of their partition, in the order of paths, as files have them."""
         if not rows.num_rows:
             return
-        kept = rows.drop_columns([name for name in self.left_out if name in rows.schema.names])
-        found = self.partitioning.paths(rows, empty_is_null=not self.keeps).dictionary_encode()
+        kept = rows.drop_columns([name for name in self.path_only_columns if name in rows.schema.names])
+        found = self.partitioning.paths(rows, empty_is_null=not self.keeps_columns).dictionary_encode()
         if len(found.dictionary) == 1:
             yield found.dictionary[0].as_py(), kept
             return
@@ -313,10 +313,10 @@ class Layout:
             yield found.dictionary[at].as_py(), by_rank.slice(begin, counts[number])
             begin += counts[number]
 
-    def whole(self, rows: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
+    def add_path_columns(self, rows: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
         """The rows of a file, with the columns that only its path has; `schema` has their types."""
         values = self.partitioning.values(path)
-        for name in self.left_out:
+        for name in self.path_only_columns:
             if name not in rows.schema.names:
                 value = pa.scalar(values[name]).cast(schema.field(name).type)
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
@@ -328,14 +328,14 @@ def days_besides(partitioning: Partitioning) -> str:
     return ", ".join([*map(str, partitioning.fields), "day"])
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """A value as folders have it; a text that looks like Hive's null stays a text."""
     if text == NULL:
         return text.replace("_", "%5F")
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
-def plain(value: Any) -> str:
+def partition_text(value: Any) -> str:
     """A value as Delta's log has it."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -350,7 +350,7 @@ def time_text(unit: str, value: date) -> str:
     return whole[: {"year": 4, "month": 7, "day": 10, "hour": 13}[unit]]
 
 
-def _truncated(value: Any, width: int) -> Any:
+def _truncate(value: Any, width: int) -> Any:
     if isinstance(value, str):
         return value[:width]
     if isinstance(value, Decimal):
@@ -381,8 +381,8 @@ def _bucket_of(kind: pa.DataType, count: int) -> Callable[[Any], int]:
 
 
 def _column(rows: pa.RecordBatch, source: str) -> pa.Array | None:
-    if source == STORED:
-        place, _, field = STORED.partition(".")
+    if source == STORE_TIME:
+        place, _, field = STORE_TIME.partition(".")
         return pc.struct_field(rows.column(place), field)
     return rows.column(source) if source in rows.schema.names else None
 
@@ -391,7 +391,7 @@ def _column(rows: pa.RecordBatch, source: str) -> pa.Array | None:
 
 
 @lru_cache(maxsize=1000)
-def _parsed(text: str) -> Partitioning:
+def _parse(text: str) -> Partitioning:
     if text.strip().lower() == "none":
         return Partitioning(())
     found, at = list[PartitionField](), 0
@@ -400,56 +400,56 @@ def _parsed(text: str) -> Partitioning:
         if item is None:
             raise ConfigError(f"the partition {text!r} cannot be read from {text[at:]!r} on; {_EXAMPLE}")
         transform, arguments, field = item.groups()
-        found.append(_bare(field, text) if field else _transformed(transform, arguments, text))
+        found.append(_parse_word(field, text) if field else _parse_transform(transform, arguments, text))
         at = item.end()
-    _demand_apart(found, text)
+    _check_distinct(found, text)
     return Partitioning(tuple(found))
 
 
-def _bare(word: str, text: str) -> PartitionField:
+def _parse_word(word: str, text: str) -> PartitionField:
     name = word.strip().lower()
-    if name in TIMES:
-        return PartitionField(IDENTITY, DAY) if name == "day" else PartitionField(name, STORED)
+    if name in TIME_TRANSFORMS:
+        return PartitionField(IDENTITY, DAY) if name == "day" else PartitionField(name, STORE_TIME)
     if name == "none":
         raise ConfigError(f"the partition {text!r} has none beside others; write none alone, or leave it out")
     if name in _WORDS:
         raise ConfigError(f"the partition {text!r} lacks the field of {name}; {_EXAMPLE}")
-    return PartitionField(IDENTITY, _field(word, text))
+    return PartitionField(IDENTITY, _parse_field(word, text))
 
 
-def _transformed(word: str, arguments: str, text: str) -> PartitionField:
+def _parse_transform(word: str, arguments: str, text: str) -> PartitionField:
     transform = _ALIASES.get(word.lower(), word.lower())
     given = [each.strip() for each in arguments.split(",")]
-    if transform in _MOST_WIDTH:
+    if transform in _MAX_WIDTHS:
         numbers = [each for each in given if _NUMBER.fullmatch(each)]
         if len(given) != 2 or len(numbers) != 1:
             raise ConfigError(
                 f"the partition {text!r} has {transform} without a number and a field; write {transform}(16, id)"
             )
-        width = _width(transform, numbers[0], text)
+        width = _parse_width(transform, numbers[0], text)
         (field,) = (each for each in given if each != numbers[0])
-        return PartitionField(transform, _field(field, text), width)
-    if transform not in (*TIMES, IDENTITY):
-        known = ", ".join([IDENTITY, *_MOST_WIDTH, *TIMES])
+        return PartitionField(transform, _parse_field(field, text), width)
+    if transform not in (*TIME_TRANSFORMS, IDENTITY):
+        known = ", ".join([IDENTITY, *_MAX_WIDTHS, *TIME_TRANSFORMS])
         raise ConfigError(f"the partition {text!r} has {word}, which is none of {known}; {_EXAMPLE}")
     if len(given) != 1 or not given[0]:
         raise ConfigError(f"the partition {text!r} has {word} without one field; write {word}(paid)")
-    field = _field(given[0], text)
+    field = _parse_field(given[0], text)
     if field == DAY and transform not in (IDENTITY, "day"):
         raise ConfigError(f"the partition {text!r} has {word}({DAY}); write {transform} for the store time")
     return PartitionField(IDENTITY if field == DAY else transform, field)
 
 
-def _width(transform: str, number: str, text: str) -> int:
-    most = _MOST_WIDTH[transform]
+def _parse_width(transform: str, number: str, text: str) -> int:
+    most = _MAX_WIDTHS[transform]
     width = int(number) if len(number) <= len(str(most)) else most + 1
     if not 1 <= width <= most:
         raise ConfigError(f"the partition {text!r} has {transform} of {number[:20]}; write 1 to {most:,}")
     return width
 
 
-def _field(given: str, text: str) -> str:
-    name = given.strip()
+def _parse_field(word: str, text: str) -> str:
+    name = word.strip()
     is_quoted = len(name) > 2 and name[0] == name[-1] == "`"
     name = name[1:-1] if is_quoted else name
     if "." in name:
@@ -457,31 +457,30 @@ def _field(given: str, text: str) -> str:
             f"the partition {text!r} has the nested field {name}; choose a field of the body itself, or leave it out"
         )
     if not _FIELD.fullmatch(name) or (_NUMBER.fullmatch(name) and not is_quoted):
-        raise ConfigError(f"the partition {text!r} has {given!r}, which is no name of a field; {_EXAMPLE}")
+        raise ConfigError(f"the partition {text!r} has {word!r}, which is no name of a field; {_EXAMPLE}")
     if name.lower() == "_mq" or (name.lower() == DAY and name != DAY):
         raise ConfigError(f"the partition {text!r} has {name}, a column that each table has itself; write day")
     return name
 
 
-def _demand_apart(fields: Sequence[PartitionField], text: str) -> None:
-    """Raises: ConfigError, two fields say the same, or have one name, or there are too many."""
-    if len(fields) > _MOST_FIELDS:
-        raise ConfigError(f"the partition {text!r} has {len(fields)} fields; write at most {_MOST_FIELDS}")
+def _check_distinct(fields: Sequence[PartitionField], text: str) -> None:
+    if len(fields) > _MAX_FIELDS:
+        raise ConfigError(f"the partition {text!r} has {len(fields)} fields; write at most {_MAX_FIELDS}")
     for kind, names in (
         ("name", [field.name.lower() for field in fields]),
         ("time", [_time_of(field) for field in fields]),
     ):
-        if twice := _twice(name for name in names if name):
+        if twice := _first_duplicate(name for name in names if name):
             raise ConfigError(f"the partition {text!r} has two fields of the {kind} {twice}; leave one of them out")
 
 
 def _time_of(field: PartitionField) -> str:
     if field.is_of_store_time:
         return "of storing"
-    return field.source if field.transform in TIMES else ""
+    return field.source if field.transform in TIME_TRANSFORMS else ""
 
 
-def _twice(names: Iterable[str]) -> str:
+def _first_duplicate(names: Iterable[str]) -> str:
     seen = set[str]()
     for name in names:
         if name in seen:

@@ -20,17 +20,17 @@ from pyarrow import fs
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
-from sparrowmq.spark.pipelines.lake.catalogs import secrets_in
+from sparrowmq.spark.pipelines.lake.catalogs import catalog_secrets
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
-from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.parquet import RemoteParquetFolder
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
-from sparrowmq.spark.pipelines.lake.retry_policy import Patience
+from sparrowmq.spark.pipelines.lake.retry_policy import RetryPolicy
 from sparrowmq.spark.pipelines.running.report import to_stderr
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sparrowmq.spark.pipelines.lake.lake import Lake, Place
+    from sparrowmq.spark.pipelines.lake.lake import Lake, TableLocation
     from sparrowmq.spark.pipelines.lake.staged_files import Staged
 
 R = TypeVar("R")
@@ -52,16 +52,16 @@ class Ownership:
         self._storage = storage
         self._owner = _Owner(writer, uuid.uuid4().hex)
 
-    def take(self) -> None:
+    def claim(self) -> None:
         """Make this run the owner.
 
         Raises:
             ConfigError: the table belongs to another state, or a new one is inside of another, or around it.
         """
-        self._storage.demand_bucket()
-        found = self._found()
+        self._storage.check_bucket()
+        found = self._read_owner()
         if found is None:
-            self._demand_apart()
+            self._check_apart()
         if found is not None and found.writer != self._owner.writer:
             raise ConfigError(
                 f"{self._storage.url} belongs to another state folder, from another run's --state; "
@@ -69,7 +69,7 @@ class Ownership:
             )
         self._storage.write(OWNER, msgspec.json.encode(self._owner))
 
-    def _demand_apart(self) -> None:
+    def _check_apart(self) -> None:
         """A merge of a Delta table removes all files below its address that its log does not name."""
         url, to = self._storage.url, "; write to another address"
         for above in map(str, PurePosixPath(self._storage.path()).parents):
@@ -87,42 +87,42 @@ class Ownership:
 
     def check(self) -> None:
         """Raises: ConfigError, another run has become the owner."""
-        if self._found() != self._owner:
+        if self._read_owner() != self._owner:
             raise ConfigError(
                 f"another run has begun to write {self._storage.url}; this one ends, as two would write rows twice"
             )
 
-    def _found(self) -> _Owner | None:
+    def _read_owner(self) -> _Owner | None:
         content = self._storage.read(OWNER)
         return None if content is None else msgspec.json.decode(content, type=_Owner)
 
 
-def behind_address(place: Place, opened: type[Lake]) -> RemoteLake:
+def open_remote_lake(place: TableLocation, lake_class: type[Lake]) -> RemoteLake:
     """A lake of a format, at the address of a place. Raises: ConfigError, it belongs to another state."""
     assert isinstance(place.path, Address)
-    secrets = secrets_in(place.path)
-    patience = Patience(place.path.parts, say=to_stderr, secrets=secrets, limit_s=place.wait_s)
+    secrets = catalog_secrets(place.path)
+    patience = RetryPolicy(place.path.description, say=to_stderr, secrets=secrets, limit_s=place.wait_s)
     owner = place.writer.removesuffix(place.lane)
-    ownership = None if place.only_looked_at else Ownership(place.path.storage, owner)
-    return RemoteLake(lambda: opened(place), patience, ownership)
+    ownership = None if place.is_read_only else Ownership(place.path.storage, owner)
+    return RemoteLake(lambda: lake_class(place), patience, ownership)
 
 
 class RemoteLake:
     """A lake behind an address; `opened` opens it, again after each fault."""
 
-    def __init__(self, opened: Callable[[], Lake], patience: Patience, ownership: Ownership | None) -> None:
+    def __init__(self, open_lake: Callable[[], Lake], retry: RetryPolicy, ownership: Ownership | None) -> None:
         """`ownership`: None to look only."""
         self._layout: Layout | None = None
-        self._opened = opened
-        self._patience = patience
+        self._open = open_lake
+        self._retry = retry
         self._ownership = ownership
         if ownership is not None:
-            patience.over(ownership.take)
+            retry.call(ownership.claim)
         self._lake: Lake | None = None
 
     @property
     def layout(self) -> Layout:
-        self._layout = self._layout or self._asked(lambda lake: lake.layout)
+        self._layout = self._layout or self._call(lambda lake: lake.layout)
         return self._layout
 
     def forget(self) -> None:
@@ -130,13 +130,13 @@ class RemoteLake:
         self._lake = None
 
     def last_batch(self) -> int:
-        return self._asked(lambda lake: lake.last_batch())
+        return self._call(lambda lake: lake.last_batch())
 
     def record(self) -> str | None:
-        return self._asked(lambda lake: lake.record())
+        return self._call(lambda lake: lake.record())
 
     def columns(self) -> Mapping[str, pa.DataType]:
-        return self._asked(lambda lake: lake.columns())
+        return self._call(lambda lake: lake.columns())
 
     def commit(self, batch: int, staged: Staged) -> None:
         """After a lost answer the table itself says whether it has the batch."""
@@ -145,48 +145,48 @@ class RemoteLake:
             if lake.last_batch() < batch:
                 lake.commit(batch, staged)
 
-        self._asked(commit, writes=True)
+        self._call(commit, writes=True)
 
     def clear_staged(self) -> None:
         """Remove the files of a Parquet folder that no commit has."""
 
         def clear(lake: Lake) -> None:
-            assert isinstance(lake, RemoteFolder)
+            assert isinstance(lake, RemoteParquetFolder)
             lake.clear_staged()
 
-        self._asked(clear, writes=True)
+        self._call(clear, writes=True)
 
     def paths(self) -> list[Path]:
-        return self._asked(lambda lake: lake.paths())
+        return self._call(lambda lake: lake.paths())
 
     def sizes(self) -> Mapping[Path, int]:
-        return self._asked(lambda lake: lake.sizes())
+        return self._call(lambda lake: lake.sizes())
 
     def partitions(self) -> Mapping[Path, str]:
-        return self._asked(lambda lake: lake.partitions())
+        return self._call(lambda lake: lake.partitions())
 
     def retire(self, before_s: float) -> Collection[Path]:
-        return self._asked(lambda lake: lake.retire(before_s), writes=True)
+        return self._call(lambda lake: lake.retire(before_s), writes=True)
 
     def rewrite(self, staged: Staged) -> None:
-        raise ConfigError(f"{self._patience.what}: only files on this machine are written again")
+        raise ConfigError(f"{self._retry.target}: only files on this machine are written again")
 
     def compact(self, before: date) -> None:
-        self._asked(lambda lake: lake.compact(before), writes=True)
+        self._call(lambda lake: lake.compact(before), writes=True)
 
     def expire(self, before: date) -> int:
-        return self._asked(lambda lake: lake.expire(before), writes=True)
+        return self._call(lambda lake: lake.expire(before), writes=True)
 
-    def _asked(self, question: Callable[[Lake], R], *, writes: bool = False) -> R:
+    def _call(self, operation: Callable[[Lake], R], *, writes: bool = False) -> R:
         """Ask the lake. Raises: ConfigError, it would write, or finish what was begun, and another run owns it."""
 
         def ask() -> R:
             if self._ownership is not None and (writes or self._lake is None):
                 self._ownership.check()
-            lake = self._lake or self._opened()
+            lake = self._lake or self._open()
             self._lake = None  # after a fault it may be behind
-            answer = question(lake)
+            answer = operation(lake)
             self._lake = lake
             return answer
 
-        return self._patience.over(ask)
+        return self._retry.call(ask)

@@ -22,12 +22,12 @@ from sparrowmq.spark.failures import one_line
 
 T = TypeVar("T")
 
-LIMIT_S: Final = 300.0
-_LONGEST_PAUSE_S: Final = 30.0
-_LONGEST_TEXT: Final = 400
+MAX_WAIT_S: Final = 300.0
+_MAX_PAUSE_S: Final = 30.0
+_MAX_TEXT_CHARS: Final = 400
 
 # What libraries raise beside OSError, where they are loaded.
-_OF_LIBRARIES: Final = {
+_LIBRARY_ERRORS: Final = {
     "deltalake.exceptions": ("DeltaError",),
     "pyiceberg.exceptions": ("RESTError", "CommitFailedException", "WaitingForLockException"),
     "sqlalchemy.exc": ("SQLAlchemyError",),
@@ -50,7 +50,7 @@ _PERMANENT: Final = {
     "unauthorizederror": "correct the token or the credential of the catalog",
     "forbiddenerror": "give the token of the catalog the right to do this",
 }
-_PASSING: Final = (
+_TRANSIENT: Final = (
     *(
         "networkconnection",
         "slowdown",
@@ -83,20 +83,20 @@ _OF_URL: Final = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]+)@")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Waits for one place, named `what` in errors.
 
     Attributes:
         say: gets a line for each pause. secrets: texts that no error shows. limit_s: of all pauses together.
     """
 
-    what: str
+    target: str
     say: Callable[[str], None] = lambda _line: None
     secrets: Iterable[str] = ()
-    limit_s: float = LIMIT_S
+    limit_s: float = MAX_WAIT_S
     sleep: Callable[[float], None] = time.sleep
 
-    def over(self, do: Callable[[], T]) -> T:
+    def call(self, do: Callable[[], T]) -> T:
         """Return what `do` returns; it is called again after a fault that passes, and must bear that.
 
         Raises:
@@ -106,58 +106,58 @@ class Patience:
         while True:
             try:
                 return do()
-            except errors_of_libraries() as error:
-                why = self.reason(error)
+            except storage_errors() as error:
+                why = self.describe(error)
                 if advice := advice_for(why):
-                    raise ConfigError(f"{self.what}: {why}; {advice}") from None
-                if not is_passing(why):
+                    raise ConfigError(f"{self.target}: {why}; {advice}") from None
+                if not is_transient(why):
                     raise
                 if waited >= self.limit_s:
                     since = f"was away for {waited:,.0f} s" if waited else "is away"
-                    raise ConnectionError(f"{self.what} {since}: {why}") from None
-            self.say(f"{self.what} is away ({why}); trying again in {pause:.0f} s")
+                    raise ConnectionError(f"{self.target} {since}: {why}") from None
+            self.say(f"{self.target} is away ({why}); trying again in {pause:.0f} s")
             self.sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, _LONGEST_PAUSE_S)
+            waited, pause = waited + pause, min(2 * pause, _MAX_PAUSE_S)
 
-    def reason(self, error: BaseException) -> str:
+    def describe(self, error: BaseException) -> str:
         """The kind and the text of an error in one line, without secrets."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return without_secrets(one_line(text), self.secrets)[:_LONGEST_TEXT]
+        return mask_secrets(one_line(text), self.secrets)[:_MAX_TEXT_CHARS]
 
 
-def errors_of_libraries() -> tuple[type[Exception], ...]:
+def storage_errors() -> tuple[type[Exception], ...]:
     """The errors of storage, of catalogs and of formats."""
     found: list[type[Exception]] = [OSError]
-    for module, names in _OF_LIBRARIES.items():
+    for module, names in _LIBRARY_ERRORS.items():
         if (loaded := sys.modules.get(module)) is not None:
             found += [getattr(loaded, name) for name in names]
     return tuple(found)
 
 
-def advice_for(why: str) -> str | None:
+def advice_for(text: str) -> str | None:
     """The advice about a fault that stays; None for others."""
-    known = _folded(why)
+    known = _fold(text)
     return next((advice for kind, advice in _PERMANENT.items() if kind in known), None)
 
 
-def is_passing(why: str) -> bool:
+def is_transient(text: str) -> bool:
     """Whether a fault may pass by itself."""
-    known = _folded(why)
-    return any(kind in known for kind in _PASSING)
+    known = _fold(text)
+    return any(kind in known for kind in _TRANSIENT)
 
 
-def secrets_of(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
+def secret_values(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
     """The values that no text may show: those of options and variables with such names."""
     named = [value for name, value in (*options.items(), *environ.items()) if _SECRET.search(name)]
     return [value for value in named if len(value) > 3]
 
 
-def without_secrets(text: str, secrets: Iterable[str]) -> str:
+def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     """A text with `***` for secrets and for passwords in addresses."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return _OF_URL.sub(r"\1:***@", text)
 
 
-def _folded(why: str) -> str:
-    return why.lower().replace("_", "")
+def _fold(text: str) -> str:
+    return text.lower().replace("_", "")

@@ -20,11 +20,11 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Storage, storage_options
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, location_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.lake import Place
-from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.catalogs import catalog_secrets, iceberg_location, open_catalog, table_identifier
+from sparrowmq.spark.pipelines.lake.lake import TableLocation
+from sparrowmq.spark.pipelines.lake.parquet import RemoteParquetFolder
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitioning
-from sparrowmq.spark.pipelines.lake.retry_policy import Patience
+from sparrowmq.spark.pipelines.lake.retry_policy import RetryPolicy
 from sparrowmq.spark.pipelines.running.folders import local_path
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_table(
         ConfigError: there is none, or it is empty. BadStore: a fault of the disk hides rows from readers.
     """
     if isinstance(path, Address):
-        return read_remotely(spark, path, partitioning)
+        return read_remote_table(spark, path, partitioning)
     path = local_path(path)
     if (path / "_delta_log").is_dir():
         return _read_delta(spark, path, partitioning, kinds or {})
@@ -68,7 +68,6 @@ def _demand_some(path: Path, files: list[str]) -> list[str]:
 
 
 def _read_folders(spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]) -> DataFrame:
-    """The rows of files of which the folders are the values of partitions."""
     found = _reader(spark).option("basePath", str(path)).parquet(*_demand_some(path, files))
     known = StructType([StructField(each.name, kinds.get(each.name, each.dataType)) for each in found.schema])
     if [each.dataType for each in known] == [each.dataType for each in found.schema]:
@@ -80,12 +79,12 @@ def _read_delta(
     spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
 ) -> DataFrame:
     """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
-    from sparrowmq.spark.pipelines.lake.delta import delta_files, demand_whole  # needs deltalake
+    from sparrowmq.spark.pipelines.lake.delta import check_log, delta_files  # needs deltalake
 
-    demand_whole(path)
+    check_log(path)
     found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
     files = _demand_some(path, sorted(found))
-    if all(partitioning.path_in(file) == partition for file, partition in found.items()):
+    if all(partitioning.partition_of_file(file) == partition for file, partition in found.items()):
         return _read_folders(spark, path, files, kinds)
     names, values = partitioning.names, [partitioning.values(found[file]) for file in files]
     each = [(PurePath(file).name, *(some[name] for name in names)) for file, some in zip(files, values, strict=True)]
@@ -101,13 +100,13 @@ def _read_delta(
 def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
     """The rows of an Iceberg table in the types of its columns: a file may have integers in a smaller one."""
     # These need pyiceberg.
-    from sparrowmq.spark.pipelines.lake.iceberg import damage_named
-    from sparrowmq.spark.pipelines.lake.iceberg_metadata import demand_no_deletes
+    from sparrowmq.spark.pipelines.lake.iceberg import name_damage
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import check_no_deletes
 
-    table = open_catalog(path, path.with_name(f"{path.name}.state")).load_table(identifier_of(path))
-    with damage_named(table):
+    table = open_catalog(path, path.with_name(f"{path.name}.state")).load_table(table_identifier(path))
+    with name_damage(table):
         tasks = list(table.scan().plan_files())
-    demand_no_deletes(path, tasks)
+    check_no_deletes(path, tasks)
     found = sorted(task.file.file_path for task in tasks)
     files = _demand_some(path, found)
     kinds = from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
@@ -115,25 +114,27 @@ def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Content:
+class TableFiles:
     """The files of a table, relative to its address, with the partition of each, and its columns."""
 
     files: Mapping[str, str]
     schema: pa.Schema
 
 
-def read_remotely(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
+def read_remote_table(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
     """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
-    found = Patience(address.parts, secrets=secrets_in(address)).over(lambda: content_of(address, partitioning))
+    found = RetryPolicy(address.description, secrets=catalog_secrets(address)).call(
+        lambda: list_files(address, partitioning)
+    )
     if not found.files:
         raise ConfigError(f"{address} has no rows; give the address of a table, and its own state")
     names = spark.createDataFrame(sorted(found.files.items()), "name string, partition string")
     shares = names.repartition(min(len(found.files), 4 * spark.sparkContext.defaultParallelism))
     kinds = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
-    return shares.mapInArrow(Read(address.storage, found.schema, partitioning), kinds)
+    return shares.mapInArrow(ReadFiles(address.storage, found.schema, partitioning), kinds)
 
 
-def content_of(address: Address, partitioning: Partitioning = BY_DAY) -> Content:
+def list_files(address: Address, partitioning: Partitioning = BY_DAY) -> TableFiles:
     """The content of a table in any format: each has a folder that the others lack."""
     storage = address.storage
     if storage.list("_delta_log", deep=False):
@@ -144,36 +145,38 @@ def content_of(address: Address, partitioning: Partitioning = BY_DAY) -> Content
     schemas = [pq.read_schema(storage.path(name), filesystem=storage.files) for name in files]
     merged = pa.unify_schemas([pa.schema([]), *(schema.remove_metadata() for schema in schemas)])
     missing = [name for name in partitioning.names if name not in merged.names]
-    kinds = RemoteFolder(Place(address, address.state, "", only_looked_at=True)).columns() if missing else {}
+    kinds = (
+        RemoteParquetFolder(TableLocation(address, address.state, "", is_read_only=True)).columns() if missing else {}
+    )
     for name in missing:
         unknown = pa.date32() if name == DAY else pa.string()  # there is no table yet
         merged = merged.append(pa.field(name, kinds.get(name, unknown)))
-    return Content({name: partitioning.path_in(name) for name in files}, merged)
+    return TableFiles({name: partitioning.partition_of_file(name) for name in files}, merged)
 
 
-def _remote_delta(address: Address, partitioning: Partitioning) -> Content:
+def _remote_delta(address: Address, partitioning: Partitioning) -> TableFiles:
     from deltalake import DeltaTable
 
     from sparrowmq.spark.pipelines.lake.delta import delta_files
 
     options = storage_options(address.url)
     schema = pa.schema(DeltaTable(address.url, storage_options=options).schema().to_arrow())
-    return Content(delta_files(address.url, partitioning, options), schema)
+    return TableFiles(delta_files(address.url, partitioning, options), schema)
 
 
-def _remote_iceberg(address: Address) -> Content:
-    from sparrowmq.spark.pipelines.lake.iceberg_metadata import demand_no_deletes  # needs pyiceberg
+def _remote_iceberg(address: Address) -> TableFiles:
+    from sparrowmq.spark.pipelines.lake.iceberg_metadata import check_no_deletes  # needs pyiceberg
 
-    table = open_catalog(address, address.state).load_table(identifier_of(address))
-    place = f"{location_of(address)}/"
+    table = open_catalog(address, address.state).load_table(table_identifier(address))
+    place = f"{iceberg_location(address)}/"
     tasks = list(table.scan().plan_files())
-    demand_no_deletes(address, tasks)
+    check_no_deletes(address, tasks)
     files = [task.file.file_path.removeprefix(place) for task in tasks]
-    return Content(dict.fromkeys(files, ""), table.schema().as_arrow())
+    return TableFiles(dict.fromkeys(files, ""), table.schema().as_arrow())
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadFiles:
     """A function for `mapInArrow`: the rows of the files that it gets the names of."""
 
     storage: Storage

@@ -2,7 +2,7 @@
 
 `PartitionFiles` writes them, one for each partition. It buffers rows until there are enough for row groups that are
 worth reading, sorts them by partition, and writes each partition's rows at once. Few files are open at a time, and
-memory is limited, however many rows and partitions come. `take_over` moves the files into the table.
+memory is limited, however many rows and partitions come. `move_into_place` moves the files into the table.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.address import Address
 
 GROUP_ROWS: Final = 65_536
-HELD_BYTES: Final = 32 << 20  # of all partitions together; sorting them takes as much again
-MOST_OPEN: Final = 64  # files at a time
-FOUND: Final = "name string, partition string, rows bigint, size bigint"  # of tasks, about their files
+BUFFER_BYTES: Final = 32 << 20  # of all partitions together; sorting them takes as much again
+MAX_OPEN_FILES: Final = 64  # files at a time
+FILE_ROWS: Final = "name string, partition string, rows bigint, size bigint"  # of tasks, about their files
 _SCHEMA: Final = pa.schema(
     [("name", pa.string()), ("partition", pa.string()), ("rows", pa.int64()), ("size", pa.int64())]
 )
@@ -48,7 +48,7 @@ class StagedFile:
     rows: int
     size: int
 
-    def named(self, stem: str, layout: Layout) -> StagedFile:
+    def with_name(self, stem: str, layout: Layout) -> StagedFile:
         """The same file, which belongs into its partition under a name."""
         return replace(self, name=layout.name(self.partition, stem))
 
@@ -73,7 +73,7 @@ class Staged:
         return sum(file.rows for file in self.files)
 
 
-def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_left: bool) -> None:
+def move_into_place(staged: Staged, folder: Path | Address, prefix: str, *, has_leftovers: bool) -> None:
     """Move the files to where they belong below `folder`. At an address they are there already.
 
     Args:
@@ -82,7 +82,7 @@ def take_over(staged: Staged, folder: Path | Address, prefix: str, *, may_have_l
     if not isinstance(folder, Path):
         return
     names = {file.name for file in staged.files}
-    for left in folder.rglob(f"{prefix}-*.parquet") if may_have_left else ():
+    for left in folder.rglob(f"{prefix}-*.parquet") if has_leftovers else ():
         if str(left.relative_to(folder)) not in names:
             left.unlink()
     for file in staged.files:
@@ -102,7 +102,7 @@ class PartitionFiles:
     folder: Path
     schema: pa.Schema
     layout: Layout
-    written: list[StagedFile] = field(default_factory=list)
+    files: list[StagedFile] = field(default_factory=list)
     _open: dict[str, _OneFile] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
     _held: list[pa.RecordBatch] = field(default_factory=list)
@@ -122,30 +122,30 @@ class PartitionFiles:
         """Add rows, each to the file of its partition."""
         self._held.append(rows)
         self._held_bytes += rows.nbytes
-        if self._held_bytes >= HELD_BYTES:
+        if self._held_bytes >= BUFFER_BYTES:
             self._flush()
 
     def _flush(self) -> None:
         held, self._held, self._held_bytes = self._held, [], 0
         if held:
             for rows in pa.Table.from_batches(held).combine_chunks().to_batches():
-                for partition, some in self.layout.divided(rows):
+                for partition, some in self.layout.split_rows(rows):
                     self._of(partition).write(some)
 
     def _of(self, partition: str) -> _OneFile:
         if partition not in self._open:
-            if len(self._open) >= MOST_OPEN:
+            if len(self._open) >= MAX_OPEN_FILES:
                 self._end(next(iter(self._open)))
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{uuid.uuid4().hex}.parquet"
-            writer = self._stack.enter_context(pq.ParquetWriter(path, self.layout.in_files(self.schema)))
+            writer = self._stack.enter_context(pq.ParquetWriter(path, self.layout.file_schema(self.schema)))
             self._open[partition] = _OneFile(path, writer)
         return self._open[partition]
 
     def _end(self, partition: str) -> None:
         file = self._open.pop(partition)
         file.writer.close()
-        self.written.append(StagedFile(file.path, "", partition, file.rows, file.path.stat().st_size))
+        self.files.append(StagedFile(file.path, "", partition, file.rows, file.path.stat().st_size))
 
 
 @dataclass
@@ -159,12 +159,12 @@ class _OneFile:
         self.writer.write_batch(rows, row_group_size=GROUP_ROWS)
 
 
-def as_rows(files: Iterable[StagedFile]) -> pa.RecordBatch:
+def files_to_rows(files: Iterable[StagedFile]) -> pa.RecordBatch:
     """Files as rows that a task returns to the driver."""
     found = [{name: getattr(file, name) for name in _SCHEMA.names} for file in files]
     return pa.RecordBatch.from_pylist(found, _SCHEMA)
 
 
-def from_rows(rows: Iterable[Any]) -> list[StagedFile]:
+def files_from_rows(rows: Iterable[Any]) -> list[StagedFile]:
     """The files in the rows of tasks, without their paths."""
     return [StagedFile(None, row.name, row.partition, row.rows, row.size) for row in rows]

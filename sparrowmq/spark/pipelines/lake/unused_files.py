@@ -52,11 +52,11 @@ class UnusedFiles:
         for file in files:
             self._since.pop(file, None)
 
-    def keep(self) -> None:
+    def save(self) -> None:
         """Write the notes down."""
         snapshot.save(self._path, self._since, encode=msgspec.json.encode)
 
-    def has_older(self, stay_s: float) -> bool:
+    def has_due(self, stay_s: float) -> bool:
         """Whether a file was noted so long ago that it may go."""
         self._set_back()
         return min(self._since.values(), default=math.inf) <= self.now_s() - stay_s
@@ -71,7 +71,7 @@ class UnusedFiles:
         delete: Callable[[str], None],
         stay_s: float,
         needed: Collection[str] = (),
-        most: int | None = None,
+        max_count: int | None = None,
     ) -> None:
         """Remove the files that were noted long ago, and keep the notes of the others.
 
@@ -84,7 +84,7 @@ class UnusedFiles:
         self._since = {file: since for file, since in self._since.items() if file not in needed}
         before = self.now_s() - stay_s
         by_age = sorted(self._since, key=self._since.__getitem__)
-        at_once = 0 if most is None else len(by_age) - most
+        at_once = 0 if max_count is None else len(by_age) - max_count
         try:
             for number, file in enumerate(by_age):
                 if self._since[file] > before and number >= at_once:
@@ -93,7 +93,7 @@ class UnusedFiles:
                     delete(file)
                 del self._since[file]
         finally:
-            self.keep()
+            self.save()
 
 
 @dataclass
@@ -114,30 +114,29 @@ class ReplacedFiles:
         self._notes = UnusedFiles(self.state / "replaced.json", self.clock, self.monotonic)
 
     @property
-    def may_go(self) -> bool:
+    def has_due(self) -> bool:
         """Whether a file has stayed for long enough."""
-        return self._notes.has_older(self.stay_s)
+        return self._notes.has_due(self.stay_s)
 
     def note(self, paths: Iterable[Path]) -> None:
         """Note files that the table does not have any more. One that was restored meanwhile stays as long again."""
         if files := [self._name(path) for path in paths]:
             self._notes.forget(files)
             self._notes.note(files)
-            self._notes.keep()
+            self._notes.save()
 
     def remove(self, lake: Lake) -> None:
         """Remove those that have stayed for long enough. One that cannot be removed is tried again next time.
 
         A restored table has files again that were noted: they stay, and are noted no more.
         """
-        if self.may_go:
+        if self.has_due:
             now_s = max(self._notes.now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
             needed = [*lake.retire(now_s - self.stay_s), *lake.paths()]
             with suppress(OSError):
                 self._notes.remove(self._delete, self.stay_s, {self._name(path) for path in needed})
 
     def _name(self, path: Path) -> str:
-        """The name of a file in the table; those behind an address have no other."""
         if isinstance(self.root, Path) and path.is_relative_to(self.root):
             path = path.relative_to(self.root)
         return str(path)

@@ -4,8 +4,8 @@
     float -> double     decimal(5,2) -> decimal(9,2)      each of these -> string
     struct<a> -> struct<a,b>      lists, maps and structs of types that become wider
 
-A bigint becomes a double only where each stored value is one that a double holds exactly (up to 2^53); `widened` checks
-this. Other types never change.
+A bigint becomes a double only where each stored value is one that a double holds exactly (up to 2^53);
+`widen_values` checks this. Other types never change.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
 
 
-def widened(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def widen_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return values in a wider type.
 
     Raises:
@@ -101,7 +101,7 @@ def widened(values: pa.Array, kind: pa.DataType) -> pa.Array:
     if kinds.is_struct(old):
         return _widened_struct(values, kind)
     if _is_list(old):
-        items = widened(_items(values), kind.value_type)
+        items = widen_values(_items(values), kind.value_type)
         return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=values.is_null())
     if kinds.is_map(old):
         return _widened_map(values, kind)
@@ -111,7 +111,7 @@ def widened(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def _widened_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     names = {field.name for field in values.type}
     columns = [
-        widened(values.field(field.name), field.type) if field.name in names else pa.nulls(len(values), field.type)
+        widen_values(values.field(field.name), field.type) if field.name in names else pa.nulls(len(values), field.type)
         for field in kind
     ]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=values.is_null())
@@ -123,7 +123,7 @@ def _widened_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
     return pa.MapArray.from_arrays(
         _offsets(values),
         keys.cast(kind.key_type),
-        widened(items, kind.item_type),
+        widen_values(items, kind.item_type),
         type=kind,
         mask=values.is_null(),
     )
@@ -135,6 +135,5 @@ def _items(values: pa.ListArray) -> pa.Array:
 
 
 def _offsets(values: pa.ListArray | pa.MapArray) -> pa.Array:
-    """The offsets of lists, counted from the first item."""
     begin = values.offsets[0].as_py()
     return pa.array([offset - begin for offset in values.offsets.to_pylist()], pa.int32())

@@ -33,17 +33,17 @@ from pyspark.sql import functions as f
 
 from sparrowmq.core.process import freeze_loaded
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
-from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, staging_of
+from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, TableLocation, staging_address
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
-from sparrowmq.spark.pipelines.lake.retry_policy import LIMIT_S, Patience, secrets_of
+from sparrowmq.spark.pipelines.lake.retry_policy import MAX_WAIT_S, RetryPolicy, secret_values
 from sparrowmq.spark.pipelines.lake.staged_files import (
-    FOUND,
+    FILE_ROWS,
     PartitionFiles,
     Staged,
     StagedFile,
-    as_rows,
-    from_rows,
+    files_from_rows,
+    files_to_rows,
 )
 from sparrowmq.spark.source_and_sink import arrow_schema
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _FOLDER_DAY = "_folder_day"
 
 
-def stage(rows: DataFrame, folder: Path, prefix: str, layout: Layout) -> Staged:
+def stage_rows(rows: DataFrame, folder: Path, prefix: str, layout: Layout) -> Staged:
     """Write rows into a new folder in `folder`, after removing what earlier attempts left there.
 
     Args:
@@ -66,15 +66,14 @@ def stage(rows: DataFrame, folder: Path, prefix: str, layout: Layout) -> Staged:
     if partitioning.fields == BY_DAY.fields:
         files = _by_engine(rows, own, layout)
     else:
-        found = together(rows, partitioning).mapInArrow(_TaskFiles(own, schema, layout), FOUND).collect()
-        files = [replace(file, path=Path(file.name)) for file in from_rows(found)]
-    return Staged([file.named(f"{prefix}-{number:05}", layout) for number, file in enumerate(files)], schema)
+        found = cluster_rows(rows, partitioning).mapInArrow(_TaskFiles(own, schema, layout), FILE_ROWS).collect()
+        files = [replace(file, path=Path(file.name)) for file in files_from_rows(found)]
+    return Staged([file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(files)], schema)
 
 
 def _by_engine(rows: DataFrame, own: Path, layout: Layout) -> list[StagedFile]:
-    """The files of days, in the order of their paths."""
-    by = _FOLDER_DAY if layout.keeps else DAY
-    placed = rows.withColumn(by, f.col(DAY)) if layout.keeps else rows
+    by = _FOLDER_DAY if layout.keeps_columns else DAY
+    placed = rows.withColumn(by, f.col(DAY)) if layout.keeps_columns else rows
     placed.write.partitionBy(by).parquet(str(own))
     return [
         StagedFile(
@@ -101,17 +100,17 @@ class _TaskFiles:
         with PartitionFiles(self.folder, self.schema, self.layout) as files:
             for batch in batches:
                 files.write(batch.select(self.schema.names).cast(self.schema))
-        yield as_rows(replace(file, name=str(file.path)) for file in files.written)
+        yield files_to_rows(replace(file, name=str(file.path)) for file in files.files)
 
 
-def together(rows: DataFrame, partitioning: Partitioning) -> DataFrame:
+def cluster_rows(rows: DataFrame, partitioning: Partitioning) -> DataFrame:
     """Rows of which those with the same fields of bodies are in one task, so that a batch has few files."""
-    sources = sorted({field.source for field in partitioning.of_bodies} & set(rows.columns))
+    sources = sorted({field.source for field in partitioning.body_fields} & set(rows.columns))
     return rows.hint("rebalance", *(f.col(f"`{name}`") for name in sources)) if sources else rows
 
 
 @dataclass(frozen=True)
-class Target:
+class UploadTarget:
     """A place for the files of one batch.
 
     Attributes:
@@ -124,17 +123,17 @@ class Target:
     folder: str
     prefix: str
     layout: Layout
-    wait_s: float = LIMIT_S
+    wait_s: float = MAX_WAIT_S
 
-    def uploaded(self, files: Sequence[StagedFile]) -> list[StagedFile]:
+    def upload_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
         """Write files of this machine there. A file that cannot be written takes the others with it."""
-        patience = Patience(self.storage.url, secrets=secrets_of({}), limit_s=self.wait_s)
+        patience = RetryPolicy(self.storage.url, secrets=secret_values({}), limit_s=self.wait_s)
         found = list[StagedFile]()
         try:
             for number, file in enumerate(files):
-                new = replace(file.named(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None)
+                new = replace(file.with_name(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None)
                 found.append(new)
-                patience.over(partial(self.storage.upload, str(file.path), self.placed(new.name)))
+                patience.call(partial(self.storage.upload, str(file.path), self.storage_name(new.name)))
         except BaseException:
             self.remove(found)
             raise
@@ -144,14 +143,14 @@ class Target:
         """Remove files that no commit gets, as far as the store lets."""
         with suppress(OSError):
             for file in files:
-                self.storage.delete(self.placed(file.name))
+                self.storage.delete(self.storage_name(file.name))
 
-    def placed(self, name: str) -> str:
+    def storage_name(self, name: str) -> str:
         """The name below the storage of a file."""
         return f"{self.folder}/{name}" if self.folder else name
 
 
-def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
+def upload_target(lake: Lake, place: TableLocation, kind: str, prefix: str) -> UploadTarget:
     """The target of a batch for a table behind an address; `prefix` begins the names of its files.
 
     Raises: ConfigError, another run has become the owner.
@@ -159,25 +158,25 @@ def target_in(lake: Lake, place: Place, kind: str, prefix: str) -> Target:
     to, folder = place.path, DATA_FOLDERS.get(kind, "")
     assert isinstance(to, Address)
     if kind == "parquet":  # It has no log of commits: readers would see files at once.
-        to, folder = staging_of(place), uuid.uuid4().hex
+        to, folder = staging_address(place), uuid.uuid4().hex
         assert isinstance(lake, RemoteLake)
         lake.clear_staged()
-    return Target(to.storage, folder, prefix, lake.layout, place.wait_s)
+    return UploadTarget(to.storage, folder, prefix, lake.layout, place.wait_s)
 
 
-def stage_remotely(rows: DataFrame, lake: Lake, place: Place, kind: str, prefix: str) -> Staged:
+def stage_remote_rows(rows: DataFrame, lake: Lake, place: TableLocation, kind: str, prefix: str) -> Staged:
     """Write rows for a table behind an address. Raises: ConfigError, another run has become the owner."""
-    target, schema = target_in(lake, place, kind, prefix), arrow_schema(rows.schema)
-    write = TaskFiles(target, schema)
-    found = from_rows(together(rows, lake.layout.partitioning).mapInArrow(write, FOUND).collect())
+    target, schema = upload_target(lake, place, kind, prefix), arrow_schema(rows.schema)
+    write = RemoteTaskFiles(target, schema)
+    found = files_from_rows(cluster_rows(rows, lake.layout.partitioning).mapInArrow(write, FILE_ROWS).collect())
     return Staged(sorted(found, key=lambda file: file.name), schema, folder=target.folder)
 
 
 @dataclass(frozen=True)
-class TaskFiles:
+class RemoteTaskFiles:
     """A function for `mapInArrow`: it writes the rows of a task, and returns a row for each of its files."""
 
-    target: Target
+    target: UploadTarget
     schema: pa.Schema
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,5 +184,5 @@ class TaskFiles:
             with PartitionFiles(Path(spool), self.schema, self.target.layout) as files:
                 for batch in batches:
                     files.write(batch.select(self.schema.names).cast(self.schema))
-            found = as_rows(self.target.uploaded(files.written))
+            found = files_to_rows(self.target.upload_files(files.files))
         yield found

@@ -53,12 +53,12 @@ from sparrowmq.schemas.avro import (
     Primitive,
     Record,
     Union,
-    merged_choices,
-    parsed,
+    named_branches,
+    parse_schema,
 )
 from sparrowmq.schemas.protobuf import DURATION, TIMESTAMP, WRAPPERS, ProtobufFile, ProtobufReader, is_map, is_text
 from sparrowmq.schemas.registry import AVRO, Schema
-from sparrowmq.spark.pipelines.tables.json_bodies import BODY, converted
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, convert_fields
 from sparrowmq.spark.pipelines.tables.json_values import (
     MISFITS,
     Convert,
@@ -70,14 +70,14 @@ from sparrowmq.spark.pipelines.tables.json_values import (
     pairs,
     struct_of,
 )
-from sparrowmq.spark.pipelines.tables.partition_columns import fault_of_key
+from sparrowmq.spark.pipelines.tables.partition_columns import key_fault
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 VALUE: Final = "value"  # the column of a schema that is no record
-MOST_TYPES: Final = 2000  # of the columns of a schema, those inside of others included
-_MOST_DIGITS: Final = 38
+MAX_TYPES: Final = 2000  # of the columns of a schema, those inside of others included
+_MAX_DIGITS: Final = 38
 _PRIMITIVES: Final[Mapping[str, t.DataType]] = {
     "boolean": t.BooleanType(),
     "int": t.LongType(),
@@ -105,11 +105,11 @@ _PLAIN: Final[Mapping[type[t.DataType], type]] = {
     t.BinaryType: bytes,
     t.DateType: date,
 }
-NO_ID: Final = -1  # of the schema of bodies without the id of one
-_MOST_HEADS: Final = 10_000  # of a task: any sender can invent more
-_VALUES_AT_ONCE: Final = 1_000_000  # in memory: a batch of Arrow may have thousands of large bodies
+NO_SCHEMA_ID: Final = -1  # of the schema of bodies without the id of one
+_MAX_HEADS: Final = 10_000  # of a task: any sender can invent more
+_MAX_BATCH_VALUES: Final = 1_000_000  # in memory: a batch of Arrow may have thousands of large bodies
 TOO_MANY: Final = "the batch has too many schemas that were never seen before"
-_MOST_READERS: Final = 1000
+_MAX_READERS: Final = 1000
 
 
 Columns = dict[str, t.DataType]
@@ -131,7 +131,7 @@ def protobuf_columns(message: Any) -> Columns:
     return {field.name: types.of(field) for field in message.fields}
 
 
-class _Counted:
+class _TypeCounter:
     """Counts the types of a schema: a few lines can name a type as often as two to the hundredth."""
 
     def __init__(self) -> None:
@@ -139,11 +139,11 @@ class _Counted:
 
     def count(self) -> None:
         self._count += 1
-        if self._count > MOST_TYPES:
-            raise InvalidSchema(f"its columns have more than {MOST_TYPES:,} types inside")
+        if self._count > MAX_TYPES:
+            raise InvalidSchema(f"its columns have more than {MAX_TYPES:,} types inside")
 
 
-class _AvroTypes(_Counted):
+class _AvroTypes(_TypeCounter):
     def of(self, kind: AvroType, above: tuple[AvroType, ...]) -> t.DataType | None:
         """The type of a column; None for nulls. `above`: the records that contain it."""
         self.count()
@@ -174,13 +174,13 @@ class _AvroTypes(_Counted):
         return self.of(kind, above) or t.StringType()
 
     def _union(self, kind: Union, above: tuple[AvroType, ...]) -> t.DataType | None:
-        branches = [(name, self.of(each, above)) for name, each in merged_choices(kind)]
+        branches = [(name, self.of(each, above)) for name, each in named_branches(kind)]
         if len(branches) > 1:
             return _struct_type("a union", branches)
         return branches[0][1] if branches else None
 
 
-class _ProtobufTypes(_Counted):
+class _ProtobufTypes(_TypeCounter):
     def of(self, field: Any) -> t.DataType:
         self.count()
         if is_map(field):
@@ -216,7 +216,7 @@ class _ProtobufTypes(_Counted):
 
 
 def _decimal_type(precision: int, scale: int) -> t.DataType:
-    return t.DecimalType(precision, scale) if precision <= _MOST_DIGITS else t.StringType()
+    return t.DecimalType(precision, scale) if precision <= _MAX_DIGITS else t.StringType()
 
 
 def _struct_type(name: str, fields: Iterable[tuple[str, t.DataType | None]]) -> t.DataType:
@@ -230,7 +230,7 @@ def _struct_type(name: str, fields: Iterable[tuple[str, t.DataType | None]]) -> 
     return t.StructType(list(found.values())) if found else t.BooleanType()
 
 
-def with_new(known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable[str], most: int) -> dict[str, str]:
+def add_columns(known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable[str], most: int) -> dict[str, str]:
     """Return the columns `known`, and behind them those that schemas add: Spark types by name, as DDL.
 
     Args:
@@ -246,7 +246,7 @@ def with_new(known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable
     return found
 
 
-def fitting(kind: t.DataType) -> Convert:
+def encoded_converter(kind: t.DataType) -> Convert:
     """Return a function that makes a decoded value one of a type, and raises Misfit; null stays null.
 
     Raises: ConfigError, no decoded value becomes this type.
@@ -286,11 +286,11 @@ def _exact(kind: t.DataType) -> Convert:
         case t.TimestampNTZType():
             return lambda value: _only(value, isinstance(value, datetime) and value.tzinfo is None)
         case t.ArrayType():
-            return array(fitting(kind.elementType))
+            return array(encoded_converter(kind.elementType))
         case t.MapType():
-            return pairs(fitting(kind.keyType), fitting(kind.valueType))
+            return pairs(encoded_converter(kind.keyType), encoded_converter(kind.valueType))
         case t.StructType():
-            return _exact_struct({field.name: fitting(field.dataType) for field in kind.fields})
+            return _exact_struct({field.name: encoded_converter(field.dataType) for field in kind.fields})
     raise ConfigError(f"{kind.simpleString()} is no type for Avro and Protobuf; use another table")
 
 
@@ -324,7 +324,6 @@ def _string(value: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value that JSON has no type for, as text."""
     match value:
         case Decimal():
             return f"{value:f}"
@@ -356,12 +355,12 @@ def _exact_struct(converts: Mapping[str, Convert]) -> Convert:
 
 
 # The begin of a body: the id of its schema, and for Protobuf which message of it.
-Head = tuple[int, tuple[int, ...]]
+BodyHead = tuple[int, tuple[int, ...]]
 _Read = Callable[[bytes], tuple[Any, int]]
 
 
 @dataclass(frozen=True)
-class Source:
+class SchemaSource:
     """A schema as workers get it: the text of Avro with its references, or compiled Protobuf in base64."""
 
     kind: str
@@ -382,19 +381,19 @@ class Encoding:
 
     mode: str
     is_framed: bool
-    schemas: Mapping[int, Source] = field(default_factory=dict)
+    schemas: Mapping[int, SchemaSource] = field(default_factory=dict)
     missing: Mapping[int, str] = field(default_factory=dict)
     key: str | None = None
 
-    def head(self, body: bytes | None) -> Head:
+    def head(self, body: bytes | None) -> BodyHead:
         """Return the head of a body. Raises: InvalidBody."""
-        return self._parts(body)[0]
+        return self._split_body(body)[0]
 
-    def _parts(self, body: bytes | None) -> tuple[Head, bytes]:
+    def _split_body(self, body: bytes | None) -> tuple[BodyHead, bytes]:
         if not self.is_framed:
             if body is None or (not body and self.mode == "avro"):
                 raise InvalidBody("the body is empty")
-            return (NO_ID, ()), body
+            return (NO_SCHEMA_ID, ()), body
         schema_id = codecs.read_schema_id(body)
         assert body is not None
         if self.mode == "avro":
@@ -402,27 +401,27 @@ class Encoding:
         indexes, rest = codecs.protobuf_payload(body)
         return (schema_id, indexes), rest
 
-    def columns(self, head: Head) -> Columns:
+    def columns(self, head: BodyHead) -> Columns:
         """Return the columns that bodies with a head need. Raises: InvalidSchema."""
         source = self._source(head[0])
         if self.mode == "avro":
-            found = avro_columns(parsed(_schema(source)))
+            found = avro_columns(parse_schema(_schema(source)))
         else:
             found = protobuf_columns(_message(source, head[1]))
-        if self.key in found and (why := fault_of_key(self.key, found[self.key])):
+        if self.key in found and (why := key_fault(self.key, found[self.key])):
             raise InvalidSchema(why)
         return found
 
     def reader(self) -> Callable[[bytes | None], tuple[dict[str, Any], int]]:
         """Return a function for a body's fields, and how many values it has; it raises InvalidBody, InvalidSchema."""
-        readers: dict[Head, _Read | InvalidSchema] = {}
+        readers: dict[BodyHead, _Read | InvalidSchema] = {}
 
         def read(body: bytes | None) -> tuple[dict[str, Any], int]:
-            head, rest = self._parts(body)
+            head, rest = self._split_body(body)
             if head not in readers:
-                if len(readers) > _MOST_READERS:
+                if len(readers) > _MAX_READERS:
                     readers.clear()
-                readers[head] = self._opened(head)
+                readers[head] = self._open_reader(head)
             found = readers[head]
             if isinstance(found, InvalidSchema):
                 raise InvalidBody(f"schema {head[0]}: {found}" if self.is_framed else str(found))
@@ -430,7 +429,7 @@ class Encoding:
 
         return read
 
-    def _opened(self, head: Head) -> _Read | InvalidSchema:
+    def _open_reader(self, head: BodyHead) -> _Read | InvalidSchema:
         try:
             self.columns(head)  # of which some cannot be, though bodies can be read
             source = self._source(head[0])
@@ -440,18 +439,18 @@ class Encoding:
         except InvalidSchema as error:
             return error
 
-    def _source(self, schema_id: int) -> Source:
+    def _source(self, schema_id: int) -> SchemaSource:
         if (found := self.schemas.get(schema_id)) is None:
             raise InvalidSchema(self.missing.get(schema_id, TOO_MANY))
         return found
 
 
-def _schema(source: Source) -> Schema:
+def _schema(source: SchemaSource) -> Schema:
     return Schema(source.kind, source.text, source.references)
 
 
-def _avro_reader(source: Source) -> _Read:
-    kind = parsed(_schema(source))
+def _avro_reader(source: SchemaSource) -> _Read:
+    kind = parse_schema(_schema(source))
     reader = AvroReader(kind, names_branches=True)
     if isinstance(kind, Record):
         return reader.read_counted
@@ -463,11 +462,11 @@ def _avro_reader(source: Source) -> _Read:
     return read
 
 
-def _message(source: Source, indexes: Sequence[int]) -> Any:
+def _message(source: SchemaSource, indexes: Sequence[int]) -> Any:
     if source.kind == AVRO:
         raise InvalidSchema(f"the schema is of the type {AVRO}, not PROTOBUF")
     file = _file(source.text)
-    return file.at(indexes) if indexes else file.named(source.message)
+    return file.message_at(indexes) if indexes else file.message_named(source.message)
 
 
 @lru_cache(maxsize=100)
@@ -475,16 +474,16 @@ def _file(text: str) -> ProtobufFile:
     return ProtobufFile(base64.b64decode(text))
 
 
-def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], found: Counter[Head]) -> None:
+def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], found: Counter[BodyHead]) -> None:
     """Add the heads of bodies to the counts."""
     for body in bodies:
         with suppress(InvalidBody):
             found[encoding.head(body)] += 1
 
 
-def most_heads(found: Counter[Head]) -> list[tuple[int, tuple[int, ...], int]]:
+def frequent_heads(found: Counter[BodyHead]) -> list[tuple[int, tuple[int, ...], int]]:
     """Return heads, each with its count; of many those that are there most often."""
-    return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(_MOST_HEADS)]
+    return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(_MAX_HEADS)]
 
 
 class EncodedReader:
@@ -504,7 +503,7 @@ class EncodedReader:
         self._by_lower = {name.lower(): name for name in (*own, *kinds)}
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        converts = {name: fitting(kind) for name, kind in self._kinds.items()}
+        converts = {name: encoded_converter(kind) for name, kind in self._kinds.items()}
         read = self._encoding.reader()
         for batch in batches:
             begin, count, rows = 0, 0, []
@@ -512,12 +511,12 @@ class EncodedReader:
                 row, values = self._row(batch.column(BODY)[at].as_py(), read, converts)
                 rows.append(row)
                 count += values
-                if count > _VALUES_AT_ONCE:
-                    yield self._with(batch.slice(begin, len(rows)), rows)
+                if count > _MAX_BATCH_VALUES:
+                    yield self._add_columns(batch.slice(begin, len(rows)), rows)
                     begin, count, rows = at + 1, 0, []
-            yield self._with(batch.slice(begin, len(rows)), rows)
+            yield self._add_columns(batch.slice(begin, len(rows)), rows)
 
-    def _with(self, batch: pa.RecordBatch, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+    def _add_columns(self, batch: pa.RecordBatch, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         added = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(self._added)]
         schema = pa.schema([*batch.schema, *self._added])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
@@ -533,15 +532,14 @@ class EncodedReader:
             fields, count = read(body)
         except InvalidBody as error:
             return (str(error), *([None] * len(converts))), 0
-        if why := self._refused(fields):
+        if why := self._refusal(fields):
             return (why, *([None] * len(converts))), count
         try:
-            return (None, *converted(fields, converts)), count
+            return (None, *convert_fields(fields, converts)), count
         except NoRow as misfits:
             return (str(misfits), *([None] * len(converts))), count
 
-    def _refused(self, fields: Mapping[str, Any]) -> str:
-        """Why a row would lose a field; "" if it loses none."""
+    def _refusal(self, fields: Mapping[str, Any]) -> str:
         for name, value in fields.items():
             if name not in self._kinds and value is not None:
                 if other := self._by_lower.get(name.lower()):

@@ -31,40 +31,40 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from sparrowmq.errors import BadStore, ConfigError, InvalidSchema
-from sparrowmq.schemas.avro import parsed
-from sparrowmq.schemas.protobuf import ProtobufFile, compiled, compiled_file
+from sparrowmq.schemas.avro import parse_schema
+from sparrowmq.schemas.protobuf import ProtobufFile, compile_file, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, RegistryClient, Schema
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
 from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed
 from sparrowmq.spark.pipelines.tables.encoded_bodies import (
-    NO_ID,
+    NO_SCHEMA_ID,
+    BodyHead,
     Columns,
     EncodedReader,
     Encoding,
-    Head,
-    Source,
+    SchemaSource,
+    add_columns,
     count_heads,
-    most_heads,
-    with_new,
+    frequent_heads,
 )
-from sparrowmq.spark.pipelines.tables.json_bodies import BODY, MOST_COLUMNS
-from sparrowmq.spark.pipelines.tables.partition_columns import pinned
-from sparrowmq.spark.pipelines.tables.row_shapes import OWN, Objects
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.json_bodies import BODY, MAX_COLUMNS
+from sparrowmq.spark.pipelines.tables.partition_columns import pin_types
+from sparrowmq.spark.pipelines.tables.row_shapes import OWN_COLUMNS, Objects
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MOST_NEW: Final = 1000  # ids for which one batch asks: any sender can invent more
-KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
-ENCODED: Final = tuple(KINDS)
+MAX_NEW_SCHEMAS: Final = 1000  # ids for which one batch asks: any sender can invent more
+SCHEMA_KINDS: Final = {"avro": AVRO, "protobuf": PROTOBUF}
+ENCODED_MODES: Final = tuple(SCHEMA_KINDS)
 
 
-Ask = Callable[[int], Source]
+SchemaLookup = Callable[[int], SchemaSource]
 
 
 @dataclass
-class _Kept:
+class _KnownSchemas:
     batch: int = -1
     known: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -78,12 +78,12 @@ class BatchSchemas:
         path: of the file; None keeps nothing.
     """
 
-    def __init__(self, ask: Ask, path: Path | None) -> None:
-        self._ask = ask
+    def __init__(self, ask: SchemaLookup, path: Path | None) -> None:
+        self._lookup = ask
         self._path = path
-        self._kept = _read(path) if path is not None and path.exists() else _Kept()
+        self._state = _read(path) if path is not None and path.exists() else _KnownSchemas()
 
-    def of(self, batch: int, ids: Iterable[int]) -> tuple[Mapping[int, Source], Mapping[int, str]]:
+    def schemas_for(self, batch: int, ids: Iterable[int]) -> tuple[Mapping[int, SchemaSource], Mapping[int, str]]:
         """Return the schemas of a batch, and why some ids have none.
 
         Args:
@@ -91,21 +91,21 @@ class BatchSchemas:
         Raises:
             NetworkError: the registry is away. ConfigError: it refuses.
         """
-        kept, wanted = self._kept, list(ids)
+        kept, wanted = self._state, list(ids)
         if batch > kept.batch or self._path is None:
-            new = [each for each in wanted if str(each) not in kept.known or each == NO_ID]
+            new = [each for each in wanted if str(each) not in kept.known or each == NO_SCHEMA_ID]
             if new:
-                self._look_up(batch, new[:MOST_NEW])
+                self._ask_registry(batch, new[:MAX_NEW_SCHEMAS])
         known = {each: _source(kept.known[str(each)]) for each in wanted if str(each) in kept.known}
         return known, {int(each): why for each, why in kept.missing.items() if int(each) not in known}
 
-    def _look_up(self, batch: int, new: Iterable[int]) -> None:
-        kept = self._kept
+    def _ask_registry(self, batch: int, new: Iterable[int]) -> None:
+        kept = self._state
         before = json.dumps(asdict(kept))
         found, missing = {}, {}
         for each in new:
             try:
-                found[str(each)] = asdict(self._ask(each))
+                found[str(each)] = asdict(self._lookup(each))
             except InvalidSchema as error:
                 missing[str(each)] = str(error)
         kept.batch, kept.missing = batch, missing
@@ -114,10 +114,9 @@ class BatchSchemas:
             keep_sealed(self._path, asdict(kept))
 
 
-def _read(path: Path) -> _Kept:
-    """Raises: BadStore, the file is damaged."""
+def _read(path: Path) -> _KnownSchemas:
     try:
-        return _Kept(**read_sealed(path))
+        return _KnownSchemas(**read_sealed(path))
     except (ValueError, TypeError):
         raise BadStore(
             f"{path}, the schemas of the last batch, is damaged; restore it from a backup, or remove it: then the "
@@ -125,19 +124,19 @@ def _read(path: Path) -> _Kept:
         ) from None
 
 
-def _source(kept: Mapping[str, Any]) -> Source:
+def _source(kept: Mapping[str, Any]) -> SchemaSource:
     references = tuple((name, text) for name, text in kept["references"])
-    return Source(kept["kind"], kept["text"], references, kept["message"])
+    return SchemaSource(kept["kind"], kept["text"], references, kept["message"])
 
 
-def described(
+def body_settings(
     mode: str, registry: str | None, schema_file: str | Path | None, message: str | None
 ) -> dict[str, Any] | None:
     """Return the settings of a table about the bodies of a mode; None if it needs none.
 
     Raises: ConfigError, the arguments do not fit, or a package is not installed.
     """
-    if mode not in ENCODED:
+    if mode not in ENCODED_MODES:
         if registry or schema_file or message:
             raise ConfigError("a registry, a schema's file and a message go with mode avro or protobuf only")
         return None
@@ -145,51 +144,51 @@ def described(
         raise ConfigError(f"mode {mode} needs the address of a schema registry, or the file of a schema")
     if message is not None and (mode == "avro" or registry is not None):
         raise ConfigError("a message goes with mode protobuf and a schema's file; a registry's bodies name theirs")
-    _demand_installed(mode)
+    _check_installed(mode)
     if registry is not None:
         return {"registry": RegistryClient(registry).address}
     source = _avro_file(Path(str(schema_file))) if mode == "avro" else _protobuf_file(Path(str(schema_file)), message)
     return {"kind": source.kind, "text": source.text, "message": source.message}
 
 
-def _demand_installed(mode: str) -> None:
+def _check_installed(mode: str) -> None:
     """Raises: ConfigError, a package is missing; workers need the same ones, without protoc."""
     needed = ("fastavro",) if mode == "avro" else ("google", "grpc_tools")
     if any(find_spec(name) is None for name in needed):
         raise ConfigError(f"mode {mode} needs more packages: pip install 'sparrowmq[schemas]'")
 
 
-def _avro_file(path: Path) -> Source:
+def _avro_file(path: Path) -> SchemaSource:
     try:
         schema = Schema(AVRO, path.read_text(encoding="utf-8"))
-        parsed(schema)
+        parse_schema(schema)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the schema cannot be read ({error})") from None
     except InvalidSchema as error:
         raise ConfigError(f"{path}: {error}") from None
-    return Source(AVRO, schema.text)
+    return SchemaSource(AVRO, schema.text)
 
 
-def _protobuf_file(path: Path, message: str | None) -> Source:
-    found = compiled_file(path)
-    name = ProtobufFile(found).named(message).full_name
-    return Source(PROTOBUF, base64.b64encode(found).decode(), message=name)
+def _protobuf_file(path: Path, message: str | None) -> SchemaSource:
+    found = compile_file(path)
+    name = ProtobufFile(found).message_named(message).full_name
+    return SchemaSource(PROTOBUF, base64.b64encode(found).decode(), message=name)
 
 
-def asking(mode: str, bodies: Mapping[str, Any]) -> Ask:
+def schema_lookup(mode: str, bodies: Mapping[str, Any]) -> SchemaLookup:
     """Return a function for a schema by its id, as workers get it. Raises: ConfigError."""
     if "registry" not in bodies:
-        return lambda schema_id: Source(bodies["kind"], bodies["text"], message=bodies["message"])
+        return lambda schema_id: SchemaSource(bodies["kind"], bodies["text"], message=bodies["message"])
     client = RegistryClient(bodies["registry"])
 
-    def ask(schema_id: int) -> Source:
+    def ask(schema_id: int) -> SchemaSource:
         schema = client.schema(schema_id)
-        if schema.kind != KINDS[mode]:
-            raise InvalidSchema(f"it is of the type {schema.kind}, and bodies of this table are {KINDS[mode]}")
+        if schema.kind != SCHEMA_KINDS[mode]:
+            raise InvalidSchema(f"it is of the type {schema.kind}, and bodies of this table are {SCHEMA_KINDS[mode]}")
         if mode == "avro":
-            parsed(schema)
-            return Source(AVRO, schema.text, schema.references)
-        return Source(PROTOBUF, base64.b64encode(compiled(schema)).decode())
+            parse_schema(schema)
+            return SchemaSource(AVRO, schema.text, schema.references)
+        return SchemaSource(PROTOBUF, base64.b64encode(compile_schema(schema)).decode())
 
     return ask
 
@@ -197,7 +196,7 @@ def asking(mode: str, bodies: Mapping[str, Any]) -> Ask:
 Heads = Iterable[tuple[int, Sequence[int], int]]
 
 
-class Encoded(Objects):
+class EncodedRows(Objects):
     """Bodies in Avro or Protobuf, with a column for each of `fields`."""
 
     def __init__(self, fields: Mapping[str, str], encoding: Encoding, partitioning: Partitioning) -> None:
@@ -205,7 +204,7 @@ class Encoded(Objects):
         self.encoding = encoding
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> EncodedReader:
-        return EncodedReader(self.encoding, kinds, added, (*OWN, *self.partitioning.derived))
+        return EncodedReader(self.encoding, kinds, added, (*OWN_COLUMNS, *self.partitioning.derived_names))
 
 
 class EncodedBodies:
@@ -215,26 +214,26 @@ class EncodedBodies:
         path: of the file that keeps their schemas; None keeps nothing.
     """
 
-    def __init__(self, settled: Settled, path: Path | None) -> None:
-        assert settled.bodies is not None, "a table of encoded bodies knows their schemas"
-        self._settled = settled
-        self._is_framed = "registry" in settled.bodies
-        self._schemas = BatchSchemas(asking(settled.mode, settled.bodies), path)
-        self._none = Encoding(settled.mode, self._is_framed, key=settled.key)
-        self.known = self._none  # of the batches of this process
+    def __init__(self, settings: TableSettings, path: Path | None) -> None:
+        assert settings.bodies is not None, "a table of encoded bodies knows their schemas"
+        self._settings = settings
+        self._is_framed = "registry" in settings.bodies
+        self._schemas = BatchSchemas(schema_lookup(settings.mode, settings.bodies), path)
+        self._empty = Encoding(settings.mode, self._is_framed, key=settings.key)
+        self.known_encoding = self._empty  # of the batches of this process
 
-    def shape(self, messages: DataFrame, batch: int) -> Encoded:
+    def shape(self, messages: DataFrame, batch: int) -> EncodedRows:
         """Return the shape of a batch, with the columns that its schemas add.
 
         Raises:
             NetworkError: the registry is away. ConfigError: it refuses.
         """
-        parts = messages.select(BODY).mapInArrow(partial(_heads, self._none), "found string").collect()
-        return self.of_heads(batch, [json.loads(part.found) for part in parts])
+        parts = messages.select(BODY).mapInArrow(partial(_heads, self._empty), "found string").collect()
+        return self.shape_for_heads(batch, [json.loads(part.found) for part in parts])
 
-    def beyond(
+    def grown_shape(
         self, used: Encoding, fields: Mapping[str, str] | None, batch: int, parts: Sequence[Heads]
-    ) -> Encoded | None:
+    ) -> EncodedRows | None:
         """Return the shape of a batch if it needs more than was used; None if it does not.
 
         Args:
@@ -242,9 +241,9 @@ class EncodedBodies:
         Raises:
             NetworkError: the registry is away. ConfigError: it refuses.
         """
-        shape = self.of_heads(batch, parts)
+        shape = self.shape_for_heads(batch, parts)
         found = shape.encoding
-        self.known = replace(self.known, schemas={**self.known.schemas, **found.schemas})
+        self.known_encoding = replace(self.known_encoding, schemas={**self.known_encoding.schemas, **found.schemas})
         ids = {schema_id for part in parts for schema_id, _, _ in part}
         is_used = all(
             found.schemas.get(each) == used.schemas.get(each) and found.missing.get(each) == used.missing.get(each)
@@ -252,31 +251,30 @@ class EncodedBodies:
         )
         return None if is_used and fields in (None, shape.fields) else shape
 
-    def of_heads(self, batch: int, parts: Iterable[Heads]) -> Encoded:
+    def shape_for_heads(self, batch: int, parts: Iterable[Heads]) -> EncodedRows:
         """Return the shape of a batch whose bodies have these heads. Raises: as `shape`."""
-        heads: Counter[Head] = Counter()
+        heads: Counter[BodyHead] = Counter()
         ids: Counter[int] = Counter()
         for schema_id, indexes, count in (each for part in parts for each in part):
             heads[schema_id, tuple(indexes)] += count
             ids[schema_id] += count
         by_count = sorted(ids, key=lambda each: (-ids[each], each))
-        schemas, missing = self._schemas.of(batch, by_count)
-        encoding = replace(self._none, schemas=schemas, missing=missing)
+        schemas, missing = self._schemas.schemas_for(batch, by_count)
+        encoding = replace(self._empty, schemas=schemas, missing=missing)
         columns = list(_columns(encoding, sorted(heads)))
-        settled = self._settled
-        fields = with_new(settled.fields, columns, settled.own, MOST_COLUMNS)
-        fields = pinned(settled.partitioning, settled.fields, fields)
-        return Encoded(fields, encoding, settled.partitioning)
+        settled = self._settings
+        fields = add_columns(settled.fields, columns, settled.own_columns, MAX_COLUMNS)
+        fields = pin_types(settled.partitioning, settled.fields, fields)
+        return EncodedRows(fields, encoding, settled.partitioning)
 
 
-def _columns(encoding: Encoding, heads: Iterable[Head]) -> Iterator[Columns]:
+def _columns(encoding: Encoding, heads: Iterable[BodyHead]) -> Iterator[Columns]:
     for head in heads:
         with suppress(InvalidSchema):  # which is the reason of each of its bodies
             yield encoding.columns(head)
 
 
 def _heads(encoding: Encoding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One row with the heads in the bodies of a partition."""
-    found: Counter[Head] = Counter()
+    found: Counter[BodyHead] = Counter()
     count_heads(encoding, (body for batch in batches for body in batch.column(BODY).to_pylist()), found)
-    yield pa.RecordBatch.from_pydict({"found": [json.dumps(most_heads(found))]})
+    yield pa.RecordBatch.from_pydict({"found": [json.dumps(frequent_heads(found))]})

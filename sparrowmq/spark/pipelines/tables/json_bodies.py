@@ -37,8 +37,8 @@ from sparrowmq.spark.pipelines.tables.json_values import Convert, Misfit, NoRow,
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-MOST_COLUMNS: Final = 1000  # of a table, with the fields within them; later ones are errors of their rows
-MOST_DEPTH: Final = 10  # of objects and lists within a field; what is deeper becomes text
+MAX_COLUMNS: Final = 1000  # of a table, with the fields within them; later ones are errors of their rows
+MAX_DEPTH: Final = 10  # of objects and lists within a field; what is deeper becomes text
 _LONG: Final = range(-(1 << 63), 1 << 63)
 _EXACT_IN_DOUBLE: Final = range(-(1 << 53), (1 << 53) + 1)
 _DECIMAL_LIMIT: Final = 10**38
@@ -49,8 +49,8 @@ _ITEM: Final = "element"  # what readers call the values in a list
 BODY: Final = "body"
 
 
-class Kind(IntEnum):
-    """The type that a value needs; `joined` says which one holds two of them."""
+class ValueKind(IntEnum):
+    """The type that a value needs; `wider_kind` says which one holds two of them."""
 
     NULL = 0
     BOOLEAN = 1
@@ -63,11 +63,11 @@ class Kind(IntEnum):
     OBJECT = 8
 
 
-_WITHOUT_POINT: Final = (Kind.INT53, Kind.LONG, Kind.DECIMAL)
-_NUMBER_KINDS: Final = (*_WITHOUT_POINT, Kind.DOUBLE)
+_WITHOUT_POINT: Final = (ValueKind.INT53, ValueKind.LONG, ValueKind.DECIMAL)
+_NUMBER_KINDS: Final = (*_WITHOUT_POINT, ValueKind.DOUBLE)
 
 
-class Seen(msgspec.Struct, array_like=True):
+class FieldKinds(msgspec.Struct, array_like=True):
     """Everything seen of a field. It goes from workers to the driver.
 
     Attributes:
@@ -76,130 +76,130 @@ class Seen(msgspec.Struct, array_like=True):
         number: the kind of its numbers alone; STRING if no type of numbers holds them all.
     """
 
-    kind: Kind = Kind.NULL
+    kind: ValueKind = ValueKind.NULL
     count: int = 0
-    fields: dict[str, Seen] = {}
-    items: Seen | None = None
-    number: Kind = Kind.NULL
+    fields: dict[str, FieldKinds] = {}
+    items: FieldKinds | None = None
+    number: ValueKind = ValueKind.NULL
 
-    def see(self, value: Any, depth: int) -> None:
+    def note(self, value: Any, depth: int) -> None:
         """Note a value; `depth` is how many levels of objects and lists may be within it."""
         self.count += 1
-        kind = kind_of(value)
-        if kind >= Kind.LIST:
-            kind = self._see_nested(value, depth) if depth else Kind.STRING
+        kind = value_kind(value)
+        if kind >= ValueKind.LIST:
+            kind = self._see_nested(value, depth) if depth else ValueKind.STRING
         if kind is not self.kind:
-            self.kind = joined(self.kind, kind)
+            self.kind = wider_kind(self.kind, kind)
             if kind in _NUMBER_KINDS:
-                self.number = joined(self.number, kind)
+                self.number = wider_kind(self.number, kind)
 
-    def _see_nested(self, value: Any, depth: int) -> Kind:
+    def _see_nested(self, value: Any, depth: int) -> ValueKind:
         if isinstance(value, dict):
-            see_fields(self.fields, value, depth - 1)
-            return Kind.OBJECT
-        self.items = self.items or Seen()
+            note_fields(self.fields, value, depth - 1)
+            return ValueKind.OBJECT
+        self.items = self.items or FieldKinds()
         for item in value:
-            self.items.see(item, depth - 1)
-        return Kind.LIST
+            self.items.note(item, depth - 1)
+        return ValueKind.LIST
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: FieldKinds) -> None:
         """Note what another worker saw of the same field."""
-        self.kind = joined(self.kind, other.kind)
-        self.number = joined(self.number, other.number)
+        self.kind = wider_kind(self.kind, other.kind)
+        self.number = wider_kind(self.number, other.number)
         self.count += other.count
-        merge(self.fields, other.fields)
+        add_body_fields(self.fields, other.fields)
         if other.items is not None:
-            self.items = self.items or Seen()
+            self.items = self.items or FieldKinds()
             self.items.add(other.items)
 
 
-Found = dict[str, Seen]
+BodyFields = dict[str, FieldKinds]
 
 
-def kind_of(value: Any) -> Kind:
+def value_kind(value: Any) -> ValueKind:
     """Return the narrowest kind that holds a value."""
     if value is None:
-        return Kind.NULL
+        return ValueKind.NULL
     if isinstance(value, bool):
-        return Kind.BOOLEAN
+        return ValueKind.BOOLEAN
     if isinstance(value, int):
         return _kind_of_int(value)
     if isinstance(value, Real):
-        return Kind.DOUBLE if abs(float(value)) != float("inf") else Kind.STRING
+        return ValueKind.DOUBLE if abs(float(value)) != float("inf") else ValueKind.STRING
     if isinstance(value, dict):
-        return Kind.OBJECT
-    return Kind.LIST if isinstance(value, list) else Kind.STRING
+        return ValueKind.OBJECT
+    return ValueKind.LIST if isinstance(value, list) else ValueKind.STRING
 
 
-def _kind_of_int(value: int) -> Kind:
+def _kind_of_int(value: int) -> ValueKind:
     if value in _EXACT_IN_DOUBLE:
-        return Kind.INT53
+        return ValueKind.INT53
     if value in _LONG:
-        return Kind.LONG
-    return Kind.DECIMAL if abs(value) < _DECIMAL_LIMIT else Kind.STRING
+        return ValueKind.LONG
+    return ValueKind.DECIMAL if abs(value) < _DECIMAL_LIMIT else ValueKind.STRING
 
 
-def joined(one: Kind, other: Kind) -> Kind:
+def wider_kind(one: ValueKind, other: ValueKind) -> ValueKind:
     """Return the narrowest kind that holds the values of both."""
     low, high = sorted((one, other))
-    if low in (Kind.NULL, high) or (low in _WITHOUT_POINT and high in _WITHOUT_POINT):
+    if low in (ValueKind.NULL, high) or (low in _WITHOUT_POINT and high in _WITHOUT_POINT):
         return high
-    return Kind.DOUBLE if (low, high) == (Kind.INT53, Kind.DOUBLE) else Kind.STRING
+    return ValueKind.DOUBLE if (low, high) == (ValueKind.INT53, ValueKind.DOUBLE) else ValueKind.STRING
 
 
-def found_in(bodies: Iterable[bytes | None], depth: int = MOST_DEPTH, key: str | None = None) -> Found:
+def fields_in(bodies: Iterable[bytes | None], depth: int = MAX_DEPTH, key: str | None = None) -> BodyFields:
     """Return the fields of the bodies that may become rows. With a depth of 0, objects and lists in them are text."""
-    found: Found = {}
+    found: BodyFields = {}
     for body in bodies:
         try:
             fields = read_object(body)
-            demand_few(fields, depth)
-            demand_key(fields, key)
+            check_field_count(fields, depth)
+            check_key(fields, key)
         except NoRow:
             continue
-        see_fields(found, fields, depth)
+        note_fields(found, fields, depth)
     return found
 
 
-def see_fields(found: Found, fields: Object, depth: int) -> None:
+def note_fields(kinds: BodyFields, fields: Object, depth: int) -> None:
     for name, value in fields.items():
-        seen = found.get(name)
+        seen = kinds.get(name)
         if seen is None:
             if not is_name(name):
                 continue
-            seen = found[name] = Seen()
-        seen.see(value, depth)
+            seen = kinds[name] = FieldKinds()
+        seen.note(value, depth)
 
 
-def merge(found: Found, more: Mapping[str, Seen]) -> None:
+def add_body_fields(kinds: BodyFields, more: Mapping[str, FieldKinds]) -> None:
     """Add what another worker found."""
     for name, seen in more.items():
-        if name in found:
-            found[name].add(seen)
+        if name in kinds:
+            kinds[name].add(seen)
         else:
-            found[name] = seen
+            kinds[name] = seen
 
 
-def merged(parts: Iterable[Mapping[str, Seen]]) -> Found:
+def merge_body_fields(parts: Iterable[Mapping[str, FieldKinds]]) -> BodyFields:
     """Return what several workers found, together."""
-    found: Found = {}
+    found: BodyFields = {}
     for part in parts:
-        merge(found, part)
+        add_body_fields(found, part)
     return found
 
 
-def demand_few(fields: Object, depth: int) -> None:
+def check_field_count(fields: Object, depth: int) -> None:
     """Raises: NoRow, an object has more fields, with those within them that become columns, than any table."""
-    if len(fields) <= MOST_COLUMNS and (not depth or _count(fields, MOST_COLUMNS) <= MOST_COLUMNS):
+    if len(fields) <= MAX_COLUMNS and (not depth or _count_names(fields, MAX_COLUMNS) <= MAX_COLUMNS):
         return
-    seen = Seen()
-    seen.see(fields, depth + 1)
-    count = _fields_of(seen)
-    if count > MOST_COLUMNS:
-        raise NoRow(f"the body has {count:,} fields; a table has at most {MOST_COLUMNS:,}")
+    seen = FieldKinds()
+    seen.note(fields, depth + 1)
+    count = _count_fields(seen)
+    if count > MAX_COLUMNS:
+        raise NoRow(f"the body has {count:,} fields; a table has at most {MAX_COLUMNS:,}")
 
 
-def demand_key(fields: Object, key: str | None) -> None:
+def check_key(fields: Object, key: str | None) -> None:
     """Raises: NoRow, a value can be no key of a table, or the key's name is there in another case, too."""
     if key is None:
         return
@@ -210,7 +210,7 @@ def demand_key(fields: Object, key: str | None) -> None:
         raise NoRow(f"the key {key} is neither a text nor a whole number")
 
 
-def _count(value: Any, enough: int) -> int:
+def _count_names(value: Any, enough: int) -> int:
     """Count the names in the objects of a value, repeated ones in lists as well; or return more than enough."""
     if type(value) is dict:
         count, parts = len(value), value.values()
@@ -220,13 +220,13 @@ def _count(value: Any, enough: int) -> int:
         if count > enough:
             break
         if type(each) in (dict, list):
-            count += _count(each, enough)
+            count += _count_names(each, enough)
     return count
 
 
-def _fields_of(seen: Seen) -> int:
-    count = sum(1 + _fields_of(each) for each in seen.fields.values())
-    return count + (0 if seen.items is None else _fields_of(seen.items))
+def _count_fields(seen: FieldKinds) -> int:
+    count = sum(1 + _count_fields(each) for each in seen.fields.values())
+    return count + (0 if seen.items is None else _count_fields(seen.items))
 
 
 def is_name(name: str) -> bool:
@@ -241,20 +241,20 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(map(is_empty, value)))
 
 
-_NUMBERS: Final = {"bigint": Kind.INT53, "decimal(38,0)": Kind.DECIMAL, "double": Kind.DOUBLE}
-_TYPES: Final[dict[Kind, t.DataType]] = {
-    Kind.BOOLEAN: t.BooleanType(),
-    Kind.INT53: t.LongType(),
-    Kind.LONG: t.LongType(),
-    Kind.DECIMAL: t.DecimalType(38, 0),
-    Kind.DOUBLE: t.DoubleType(),
-    Kind.STRING: t.StringType(),
+_NUMBERS: Final = {"bigint": ValueKind.INT53, "decimal(38,0)": ValueKind.DECIMAL, "double": ValueKind.DOUBLE}
+_TYPES: Final[dict[ValueKind, t.DataType]] = {
+    ValueKind.BOOLEAN: t.BooleanType(),
+    ValueKind.INT53: t.LongType(),
+    ValueKind.LONG: t.LongType(),
+    ValueKind.DECIMAL: t.DecimalType(38, 0),
+    ValueKind.DOUBLE: t.DoubleType(),
+    ValueKind.STRING: t.StringType(),
 }
 
 
-def columns(
-    found: Found,
-    known: Mapping[str, str],
+def json_columns(
+    body_fields: BodyFields,
+    columns: Mapping[str, str],
     own: Collection[str],
     long: Collection[str] = (),
     *,
@@ -268,13 +268,15 @@ def columns(
         type_changes: WIDEN or ANY.
     """
     names, is_any = _Names(own), type_changes == ANY
-    kept = types_of(known)
+    kept = types_of(columns)
     chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
     for name in chosen:
-        if name in found:
-            chosen[name] = _grown(chosen[name], found[name], (name,), names, is_long=name in long, is_any=is_any)
-    for name, seen in _by_count(found):
-        if name not in chosen and (kind := _new(seen, (name,), names)) is not None:
+        if name in body_fields:
+            chosen[name] = _grow_type(
+                chosen[name], body_fields[name], (name,), names, is_long=name in long, is_any=is_any
+            )
+    for name, seen in _by_count(body_fields):
+        if name not in chosen and (kind := _new_type(seen, (name,), names)) is not None:
             chosen[name] = kind
     return {name: ddl_of(kind) for name, kind in sorted(chosen.items())}
 
@@ -283,24 +285,24 @@ class _Names:
     """The names of all columns, and of the fields within them, as readers write them."""
 
     def __init__(self, own: Iterable[str]) -> None:
-        self._taken = {name.lower() for name in own}
-        self._left = MOST_COLUMNS
+        self._used = {name.lower() for name in own}
+        self._left = MAX_COLUMNS
 
     def take_one(self, path: tuple[str, ...]) -> bool:
         """Take a name, unless it is taken, or there are too many."""
         name = ".".join(path).lower()
-        if not is_name(path[-1]) or name in self._taken or not self._left:
+        if not is_name(path[-1]) or name in self._used or not self._left:
             return False
-        self._taken.add(name)
+        self._used.add(name)
         self._left -= 1
         return True
 
     def take_item(self, path: tuple[str, ...]) -> bool:
         """Take the name that the values in a list have to readers."""
         name = ".".join((*path, _ITEM)).lower()
-        if name in self._taken:
+        if name in self._used:
             return False
-        self._taken.add(name)
+        self._used.add(name)
         return True
 
     def take(self, name: str, kind: t.DataType) -> bool:
@@ -320,38 +322,39 @@ class _Names:
                 self._take_within((*path, field.name), field.dataType)
 
 
-def _new(seen: Seen, path: tuple[str, ...], names: _Names) -> t.DataType | None:
-    """Return the type of a field that the table lacks; None if it gets none."""
+def _new_type(seen: FieldKinds, path: tuple[str, ...], names: _Names) -> t.DataType | None:
     if not _has_values(seen) or not names.take_one(path):
         return None
     return _type_of(seen, path, names)
 
 
-def _type_of(seen: Seen, path: tuple[str, ...], names: _Names) -> t.DataType | None:
+def _type_of(seen: FieldKinds, path: tuple[str, ...], names: _Names) -> t.DataType | None:
     """Return the type of what was seen, of which the name is taken already."""
-    if seen.kind is Kind.LIST:
+    if seen.kind is ValueKind.LIST:
         item = _type_of(seen.items, (*path, _ITEM), names) if seen.items and names.take_item(path) else None
         return t.ArrayType(item) if item is not None else None
-    if seen.kind is Kind.OBJECT:
+    if seen.kind is ValueKind.OBJECT:
         fields = _new_fields(seen, (), path, names)
         return t.StructType(fields) if fields else None
     return _TYPES.get(seen.kind)
 
 
-def _new_fields(seen: Seen, known: Collection[str], path: tuple[str, ...], names: _Names) -> list[t.StructField]:
+def _new_fields(
+    seen: FieldKinds, names_before: Collection[str], path: tuple[str, ...], names: _Names
+) -> list[t.StructField]:
     found = []
     for name, each in _by_count(seen.fields):
-        if name not in known and (kind := _new(each, (*path, name), names)) is not None:
+        if name not in names_before and (kind := _new_type(each, (*path, name), names)) is not None:
             found.append(t.StructField(name, kind))
     return sorted(found, key=lambda field: str(field.name))
 
 
-def _grown(
-    known: t.DataType, seen: Seen, path: tuple[str, ...], names: _Names, *, is_long: bool, is_any: bool
+def _grow_type(
+    kind: t.DataType, seen: FieldKinds, path: tuple[str, ...], names: _Names, *, is_long: bool, is_any: bool
 ) -> t.DataType:
     """Return a type, wider if what was seen needs it."""
-    grown = partial(_grown, names=names, is_long=is_long, is_any=is_any)
-    if isinstance(known, t.StructType) and seen.kind is Kind.OBJECT:
+    grown = partial(_grow_type, names=names, is_long=is_long, is_any=is_any)
+    if isinstance(kind, t.StructType) and seen.kind is ValueKind.OBJECT:
         fields = [
             t.StructField(
                 field.name,
@@ -359,45 +362,44 @@ def _grown(
                 if field.name in seen.fields
                 else field.dataType,
             )
-            for field in known.fields
+            for field in kind.fields
         ]
-        return t.StructType([*fields, *_new_fields(seen, known.fieldNames(), path, names)])
-    if isinstance(known, t.ArrayType) and seen.kind is Kind.LIST and seen.items is not None:
-        return t.ArrayType(grown(known.elementType, seen.items, (*path, _ITEM)))
-    number = _NUMBERS.get(known.simpleString())
+        return t.StructType([*fields, *_new_fields(seen, kind.fieldNames(), path, names)])
+    if isinstance(kind, t.ArrayType) and seen.kind is ValueKind.LIST and seen.items is not None:
+        return t.ArrayType(grown(kind.elementType, seen.items, (*path, _ITEM)))
+    number = _NUMBERS.get(kind.simpleString())
     if number is None:
-        return known
-    if number is Kind.INT53 and is_long:
-        number = Kind.LONG
-    wider = joined(number, seen.kind if is_any else seen.number)
-    return known if wider is Kind.STRING and not is_any else _TYPES[wider]
+        return kind
+    if number is ValueKind.INT53 and is_long:
+        number = ValueKind.LONG
+    wider = wider_kind(number, seen.kind if is_any else seen.number)
+    return kind if wider is ValueKind.STRING and not is_any else _TYPES[wider]
 
 
-def _has_values(seen: Seen) -> bool:
-    """Whether there is anything to make a column of; an object without fields has no type."""
-    if seen.kind is Kind.OBJECT:
+def _has_values(seen: FieldKinds) -> bool:
+    if seen.kind is ValueKind.OBJECT:
         return any(map(_has_values, seen.fields.values()))
-    if seen.kind is Kind.LIST:
+    if seen.kind is ValueKind.LIST:
         return seen.items is not None and _has_values(seen.items)
-    return seen.kind is not Kind.NULL
+    return seen.kind is not ValueKind.NULL
 
 
-def _by_count(found: Found) -> list[tuple[str, Seen]]:
-    return sorted(found.items(), key=lambda each: (-each[1].count, each[0]))
+def _by_count(fields: BodyFields) -> list[tuple[str, FieldKinds]]:
+    return sorted(fields.items(), key=lambda each: (-each[1].count, each[0]))
 
 
-def width(kinds: Iterable[t.DataType]) -> int:
+def count_columns(kinds: Iterable[t.DataType]) -> int:
     """Count columns of these types, and the fields within them."""
     return sum(1 + _fields_within(kind) for kind in kinds)
 
 
 def _fields_within(kind: t.DataType) -> int:
     if isinstance(kind, t.StructType):
-        return width(field.dataType for field in kind.fields)
+        return count_columns(field.dataType for field in kind.fields)
     return _fields_within(kind.elementType) if isinstance(kind, t.ArrayType) else 0
 
 
-class Refusal:
+class ColumnCheck:
     """Says why a row of a table would lose a field of an object.
 
     Args:
@@ -407,34 +409,36 @@ class Refusal:
     def __init__(self, kinds: Mapping[str, t.DataType], own: Iterable[str]) -> None:
         self._kinds = dict(kinds)
         self._own = tuple(own)
-        self._is_full = width(self._kinds.values()) >= MOST_COLUMNS
+        self._is_full = count_columns(self._kinds.values()) >= MAX_COLUMNS
 
-    def why(self, fields: Object) -> str:
+    def lost_field(self, fields: Object) -> str:
         """Return the reason; "" if the row has all fields."""
-        return self._why_within(fields, self._kinds, "", self._own)
+        return self._lost_in_object(fields, self._kinds, "", self._own)
 
-    def _why_within(self, fields: Object, kinds: Mapping[str, t.DataType], path: str, own: tuple[str, ...] = ()) -> str:
+    def _lost_in_object(
+        self, fields: Object, kinds: Mapping[str, t.DataType], path: str, own: tuple[str, ...] = ()
+    ) -> str:
         """`path` is that of the object, with a dot at its end."""
         for name, value in fields.items():
             kind = kinds.get(name)
             if kind is not None:
-                why = self._why(value, kind, f"{path}{name}")
+                why = self._lost_in_value(value, kind, f"{path}{name}")
             else:
-                why = "" if is_empty(value) else self._why_no_column(name, value, path, (*own, *kinds))
+                why = "" if is_empty(value) else self._no_column_reason(name, value, path, (*own, *kinds))
             if why:
                 return why
         return ""
 
-    def _why(self, value: object, kind: t.DataType, path: str) -> str:
+    def _lost_in_value(self, value: object, kind: t.DataType, path: str) -> str:
         if isinstance(kind, t.StructType) and isinstance(value, dict):
             within = {field.name: field.dataType for field in kind.fields}
-            return self._why_within(value, within, f"{path}.")
+            return self._lost_in_object(value, within, f"{path}.")
         if isinstance(kind, t.ArrayType) and isinstance(value, list):
-            reasons = (self._why(each, kind.elementType, f"{path}[{at}]") for at, each in enumerate(value))
+            reasons = (self._lost_in_value(each, kind.elementType, f"{path}[{at}]") for at, each in enumerate(value))
             return next(filter(None, reasons), "")
         return ""
 
-    def _why_no_column(self, name: str, value: object, path: str, names: Iterable[str]) -> str:
+    def _no_column_reason(self, name: str, value: object, path: str, names: Iterable[str]) -> str:
         within = f" of {path[:-1]}" if path else ""
         if not name:
             return f"a field{within} has no name"
@@ -449,7 +453,7 @@ class Refusal:
                     "name one of them otherwise"
                 )
         if self._is_full:
-            return f"the table has {MOST_COLUMNS:,} columns, and {path}{name} is none of them"
+            return f"the table has {MAX_COLUMNS:,} columns, and {path}{name} is none of them"
         return f"the field {path}{name} has the name of another one, written with dots; name one of them otherwise"
 
 
@@ -480,7 +484,7 @@ class BodyReader:
         self._kinds = dict(kinds)
         self._added = list(added)
         self._is_closed = is_closed
-        self._refusal = Refusal(kinds, own)
+        self._column_check = ColumnCheck(kinds, own)
         self._depth = depth
         self._key = key
 
@@ -497,16 +501,16 @@ class BodyReader:
         try:
             fields = read_object(body)
             if not self._is_closed:
-                demand_few(fields, self._depth)
-                demand_key(fields, self._key)
-                if why := self._refusal.why(fields):
+                check_field_count(fields, self._depth)
+                check_key(fields, self._key)
+                if why := self._column_check.lost_field(fields):
                     raise NoRow(why)
-            return None, *converted(fields, converters)
+            return None, *convert_fields(fields, converters)
         except NoRow as error:
             return str(error), *([None] * len(converters))
 
 
-def converted(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
+def convert_fields(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
     """Return a value for each column. Raises: NoRow, with all that do not fit."""
     found: list[Any] = []
     misfits = []

@@ -33,11 +33,11 @@ from pyspark.sql import types as t
 from sparrowmq.errors import ConfigError
 
 _SPACED: Final = re.compile(rb'"[ \t\r\n]+:')
-_LONGS: Final[Mapping[type[t.DataType], range]] = {
+_INTEGER_RANGES: Final[Mapping[type[t.DataType], range]] = {
     kind: range(-(1 << bits - 1), 1 << bits - 1)
     for kind, bits in ((t.ByteType, 8), (t.ShortType, 16), (t.IntegerType, 32), (t.LongType, 64))
 }
-_LONGEST_SHOWN: Final = 100  # characters of a type in a reason
+_MAX_TYPE_CHARS: Final = 100  # characters of a type in a reason
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT: Final = struct.Struct("<f")
 _WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
@@ -63,18 +63,17 @@ def read_object(body: bytes | None) -> Object:
         raise NoRow("the body is empty")
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         found = _FAST.decode(body)
-        if type(found) is dict and _has_each_once(body, found):
+        if type(found) is dict and _has_no_repeats(body, found):
             return found
     return _read_slowly(body)
 
 
-def _has_each_once(body: bytes, found: Object) -> bool:
+def _has_no_repeats(body: bytes, value: Object) -> bool:
     """Whether no object has a name twice: then there are as many `":` as names. False if texts have some as well."""
-    return body.count(b'":') == _names(found) and _SPACED.search(body) is None
+    return body.count(b'":') == _names(value) and _SPACED.search(body) is None
 
 
 def _names(value: Any) -> int:
-    """Count the names in all objects of a value."""
     if type(value) is dict:
         return len(value) + sum(_names(each) for each in value.values() if type(each) in (dict, list))
     return sum(_names(each) for each in value if type(each) in (dict, list))
@@ -153,7 +152,7 @@ def converter(kind: t.DataType) -> Convert:
     Raises: ConfigError, no JSON value becomes this type.
     """
     convert, shown = _exact(kind), kind.simpleString()
-    if len(shown) > _LONGEST_SHOWN:
+    if len(shown) > _MAX_TYPE_CHARS:
         shown = kind.typeName()
 
     def run(value: Any) -> Any:
@@ -212,7 +211,6 @@ def _number(value: Any) -> int | Real:
 
 
 def _nearest(value: Any, rounded: Callable[[float], float]) -> float:
-    """A number; one without a point must be exact, and nothing becomes infinite."""
     found = rounded(float(_number(value)))
     if isinf(found) or (type(value) is int and int(found) != value):
         raise OverflowError
@@ -254,7 +252,7 @@ def _local(time: datetime) -> datetime:
 
 
 def integer(kind: t.IntegralType) -> Convert:
-    held = _LONGS[type(kind)]
+    held = _INTEGER_RANGES[type(kind)]
 
     def run(value: Any) -> int:
         if type(value) is not int or value not in held:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as f
 
 from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.error_retry import PLAN, Plan
+from sparrowmq.spark.pipelines.tables.error_retry import PLAN, RetryPlan
 from sparrowmq.spark.source.log_files import LogFile, Span
 from sparrowmq.store.layout import offset_name
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sparrowmq.spark.pipelines.running.runner import Runner
-    from sparrowmq.spark.pipelines.tables.table_settings import Settled
+    from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
     from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 
 
@@ -40,32 +40,32 @@ Read = Callable[[LogFile, Sequence[str]], "DataFrame"]
 _PLACE: Final = "offsetMsgId"  # its last 16 digits are the place of the message in the log
 
 
-def reader(spark: SparkSession, settled: Settled, broker: str | None, options: Mapping[str, str]) -> Read:
+def log_reader(spark: SparkSession, settings: TableSettings, broker: str | None, options: Mapping[str, str]) -> Read:
     """Reads log files of a broker, for a table."""
 
     def read(file: LogFile, more: Sequence[str]) -> DataFrame:
-        given = {**options, "topic": settled.topic, "brokerName": broker, "path": file.path}
-        given |= {"columns": ",".join((*settled.shape().columns, *more))}
+        given = {**options, "topic": settings.topic, "brokerName": broker, "path": file.path}
+        given |= {"columns": ",".join((*settings.shape().columns, *more))}
         return spark.read.format("rocketmq").options(**given).load()
 
     return read
 
 
-def numbered(writer: TableWriter, files: Sequence[LogFile]) -> int:
+def counted_end(writer: TableWriter, files: Sequence[LogFile]) -> int:
     """Up to where a table has a log whose files were counted: as releases did that noted nothing."""
     return (writer.last_batch + 1) * max((file.size for file in files), default=0)
 
 
-def added(state: Path) -> dict[str, int]:
+def last_batches(state: Path) -> dict[str, int]:
     """Return by broker the last batch with rows of stored logs, and that of errors that became rows.
 
     It changes when a table gets rows that are older than others.
     """
     found: dict[str, int] = {}
     for path in sorted(state.glob("stored-*.json")):
-        noted = snapshot.load(path, _Noted) or _Noted()
+        noted = snapshot.load(path, _LogState) or _LogState()
         found[path.stem] = noted.last_batch if noted.writing is None else noted.writing.batch
-    plan = snapshot.load(state / PLAN, Plan)
+    plan = snapshot.load(state / PLAN, RetryPlan)
     if plan is not None:
         found["retried"] = plan.batch
     return {name: batch for name, batch in found.items() if batch >= 0}
@@ -80,7 +80,7 @@ class _Part(msgspec.Struct):
     batch: int
 
 
-class _Noted(msgspec.Struct):
+class _LogState(msgspec.Struct):
     """The parts of a log that a table has.
 
     Attributes:
@@ -101,11 +101,11 @@ class LogParts:
         """`before`: the table has all files that begin before it, if nothing is noted yet."""
         self._path = path
         self._runner = runner
-        kept = snapshot.load(path, _Noted)
+        kept = snapshot.load(path, _LogState)
         self._is_known = kept is not None or before > 0
-        self._noted = kept or _Noted(before)
+        self._state = kept or _LogState(before)
 
-    def add(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
+    def add(self, spans: Sequence[Span], writer: TableWriter, read: Read) -> None:
         """Add what the table lacks of these parts of files.
 
         Raises:
@@ -113,42 +113,42 @@ class LogParts:
                 the table has.
         """
         self._compare(writer)
-        self._finish(found, writer, read)
-        for span in found:
-            start = self._end_of(span)
+        self._finish(spans, writer, read)
+        for span in spans:
+            start = self._end_offset(span)
             if start < span.end:
                 part = _Part(span.file.begin, start, span.end, writer.last_batch + 1)
                 self._add(part, span, writer, read)
 
     def _compare(self, writer: TableWriter) -> None:
         """Compare what is noted with what the table has; if they are of different times, the table is right."""
-        noted, newest = self._noted, writer.newest
+        noted, newest = self._state, writer.newest_record
         if newest is not None and newest.log is not None:
-            by_table = msgspec.convert(newest.log, _Noted, strict=False)  # the keys of JSON are text
+            by_table = msgspec.convert(newest.log, _LogState, strict=False)  # the keys of JSON are text
             if newest.batch != noted.last_batch and by_table.writing != noted.writing:
                 self._runner.say(f"{writer.root}: its state is of another time; goes on with what the table has")
-                self._noted = by_table
+                self._state = by_table
                 if not newest.is_half:  # else its errors come next
-                    self._end(newest.batch)
+                    self._finish_part(newest.batch)
         elif writer.last_batch < 0 <= noted.last_batch:
             self._runner.say(f"{writer.root}: its state is newer than the table; adds what the table lacks")
-            self._noted = _Noted(noted.before)
+            self._state = _LogState(noted.before)
         elif not self._is_known and writer.last_batch >= 0:
             raise ConfigError(
                 f"{writer.root} has rows of a stored log, but {self._path} is gone, so it is not known which they are; "
                 "restore it, or make the table again in another folder"
             )
 
-    def _end_of(self, span: Span) -> int:
-        noted, begin = self._noted, span.file.begin
+    def _end_offset(self, span: Span) -> int:
+        noted, begin = self._state, span.file.begin
         return noted.ends.get(begin, span.end if begin < noted.before else 0)
 
-    def _finish(self, found: Sequence[Span], writer: TableWriter, read: Read) -> None:
+    def _finish(self, spans: Sequence[Span], writer: TableWriter, read: Read) -> None:
         """Write an unfinished part again: it may be in the table, but not yet in the table of errors."""
-        part = self._noted.writing
+        part = self._state.writing
         if part is None or part.batch > writer.last_batch:
             return
-        span = next((each for each in found if each.file.begin == part.begin and each.end >= part.end), None)
+        span = next((each for each in spans if each.file.begin == part.begin and each.end >= part.end), None)
         if span is None:
             raise ConfigError(
                 f"a run was stopped while it added the log file {offset_name(part.begin)} to {writer.root}; "
@@ -157,20 +157,19 @@ class LogParts:
         self._add(part, span, writer, read)
 
     def _add(self, part: _Part, span: Span, writer: TableWriter, read: Read) -> None:
-        self._noted.writing = part
-        snapshot.save(self._path, self._noted)
-        writer.note_log(msgspec.to_builtins(self._noted))
+        self._state.writing = part
+        snapshot.save(self._path, self._state)
+        writer.note_log(msgspec.to_builtins(self._state))
         self._runner.batch(writer.write, _rows(part, span.file, read), part.batch)
-        self._end(writer.last_batch)
-        snapshot.save(self._path, self._noted)
+        self._finish_part(writer.last_batch)
+        snapshot.save(self._path, self._state)
 
-    def _end(self, last_batch: int) -> None:
-        """Note that the table has the part that was being written."""
-        part = self._noted.writing
+    def _finish_part(self, last_batch: int) -> None:
+        part = self._state.writing
         assert part is not None
-        self._noted.writing = None
-        self._noted.ends[part.begin] = part.end
-        self._noted.last_batch = last_batch
+        self._state.writing = None
+        self._state.ends[part.begin] = part.end
+        self._state.last_batch = last_batch
 
 
 def _rows(part: _Part, file: LogFile, read: Read) -> DataFrame:

@@ -16,40 +16,42 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.partitioning import IDENTITY, TIMES, PartitionField, Partitioning
+from sparrowmq.spark.pipelines.lake.partitioning import IDENTITY, TIME_TRANSFORMS, PartitionField, Partitioning
 from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of
 from sparrowmq.spark.pipelines.tables.json_bodies import Reader
 
 _NO_KEYS: Final = (t.FractionalType, t.ArrayType, t.MapType, t.StructType)
-_WHOLE: Final = (t.IntegralType, t.StringType, t.DecimalType)
+_EXACT_TYPES: Final = (t.IntegralType, t.StringType, t.DecimalType)
 _KINDS: Final[dict[str, tuple[type[t.DataType], ...]]] = {
-    IDENTITY: (*_WHOLE, t.BooleanType, t.DateType),
-    "bucket": (*_WHOLE, t.DateType, t.TimestampType, t.TimestampNTZType),
-    "truncate": _WHOLE,
-    **dict.fromkeys(TIMES, (t.DateType, t.TimestampType, t.TimestampNTZType)),
+    IDENTITY: (*_EXACT_TYPES, t.BooleanType, t.DateType),
+    "bucket": (*_EXACT_TYPES, t.DateType, t.TimestampType, t.TimestampNTZType),
+    "truncate": _EXACT_TYPES,
+    **dict.fromkeys(TIME_TRANSFORMS, (t.DateType, t.TimestampType, t.TimestampNTZType)),
     "hour": (t.TimestampType, t.TimestampNTZType),
 }
 _RAW: Final = ("keys", "tags")
-_MOST_OF_RAW: Final = 32  # characters of a text that may have any length, so that all of them are in a path
+_MAX_RAW_CHARS: Final = 32  # characters of a text that may have any length, so that all of them are in a path
 
 
-def fault_of_key(key: str, kind: t.DataType) -> str:
+def key_fault(key: str, kind: t.DataType) -> str:
     """Why a column cannot be the key, and what to do; "" if it can."""
     if isinstance(kind, _NO_KEYS) and not isinstance(kind, t.DecimalType):
         return f"the key {key} has the type {kind.simpleString()}; choose a column of integers or texts"
     return ""
 
 
-def fault_of_partition(field: PartitionField, kind: t.DataType) -> str:
+def partition_fault(field: PartitionField, kind: t.DataType) -> str:
     """Why a table cannot be divided by a column of a type, and what to do; "" if it can."""
     if isinstance(kind, _KINDS[field.transform]):
         return ""
     known = {IDENTITY: "text, whole numbers, decimals, booleans or dates", "hour": "timestamps"}
-    wanted = known.get(field.transform, "dates or timestamps" if field.transform in TIMES else "text or whole numbers")
+    wanted = known.get(
+        field.transform, "dates or timestamps" if field.transform in TIME_TRANSFORMS else "text or whole numbers"
+    )
     return f"the partition {field} needs a column of {wanted}, and {field.source} is {kind.simpleString()}"
 
 
-def partition_kinds(partitioning: Partitioning, fields: Mapping[str, str]) -> dict[str, t.DataType]:
+def partition_column_types(partitioning: Partitioning, fields: Mapping[str, str]) -> dict[str, t.DataType]:
     """The types of the columns of partitions; `fields`: the columns of bodies, as DDL, without those of mode raw."""
     found = dict[str, t.DataType]()
     for field in partitioning.fields:
@@ -67,7 +69,7 @@ def partition_kinds(partitioning: Partitioning, fields: Mapping[str, str]) -> di
     return found
 
 
-def demand_partition_columns(
+def check_partition_columns(
     partitioning: Partitioning, mode: str, names: Collection[str] | None, key: str | None = None
 ) -> None:
     """Raises: ConfigError, a table of a mode cannot be divided like this.
@@ -76,9 +78,9 @@ def demand_partition_columns(
         names: of the columns; None if bodies say later what they are. key: of a table with a row for each.
     """
     if mode == "raw":
-        _demand_raw(partitioning)
+        _check_raw(partitioning)
         return
-    for field in partitioning.of_bodies:
+    for field in partitioning.body_fields:
         if field.source == key and field.transform == IDENTITY:
             raise ConfigError(
                 f"the partition {field} has one row for each value, as that is the key; write bucket(16, {key})"
@@ -88,44 +90,44 @@ def demand_partition_columns(
             hint = f"did you mean {other}?" if other else f"it has {', '.join(list(names)[:20])}"
             raise ConfigError(f"the partition {field} is of no column of the schema; {hint}")
     for name in names or ():
-        if name.lower() in map(str.lower, partitioning.derived):
+        if name.lower() in map(str.lower, partitioning.derived_names):
             raise ConfigError(
                 f"the schema has the column {name}, which is also the name of a partition; name the column otherwise"
             )
 
 
-def demand_partition_types(partitioning: Partitioning, kinds: Mapping[str, t.DataType]) -> None:
+def check_partition_types(partitioning: Partitioning, kinds: Mapping[str, t.DataType]) -> None:
     """Raises: ConfigError, a column has a type by which no table can be divided."""
-    for field in partitioning.of_bodies:
-        if field.source in kinds and (why := fault_of_partition(field, kinds[field.source])):
+    for field in partitioning.body_fields:
+        if field.source in kinds and (why := partition_fault(field, kinds[field.source])):
             raise ConfigError(f"{why}; choose another column")
 
 
-def _demand_raw(partitioning: Partitioning) -> None:
-    for field in partitioning.of_bodies:
-        if field.source not in _RAW or field.transform in TIMES:
+def _check_raw(partitioning: Partitioning) -> None:
+    for field in partitioning.body_fields:
+        if field.source not in _RAW or field.transform in TIME_TRANSFORMS:
             raise ConfigError(
                 f"the partition {field} is of no text that a table of mode raw has; it has {' and '.join(_RAW)}, and a "
                 "table of mode json has the fields of bodies"
             )
-        if field.transform == IDENTITY or (field.transform == "truncate" and field.width > _MOST_OF_RAW):
+        if field.transform == IDENTITY or (field.transform == "truncate" and field.width > _MAX_RAW_CHARS):
             raise ConfigError(
-                f"{field.source} can be longer than a partition; write truncate({_MOST_OF_RAW}, {field.source}) or "
+                f"{field.source} can be longer than a partition; write truncate({_MAX_RAW_CHARS}, {field.source}) or "
                 f"bucket(16, {field.source})"
             )
 
 
-def pinned(partitioning: Partitioning, known: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, str]:
+def pin_types(partitioning: Partitioning, old_fields: Mapping[str, str], fields: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of a table, in which those by which it is divided are there, with the types they had.
 
     Args:
         known: the columns before. fields: with what bodies add.
     """
     found = dict(fields)
-    for field in partitioning.of_bodies:
-        kind = known.get(field.source) or found.get(field.source)
-        if kind is None or fault_of_partition(field, type_of(kind)):
-            kind = ddl_of(t.TimestampType() if field.transform in TIMES else t.StringType())
+    for field in partitioning.body_fields:
+        kind = old_fields.get(field.source) or found.get(field.source)
+        if kind is None or partition_fault(field, type_of(kind)):
+            kind = ddl_of(t.TimestampType() if field.transform in TIME_TRANSFORMS else t.StringType())
         same = field.source.lower()
         found = {name: ddl for name, ddl in found.items() if name.lower() != same or name == field.source}
         found[field.source] = kind
@@ -133,7 +135,7 @@ def pinned(partitioning: Partitioning, known: Mapping[str, str], fields: Mapping
 
 
 @dataclass(frozen=True)
-class Placeable:
+class PartitionCheck:
     """A function for `mapInArrow`: it adds the reasons of rows that no partition can have.
 
     Attributes:
@@ -154,7 +156,7 @@ class Placeable:
         def column(field: PartitionField) -> pa.Array | None:
             return rows.column(first + self.names.index(field.source)) if field.source in self.names else None
 
-        reasons = self.partitioning.too_long(column)
+        reasons = self.partitioning.too_long_reasons(column)
         if reasons is None:
             return rows
         old = rows.schema.field(first - 1)

@@ -28,7 +28,7 @@ import msgspec
 from sparrowmq.core import snapshot
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Lake, errors_of
+from sparrowmq.spark.pipelines.lake.lake import Lake, errors_path
 from sparrowmq.spark.pipelines.running.checkpoint_files import batches_in
 from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of, to_json
 
@@ -64,21 +64,21 @@ class Record(msgspec.Struct, frozen=True):
         return snapshot.sealed(msgspec.json.encode(self)).decode()
 
 
-class Reached(msgspec.Struct, frozen=True):
+class LastBatches(msgspec.Struct, frozen=True):
     """The last batches of the table and of its table of errors that a state knows of."""
 
     rows: int = _NO_BATCH
     errors: int = _NO_BATCH
 
     @staticmethod
-    def load(checkpoint: Path) -> Reached:
-        return snapshot.load(checkpoint / _FILE, Reached) or Reached()
+    def load(checkpoint: Path) -> LastBatches:
+        return snapshot.load(checkpoint / _FILE, LastBatches) or LastBatches()
 
     def save(self, checkpoint: Path) -> None:
         snapshot.save(checkpoint / _FILE, self)
 
 
-def parsed(text: str | None) -> Record | None:
+def parse_record(text: str | None) -> Record | None:
     """A record from a commit; None if it has none, or one that is damaged or of another release."""
     try:
         return msgspec.json.decode(snapshot.unsealed(text.encode()), type=Record) if text else None
@@ -86,13 +86,13 @@ def parsed(text: str | None) -> Record | None:
         return None
 
 
-def placed(text: str | None) -> Record | None:
+def parse_stream_record(text: str | None) -> Record | None:
     """A record with offsets, from a commit; None if it has none."""
-    found = parsed(text)
+    found = parse_record(text)
     return found if found is not None and found.end is not None else None
 
 
-def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] | None:
+def resume_offsets(rows: Record | None, errors: Record | None) -> dict[str, Any] | None:
     """Return the offsets behind which both tables lack messages; None if nothing says it.
 
     One of them may have messages behind this place, which are not added to it again.
@@ -106,11 +106,11 @@ def place_behind(rows: Record | None, errors: Record | None) -> dict[str, Any] |
     place = newer.start if newer.is_half else newer.end
     if place is None or older.end is None:
         return None
-    is_restored = older.batch < newer.other or passes(from_json(older.end), from_json(place))
-    return _least(from_json(place), from_json(older.end)) if is_restored else place
+    is_restored = older.batch < newer.other or is_ahead(from_json(older.end), from_json(place))
+    return _least_offsets(from_json(place), from_json(older.end)) if is_restored else place
 
 
-def _least(place: Offsets, older: Offsets) -> dict[str, Any]:
+def _least_offsets(place: Offsets, older: Offsets) -> dict[str, Any]:
     """The offsets that both have; a queue that one of them lacks is read from its begin.
 
     Of a topic that was made again in between, the older table has what it has of the earlier one.
@@ -154,7 +154,7 @@ class Checkpoint:
         """Return the last batch of the table that Spark has planned; `first` - 1 before the first one."""
         return self.first + max(batches_in(self.folder / "offsets"), default=-1)
 
-    def put_aside(self) -> None:
+    def move_aside(self) -> None:
         """Rename the folder; one that was renamed earlier goes."""
         if self.folder.exists():
             aside = self.folder.with_name(f"{self.folder.name}.old")
@@ -162,7 +162,9 @@ class Checkpoint:
             self.folder.rename(aside)
 
 
-def difference(rows: Record | None, errors: Record | None, reached: Reached, checkpoint: Checkpoint) -> str | None:
+def state_difference(
+    rows: Record | None, errors: Record | None, reached: LastBatches, checkpoint: Checkpoint
+) -> str | None:
     """Return in words how the tables and the state differ; None if Spark may go on from its checkpoint."""
     newest = max((each for each in (rows, errors) if each is not None), key=lambda each: each.batch, default=None)
     if newest is None or newest.end is None:
@@ -177,13 +179,13 @@ def difference(rows: Record | None, errors: Record | None, reached: Reached, che
     planned = checkpoint.end(newest.batch)
     if planned is None and newest.batch >= checkpoint.first:
         planned = checkpoint.end(checkpoint.last())
-        is_same = planned is not None and not passes(from_json(newest.end), from_json(planned))
+        is_same = planned is not None and not is_ahead(from_json(newest.end), from_json(planned))
     else:
         is_same = planned is None or from_json(planned) == from_json(newest.end)
     return None if is_same else "its state is of another run"
 
 
-def demand_committed(lake: Lake, writer: str) -> None:
+def check_committed(lake: Lake, writer: str) -> None:
     """Raises: ConfigError, a Parquet folder has files of a batch whose commit is gone: its rows would come twice."""
     last, named = lake.last_batch(), re.compile(rf"{re.escape(writer)}-([0-9]{{9}})-")
     for path in lake.paths():
@@ -194,9 +196,9 @@ def demand_committed(lake: Lake, writer: str) -> None:
             )
 
 
-def demand_errors(root: Path | Address) -> None:
+def check_errors_exist(root: Path | Address) -> None:
     """Raises: ConfigError, the table of errors is gone; an empty folder means that a new one is wanted."""
-    errors = errors_of(root)
+    errors = errors_path(root)
     if isinstance(errors, Address):  # there are no empty folders on S3
         raise ConfigError(f"{errors} is gone; restore it, or begin a new table at another address")
     if not errors.is_dir():
@@ -208,16 +210,16 @@ def demand_errors(root: Path | Address) -> None:
         )
 
 
-def passes(some: Offsets, others: Offsets) -> bool:
+def is_ahead(offsets: Offsets, others: Offsets) -> bool:
     """Whether some queue is further than in `others`, where the topic was not made again since."""
     return any(
         offset > others.get(queue, 0)
-        for queue, offset in some.items()
-        if some.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue))
+        for queue, offset in offsets.items()
+        if offsets.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue))
     )
 
 
-def overlap(had: Offsets, start: Offsets, end: Offsets) -> Offsets | None:
+def known_offsets_in(had: Offsets, start: Offsets, end: Offsets) -> Offsets | None:
     """Return the offsets behind which a table lacks rows of a batch, if the batch begins before them.
 
     Args:

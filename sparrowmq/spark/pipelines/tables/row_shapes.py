@@ -26,7 +26,7 @@ from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Partitionin
 from sparrowmq.spark.pipelines.tables.ddl import ddl_of, type_of, types_of
 from sparrowmq.spark.pipelines.tables.json_bodies import BODY, BodyReader, Reader
 from sparrowmq.spark.pipelines.tables.json_values import converter
-from sparrowmq.spark.pipelines.tables.partition_columns import Placeable
+from sparrowmq.spark.pipelines.tables.partition_columns import PartitionCheck
 from sparrowmq.spark.schema import COLUMNS, INTERNAL
 from sparrowmq.spark.source_and_sink import arrow_schema
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 COORDINATES: Final = "_mq"
 MODES: Final = ("raw", "json", "schema", "avro", "protobuf", "whole")
 
-OWN: Final = (COORDINATES, DAY)
-_WHERE: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
+OWN_COLUMNS: Final = (COORDINATES, DAY)
+_ORIGIN: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
 REASON: Final = "reason"
 _FIELD: Final = "field_"  # then a number: a body's own names may be anything
 
@@ -58,16 +58,16 @@ class Shape(Protocol):
         ...
 
 
-class Raw:
+class RawMessages:
     """Each message as it is."""
 
-    columns: Final = (*_WHERE, "keys", "tags", "properties", "body")
+    columns: Final = (*_ORIGIN, "keys", "tags", "properties", "body")
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, None]:
-        return messages.select(*_origin(), "keys", "tags", "properties", "body"), None
+        return messages.select(*_origin_columns(), "keys", "tags", "properties", "body"), None
 
 
-class Whole:
+class WholeMessages:
     """Each message with all columns of the source."""
 
     columns: Final = tuple(name for name in COLUMNS if name not in INTERNAL)
@@ -84,7 +84,7 @@ class Objects:
         depth: of objects and lists within columns. partitioning: of the table.
     """
 
-    columns: Final = (*_WHERE, BODY)
+    columns: Final = (*_ORIGIN, BODY)
 
     def __init__(
         self,
@@ -105,36 +105,36 @@ class Objects:
 
     def rows(self, messages: DataFrame) -> DataFrame:
         """Each message with the columns of its body, or with the reason why it has none."""
-        read = messages.select(*_origin(), BODY)
-        added = added_columns(types_of(self.fields).values())
+        read = messages.select(*_origin_columns(), BODY)
+        added = reader_columns(types_of(self.fields).values())
         return read.mapInArrow(self.body_reader(), StructType([*read.schema.fields, *added.fields]))
 
     def body_reader(self) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
         kinds = types_of(self.fields)
-        read = self.reader(kinds, list(arrow_schema(added_columns(kinds.values()))))
-        return Placeable(read, self.partitioning, list(self.fields))
+        read = self.reader(kinds, list(arrow_schema(reader_columns(kinds.values()))))
+        return PartitionCheck(read, self.partitioning, list(self.fields))
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
         """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
-        own = (*OWN, *self.partitioning.derived)
+        own = (*OWN_COLUMNS, *self.partitioning.derived_names)
         return BodyReader(kinds, added, own, is_closed=self.is_closed, depth=self.depth)
 
     def good(self, rows: DataFrame) -> DataFrame:
         taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]
-        return rows.where(f.col(REASON).isNull()).select(*OWN, *taken)
+        return rows.where(f.col(REASON).isNull()).select(*OWN_COLUMNS, *taken)
 
     def bad(self, rows: DataFrame) -> DataFrame:
-        return rows.where(f.col(REASON).isNotNull()).select(*OWN, f.col(REASON).alias("reason"), "body")
+        return rows.where(f.col(REASON).isNotNull()).select(*OWN_COLUMNS, f.col(REASON).alias("reason"), "body")
 
 
-def added_columns(kinds: Iterable[DataType]) -> StructType:
+def reader_columns(kinds: Iterable[DataType]) -> StructType:
     """The columns that reading adds to bodies: the reason why there is no row, and the columns of the row."""
     columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds)]
     return StructType([StructField(REASON, StringType()), *columns])
 
 
-def column(name: str) -> Column:
+def quoted_column(name: str) -> Column:
     """The column of a table with a name that bodies may have chosen."""
     quoted = name.replace("`", "``")
     return f.col(f"`{quoted}`")
@@ -146,7 +146,7 @@ def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
     return {field.name: field.type for field in schema}
 
 
-def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
+def parse_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
     """The columns of a schema that a user wrote, as `id bigint, name string`. `spark` is what reads DDL.
 
     Raises: ConfigError, it is no schema, or one that no table can have.
@@ -158,26 +158,26 @@ def declared_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
         raise ConfigError(f"{ddl!r} is no schema ({error}); write it as `id bigint, name string`") from None
     if not isinstance(declared, StructType) or not declared.fields:
         raise ConfigError(f"{ddl!r} names no columns; write it as `id bigint, name string`")
-    demand_names(ddl, [field.name for field in declared.fields])
+    check_names(ddl, [field.name for field in declared.fields])
     for field in declared.fields:
         converter(field.dataType)
     return {field.name: ddl_of(field.dataType) for field in declared.fields}
 
 
-def demand_names(ddl: str, names: Iterable[str]) -> None:
+def check_names(ddl: str, names: Iterable[str]) -> None:
     """Raises: ConfigError, two columns of a schema have one name, or a column has the name of one of the table."""
-    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN}
+    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN_COLUMNS}
     for name in names:
         if name.lower() in taken:
             raise ConfigError(f"{ddl!r} names the column {name} beside {taken[name.lower()]}; rename one of them")
         taken[name.lower()] = name
 
 
-def _origin() -> list[Column]:
-    return [f.struct(*_WHERE).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
+def _origin_columns() -> list[Column]:
+    return [f.struct(*_ORIGIN).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
 
 
-def behind(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
+def rows_after(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
     """The rows at or behind these next offsets of their queues; all rows of other queues."""
     prefix = f"{COORDINATES}." if COORDINATES in rows.columns else ""
     place = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))

@@ -28,7 +28,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableRequest, Table
 
 from sparrowmq.spark.pipelines.lake.address import file_io_properties
-from sparrowmq.spark.pipelines.lake.catalogs import unpooled
+from sparrowmq.spark.pipelines.lake.catalogs import without_pool
 from tests.spark.pipelines.lake.s3 import S3, running
 
 TOKEN: Final = "a-token-that-no-log-may-show"
@@ -47,7 +47,7 @@ class Rest(ThreadingHTTPServer):
 
     def __init__(self, port: int, database: str) -> None:
         super().__init__(("127.0.0.1", port), _Request)
-        self.catalog = unpooled(SqlCatalog("rest", uri=f"sqlite:///{database}", **file_io_properties("s3://")))
+        self.catalog = without_pool(SqlCatalog("rest", uri=f"sqlite:///{database}", **file_io_properties("s3://")))
         self.lock = Lock()  # one commit at a time
 
     def answer(self, method: str, path: str, content: bytes) -> Any:

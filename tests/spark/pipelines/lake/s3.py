@@ -20,11 +20,11 @@ import pytest
 from pyarrow import fs
 
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, storage_options
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog
-from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, Place, open_lake, staging_of
+from sparrowmq.spark.pipelines.lake.catalogs import open_catalog, table_identifier
+from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, TableLocation, open_lake, staging_address
 from sparrowmq.spark.pipelines.lake.partitioning import Layout
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.batch_files import Target, TaskFiles
+from sparrowmq.spark.pipelines.tables.batch_files import RemoteTaskFiles, UploadTarget
 from tests.interop.child import listens
 
 DAY = "2026-01-31"
@@ -121,8 +121,8 @@ class RemoteTable:
     writer: str = WRITER
 
     @property
-    def place(self) -> Place:
-        return Place(self.root, self.root.state, self.writer)
+    def place(self) -> TableLocation:
+        return TableLocation(self.root, self.root.state, self.writer)
 
     @property
     def layout(self) -> Layout:
@@ -140,9 +140,9 @@ class RemoteTable:
         rows = pa.table(columns | {"_day": [date.fromisoformat(day)] * len(numbers)})
         to, folder = self.root, DATA_FOLDERS.get(self.kind, "")
         if self.kind == "parquet":
-            to, folder = staging_of(self.place), f"staged-{batch}"
-        target = Target(to.storage, folder, f"{self.writer}-{batch:09}", self.layout)
-        task = TaskFiles(target, rows.schema)
+            to, folder = staging_address(self.place), f"staged-{batch}"
+        target = UploadTarget(to.storage, folder, f"{self.writer}-{batch:09}", self.layout)
+        task = RemoteTaskFiles(target, rows.schema)
         found = [row for batch in task(rows.to_batches()) for row in batch.to_pylist()]
         files = [StagedFile(None, row["name"], row["partition"], row["rows"], row["size"]) for row in found]
         return Staged(files, rows.schema, folder=folder)
@@ -161,7 +161,7 @@ class RemoteTable:
 
             return DeltaTable(self.root.url, storage_options=storage_options(self.root.url)).to_pyarrow_table()
         if self.kind == "iceberg":
-            table = open_catalog(self.root, self.root.state).load_table(identifier_of(self.root))
+            table = open_catalog(self.root, self.root.state).load_table(table_identifier(self.root))
             return table.scan().to_arrow()
         import pyarrow.dataset as ds  # this loads pandas, which each worker would do for its collection of tests
 

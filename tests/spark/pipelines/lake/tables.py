@@ -13,10 +13,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from sparrowmq.spark.pipelines.lake.catalogs import identifier_of, open_catalog, unpooled
-from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, Place, open_lake
+from sparrowmq.spark.pipelines.lake.catalogs import open_catalog, table_identifier, without_pool
+from sparrowmq.spark.pipelines.lake.lake import FORMATS, Lake, TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.table_settings import read_begun
+from sparrowmq.spark.pipelines.tables.table_settings import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ WRITER = "writer"
 
 def catalog_in(state: Path) -> Catalog:
     """The catalog of a pipeline, as another program opens it."""
-    return unpooled(SqlCatalog("sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}"))
+    return without_pool(SqlCatalog("sparrowmq", uri=f"sqlite:///{state / 'catalog.db'}"))
 
 
 class Table:
@@ -35,7 +35,7 @@ class Table:
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.kind = kind
-        self.place = Place(folder / "table", folder / "table.state", WRITER)
+        self.place = TableLocation(folder / "table", folder / "table.state", WRITER)
 
     def open(self) -> Lake:
         return open_lake(self.kind, self.place)
@@ -85,7 +85,7 @@ def _seen_by_its_own(kind: str, path: Path, state: Path) -> pa.Table:
 def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> dict[str, pa.Table]:
     """A table by who reads it: deltalake or pyiceberg, if it is of their format, and Spark and DuckDB."""
     if kind == "parquet":
-        return {"spark": read_begun(spark, path).toArrow(), "duckdb": duckdb_rows(path)}
+        return {"spark": read_rows(spark, path).toArrow(), "duckdb": duckdb_rows(path)}
     own = _seen_by_its_own(kind, path, state)
     if kind == "delta":
         from deltalake import DeltaTable
@@ -93,7 +93,7 @@ def as_all_see_it(spark: SparkSession, kind: str, path: Path, state: Path) -> di
         duckdbs = duckdb.from_arrow(DeltaTable(str(path)).to_pyarrow_dataset()).to_arrow_table()
     else:
         duckdbs = duckdb.from_arrow(own).to_arrow_table()
-    return {"own": own, "spark": read_begun(spark, path).toArrow(), "duckdb": duckdbs}
+    return {"own": own, "spark": read_rows(spark, path).toArrow(), "duckdb": duckdbs}
 
 
 def duckdb_rows(path: Path) -> pa.Table:
@@ -111,7 +111,7 @@ def iceberg_rows(path: Path, state: Path) -> pa.Table:
     from pyiceberg.exceptions import NoSuchTableError
 
     try:
-        return open_catalog(path, state).load_table(identifier_of(path)).scan().to_arrow()
+        return open_catalog(path, state).load_table(table_identifier(path)).scan().to_arrow()
     except NoSuchTableError:
         return pa.table({"number": []})
 
@@ -124,7 +124,7 @@ def take_back(kind: str, path: Path, state: Path) -> None:
         delta = DeltaTable(str(path))
         delta.restore(delta.version() - 1)
     else:
-        iceberg = open_catalog(path, state).load_table(identifier_of(path))
+        iceberg = open_catalog(path, state).load_table(table_identifier(path))
         iceberg.manage_snapshots().rollback_to_snapshot(iceberg.snapshots()[-2].snapshot_id).commit()
 
 

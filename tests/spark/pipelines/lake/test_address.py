@@ -15,28 +15,28 @@ from sparrowmq.spark.pipelines.lake.address import (
     Catalog,
     Storage,
     file_io_properties,
-    root_of,
     s3_settings,
     storage_options,
+    table_root,
 )
 
 
 def test_a_folder_is_a_path_and_has_its_state_beside_it(tmp_path):
-    assert root_of(tmp_path / "orders") == tmp_path / "orders"
+    assert table_root(tmp_path / "orders") == tmp_path / "orders"
 
 
 def test_an_address_needs_a_folder_for_its_state(tmp_path):
-    root = root_of("s3://bucket/lake/orders/", tmp_path)
+    root = table_root("s3://bucket/lake/orders/", tmp_path)
     assert root == Address("s3://bucket/lake/orders", tmp_path)
     with pytest.raises(ConfigError, match=r"Spark's checkpoint must be in one; name it \(state, --state\)"):
-        root_of("s3://bucket/lake/orders")
+        table_root("s3://bucket/lake/orders")
 
 
 def test_a_folder_with_a_catalog_becomes_an_address_and_keeps_its_state_beside_it(tmp_path):
     catalog = Catalog("prod", "shop.orders")
-    root = root_of(tmp_path / "orders", None, catalog)
+    root = table_root(tmp_path / "orders", None, catalog)
     assert root == Address((tmp_path / "orders").as_uri(), tmp_path / "orders.state", catalog)
-    assert str(root_of(tmp_path / "orders", tmp_path / "elsewhere")) == (tmp_path / "orders").as_uri()
+    assert str(table_root(tmp_path / "orders", tmp_path / "elsewhere")) == (tmp_path / "orders").as_uri()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_folder_with_a_catalog_becomes_an_address_and_keeps_its_state_beside_i
 )
 def test_addresses_that_cannot_be(tmp_path, given, why):
     with pytest.raises(ConfigError, match=why):
-        root_of(given, tmp_path)
+        table_root(given, tmp_path)
 
 
 def test_tables_beside_it_are_beside_it_in_the_catalog(tmp_path):
@@ -123,13 +123,13 @@ def test_workers_get_no_keys(s3, tmp_path):
 
 
 def test_a_bucket_that_is_not_there_is_said(s3):
-    Storage("s3://bucket/orders", s3_settings(s3.variables)).demand_bucket()
+    Storage("s3://bucket/orders", s3_settings(s3.variables)).check_bucket()
     with pytest.raises(ConfigError, match=f"there is no bucket bukket at {s3.endpoint}; make it, or correct"):
-        Storage("s3://bukket/orders", s3_settings(s3.variables)).demand_bucket()
+        Storage("s3://bukket/orders", s3_settings(s3.variables)).check_bucket()
 
 
 @pytest.mark.parametrize("to", ["/lake/orders", "file:///lake/orders"])
 @pytest.mark.parametrize("state", ["/lake/orders", "/lake/orders/state"])
 def test_a_state_inside_of_its_table_is_refused(to, state):
     with pytest.raises(ConfigError, match=f"the state {state} is inside of the table"):
-        root_of(to, state)
+        table_root(to, state)

@@ -9,8 +9,8 @@ pytest.importorskip("pyiceberg")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
-from sparrowmq.spark.pipelines.lake.catalogs import demand_here, identifier_of, open_catalog, secrets_in
-from sparrowmq.spark.pipelines.lake.retry_policy import Patience
+from sparrowmq.spark.pipelines.lake.catalogs import catalog_secrets, check_location, open_catalog, table_identifier
+from sparrowmq.spark.pipelines.lake.retry_policy import RetryPolicy
 from tests.once.postgres import LivePostgres, needs_postgres
 from tests.spark.pipelines.lake.rest_catalog import options_of, rest_catalog
 from tests.spark.pipelines.lake.s3 import table_at
@@ -71,7 +71,7 @@ def test_a_rest_catalog_keeps_a_table_on_s3_and_its_token_is_never_shown(s3, tmp
         assert found.location() == url
         wrong = Catalog("rest", "shop.orders", {**options_of(server), "token": "another-token"})
         with pytest.raises(ConfigError, match="correct the token or the credential of the catalog") as raised:
-            Patience("orders", limit_s=0).over(lambda: open_catalog(Address(url, tmp_path, wrong), tmp_path))
+            RetryPolicy("orders", limit_s=0).call(lambda: open_catalog(Address(url, tmp_path, wrong), tmp_path))
         assert "another-token" not in str(raised.value)
 
 
@@ -104,7 +104,7 @@ def test_a_database_that_does_not_exist_is_no_outage(tmp_path):
         options = {"type": "sql", "uri": f"{server.url}-none"}
         root = Address("file:///lake/orders", tmp_path, Catalog("prod", "shop.orders", options))
         with pytest.raises(ConfigError, match="make the database or the role of the catalog, or correct"):
-            Patience("orders", limit_s=0).over(lambda: open_catalog(root, tmp_path))
+            RetryPolicy("orders", limit_s=0).call(lambda: open_catalog(root, tmp_path))
 
 
 def test_no_error_shows_a_key(tmp_path):
@@ -113,17 +113,17 @@ def test_no_error_shows_a_key(tmp_path):
     with pytest.raises(ConfigError, match="the catalog prod cannot be opened") as raised:
         open_catalog(root, tmp_path)
     assert "s3cret" not in str(raised.value)
-    assert "ada:s3cret-word" in secrets_in(root)
+    assert "ada:s3cret-word" in catalog_secrets(root)
 
 
 def test_a_table_that_is_elsewhere_in_the_catalog_is_refused(tmp_path):
     root = Address("s3://bucket/orders", tmp_path, Catalog("prod", "shop.orders"))
-    demand_here("s3://bucket/orders/", root)
+    check_location("s3://bucket/orders/", root)
     with pytest.raises(ConfigError, match=r"has shop.orders at s3://bucket/other, and not at s3://bucket/orders"):
-        demand_here("s3://bucket/other", root)
+        check_location("s3://bucket/other", root)
 
 
 def test_without_a_catalog_a_table_has_one_in_its_state(tmp_path):
-    assert identifier_of(tmp_path / "orders") == ("sparrowmq", "orders")
+    assert table_identifier(tmp_path / "orders") == ("sparrowmq", "orders")
     open_catalog(tmp_path / "orders", tmp_path / "state")
     assert (tmp_path / "state" / "catalog.db").exists()

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import delta
 from sparrowmq.spark.pipelines.lake.compaction import TINY_FILES
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
 
@@ -51,7 +51,7 @@ def test_all_that_commits_and_merges_write_is_brought_to_the_disk(tmp_path, monk
 def test_two_writers_do_not_take_each_others_batches_for_theirs(tmp_path):
     table = Table(tmp_path, "delta")
     table.add(3, 1)
-    other = open_lake("delta", Place(table.place.path, table.place.state, "other"))
+    other = open_lake("delta", TableLocation(table.place.path, table.place.state, "other"))
     assert other.last_batch() == -1
 
 

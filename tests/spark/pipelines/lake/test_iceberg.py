@@ -148,7 +148,7 @@ def test_a_new_table_is_begun_again_if_a_power_cut_has_emptied_its_first_metadat
     table, synced = Table(tmp_path, "iceberg"), set[Path]()
     monkeypatch.setattr(iceberg, "sync", synced.add)
     with monkeypatch.context() as cut:
-        step = "take_over" if is_synced else "sync"  # behind the first metadata, and before it is on the disk
+        step = "move_into_place" if is_synced else "sync"  # behind the first metadata, and before it is on the disk
         cut.setattr(iceberg, step, None)
         with pytest.raises(TypeError):
             table.add(0, 1)

@@ -39,7 +39,7 @@ def made(tmp_path):
         catalog.create_namespace("a")
         table = catalog.create_table("a.b", ROWS.schema)
         partitions = IcebergPartitions(Partitioning.parse(text))
-        partitions.divide(table)
+        partitions.set_spec(table)
         return table, partitions
 
     return made
@@ -54,11 +54,11 @@ def made(tmp_path):
 )  # fmt: skip
 def test_a_file_gets_the_values_of_pyicebergs_own_transforms(made, tmp_path, text):
     table, partitions = made(text)
-    assert partitions.found(table) == text
+    assert partitions.describe_spec(table) == text
     partitioning = Partitioning.parse(text)
     path = partitioning.paths(ROWS.to_batches()[0], empty_is_null=False)[0].as_py()
     pq.write_table(ROWS, tmp_path / "f.parquet")
-    file = partitions.described(table.io, table.metadata, f"file://{tmp_path}/f.parquet", path)
+    file = partitions.data_file(table.io, table.metadata, f"file://{tmp_path}/f.parquet", path)
     with table.transaction() as change, change.update_snapshot().fast_append() as append:
         append.append_data_file(file)
     (task,) = table.scan().plan_files()
@@ -80,7 +80,7 @@ def expected(table, field):
 
 def test_nulls_come_back(made):
     table, partitions = made("country, day(due), bucket(4, n)")
-    path = Partitioning.parse("country, day(due), bucket(4, n)").path_of(
+    path = Partitioning.parse("country, day(due), bucket(4, n)").path_for(
         dict.fromkeys(("country", "due_day", "n_bucket"))
     )
     record = partitions.record(table.metadata, path)
@@ -89,7 +89,7 @@ def test_nulls_come_back(made):
 
 def test_other_partitions_are_said(made):
     table, _ = made("country")
-    assert IcebergPartitions(Partitioning.parse("day")).found(table) == "identity of country"
+    assert IcebergPartitions(Partitioning.parse("day")).describe_spec(table) == "identity of country"
     with table.update_spec() as update:
         update.remove_field("country")
-    assert IcebergPartitions(Partitioning.parse("day")).found(table) == "none"
+    assert IcebergPartitions(Partitioning.parse("day")).describe_spec(table) == "none"

@@ -65,7 +65,7 @@ def loaded(table: Table) -> Any:
 
 
 def metadata_bytes(table: Table) -> int:
-    needed = iceberg_metadata._metadata_of(loaded(table))
+    needed = iceberg_metadata._referenced_metadata(loaded(table))
     return sum(Path(path.removeprefix("file://")).stat().st_size for path in needed)
 
 
@@ -80,7 +80,7 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
     assert len(table.open().paths()) < 2 * compaction.TINY_FILES
-    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_metadata._MOST_UNUSED
+    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_metadata._MAX_UNUSED
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
 
@@ -119,7 +119,7 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
 
 @pytest.mark.slow
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_metadata, "_MOST_UNUSED", 20)
+    monkeypatch.setattr(iceberg_metadata, "_MAX_UNUSED", 20)
     table = Table(tmp_path, "iceberg")
     grown(table, 62)
     assert len(files(table)) < 20 + 2 * 20 + 20

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
-from sparrowmq.spark.pipelines.lake.lake import Place, added, open_lake
-from sparrowmq.spark.pipelines.lake.spark_reader import content_of
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, new_fields, open_lake
+from sparrowmq.spark.pipelines.lake.spark_reader import list_files
 from tests.spark.pipelines.lake.s3 import RemoteTable
 from tests.spark.pipelines.lake.tables import DAY, KINDS, Table
 
@@ -112,8 +112,8 @@ def test_what_a_format_needs_is_told(tmp_path):
     code = (
         "import sys; sys.modules['deltalake'] = None\n"
         "from pathlib import Path\n"
-        "from sparrowmq.spark.pipelines.lake.lake import open_lake, Place\n"
-        "open_lake('delta', Place(Path('t'), Path('t.state'), 'w'))"
+        "from sparrowmq.spark.pipelines.lake.lake import open_lake, TableLocation\n"
+        "open_lake('delta', TableLocation(Path('t'), Path('t.state'), 'w'))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60)
     assert "ConfigError: format delta needs the package deltalake: pip install 'sparrowmq[lake]'" in found.stderr
@@ -149,10 +149,10 @@ def test_a_table_may_be_in_a_folder_of_any_name_or_says_what_to_do(tmp_path, tab
                 remote = RemoteTable(table.kind, place)
                 remote.add(0, 1)
                 remote.add(1, 2)
-                assert remote.numbers() == [1, 2] and content_of(place).files
+                assert remote.numbers() == [1, 2] and list_files(place).files
 
 
 def test_the_columns_that_a_table_lacks(tmp_path):
     staged = Table(tmp_path, "parquet").staged(0, 1, name="n")
-    assert [field.name for field in added(staged.schema, {"number": pa.int64(), "_day": pa.date32()})] == ["name"]
-    assert open_lake("parquet", Place(tmp_path, tmp_path, "w")).last_batch() == -1
+    assert [field.name for field in new_fields(staged.schema, {"number": pa.int64(), "_day": pa.date32()})] == ["name"]
+    assert open_lake("parquet", TableLocation(tmp_path, tmp_path, "w")).last_batch() == -1

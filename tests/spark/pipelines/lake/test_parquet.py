@@ -130,7 +130,7 @@ def test_a_commit_whose_files_were_lost_with_the_state_is_taken_back(tmp_path, m
     table = Table(tmp_path, "parquet")
     table.add(0, 1)
     with monkeypatch.context() as patch:
-        patch.setattr("sparrowmq.spark.pipelines.lake.parquet.Folder._finish", lambda self: None)
+        patch.setattr("sparrowmq.spark.pipelines.lake.parquet.ParquetFolder._finish", lambda self: None)
         table.add(1, 2)
     shutil.rmtree(table.place.state)
     assert table.open().last_batch() == 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, NULL, Layout, Partitioning, escaped
+from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, NULL, Layout, Partitioning, escape_text
 
 STORED_AT = datetime(2026, 1, 31, 5, 59, tzinfo=UTC)
 
@@ -50,7 +50,7 @@ def paths(text, *, empty_is_null=False, **columns):
 )
 def test_a_partition_is_written_as_iceberg_and_its_sinks_write_it(given, said, names, derived):
     found = Partitioning.parse(given)
-    assert (str(found), found.names, found.derived) == (said, names, derived)
+    assert (str(found), found.names, found.derived_names) == (said, names, derived)
     assert Partitioning.parse(said) == found
 
 
@@ -138,8 +138,8 @@ def test_a_text_comes_back_from_its_path(text):
     partitioning = Partitioning.parse("country, tag")
     (path,) = paths("country, tag", country=[text], tag=["x"])
     assert partitioning.values(path) == {"country": text, "tag": "x"}
-    assert partitioning.path_of(partitioning.values(path)) == path
-    assert partitioning.path_in(f"/lake/a=b/{path}/f.parquet") == path
+    assert partitioning.path_for(partitioning.values(path)) == path
+    assert partitioning.partition_of_file(f"/lake/a=b/{path}/f.parquet") == path
     assert path.count("/") == 1 and "\0" not in path
 
 
@@ -148,14 +148,14 @@ def test_an_empty_text_is_a_null_where_folders_are_the_values():
 
 
 def test_what_spark_leaves_as_it_is_stays():
-    assert escaped("Übersee & a-b_c.d~e,f;g") == "Übersee & a-b_c.d~e,f;g"
+    assert escape_text("Übersee & a-b_c.d~e,f;g") == "Übersee & a-b_c.d~e,f;g"
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_rows_are_divided_by_partition_in_their_order(keeps):
     layout = Layout(Partitioning.parse("country, bucket(2, n)"), keeps)
     given = rows(country=["b", "a", "b", None], n=[1, 1, 1, 1])
-    found = [(path, some.column("n").to_pylist(), some.schema.names) for path, some in layout.divided(given)]
+    found = [(path, some.column("n").to_pylist(), some.schema.names) for path, some in layout.split_rows(given)]
     names = ["_mq", "_day", "country", "n"] if keeps else ["_mq", "_day", "n"]
     assert sorted(path for path, _, _ in found) == [path for path, _, _ in found]
     assert {path.split("/")[0]: (ns, has) for path, ns, has in found} == {
@@ -163,14 +163,14 @@ def test_rows_are_divided_by_partition_in_their_order(keeps):
         "country=a": ([1], names),
         "country=b": ([1, 1], names),
     }
-    assert layout.in_files(given.schema).names == names
-    assert list(layout.divided(given.slice(0, 0))) == []
+    assert layout.file_schema(given.schema).names == names
+    assert list(layout.split_rows(given.slice(0, 0))) == []
 
 
 def test_rows_keep_their_order_within_a_partition():
     layout = Layout(Partitioning.parse("country"), False)
     given = rows(country=["b", "a"] * 500, n=list(range(1000)))
-    found = {path: some.column("n").to_pylist() for path, some in layout.divided(given)}
+    found = {path: some.column("n").to_pylist() for path, some in layout.split_rows(given)}
     assert found == {"country=a": list(range(1, 1000, 2)), "country=b": list(range(0, 1000, 2))}
 
 
@@ -178,7 +178,7 @@ def test_the_columns_that_only_paths_have_come_back():
     layout = Layout(Partitioning.parse("country, day"), False)
     schema = rows(country=["x"], n=[1]).schema
     table = pa.table({"n": [1, 2]})
-    whole = layout.whole(table, "country=a%2Fb/_day=2026-01-31", schema)
+    whole = layout.add_path_columns(table, "country=a%2Fb/_day=2026-01-31", schema)
     assert whole.to_pylist()[1] == {"n": 2, "country": "a/b", "_day": date(2026, 1, 31)}
 
 
@@ -203,16 +203,16 @@ def test_derived_columns_have_a_type():
 def test_old_partitions_are_known_by_the_store_time(text, path, first, limit, sql):
     found = Partitioning.parse(text)
     assert found.first_day(path) == first
-    assert found.limit(date(2026, 3, 5)) == limit
-    assert found.is_before(limit) == sql
-    assert found.has_begun(path, first) is False
+    assert found.period_start(date(2026, 3, 5)) == limit
+    assert found.sql_before(limit) == sql
+    assert found.starts_before(path, first) is False
 
 
 def test_a_table_without_days_has_no_old_ones():
     found = Partitioning.parse("country, day(paid)")
-    assert found.has_begun(f"country={NULL}/paid_day=2026-01-01", date.min)
+    assert found.starts_before(f"country={NULL}/paid_day=2026-01-01", date.min)
     with pytest.raises(ConfigError, match=r"leave keep_days out, or begin .* country, day\(paid\), day"):
-        found.limit(date.max)
+        found.period_start(date.max)
 
 
 def test_the_default_is_the_day():

@@ -18,7 +18,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import lake
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
-from sparrowmq.spark.pipelines.tables.batch_files import target_in
+from sparrowmq.spark.pipelines.tables.batch_files import upload_target
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from tests.spark.pipelines.lake.s3 import RemoteTable, door_to, table_at
 from tests.spark.pipelines.lake.tables import KINDS
@@ -95,7 +95,7 @@ def test_a_run_that_lost_the_table_changes_nothing_of_it(table, step):
     second = table.open()
     staged = table.staged(1, 2)
     steps = {
-        "target": lambda: target_in(first, table.place, "parquet", "w-1"),
+        "target": lambda: upload_target(first, table.place, "parquet", "w-1"),
         "compact": lambda: first.compact(date(2099, 1, 1)),
         "expire": lambda: first.expire(date(2099, 1, 1)),
         "retire": lambda: first.retire(1e12),
@@ -212,7 +212,7 @@ def test_a_store_that_is_away_is_waited_out(table, s3, monkeypatch, capsys):
             if len(pauses) == 2:
                 door.start()
 
-        object.__setattr__(opened._patience, "sleep", pause)
+        object.__setattr__(opened._retry, "sleep", pause)
         opened.commit(0, staged)
     assert pauses == [1, 2]
     assert "is away" in capsys.readouterr().err
@@ -229,6 +229,6 @@ def test_a_bucket_that_is_not_there_is_an_error_at_once(s3, tmp_path):
 def test_looking_makes_no_owner(table):
     table.add(0, 1)
     owner = table.root.storage.read(".sparrowmq/owner.json")
-    place = lake.Place(table.root, table.root.state, "writer", only_looked_at=True)
+    place = lake.TableLocation(table.root, table.root.state, "writer", is_read_only=True)
     assert lake.open_lake(table.kind, place).last_batch() == 0
     assert table.root.storage.read(".sparrowmq/owner.json") == owner

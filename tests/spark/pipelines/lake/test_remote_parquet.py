@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.lake import staging_of
-from sparrowmq.spark.pipelines.lake.parquet import RemoteFolder
+from sparrowmq.spark.pipelines.lake.lake import staging_address
+from sparrowmq.spark.pipelines.lake.parquet import RemoteParquetFolder
 from tests.spark.pipelines.lake.s3 import table_at
 
 pytestmark = pytest.mark.timeout(300)
@@ -24,24 +24,24 @@ def test_readers_see_no_file_before_its_commit(table):
     table.add(0, 1)
     staged = table.staged(1, 2)
     assert table.numbers() == [1]
-    assert len(staging_of(table.place).storage.list()) == 1
+    assert len(staging_address(table.place).storage.list()) == 1
     table.open().commit(1, staged)
     assert table.numbers() == [1, 2]
-    assert staging_of(table.place).storage.list() == []
+    assert staging_address(table.place).storage.list() == []
 
 
 def test_the_next_start_moves_what_a_crash_has_left(table, monkeypatch):
     staged = table.staged(0, 1)
     with monkeypatch.context() as crash:
-        crash.setattr(RemoteFolder, "_finish", lambda *_args: None)
-        RemoteFolder(table.place).commit(0, staged)
-    assert RemoteFolder(table.place).last_batch() == 0
+        crash.setattr(RemoteParquetFolder, "_finish", lambda *_args: None)
+        RemoteParquetFolder(table.place).commit(0, staged)
+    assert RemoteParquetFolder(table.place).last_batch() == 0
     assert table.numbers() == [1]
 
 
 def test_a_staged_file_that_somebody_removed_is_no_lost_row(table):
     staged = table.staged(0, 1)
-    staging_of(table.place).storage.clear()
+    staging_address(table.place).storage.clear()
     with pytest.raises(ConfigError, match=r"is gone before it was moved to .*; restore it, or move the table"):
         table.open().commit(0, staged)
 

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
-from sparrowmq.spark.pipelines.lake.spark_reader import Read, content_of
+from sparrowmq.spark.pipelines.lake.spark_reader import ReadFiles, list_files
 from tests.spark.pipelines.lake.s3 import DAY, table_at
 from tests.spark.pipelines.lake.tables import KINDS
 
@@ -28,10 +28,10 @@ def test_rows_have_all_columns_and_their_day(url, tmp_path, kind):
     table.add(0, 1)
     table.add(1, 2, name="b")
     table.staged(1, 3)  # a file that no commit has
-    found = content_of(table.root)
+    found = list_files(table.root)
     assert len(found.files) == 2
     asked = [pa.RecordBatch.from_pydict({"name": list(found.files), "partition": list(found.files.values())})]
-    rows = [row for batch in Read(table.root.storage, found.schema)(asked) for row in batch.to_pylist()]
+    rows = [row for batch in ReadFiles(table.root.storage, found.schema)(asked) for row in batch.to_pylist()]
     assert sorted((row["number"], row["name"], row["_day"]) for row in rows) == [
         (1, None, date.fromisoformat(DAY)),
         (2, "b", date.fromisoformat(DAY)),
@@ -39,4 +39,4 @@ def test_rows_have_all_columns_and_their_day(url, tmp_path, kind):
 
 
 def test_a_place_without_a_table_has_no_files(url, tmp_path):
-    assert list(content_of(table_at(url, tmp_path, "parquet").root).files) == []
+    assert list(list_files(table_at(url, tmp_path, "parquet").root).files) == []

@@ -13,7 +13,7 @@ pytest.importorskip("duckdb")
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from sparrowmq.spark.pipelines.lake.compaction import holds, rewritten, widen
+from sparrowmq.spark.pipelines.lake.compaction import can_widen, rewrite_files, widen_columns
 from tests.spark.pipelines.lake.tables import KINDS, Table, as_all_see_it
 
 
@@ -27,7 +27,7 @@ def schema(**kinds):
 
 
 def rewriting(table, kinds):
-    return widen(table.open(), kinds, table.place.state / "rewritten")
+    return widen_columns(table.open(), kinds, table.place.state / "rewritten")
 
 
 def settings_of(table):
@@ -143,18 +143,18 @@ def test_a_rewriting_that_dies_at_any_step_leaves_all_rows_once(table, monkeypat
 
 def test_a_table_says_whether_a_wider_type_holds_its_values(table):
     table.add(0, 1, amount=2**53, share=0.5)
-    assert holds(table.open(), "amount", pa.float64())
-    assert holds(table.open(), "absent", pa.float64())
+    assert can_widen(table.open(), "amount", pa.float64())
+    assert can_widen(table.open(), "absent", pa.float64())
     table.add(1, 2, amount=2**53 + 1, share=0.5)
-    assert not holds(table.open(), "amount", pa.float64())
-    assert holds(table.open(), "amount", pa.string())
+    assert not can_widen(table.open(), "amount", pa.float64())
+    assert can_widen(table.open(), "amount", pa.string())
 
 
 def test_rows_that_are_left_out_take_their_files_with_them(table):
     table.add(0, 1, 2)
     table.add(1, 3)
     lake = table.open()
-    files = rewritten(
+    files = rewrite_files(
         lake.partitions(),
         table.place.state / "rewritten",
         lambda rows: rows.filter(pa.compute.less(rows["number"], 2)),
@@ -164,7 +164,7 @@ def test_rows_that_are_left_out_take_their_files_with_them(table):
     lake.rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == [1]
     assert len(table.open().paths()) == 1
-    files = rewritten(table.open().partitions(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0))
+    files = rewrite_files(table.open().partitions(), table.place.state / "rewritten", lambda rows: rows.slice(0, 0))
     table.open().rewrite(type(staged)(files, staged.schema))
     assert table.numbers() == []
     table.add(2, 4)

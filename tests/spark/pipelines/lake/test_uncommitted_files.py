@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile, take_over
+from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile, move_into_place
 
 
 def test_files_are_moved_and_those_of_an_earlier_attempt_go(tmp_path):
@@ -24,7 +24,7 @@ def test_files_are_moved_and_those_of_an_earlier_attempt_go(tmp_path):
         (table / left).parent.mkdir(parents=True, exist_ok=True)
         (table / left).write_bytes(b"old")
     staged = Staged(made, pa.schema([]))
-    take_over(staged, table, "w-7", may_have_left=True)
+    move_into_place(staged, table, "w-7", has_leftovers=True)
     assert staged.rows == 10
     assert content(table) == {
         "_day=2026-01-30/w-6-0.parquet": b"old",

@@ -26,14 +26,14 @@ def test_files_go_when_they_have_stayed_for_long_enough_also_after_a_restart(tmp
     notes.note(["a"])
     clock.now_s += 60
     notes.note(["a", "b"])
-    notes.keep()
+    notes.save()
     notes = UnusedFiles(path, clock, clock)
-    assert not notes.has_older(61) and notes.has_older(60)
+    assert not notes.has_due(61) and notes.has_due(60)
     notes.remove(gone.append, 60)
-    assert gone == ["a"] and not notes.has_older(60)
+    assert gone == ["a"] and not notes.has_due(60)
     clock.now_s += 60
     UnusedFiles(path, clock, clock).remove(gone.append, 60)
-    assert gone == ["a", "b"] and not UnusedFiles(path, clock, clock).has_older(0)
+    assert gone == ["a", "b"] and not UnusedFiles(path, clock, clock).has_due(0)
 
 
 def test_files_that_are_needed_stay_and_the_oldest_go_where_there_are_too_many(tmp_path, clock):
@@ -42,7 +42,7 @@ def test_files_that_are_needed_stay_and_the_oldest_go_where_there_are_too_many(t
     for name in "abcde":
         notes.note([name])
         clock.now_s += 1
-    notes.remove(gone.append, 3600, {"b"}, most=2)
+    notes.remove(gone.append, 3600, {"b"}, max_count=2)
     assert gone == ["a", "c"]
     clock.now_s += 3600
     notes.remove(gone.append, 3600)
@@ -72,11 +72,11 @@ def test_a_file_that_was_noted_by_a_clock_that_was_ahead_goes_as_if_it_was_noted
     clock.now_s += 1e9
     notes = UnusedFiles(tmp_path / "unused.json", clock, clock)
     notes.note(["a"])
-    notes.keep()
+    notes.save()
     clock.now_s -= 1e9
     notes.remove(gone.append, 60)
     assert not gone
     clock.now_s += 60
-    assert notes.has_older(60)
+    assert notes.has_due(60)
     notes.remove(gone.append, 60)
     assert gone == ["a"]

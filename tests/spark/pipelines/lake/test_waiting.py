@@ -6,11 +6,11 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.retry_policy import (
-    Patience,
+    RetryPolicy,
     advice_for,
-    is_passing,
-    secrets_of,
-    without_secrets,
+    is_transient,
+    mask_secrets,
+    secret_values,
 )
 
 # As Arrow, deltalake, PostgreSQL's driver and pyiceberg wrote them on 2026-11-23, against moto, MinIO and servers
@@ -53,8 +53,8 @@ class Away:
 def test_a_fault_that_passes_is_waited_out():
     pauses: list[float] = []
     lines: list[str] = []
-    patience = Patience("s3://bucket/orders", lines.append, sleep=pauses.append)
-    assert patience.over(Away(7)) == "here"
+    patience = RetryPolicy("s3://bucket/orders", lines.append, sleep=pauses.append)
+    assert patience.call(Away(7)) == "here"
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
     assert "s3://bucket/orders is away (OSError: When getting information" in lines[0]
     assert lines[1].endswith("trying again in 2 s")
@@ -63,39 +63,41 @@ def test_a_fault_that_passes_is_waited_out():
 def test_it_is_not_waited_for_ever():
     pauses: list[float] = []
     with pytest.raises(ConnectionError, match="s3://b/o was away for 301 s"):
-        Patience("s3://b/o", sleep=pauses.append).over(Away(1000))
+        RetryPolicy("s3://b/o", sleep=pauses.append).call(Away(1000))
     assert sum(pauses) == 301
 
 
 @pytest.mark.parametrize("why", PASSING)
 def test_faults_that_pass(why):
-    assert is_passing(why)
+    assert is_transient(why)
     assert advice_for(why) is None
 
 
 @pytest.mark.parametrize(("why", "advice"), LASTING.items())
 def test_faults_that_stay_are_said_at_once_with_what_to_do(why, advice):
     with pytest.raises(ConfigError, match=advice) as raised:
-        Patience("s3://bucket/orders", sleep=no_pause).over(Away(1, why))
+        RetryPolicy("s3://bucket/orders", sleep=no_pause).call(Away(1, why))
     assert str(raised.value).startswith("s3://bucket/orders: OSError: ")
 
 
 def test_other_errors_are_left_as_they_are():
     with pytest.raises(OSError, match="no space left"):
-        Patience("it", sleep=no_pause).over(Away(1, "no space left"))
+        RetryPolicy("it", sleep=no_pause).call(Away(1, "no space left"))
     with pytest.raises(ZeroDivisionError):
-        Patience("it", sleep=no_pause).over(lambda: 1 // 0)
+        RetryPolicy("it", sleep=no_pause).call(lambda: 1 // 0)
 
 
 def test_no_text_shows_a_secret():
-    secrets = secrets_of({"token": "s3cret-token", "uri": "http://10.0.0.1"}, {"AWS_SECRET_ACCESS_KEY": "s3cret-key"})
+    secrets = secret_values(
+        {"token": "s3cret-token", "uri": "http://10.0.0.1"}, {"AWS_SECRET_ACCESS_KEY": "s3cret-key"}
+    )
     assert secrets == ["s3cret-token", "s3cret-key"]
     lines: list[str] = []
     why = f"{PASSING[4]}: postgresql://ada:s3cret-word@10.0.0.1/lake s3cret-token s3cret-key"
-    patience = Patience("it", lines.append, secrets, limit_s=1, sleep=lambda _s: None)
+    patience = RetryPolicy("it", lines.append, secrets, limit_s=1, sleep=lambda _s: None)
     with pytest.raises(ConnectionError) as raised:
-        patience.over(Away(9, why))
+        patience.call(Away(9, why))
     for text in (str(raised.value), *lines):
         assert "postgresql://ada:***@10.0.0.1/lake *** ***" in text
         assert "s3cret" not in text
-    assert without_secrets("plain", []) == "plain"
+    assert mask_secrets("plain", []) == "plain"

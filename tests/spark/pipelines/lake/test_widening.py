@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from sparrowmq.spark.pipelines.lake.widening import fits, grows, retypes, widened
+from sparrowmq.spark.pipelines.lake.widening import fits, grows, retypes, widen_values
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 OTHERS = [pa.bool_(), pa.binary(), pa.date32(), pa.timestamp("us", "UTC"), pa.string()]
@@ -95,7 +95,7 @@ def test_a_struct_that_gets_fields_keeps_the_form_of_its_values():
     ],
 )
 def test_values_stay_what_they_are(values, old, new, wanted):
-    found = widened(pa.array(values, old), new)
+    found = widen_values(pa.array(values, old), new)
     found.validate(full=True)
     assert found.to_pylist() == wanted
 
@@ -103,7 +103,7 @@ def test_values_stay_what_they_are(values, old, new, wanted):
 def test_a_bigint_that_no_double_holds_is_refused():
     for value in (2**53 + 1, -(2**63)):
         with pytest.raises(pa.ArrowInvalid):
-            widened(pa.array([{"a": [value]}], struct(a=pa.list_(pa.int64()))), struct(a=pa.list_(pa.float64())))
+            widen_values(pa.array([{"a": [value]}], struct(a=pa.list_(pa.int64()))), struct(a=pa.list_(pa.float64())))
 
 
 def test_parts_of_nested_values_are_widened_where_they_are():
@@ -132,6 +132,6 @@ def test_parts_of_nested_values_are_widened_where_they_are():
         {"a": 5.0, "of": [{"x": "9", "y": None}], "by": [("k", None), ("l", 2)], "more": None},
     ]
     for begin, end in product(range(6), repeat=2):
-        found = widened(pa.array(values, old)[begin:end], new)
+        found = widen_values(pa.array(values, old)[begin:end], new)
         found.validate(full=True)
         assert found.to_pylist() == wanted[begin:end]

@@ -21,9 +21,14 @@ import pyarrow.parquet as pq
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun_at, keep, state_of
+from sparrowmq.spark.pipelines.tables.table_settings import (
+    TableSettings,
+    load_checked_settings,
+    save_settings,
+    state_folder,
+)
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
 from sparrowmq.spark.source.partition_ranges import Offsets, to_json
 from tests.spark.pipelines.lake.tables import DAY, rows_of
@@ -62,21 +67,23 @@ class Run:
     def __init__(self, root: Path | Address, state: Path, kind: str, topic: Topic) -> None:
         self.root, self.topic, self.kind = root, topic, kind
         self.state, self.checkpoint = state, state / "checkpoint"
-        if state != state_of(root):  # a run elsewhere has a copy of the state, and calls it so
+        if state != state_folder(root):  # a run elsewhere has a copy of the state, and calls it so
             raise AssertionError("a copy is swapped in before a run")
-        self.settled = begun_at(root, Settled("t", kind, "raw", None)) or Settled("t", kind, "raw", None)
+        self.settled = load_checked_settings(root, TableSettings("t", kind, "raw", None)) or TableSettings(
+            "t", kind, "raw", None
+        )
         errors = root.with_name(f"{root.name}.errors")
         writer = self.settled.writer
         self.lakes = {
-            ROWS: open_lake(kind, Place(root, state, writer)),
-            ERRORS: open_lake(kind, Place(errors, state / "errors", writer)),
+            ROWS: open_lake(kind, TableLocation(root, state, writer)),
+            ERRORS: open_lake(kind, TableLocation(errors, state / "errors", writer)),
         }
         self.progress = TableProgress(root, self.settled, self.lakes)
-        self.said: list[str] = []
-        place = self.progress.resume(self.checkpoint, self.said.append)
+        self.to_json: list[str] = []
+        place = self.progress.resume(self.checkpoint, self.to_json.append)
         if place is None and self._planned() < 0:
             self.settled.begin = {}
-        keep(state, self.settled)
+        save_settings(state, self.settled)
         self.begin = dict(place["topics"]) if place is not None else {}
 
     def batches(self, most: int, death: str = "never") -> None:
@@ -190,7 +197,7 @@ class Mishaps:
     def run(self, *, is_whole: bool = False) -> None:
         """Do some batches, and perhaps die; or all batches that there are."""
         run = Run(self.root, self.folders["state"], self.kind, self.topic)
-        self.resumed += bool(run.said)
+        self.resumed += bool(run.to_json)
         try:
             run.batches(self.chance.randrange(1, 4), "never" if is_whole else self.chance.choice(_STEPS))
             while is_whole and not run.is_read():

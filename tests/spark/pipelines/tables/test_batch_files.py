@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.tables.batch_files import stage
+from sparrowmq.spark.pipelines.tables.batch_files import stage_rows
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -19,7 +19,7 @@ def test_there_are_files_for_each_day_and_what_was_left_is_gone(spark, tmp_path,
     folder.mkdir()
     (folder / "left.parquet").write_bytes(b"of an attempt that died")
     rows = spark.sql("select id, date_add(date'2026-01-31', cast(id % 2 as int)) _day from range(10)")
-    staged = stage(rows, folder, "writer-7", Layout(BY_DAY, keeps))
+    staged = stage_rows(rows, folder, "writer-7", Layout(BY_DAY, keeps))
     assert staged.rows == 10
     assert staged.schema.names == ["id", "_day"]
     assert {file.partition for file in staged.files} == {"_day=2026-01-31", "_day=2026-02-01"}
@@ -34,7 +34,7 @@ def test_there_are_files_for_each_day_and_what_was_left_is_gone(spark, tmp_path,
 
 
 def test_a_batch_without_rows_has_no_files(spark, tmp_path):
-    staged = stage(
+    staged = stage_rows(
         spark.sql("select 1 id, current_date() _day where false"), tmp_path / "s", "w", Layout(BY_DAY, False)
     )
     assert (staged.rows, staged.files) == (0, [])
@@ -50,7 +50,7 @@ def test_workers_of_a_driver_that_died_may_still_write_there(spark, tmp_path):
     zombie = Thread(target=left_behind)
     zombie.start()
     try:
-        staged = stage(spark.sql("select 1 id, current_date() _day"), folder, "w", Layout(BY_DAY, True))
+        staged = stage_rows(spark.sql("select 1 id, current_date() _day"), folder, "w", Layout(BY_DAY, True))
     finally:
         over.set()
         zombie.join()

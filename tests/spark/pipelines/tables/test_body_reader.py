@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as t
 
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH, BodyReader, columns, found_in, is_empty
+from sparrowmq.spark.pipelines.tables.json_bodies import MAX_DEPTH, BodyReader, fields_in, is_empty, json_columns
 from sparrowmq.spark.source_and_sink import arrow_schema
 
 OWN = ("_mq", "_day")
@@ -27,7 +27,7 @@ def read(fields, bodies, *, is_closed=False):
         [pa.field("reason", pa.string()), *arrow_schema(schema)],
         OWN,
         is_closed=is_closed,
-        depth=MOST_DEPTH,
+        depth=MAX_DEPTH,
     )
     (found,) = reader([pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})])
     return found.to_pylist()
@@ -66,7 +66,7 @@ def test_generated_bodies_stop_nothing_and_keep_their_values():
     rows = errors = 0
     for begin in range(0, total, 1000):
         bodies = [_body(chance) for _ in range(min(1000, total - begin))]
-        fields = columns(found_in(bodies), fields, OWN)
+        fields = json_columns(fields_in(bodies), fields, OWN)
         for row in read(fields, bodies):
             rows += row["reason"] is None
             errors += bool(row["reason"])

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.tables.encoded_bodies import fitting
+from sparrowmq.spark.pipelines.tables.encoded_bodies import encoded_converter
 from sparrowmq.spark.pipelines.tables.json_values import Misfit
 
 MOMENT = d.datetime(2026, 1, 1, tzinfo=d.UTC)
@@ -48,9 +48,9 @@ PAIR = t.StructType([t.StructField("a", t.LongType()), t.StructField("b", t.Stri
     ],
 )
 def test_a_value_fits_its_column(kind, value, expected):
-    found = fitting(kind)(value)
+    found = encoded_converter(kind)(value)
     assert found == expected and type(found) is type(expected)
-    assert fitting(kind)(None) is None
+    assert encoded_converter(kind)(None) is None
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ def test_a_value_fits_its_column(kind, value, expected):
 )
 def test_a_value_that_does_not_fit_says_where(kind, value, path, shown):
     with pytest.raises(Misfit) as caught:
-        fitting(kind)(value)
+        encoded_converter(kind)(value)
     assert (caught.value.path, caught.value.kind) == (path, shown)
 
 
 def test_a_type_that_no_value_has_is_refused():
     with pytest.raises(ConfigError, match="interval"):
-        fitting(t.DayTimeIntervalType())
+        encoded_converter(t.DayTimeIntervalType())

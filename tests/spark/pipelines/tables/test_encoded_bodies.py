@@ -20,17 +20,17 @@ from pyspark.sql import types as t
 
 from sparrowmq.errors import InvalidSchema
 from sparrowmq.schemas import codecs
-from sparrowmq.schemas.protobuf import ProtobufFile, compiled
+from sparrowmq.schemas.protobuf import ProtobufFile, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
 from sparrowmq.spark.pipelines.tables import encoded_bodies
 from sparrowmq.spark.pipelines.tables.encoded_bodies import (
-    NO_ID,
+    NO_SCHEMA_ID,
+    BodyHead,
     EncodedReader,
     Encoding,
-    Head,
-    Source,
+    SchemaSource,
     count_heads,
-    most_heads,
+    frequent_heads,
 )
 from tests.schemas.samples import MONEY, ORDER, ORDER_BODY, SHOP
 
@@ -55,11 +55,13 @@ def encoding(mode="avro", is_framed=True, missing=None, **schemas):
 
 
 def source(schema):
-    return Source(AVRO, json.dumps(schema))
+    return SchemaSource(AVRO, json.dumps(schema))
 
 
 def shop():
-    return Source(PROTOBUF, base64.b64encode(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))).decode())
+    return SchemaSource(
+        PROTOBUF, base64.b64encode(compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),)))).decode()
+    )
 
 
 def batches(of, fields, bodies):
@@ -103,7 +105,7 @@ def test_a_field_that_has_no_column_is_a_reason():
 
 
 def test_bodies_without_ids_have_the_only_schema():
-    of = Encoding("avro", False, {NO_ID: source("string")})
+    of = Encoding("avro", False, {NO_SCHEMA_ID: source("string")})
     found = read(of, {"value": "string"}, [b"\2a", b"", b"\0", None])
     assert [(row["value"], row["reason"]) for row in found] == [
         ("a", None), (None, "the body is empty"), ("", None), (None, "the body is empty"),
@@ -122,22 +124,22 @@ def test_a_protobuf_body_names_its_message():
         (None, None, None, "schema 1: it has no message 5"),
         (None, None, None, "schema 2: the schema is of the type AVRO, not PROTOBUF"),
     ]
-    only = Encoding("protobuf", False, {NO_ID: Source(PROTOBUF, shop().text, message="shop.Other")})
+    only = Encoding("protobuf", False, {NO_SCHEMA_ID: SchemaSource(PROTOBUF, shop().text, message="shop.Other")})
     assert [row["yes"] for row in read(only, fields, [b"\x08\x01", b""])] == [True, False]
 
 
 def test_heads_are_counted_and_limited(monkeypatch):
     of = encoding()
     bodies = [codecs.frame_body(number, b"") for number in (1, 2, 2, 3, 3, 3)]
-    monkeypatch.setattr(encoded_bodies, "_MOST_HEADS", 2)
+    monkeypatch.setattr(encoded_bodies, "_MAX_HEADS", 2)
     assert heads_in(of, [*bodies, b"{}", None]) == [(3, (), 3), (2, (), 2)]
     assert heads_in(encoding("protobuf"), [codecs.frame_body(1, b"x", (1, 2))]) == [(1, (1, 2), 1)]
 
 
 def heads_in(of, bodies):
-    found: Counter[Head] = Counter()
+    found: Counter[BodyHead] = Counter()
     count_heads(of, bodies, found)
-    return most_heads(found)
+    return frequent_heads(found)
 
 
 def test_a_schema_that_no_table_can_have_is_the_reason_of_its_bodies():
@@ -166,7 +168,7 @@ def test_large_bodies_are_not_in_memory_together():
 def test_changed_and_invented_bodies_are_rows_or_have_a_reason():
     """SPARROWMQ_BODIES says how many, for longer runs."""
     chance = random.Random(23)
-    order = message_factory.GetMessageClass(ProtobufFile(base64.b64decode(shop().text)).named("Order"))
+    order = message_factory.GetMessageClass(ProtobufFile(base64.b64decode(shop().text)).message_named("Order"))
     whole = order(id=5, text="x")
     whole.lines.add(sku="s", count=3)
     good = {"avro": ORDER_BODY, "protobuf": codecs.frame_body(1, whole.SerializeToString(), (0,))}

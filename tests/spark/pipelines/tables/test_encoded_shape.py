@@ -9,9 +9,9 @@ pytest.importorskip("grpc_tools")
 
 from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.schemas.registry import PROTOBUF
-from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_ID
-from sparrowmq.spark.pipelines.tables.encoded_shape import EncodedBodies, described
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.encoded_bodies import NO_SCHEMA_ID
+from sparrowmq.spark.pipelines.tables.encoded_shape import EncodedBodies, body_settings
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from tests.schemas.fake_registry import FakeRegistry
 from tests.schemas.samples import MONEY
 
@@ -26,7 +26,9 @@ def registry():
 
 
 def settled(mode, **bodies):
-    return Settled("orders", "parquet", mode, None, bodies=described(mode, *(bodies.get(name) for name in NAMES)))
+    return TableSettings(
+        "orders", "parquet", mode, None, bodies=body_settings(mode, *(bodies.get(name) for name in NAMES))
+    )
 
 
 NAMES = ("registry", "schema_file", "message")
@@ -36,13 +38,13 @@ def test_schemas_of_a_registry_add_columns(registry, tmp_path):
     registry.add("r", ONE)
     table = settled("avro", registry=registry.url)
     bodies = EncodedBodies(table, tmp_path / "schemas.json")
-    assert bodies.of_heads(0, [[(1, [], 5)], [(1, [], 2), (9, [], 1)]]).fields == {"a": "bigint"}
+    assert bodies.shape_for_heads(0, [[(1, [], 5)], [(1, [], 2), (9, [], 1)]]).fields == {"a": "bigint"}
     registry.add("r", TWO)
     table.fields = {"a": "bigint"}
     registry.failures.append(503)
     with pytest.raises(NetworkError):
-        bodies.of_heads(1, [[(2, [], 1)]])
-    assert bodies.of_heads(1, [[(2, [], 1), (1, [], 1)]]).fields == {"a": "bigint", "b": "string"}
+        bodies.shape_for_heads(1, [[(2, [], 1)]])
+    assert bodies.shape_for_heads(1, [[(2, [], 1), (1, [], 1)]]).fields == {"a": "bigint", "b": "string"}
     assert [asked for asked in registry.asked if asked.endswith("/1")] == ["GET /schemas/ids/1"]
 
 
@@ -50,25 +52,25 @@ def test_a_schema_of_another_type_adds_no_columns(registry):
     registry.add("r", ONE)
     registry.add("m", MONEY, PROTOBUF)
     of_avro = EncodedBodies(settled("avro", registry=registry.url), None)
-    assert of_avro.of_heads(0, [[(1, [], 1), (2, [], 1)]]).fields == {"a": "bigint"}
+    assert of_avro.shape_for_heads(0, [[(1, [], 1), (2, [], 1)]]).fields == {"a": "bigint"}
     of_protobuf = EncodedBodies(settled("protobuf", registry=registry.url), None)
-    found = of_protobuf.of_heads(0, [[(1, [0], 1), (2, [0], 1), (2, [4], 1)]])
+    found = of_protobuf.shape_for_heads(0, [[(1, [0], 1), (2, [0], 1), (2, [4], 1)]])
     assert found.fields == {"units": "bigint", "nanos": "bigint"}
 
 
 def test_a_file_has_the_only_schema(tmp_path):
     file = tmp_path / "r.avsc"
     file.write_text(json.dumps(TWO))
-    found = EncodedBodies(settled("avro", schema_file=file), None).of_heads(0, [[(NO_ID, [], 1)]])
+    found = EncodedBodies(settled("avro", schema_file=file), None).shape_for_heads(0, [[(NO_SCHEMA_ID, [], 1)]])
     assert found.fields == {"a": "bigint", "b": "string"}
     file = tmp_path / "money.proto"
     file.write_text(MONEY)
-    found = EncodedBodies(settled("protobuf", schema_file=file), None).of_heads(0, [[(NO_ID, [], 1)]])
+    found = EncodedBodies(settled("protobuf", schema_file=file), None).shape_for_heads(0, [[(NO_SCHEMA_ID, [], 1)]])
     assert found.fields == {"units": "bigint", "nanos": "bigint"}
 
 
 def test_other_modes_need_no_schema():
-    assert described("json", None, None, None) is None
+    assert body_settings("json", None, None, None) is None
 
 
 @pytest.mark.parametrize(
@@ -92,4 +94,4 @@ def test_other_modes_need_no_schema():
 )
 def test_arguments_that_do_not_fit_are_refused(mode, arguments, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        described(mode, *arguments)
+        body_settings(mode, *arguments)

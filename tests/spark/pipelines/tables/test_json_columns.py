@@ -7,13 +7,20 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.tables.ddl import type_of
-from sparrowmq.spark.pipelines.tables.json_bodies import MOST_COLUMNS, Refusal, columns, found_in, merged, width
+from sparrowmq.spark.pipelines.tables.json_bodies import (
+    MAX_COLUMNS,
+    ColumnCheck,
+    count_columns,
+    fields_in,
+    json_columns,
+    merge_body_fields,
+)
 
 OWN = ("_mq", "_day")
 
 
 def grown(known, *bodies, long=(), type_changes="any"):
-    return columns(found_in(bodies), known, OWN, long, type_changes=type_changes)
+    return json_columns(fields_in(bodies), known, OWN, long, type_changes=type_changes)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +68,8 @@ def test_a_column_of_numbers_becomes_text_only_where_the_table_allows_it(known, 
     bodies = [b'{"a":%s}' % value for value in values]
     assert grown({"a": known}, *bodies, type_changes="widen") == {"a": wider}
     assert grown({"a": known}, *reversed(bodies), type_changes="widen") == {"a": wider}
-    parts = [found_in([body]) for body in bodies]
-    assert columns(merged(parts), {"a": known}, OWN) == {"a": wider}
+    parts = [fields_in([body]) for body in bodies]
+    assert json_columns(merge_body_fields(parts), {"a": known}, OWN) == {"a": wider}
 
 
 def test_a_column_with_integers_that_no_double_holds_stays_one_of_integers():
@@ -95,11 +102,11 @@ def test_names_that_readers_write_alike_are_one_column():
 
 
 def test_a_table_has_no_more_columns_than_it_can_bear():
-    flat = [b'{"f%05d":1}' % number for number in range(MOST_COLUMNS + 5)]
-    assert len(grown({}, *flat)) == MOST_COLUMNS
+    flat = [b'{"f%05d":1}' % number for number in range(MAX_COLUMNS + 5)]
+    assert len(grown({}, *flat)) == MAX_COLUMNS
     (kind,) = grown({}, *(b'{"a":[%s]}' % body for body in flat)).values()
-    assert width([type_of(kind)]) == MOST_COLUMNS
-    full = {f"c{number}": "struct<a:bigint>" for number in range(MOST_COLUMNS // 2)}
+    assert count_columns([type_of(kind)]) == MAX_COLUMNS
+    full = {f"c{number}": "struct<a:bigint>" for number in range(MAX_COLUMNS // 2)}
     assert grown(full, b'{"c0":{"b":1},"more":1}') == full
 
 
@@ -110,7 +117,7 @@ def test_a_field_without_a_column_is_refused_by_its_reason():
         "lines": type_of("array<struct<sku:string>>"),
         "text": type_of("string"),
     }
-    why = Refusal(kinds, OWN).why
+    why = ColumnCheck(kinds, OWN).lost_field
     fits: list[dict[str, Any]] = [
         {"order": 1, "at": {"x": 1, "y": None, "X": {}}, "lines": [{"sku": "a"}, {}], "text": {"": 1}},
         {"ORDER": None, "more": [], "at": 5, "lines": 6},
@@ -130,5 +137,5 @@ def test_a_field_without_a_column_is_refused_by_its_reason():
     ]
     for fields, reason in refused:
         assert why(fields).startswith(reason), fields
-    full = {f"c{number}": type_of("bigint") for number in range(MOST_COLUMNS)}
-    assert Refusal(full, OWN).why({"more": 2}) == "the table has 1,000 columns, and more is none of them"
+    full = {f"c{number}": type_of("bigint") for number in range(MAX_COLUMNS)}
+    assert ColumnCheck(full, OWN).lost_field({"more": 2}) == "the table has 1,000 columns, and more is none of them"

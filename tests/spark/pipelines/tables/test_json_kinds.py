@@ -6,24 +6,24 @@ import msgspec
 import pytest
 
 from sparrowmq.spark.pipelines.tables.json_bodies import (
-    MOST_COLUMNS,
-    MOST_DEPTH,
-    Found,
-    Kind,
-    columns,
-    demand_few,
-    found_in,
+    MAX_COLUMNS,
+    MAX_DEPTH,
+    BodyFields,
+    ValueKind,
+    check_field_count,
+    fields_in,
     is_empty,
-    joined,
-    merged,
+    json_columns,
+    merge_body_fields,
+    wider_kind,
 )
 from sparrowmq.spark.pipelines.tables.json_values import NoRow, read_object
 
 OWN = ("_mq", "_day")
 
 
-def found(*bodies, depth=MOST_DEPTH):
-    return columns(found_in(bodies, depth), {}, OWN)
+def found(*bodies, depth=MAX_DEPTH):
+    return json_columns(fields_in(bodies, depth), {}, OWN)
 
 
 def test_each_field_has_the_type_of_its_values():
@@ -60,9 +60,9 @@ def test_two_values_have_the_narrowest_type_that_holds_both_exactly(one, other, 
 
 
 def test_the_type_does_not_depend_on_the_order_of_values():
-    for one, two, three in product(Kind, repeat=3):
-        assert joined(joined(one, two), three) == joined(one, joined(two, three))
-        assert joined(one, two) == joined(two, one)
+    for one, two, three in product(ValueKind, repeat=3):
+        assert wider_kind(wider_kind(one, two), three) == wider_kind(one, wider_kind(two, three))
+        assert wider_kind(one, two) == wider_kind(two, one)
 
 
 def test_what_workers_found_is_the_same_as_what_one_finds():
@@ -72,12 +72,14 @@ def test_what_workers_found_is_the_same_as_what_one_finds():
         b'{"c":true,"a":null}',
         b'{"b":[{"c":"x","f":1}]}',
     ]
-    assert merged([found_in(bodies[:1]), found_in(bodies[1:3]), found_in(bodies[3:])]) == found_in(bodies)
+    assert merge_body_fields([fields_in(bodies[:1]), fields_in(bodies[1:3]), fields_in(bodies[3:])]) == fields_in(
+        bodies
+    )
 
 
 def test_what_workers_found_is_sent_as_bytes():
-    seen = found_in([b'{"a":[{"b":{"c":1.5}}],"d":null}'])
-    assert msgspec.json.decode(msgspec.json.encode(seen), type=Found) == seen
+    seen = fields_in([b'{"a":[{"b":{"c":1.5}}],"d":null}'])
+    assert msgspec.json.decode(msgspec.json.encode(seen), type=BodyFields) == seen
 
 
 def test_objects_and_lists_are_columns_of_their_own_types():
@@ -104,12 +106,12 @@ def test_what_is_too_deep_is_text():
     def nested(levels):
         return b'{"a":' * levels + b"1" + b"}" * levels
 
-    assert found(nested(MOST_DEPTH + 1)) == {"a": "struct<a:" * MOST_DEPTH + "bigint" + ">" * MOST_DEPTH}
-    assert found(nested(200)) == {"a": "struct<a:" * MOST_DEPTH + "string" + ">" * MOST_DEPTH}
+    assert found(nested(MAX_DEPTH + 1)) == {"a": "struct<a:" * MAX_DEPTH + "bigint" + ">" * MAX_DEPTH}
+    assert found(nested(200)) == {"a": "struct<a:" * MAX_DEPTH + "string" + ">" * MAX_DEPTH}
 
 
-def few(body, depth=MOST_DEPTH):
-    demand_few(read_object(body), depth)
+def few(body, depth=MAX_DEPTH):
+    check_field_count(read_object(body), depth)
 
 
 @pytest.mark.slow
@@ -120,8 +122,8 @@ def test_a_body_with_too_many_fields_is_refused_and_gives_no_column():
             few(body)
         assert found(body, b'{"id":1}') == {"id": "bigint"}
     few(b'{"a":{%s}}' % names, depth=0)
-    few(b'{"a":[%s]}' % b",".join([b'{"x":1,"y":2}'] * MOST_COLUMNS))
-    few(b"{%s}" % b",".join(b'"f%d":1' % number for number in range(MOST_COLUMNS)))
+    few(b'{"a":[%s]}' % b",".join([b'{"x":1,"y":2}'] * MAX_COLUMNS))
+    few(b"{%s}" % b",".join(b'"f%d":1' % number for number in range(MAX_COLUMNS)))
 
 
 def test_a_value_with_nothing_in_it_is_empty():

@@ -19,9 +19,9 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, added, numbered
-from sparrowmq.spark.pipelines.tables.progress import Record, parsed
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, last_batches
+from sparrowmq.spark.pipelines.tables.progress import Record, parse_record
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
 from sparrowmq.spark.source.log_files import LogFile, Span
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, Table
@@ -37,7 +37,7 @@ class Writer:
         self.root, self.last_batch = tmp_path, last_batch
         self.given: list[tuple[int, int]] = []
         self.fails = self.is_empty = False
-        self.newest = self.log = None
+        self.newest_record = self.log = None
 
     def note_log(self, noted):
         self.log = noted
@@ -46,7 +46,7 @@ class Writer:
         self.given.append((begin, batch))
         if not self.is_empty and batch > self.last_batch:
             self.last_batch = batch
-            self.newest = parsed(Record(batch, None, None, self.fails, -1, {}, self.log).text())
+            self.newest_record = parse_record(Record(batch, None, None, self.fails, -1, {}, self.log).text())
         if self.fails:
             raise OSError("the test")
 
@@ -122,12 +122,12 @@ def test_a_lost_state_does_the_part_again_whose_errors_were_to_come(tmp_path, ad
 def test_a_table_that_was_restored_gets_the_parts_that_it_lacks(tmp_path, add):
     writer = Writer(tmp_path)
     add(writer, 2)
-    older = writer.newest
+    older = writer.newest_record
     add(writer, 1)
-    writer.newest, writer.last_batch = older, 0
+    writer.newest_record, writer.last_batch = older, 0
     add(writer, 1, 2)
     assert writer.given == [(200, 0), (100, 1), (100, 1)]
-    writer.newest, writer.last_batch = None, -1
+    writer.newest_record, writer.last_batch = None, -1
     add(writer, 1, 2)
     assert writer.given[3:] == [(100, 0), (200, 1)]
 
@@ -152,15 +152,15 @@ class Tables:
             for name, each in self.tables.items()
         }
         self.lakes = lakes
-        self.progress = TableProgress(folder, Settled("t", kind, "raw", None), lakes)
+        self.progress = TableProgress(folder, TableSettings("t", kind, "raw", None), lakes)
 
     @property
     def last_batch(self):
         return max(each.last_batch() for each in self.lakes.values())
 
     @property
-    def newest(self):
-        return self.progress.newest()
+    def newest_record(self):
+        return self.progress.newest_record()
 
     def note_log(self, noted):
         self.progress.log = noted
@@ -223,20 +223,20 @@ def forget(path, state):
 
 def test_what_was_added_changes_with_rows_alone(tmp_path, add):
     writer = Writer(tmp_path)
-    assert added(tmp_path) == {}
+    assert last_batches(tmp_path) == {}
     add(writer, 0)
-    first = added(tmp_path)
+    first = last_batches(tmp_path)
     writer.is_empty = True
     add(writer, 1)
-    assert added(tmp_path) == first != {}
+    assert last_batches(tmp_path) == first != {}
     writer.is_empty = False
     add(writer, 2)
-    assert added(tmp_path) != first
+    assert last_batches(tmp_path) != first
 
 
 def test_files_that_were_only_counted_are_there(tmp_path, add):
     writer: Any = Writer(tmp_path, last_batch=1)
-    add(writer, 0, 1, 2, before=numbered(writer, FILES))
+    add(writer, 0, 1, 2, before=counted_end(writer, FILES))
     assert writer.given == [(200, 2)]
     add(writer, 0, 1, 2)
     assert writer.given == [(200, 2)]

@@ -11,12 +11,12 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.partition_columns import (
-    Placeable,
-    demand_partition_columns,
-    demand_partition_types,
-    fault_of_partition,
-    partition_kinds,
-    pinned,
+    PartitionCheck,
+    check_partition_columns,
+    check_partition_types,
+    partition_column_types,
+    partition_fault,
+    pin_types,
 )
 
 
@@ -33,10 +33,10 @@ from sparrowmq.spark.pipelines.tables.partition_columns import (
 def test_each_transform_has_its_types(text, good, bad):
     partitioning = Partitioning.parse(text)
     (field,) = partitioning.fields
-    assert [fault_of_partition(field, type_of(kind)) for kind in good.split()] == [""] * len(good.split())
+    assert [partition_fault(field, type_of(kind)) for kind in good.split()] == [""] * len(good.split())
     for kind in bad.split():
         with pytest.raises(ConfigError, match=r"needs a column of .*, and a is .*; choose another column"):
-            demand_partition_types(partitioning, {"a": type_of(kind)})
+            check_partition_types(partitioning, {"a": type_of(kind)})
 
 
 @pytest.mark.parametrize(
@@ -53,15 +53,15 @@ def test_each_transform_has_its_types(text, good, bad):
     ],
 )
 def test_a_column_of_a_partition_is_there_and_keeps_its_type(text, known, fields, found):
-    assert pinned(Partitioning.parse(text), known, fields) == found
+    assert pin_types(Partitioning.parse(text), known, fields) == found
 
 
 def test_the_columns_of_partitions_have_types_for_spark():
-    found = partition_kinds(Partitioning.parse("a, bucket(4, b), day(c), hour"), {"a": "bigint"})
+    found = partition_column_types(Partitioning.parse("a, bucket(4, b), day(c), hour"), {"a": "bigint"})
     assert {name: kind.simpleString() for name, kind in found.items()} == {
         "a": "bigint", "b_bucket": "int", "c_day": "date", "_hour": "string",
     }  # fmt: skip
-    assert partition_kinds(Partitioning.parse("day, year(c)"), {})["_day"].simpleString() == "date"
+    assert partition_column_types(Partitioning.parse("day, year(c)"), {})["_day"].simpleString() == "date"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_columns_of_partitions_have_types_for_spark():
 )
 def test_what_no_table_of_a_mode_can_be_divided_by_is_refused(text, mode, names, key, why):
     with pytest.raises(ConfigError, match=why):
-        demand_partition_columns(Partitioning.parse(text), mode, names, key)
+        check_partition_columns(Partitioning.parse(text), mode, names, key)
 
 
 def test_good_partitions_pass():
@@ -89,7 +89,7 @@ def test_good_partitions_pass():
         ("a", "schema", ["a"]),
         ("none", "raw", None),
     ):
-        demand_partition_columns(Partitioning.parse(text), mode, names, "id")
+        check_partition_columns(Partitioning.parse(text), mode, names, "id")
 
 
 def test_a_text_that_no_folder_can_have_is_a_reason():
@@ -100,7 +100,7 @@ def test_a_text_that_no_folder_can_have_is_a_reason():
             "field_0": ["x" * 300, "x", "x" * 300, None],
         }
     )
-    read = Placeable(lambda batches: iter(batches), Partitioning.parse("a, bucket(4, b)"), ["a"])
+    read = PartitionCheck(lambda batches: iter(batches), Partitioning.parse("a, bucket(4, b)"), ["a"])
     (found,) = read([rows])
     assert found.column("reason").to_pylist() == ["a is too long for a partition", None, "bad", None]
     assert found.schema == rows.schema

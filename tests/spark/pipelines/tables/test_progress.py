@@ -10,13 +10,13 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
-    Reached,
+    LastBatches,
     Record,
-    difference,
-    overlap,
-    parsed,
-    place_behind,
-    placed,
+    known_offsets_in,
+    parse_record,
+    parse_stream_record,
+    resume_offsets,
+    state_difference,
 )
 from sparrowmq.spark.source.partition_ranges import from_json
 
@@ -40,19 +40,19 @@ def planned(folder, *ends, first=0, begin=None):
 
 def test_a_record_survives_the_commit_and_one_of_a_stored_log_has_no_place():
     said = record(7, (1, 2), (3, 4), is_half=True, other=6)
-    assert parsed(said.text()) == placed(said.text()) == said
+    assert parse_record(said.text()) == parse_stream_record(said.text()) == said
     stored = Record(7, None, None, False, -1, {})
-    assert parsed(stored.text()) == stored
-    assert placed(stored.text()) is None
-    assert parsed("") is parsed(None) is placed(None) is parsed("{") is None
+    assert parse_record(stored.text()) == stored
+    assert parse_stream_record(stored.text()) is None
+    assert parse_record("") is parse_record(None) is parse_stream_record(None) is parse_record("{") is None
 
 
 def test_a_record_with_a_changed_digit_says_nothing():
     """With another offset, a start that needs the record would lose messages, or add them twice."""
     text = record(7, (1, 2), (3, 4)).text()
-    assert parsed(text.replace('"1":4', '"1":9')) is None
+    assert parse_record(text.replace('"1":4', '"1":9')) is None
     unsealed = text[: text.index(',"checksum"')] + "}"
-    assert parsed(unsealed) == parsed(text), "that of an earlier release"
+    assert parse_record(unsealed) == parse_record(text), "that of an earlier release"
 
 
 @pytest.mark.parametrize(
@@ -72,18 +72,18 @@ def test_a_record_with_a_changed_digit_says_nothing():
     ],
 )
 def test_the_place_behind_which_both_tables_lack_messages(rows, errors, wanted):
-    assert place_behind(rows, errors) == (None if wanted is None else place(*wanted))
+    assert resume_offsets(rows, errors) == (None if wanted is None else place(*wanted))
 
 
 def test_a_new_queue_is_read_from_its_begin():
     rows, errors = record(3, (1,), (5, 2)), record(9, (5,), (9,), other=8)
-    assert place_behind(rows, errors) == place(5)
+    assert resume_offsets(rows, errors) == place(5)
 
 
 def test_a_table_that_is_behind_a_topic_made_again_is_read_from_where_it_was_in_the_earlier_one():
     rows = Record(3, place(0, life=7), place(31, life=7), False, 3, {})
     errors = Record(9, place(31, life=7), place(5, life=9), False, 8, {})
-    assert place_behind(rows, errors) == place(31, life=7)
+    assert resume_offsets(rows, errors) == place(31, life=7)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_table_that_is_behind_a_topic_made_again_is_read_from_where_it_was_in_
     ],
 )
 def test_the_rows_of_a_batch_that_a_table_has_are_those_of_the_same_topic(had, start, end, wanted):
-    found = overlap(*map(from_json, (had, start, end)))
+    found = known_offsets_in(*map(from_json, (had, start, end)))
     assert found == (None if wanted is None else from_json(wanted))
 
 
@@ -121,8 +121,8 @@ def test_a_damaged_plan_has_no_end(tmp_path, content):
 
 
 def test_a_checkpoint_that_is_put_aside_is_kept_until_the_next_one(tmp_path):
-    planned(tmp_path / "c", (3, 3)).put_aside()
-    planned(tmp_path / "c", (3, 3), (4, 4)).put_aside()
+    planned(tmp_path / "c", (3, 3)).move_aside()
+    planned(tmp_path / "c", (3, 3), (4, 4)).move_aside()
     assert not (tmp_path / "c").exists()
     assert len(list((tmp_path / "c.old" / "offsets").iterdir())) == 2
 
@@ -140,28 +140,28 @@ def test_a_checkpoint_that_is_put_aside_is_kept_until_the_next_one(tmp_path):
 )
 def test_how_table_and_state_differ(tmp_path, batch, end, reached, why):
     found = planned(tmp_path / "c", (3, 3), (5, 4))
-    assert difference(record(batch, (1, 1), end), None, Reached(rows=reached), found) == why
-    assert difference(None, record(batch, (1, 1), end), Reached(errors=reached), found) == why
+    assert state_difference(record(batch, (1, 1), end), None, LastBatches(rows=reached), found) == why
+    assert state_difference(None, record(batch, (1, 1), end), LastBatches(errors=reached), found) == why
 
 
 def test_a_lost_checkpoint_is_noticed_and_one_that_is_to_begin_is_none(tmp_path):
     rows = record(3, (1, 1), (5, 5))
-    assert difference(rows, None, Reached(), Checkpoint(tmp_path, 0, None)) == "its state was lost"
-    assert difference(rows, None, Reached(), Checkpoint(tmp_path, 4, None)) is None
-    assert difference(None, None, Reached(), Checkpoint(tmp_path, 0, None)) is None
+    assert state_difference(rows, None, LastBatches(), Checkpoint(tmp_path, 0, None)) == "its state was lost"
+    assert state_difference(rows, None, LastBatches(), Checkpoint(tmp_path, 4, None)) is None
+    assert state_difference(None, None, LastBatches(), Checkpoint(tmp_path, 0, None)) is None
 
 
 def test_a_table_that_is_before_all_kept_batches_is_compared_with_the_last(tmp_path):
     """Spark keeps the last hundred batches; the table may have no row of them."""
     found = planned(tmp_path / "c", (3, 3), (5, 4))
     (tmp_path / "c" / "offsets" / "0").unlink()
-    assert difference(record(0, (1, 1), (3, 3)), None, Reached(), found) is None
-    assert difference(record(0, (1, 1), (9, 3)), None, Reached(), found) == "its state is of another run"
+    assert state_difference(record(0, (1, 1), (3, 3)), None, LastBatches(), found) is None
+    assert state_difference(record(0, (1, 1), (9, 3)), None, LastBatches(), found) == "its state is of another run"
     earlier = Record(0, place(1, 1, life=7), place(9, 3, life=7), False, -1, {})
-    assert difference(earlier, None, Reached(), found) is None, "the topic was made again since"
+    assert state_difference(earlier, None, LastBatches(), found) is None, "the topic was made again since"
 
 
 def test_what_was_reached_is_kept(tmp_path):
-    Reached(3, 4).save(tmp_path)
-    assert Reached.load(tmp_path) == Reached(3, 4)
-    assert Reached.load(tmp_path / "none") == Reached()
+    LastBatches(3, 4).save(tmp_path)
+    assert LastBatches.load(tmp_path) == LastBatches(3, 4)
+    assert LastBatches.load(tmp_path / "none") == LastBatches()

@@ -13,7 +13,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import staged_files
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.pipelines.tables.batch_files import Target, TaskFiles
+from sparrowmq.spark.pipelines.tables.batch_files import RemoteTaskFiles, UploadTarget
 
 FIRST = date(2026, 1, 31)
 
@@ -41,7 +41,9 @@ def content(storage, name):
 @pytest.mark.parametrize("keeps", [False, True])
 def test_each_day_has_a_file(storage, keeps):
     found = written(
-        TaskFiles(Target(storage, "data", "w-7", Layout(BY_DAY, keeps)), rows(0).schema), rows(0, 1), rows(1)
+        RemoteTaskFiles(UploadTarget(storage, "data", "w-7", Layout(BY_DAY, keeps)), rows(0).schema),
+        rows(0, 1),
+        rows(1),
     )
     assert [(row["partition"], row["rows"]) for row in found] == [
         ("_day=2026-01-31", 3),
@@ -57,16 +59,18 @@ def test_each_day_has_a_file(storage, keeps):
 
 
 def test_rows_of_many_batches_are_in_large_groups(storage):
-    found = written(TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema), *[rows(0)] * 50)
+    found = written(
+        RemoteTaskFiles(UploadTarget(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema), *[rows(0)] * 50
+    )
     with pq.ParquetFile(storage.path(found[0]["name"]), filesystem=storage.files) as file:
         assert (file.metadata.num_rows, file.metadata.num_row_groups) == (150, 1)
 
 
 def test_more_days_than_files_may_be_open_at_a_time(storage, monkeypatch):
-    monkeypatch.setattr(staged_files, "MOST_OPEN", 2)
-    monkeypatch.setattr(staged_files, "HELD_BYTES", 1)
+    monkeypatch.setattr(staged_files, "MAX_OPEN_FILES", 2)
+    monkeypatch.setattr(staged_files, "BUFFER_BYTES", 1)
     found = written(
-        TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema),
+        RemoteTaskFiles(UploadTarget(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema),
         rows(0, 1, 2),
         rows(0, 1, 2),
     )
@@ -75,7 +79,7 @@ def test_more_days_than_files_may_be_open_at_a_time(storage, monkeypatch):
 
 
 def test_two_attempts_use_no_name_twice(storage):
-    task = TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)
+    task = RemoteTaskFiles(UploadTarget(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)
     assert written(task, rows(0)) != written(task, rows(0))
     assert len(storage.list()) == 2
 
@@ -87,12 +91,14 @@ def test_a_task_that_fails_removes_what_it_has_written(storage, monkeypatch):
                 raise OSError("AWS Error ACCESS_DENIED during PutObject operation")
             super().upload(local, name)
 
-    task = TaskFiles(Target(Full(storage.url, storage.settings), "", "w-7", Layout(BY_DAY, False)), rows(0).schema)
+    task = RemoteTaskFiles(
+        UploadTarget(Full(storage.url, storage.settings), "", "w-7", Layout(BY_DAY, False)), rows(0).schema
+    )
     with pytest.raises(ConfigError, match="give these keys the rights"):
         written(task, rows(0, 1))
     assert storage.list() == []
 
 
 def test_no_rows_make_no_file(storage):
-    assert written(TaskFiles(Target(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)) == []
+    assert written(RemoteTaskFiles(UploadTarget(storage, "", "w-7", Layout(BY_DAY, False)), rows(0).schema)) == []
     assert storage.list() == []

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.lake import Place, open_lake
+from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.tables import error_retry
 from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
-from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH
-from sparrowmq.spark.pipelines.tables.log_parts import added
-from sparrowmq.spark.pipelines.tables.table_settings import Settled, begun, keep, state_of
+from sparrowmq.spark.pipelines.tables.json_bodies import MAX_DEPTH
+from sparrowmq.spark.pipelines.tables.log_parts import last_batches
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, load_settings, save_settings, state_folder
 from tests.spark.pipelines.lake.tables import KINDS, KINDS_AT_NIGHT, rows_of
 
 STORED = datetime(2026, 1, 31, 23, tzinfo=UTC)
@@ -45,28 +45,28 @@ def put(lake, root, batch, schema, rows):
     for at, day in enumerate(DAYS):
         own = pa.Table.from_pylist([row for row in rows if row["_day"] == date.fromisoformat(day)], schema)
         if own.num_rows:
-            path = state_of(root) / f"staged-{at}.parquet"
+            path = state_folder(root) / f"staged-{at}.parquet"
             path.parent.mkdir(exist_ok=True)
-            pq.write_table(own if lake.layout.keeps else own.drop_columns("_day"), path)
+            pq.write_table(own if lake.layout.keeps_columns else own.drop_columns("_day"), path)
             name = f"_day={day}/w-{batch:09}-{at:05}.parquet"
             files.append(StagedFile(path, name, f"_day={day}", own.num_rows, path.stat().st_size))
     lake.commit(batch, Staged(files, schema))
 
 
 def opened(root, kind):
-    state = state_of(root)
+    state = state_folder(root)
     errors = root.with_name(f"{root.name}.errors")
     return (
-        open_lake(kind, Place(root, state, "w")),
-        open_lake(kind, Place(errors, state / "errors", "w")),
+        open_lake(kind, TableLocation(root, state, "w")),
+        open_lake(kind, TableLocation(errors, state / "errors", "w")),
     )
 
 
 def make(folder, kind, mode="json", fields=None, bodies=BODIES):
     """A table with one row, and with errors of two days in two batches."""
     root = folder / "orders"
-    settled = Settled("orders", kind, mode, None, fields or {"amount": "bigint"}, writer="w", depth=MOST_DEPTH)
-    keep(state_of(root), settled)
+    settled = TableSettings("orders", kind, mode, None, fields or {"amount": "bigint"}, writer="w", depth=MAX_DEPTH)
+    save_settings(state_folder(root), settled)
     rows, errors = opened(root, kind)
     put(rows, root, 0, ROWS, [{"_mq": place(0), "_day": date.fromisoformat(DAYS[0]), "amount": 5}])
     for batch in range(2):
@@ -86,7 +86,7 @@ def make(folder, kind, mode="json", fields=None, bodies=BODIES):
 
 def seen(root, kind):
     """The table and its errors, by the places of messages."""
-    state = state_of(root)
+    state = state_folder(root)
     rows = rows_of(kind, root, state)
     errors = rows_of(kind, root.with_name("orders.errors"), state / "errors")
     found = {row["_mq"]["queueOffset"]: row["amount"] for row in rows}
@@ -98,7 +98,7 @@ def seen(root, kind):
 
 
 def retry(root):
-    settled = begun(root)
+    settled = load_settings(root)
     assert settled is not None
     return Retry(root, settled)
 
@@ -115,24 +115,24 @@ BAD = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
     root = make(tmp_path, kind)
-    assert added(state_of(root)) == {}
-    settled = begun(root)
+    assert last_batches(state_folder(root)) == {}
+    settled = load_settings(root)
     assert settled is not None
-    looked = Retry(root, settled, only_looked_at=True).look()
-    assert (looked.fit, looked.rest) == (3, 3)
+    looked = Retry(root, settled, is_read_only=True).count_fitting()
+    assert (looked.fit, looked.remaining) == (3, 3)
     assert len(seen(root, kind)[1]) == len(BODIES)
     tried = retry(root).run()
-    assert (tried.fit, tried.rest, sorted(tried.reasons)) == (3, 3, sorted(why for why, _ in BAD.values()))
+    assert (tried.fit, tried.remaining, sorted(tried.reasons)) == (3, 3, sorted(why for why, _ in BAD.values()))
     assert seen(root, kind) == (GOOD, BAD)
-    found = begun(root)
+    found = load_settings(root)
     assert found is not None and found.fields == {"amount": "double", "more": "string"}
-    assert added(state_of(root)) == {"retried": 0}
-    (state_of(root) / "table.json").unlink()
-    assert begun(root) == found  # its commits say it, too
+    assert last_batches(state_folder(root)) == {"retried": 0}
+    (state_folder(root) / "table.json").unlink()
+    assert load_settings(root) == found  # its commits say it, too
     again = retry(root).run()
-    assert (again.fit, again.rest) == (0, 3)
+    assert (again.fit, again.remaining) == (0, 3)
     assert seen(root, kind) == (GOOD, BAD)
-    assert added(state_of(root)) == {"retried": 0}
+    assert last_batches(state_folder(root)) == {"retried": 0}
     rows, errors = opened(root, kind)
     assert (rows.last_batch(), errors.last_batch()) == (0, 1)  # those of the stream
 
@@ -151,7 +151,7 @@ def test_a_table_whose_errors_all_fit_has_none_left(tmp_path):
 
 def test_a_table_of_messages_as_they_are_has_no_errors_to_try(tmp_path):
     with pytest.raises(ConfigError, match="is of mode raw; only the errors of the modes json and schema"):
-        Retry(tmp_path / "t", Settled("orders", "parquet", "raw", None))
+        Retry(tmp_path / "t", TableSettings("orders", "parquet", "raw", None))
 
 
 KILLED = """
@@ -200,7 +200,7 @@ def test_kills_at_any_line_lose_and_double_nothing(tmp_path, kind):
         root = make(tmp_path / str(kill), kind)
         at = 1 + lines * kill // kills
         assert run_killed(root, at).returncode == 9
-        settled = begun(root)
+        settled = load_settings(root)
         assert settled is not None
         finish_retry(root, settled)
         found, rejected = seen(root, kind)
@@ -217,17 +217,17 @@ class _DeadError(Exception):
 def test_a_retry_that_died_between_the_two_tables_is_finished_first(tmp_path, kind, monkeypatch):
     root = make(tmp_path, kind)
     with monkeypatch.context() as patch:
-        patch.setattr(error_retry, "rewritten", _die)
+        patch.setattr(error_retry, "rewrite_files", _die)
         with pytest.raises(_DeadError):
             retry(root).run()
-    found = rows_of(kind, root, state_of(root))
+    found = rows_of(kind, root, state_folder(root))
     assert len(found) == len(GOOD)
-    settled = begun(root)
+    settled = load_settings(root)
     assert settled is not None
     settled.fields["amount"] = "string"  # wider than when the retry began
     finish_retry(root, settled)
     assert seen(root, kind) == (GOOD, BAD)
-    assert json.loads((state_of(root) / error_retry.PLAN).read_text())["is_done"]
+    assert json.loads((state_folder(root) / error_retry.PLAN).read_text())["is_done"]
 
 
 def _die(*_args):

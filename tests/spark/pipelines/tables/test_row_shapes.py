@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.tables.row_shapes import Objects, Raw, behind, declared_fields
+from sparrowmq.spark.pipelines.tables.row_shapes import Objects, RawMessages, parse_fields, rows_after
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -31,7 +31,7 @@ def split(spark, fields, *bodies, is_closed=False):
 
 
 def test_raw_rows_have_all_of_a_message(spark):
-    good, bad = Raw().split(messages(spark, b"\x00\xff"))
+    good, bad = RawMessages().split(messages(spark, b"\x00\xff"))
     assert bad is None
     (row,) = good.collect()
     assert (row._mq.topic, row._mq.queueOffset, row._mq.msgId, row._day) == (
@@ -57,7 +57,7 @@ def test_objects_become_columns(spark):
 def test_rows_behind_a_place_are_found_by_the_messages_and_not_by_their_bodies(spark):
     fields = {"queueOffset": "bigint", "topic": "string"}
     rows, _ = Objects(fields, is_closed=True).split(messages(spark, *[b'{"queueOffset":0,"topic":"T"}'] * 3))
-    found = behind({MessageQueue("T", "b", 0): 2}, rows).collect()
+    found = rows_after({MessageQueue("T", "b", 0): 2}, rows).collect()
     assert [row["_mq"].queueOffset for row in found] == [2]
 
 
@@ -71,7 +71,7 @@ def test_what_is_no_row_becomes_an_error_with_place_reason_and_bytes(spark):
 
 
 def test_a_schema_names_columns_and_may_nest(spark):
-    fields = declared_fields("id BIGINT, name string, within struct<a: array<int>>", spark)
+    fields = parse_fields("id BIGINT, name string, within struct<a: array<int>>", spark)
     assert fields == {"id": "bigint", "name": "string", "within": "struct<a:array<int>>"}
     bodies = [
         b'{"id":1,"within":{"a":[1,2]},"more":1}',
@@ -87,7 +87,7 @@ def test_a_schema_names_columns_and_may_nest(spark):
 @pytest.mark.parametrize("ddl", ["", "id", "id nothing", "int", "a int,"])
 def test_what_is_no_schema_is_told(spark, ddl):
     with pytest.raises(ConfigError, match="write it as `id bigint, name string`"):
-        declared_fields(ddl, spark)
+        parse_fields(ddl, spark)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_what_is_no_schema_is_told(spark, ddl):
 )
 def test_columns_that_a_table_cannot_have_are_refused(spark, ddl, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        declared_fields(ddl, spark)
+        parse_fields(ddl, spark)

@@ -10,15 +10,17 @@ pytest.importorskip("grpc_tools")
 from pyspark.sql import types as t
 
 from sparrowmq.errors import InvalidSchema
-from sparrowmq.schemas.avro import parsed
-from sparrowmq.schemas.protobuf import ProtobufFile, compiled
+from sparrowmq.schemas.avro import parse_schema
+from sparrowmq.schemas.protobuf import ProtobufFile, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
-from sparrowmq.spark.pipelines.tables.encoded_bodies import Columns, avro_columns, protobuf_columns, with_new
+from sparrowmq.spark.pipelines.tables.encoded_bodies import Columns, add_columns, avro_columns, protobuf_columns
 from tests.schemas.samples import MONEY, ORDER, SHOP
 
 
 def of_avro(schema):
-    return {name: kind.simpleString() for name, kind in avro_columns(parsed(Schema(AVRO, json.dumps(schema)))).items()}
+    return {
+        name: kind.simpleString() for name, kind in avro_columns(parse_schema(Schema(AVRO, json.dumps(schema)))).items()
+    }
 
 
 def record(name, **fields):
@@ -60,8 +62,8 @@ def test_a_schema_that_is_no_record_is_one_column():
 
 
 def test_protobuf_types_have_columns():
-    file = ProtobufFile(compiled(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
-    found = protobuf_columns(file.named("Order"))
+    file = ProtobufFile(compile_schema(Schema(PROTOBUF, SHOP, (("shop/money.proto", MONEY),))))
+    found = protobuf_columns(file.message_named("Order"))
     assert {name: kind.simpleString() for name, kind in found.items()} == {
         "id": "bigint", "big": "decimal(20,0)", "note": "string", "lines": "array<struct<sku:string,count:bigint>>",
         "prices": "map<string,struct<units:bigint,nanos:bigint>>", "at": "timestamp", "took": "decimal(21,9)",
@@ -90,5 +92,5 @@ def test_columns_keep_their_types_and_get_others_behind_them():
         {"B": t.LongType(), "c": t.LongType(), "_MQ": t.LongType()},
         {"c": t.StringType(), "d": t.DateType()},
     ]
-    assert with_new(known, new, ["_mq"], 100) == {"a": "int", "b": "string", "c": "bigint", "d": "date"}
-    assert list(with_new(known, new, ["_mq"], 3)) == ["a", "b", "c"]
+    assert add_columns(known, new, ["_mq"], 100) == {"a": "int", "b": "string", "c": "bigint", "d": "date"}
+    assert list(add_columns(known, new, ["_mq"], 3)) == ["a", "b", "c"]

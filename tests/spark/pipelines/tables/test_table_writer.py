@@ -13,9 +13,9 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.session import own_session
-from sparrowmq.spark.pipelines.tables.json_bodies import MOST_DEPTH
+from sparrowmq.spark.pipelines.tables.json_bodies import MAX_DEPTH
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects
-from sparrowmq.spark.pipelines.tables.table_settings import Settled
+from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from tests.spark.pipelines.lake.tables import DAY, KINDS, KINDS_AT_LENGTH, Table, as_all_see_it, rows_of
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def writer(root, mode="raw", kind="parquet", fields=(), depth=0, type_changes="widen"):
-    settled = Settled("orders", kind, mode, None, dict(fields), "w", depth=depth, type_changes=type_changes)
+    settled = TableSettings("orders", kind, mode, None, dict(fields), "w", depth=depth, type_changes=type_changes)
     return TableWriter(root, settled, Report())
 
 
@@ -89,7 +89,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
     fields: dict[str, str] = {}
     for batch, (body, wanted) in enumerate(steps):
         topic.send_bodies([body])
-        written = writer(tmp_path / "orders", "json", kind, fields, MOST_DEPTH, "any")
+        written = writer(tmp_path / "orders", "json", kind, fields, MAX_DEPTH, "any")
         assert written.write(topic.read().where(f"body = cast('{body.decode()}' as binary)"), batch) == (
             "1 row, 0 errors"
         )
@@ -134,7 +134,7 @@ def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     topic.spark = own_session(topic.spark)
     many = b"{%s}" % b",".join(b'"f%06d":1' % number for number in range(100_000))
     topic.send_bodies([b'{"a":{"b":1}}', b'{"a":{"b":2}}', b'{"a.b":3}', many, b'{"a":{"":4}}', b'{"\\ud800":5}'])
-    written = writer(tmp_path / "orders", "json", kind, depth=MOST_DEPTH)
+    written = writer(tmp_path / "orders", "json", kind, depth=MAX_DEPTH)
     assert written.write(topic.read(), 0) == "2 rows, 4 errors"
     assert written.settled.fields == {"a": "struct<b:bigint>"}
     topic.send_bodies([b'{"a":5}', b'{"a":{"b":6}}'])
@@ -144,15 +144,15 @@ def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
 
 
 def test_columns_that_could_not_be_kept_are_not_in_use(tmp_path, monkeypatch):
-    settled = Settled("orders", "parquet", "json", None, {"a": "bigint"})
+    settled = TableSettings("orders", "parquet", "json", None, {"a": "bigint"})
     writer = TableWriter(tmp_path / "orders", settled, Report())
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sparrowmq.spark.pipelines.tables.table_writer.keep", full)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.tables.table_writer.save_settings", full)
     with pytest.raises(OSError, match="No space"):
-        writer._settle({"a": "bigint", "b": "string"})
+        writer._save_fields({"a": "bigint", "b": "string"})
     assert settled.fields == {"a": "bigint"}
 
 
