@@ -26,7 +26,7 @@ BEFORE = ("", '"', "{", "a", "1")
 BEHIND = ("", "\0", "\\")
 # The text is a constant, or from the user of the same program, or from an administrator, or a file's name.
 TRUSTED = {
-    "address_patterns._OUTSIDE_BRACES",
+    "accounts._OUTSIDE_BRACES",
     "logs._VALUE",
     "partitioning._ITEM",
     "message_body._COMPARISON",  # of at most 1,000 characters

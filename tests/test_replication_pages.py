@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.member import demand_member
+from sparrowmq.broker.member import check_member_settings
 from sparrowmq.broker.replication.ha_master import demand_role
 from sparrowmq.cli.cluster import _HEADS as HEADS
 from sparrowmq.settings.settings import build
@@ -33,9 +33,9 @@ def settings_of(box: dict[str, str], page: str) -> BrokerSettings:
 
 def test_settings_of_a_member_are_accepted_with_and_without_a_protected_etcd() -> None:
     member, protection = property_boxes(FAILOVER)
-    demand_member(settings_of(member, "failover.md"))
+    check_member_settings(settings_of(member, "failover.md"))
     protected = settings_of(member | protection, "failover.md")
-    demand_member(protected)
+    check_member_settings(protected)
     assert protected.etcd_tls and protected.etcd_user
 
 

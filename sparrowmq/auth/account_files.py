@@ -36,7 +36,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.bodies import DataVersion
 from sparrowmq.settings.settings_files import ChangedFiles, read_text, value_of
 
-Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
+_Node = Any  # yaml.Node, whose kinds PyYAML's types do not tell apart
 ADDRESSES: Final = "globalWhiteRemoteAddresses"
 ACCOUNTS: Final = "accounts"
 VERSION: Final = "dataVersion"
@@ -46,23 +46,18 @@ _SEQUENCE: Final = "tag:yaml.org,2002:seq"
 _INTEGER: Final = "tag:yaml.org,2002:int"
 _BOOLEAN: Final = "tag:yaml.org,2002:bool"
 log = logging.getLogger(__name__)
-LOOK_PERIOD_S: Final = 2.0  # a change takes effect at the second look that sees it, so within 5 s
-_SOON_S: Final = 2 * LOOK_PERIOD_S
+POLL_S: Final = 2.0  # a change takes effect at the second look that sees it, so within 5 s
+_RETRY_S: Final = 2 * POLL_S
 MAIN_FILE: Final = Path("conf", "plain_acl.yml")
 FOLDER: Final = Path("conf", "acl")
 _OWNERS_ALONE: Final = 0o600
-_ANEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class AccountFiles:
-    """The files and their current accounts.
+    """The files and their current accounts. New accounts go to `main`; `on_change` is called after each change.
 
-    Args:
-        main: the file for new accounts.
-        folder: the folder with more files, if there is one.
-        on_change: called after `now` has changed.
-    Raises:
-        ConfigError: there is no file, or one is broken.
+    Raises: ConfigError, there is no file, or one is broken.
     """
 
     def __init__(self, main: Path, folder: Path | None = None) -> None:
@@ -71,23 +66,23 @@ class AccountFiles:
         self.on_change: Callable[[], None] = lambda: None
         self._changed = ChangedFiles(self._paths)
         self._logged = ""
-        self.now = _together(self._documents())
+        self.current = _combine(self._documents())
 
     @property
     def problem(self) -> str:
         """Why the files do not take effect as they are now; "" if they do."""
         return f"the accounts do not change: {self._logged}" if self._logged else ""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
         if not self._changed.look():
             return
         try:
             documents = self._documents()
-            if _texts(documents) == _texts(self.now.documents) and not self._logged:
+            if _texts(documents) == _texts(self.current.documents) and not self._logged:
                 return
             self._refuse_emptied(documents)
-            self._take(_together(documents))
+            self._replace(_combine(documents))
         except ConfigError as error:
             if isinstance(error.__cause__, OSError):
                 self._changed.loaded = None  # the file may become readable without a change that shows
@@ -96,82 +91,77 @@ class AccountFiles:
                 log.error("the accounts do not change until this is fixed: %s", error)
         else:
             self._logged = ""
-            log.info("%d accounts of %d files are in effect", len(self.now.by_key), len(self.now.documents))
+            log.info("%d accounts of %d files are in effect", len(self.current.by_key), len(self.current.documents))
 
-    def with_account(self, fields: Mapping[str, Any], now_ms: int) -> Change:
+    def with_account(self, fields: Mapping[str, Any], now_ms: int) -> AccountChange:
         """The change that creates or changes an account.
 
-        Raises:
-            ConfigError: the account is invalid, or its file has a change that is not in effect yet.
+        Raises: ConfigError, the account is invalid, or its file has a change that is not in effect yet.
         """
-        path = self.now.file_of.get(fields[ACCESS_KEY], self.main)
+        path = self.current.file_of.get(fields[ACCESS_KEY], self.main)
         document = self._document(path)
         document.set_account(fields)
         return self._change({path: document}, now_ms)
 
-    def without_account(self, access_key: str, now_ms: int) -> Change | None:
+    def without_account(self, access_key: str, now_ms: int) -> AccountChange | None:
         """The change that removes an account from all files; None if there is none.
 
         The entry that counts goes last: while another one would take its place, no client gains permissions.
 
-        Raises:
-            ConfigError: a file has a change that is not in effect yet.
+        Raises: ConfigError, a file has a change that is not in effect yet.
         """
-        if access_key not in self.now.by_key:
+        if access_key not in self.current.by_key:
             return None
-        paths = [path for path, document in self.now.documents.items() if document.has_account(access_key)]
+        paths = [path for path, document in self.current.documents.items() if document.has_account(access_key)]
         changed = {path: self._document(path) for path in reversed(paths)}
         for document in changed.values():
             document.remove_account(access_key)
         return self._change(changed, now_ms)
 
-    def with_addresses(self, patterns: Sequence[str], path: str, now_ms: int) -> Change:
+    def with_addresses(self, patterns: Sequence[str], path: str, now_ms: int) -> AccountChange:
         """The change of the addresses that need no signature, in the main file or in `path`.
 
-        Raises:
-            ConfigError: a pattern is invalid, the file has a change that is not in effect yet, or `path` is none of the
-                files. Java takes any path below its home.
+        Raises: ConfigError, a pattern is invalid, the file has a change that is not in effect yet, or `path` is none of
+        the files. Java takes any path below its home.
         """
         target = Path(path) if path else self.main
-        if target != self.main and target not in self.now.documents:
-            known = ", ".join(map(str, self._paths()))
-            raise ConfigError(f"{path} is none of the files with accounts, which are {known}")
+        if target != self.main and target not in self.current.documents:
+            names = ", ".join(map(str, self._paths()))
+            raise ConfigError(f"{path} is not one of the account files {names}")
         document = self._document(target)
         document.set_addresses(patterns)
         return self._change({target: document}, now_ms)
 
-    def take(self, change: Change) -> None:
+    def apply(self, change: AccountChange) -> None:
         """Put a written change into effect at once. Looks go on, because other files may have changed too."""
-        self._take(change.accounts)
+        self._replace(change.accounts)
 
     def _document(self, path: Path) -> Document:
         """The document of a file, to change it.
 
-        Raises:
-            ConfigError: it is not the one in effect: a change that is being written would be lost.
+        Raises: ConfigError, it is not the one in effect: a change that is being written would be lost.
         """
         document = Document(_read(path) if path.exists() else "", path)
-        held = self.now.documents.get(path)
-        if document.source != (held.source if held else ""):
+        current_document = self.current.documents.get(path)
+        if document.source != (current_document.source if current_document else ""):
             raise ConfigError(
-                f"{path} has changed, and the change is not in effect yet: try again in {_SOON_S:g} s; if the file is "
+                f"{path} has changed, and the change is not in effect yet: try again in {_RETRY_S:g} s; if the file is "
                 "broken, the broker's log says how to fix it"
             )
         return document
 
-    def _change(self, changed: Mapping[Path, Document], now_ms: int) -> Change:
+    def _change(self, changed: Mapping[Path, Document], now_ms: int) -> AccountChange:
         for document in changed.values():
             document.count_change(now_ms)
         texts = {path: document.text() for path, document in changed.items()}
         documents = {path: Document(text, path) for path, text in texts.items()}
-        return Change(texts, _together({**self.now.documents, **documents}))
+        return AccountChange(texts, _combine({**self.current.documents, **documents}))
 
-    def _take(self, accounts: Accounts) -> None:
-        self.now = accounts
+    def _replace(self, accounts: Accounts) -> None:
+        self.current = accounts
         self.on_change()
 
     def _documents(self) -> dict[Path, Document]:
-        """The documents of all files. Raises: ConfigError, there is no file, or one is broken."""
         paths = self._paths()
         if not paths:
             raise ConfigError(
@@ -183,13 +173,13 @@ class AccountFiles:
     def _refuse_emptied(self, documents: Mapping[Path, Document]) -> None:
         """Raises: ConfigError, a file has become empty, as a file does that is about to be written."""
         for path, document in documents.items():
-            held = self.now.documents.get(path)
-            if held and held.source.strip() and not document.source.strip():
+            current_document = self.current.documents.get(path)
+            if current_document and current_document.source.strip() and not document.source.strip():
                 raise ConfigError(f"{path} is empty; to have no accounts in it, write 'accounts: []' or delete it")
 
     def _paths(self) -> list[Path]:
-        found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
-        paths = [path for path in found if path.suffix in (".yml", ".yaml") and path.is_file()]
+        paths_found = sorted(self._folder.rglob("*")) if self._folder and self._folder.is_dir() else []
+        paths = [path for path in paths_found if path.suffix in (".yml", ".yaml") and path.is_file()]
         return paths + [path for path in (self.main,) if path.exists() and path not in paths]
 
 
@@ -221,7 +211,7 @@ class Accounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AccountChange:
     """The next content of one file or of several, in the order of writing. All files are valid with it."""
 
     texts: Mapping[Path, str]
@@ -230,8 +220,7 @@ class Change:
     def write(self) -> None:
         """Write each file, whole or not at all. Blocks: call it in a thread.
 
-        Raises:
-            OSError: as `writing.replace_secret_file`. The files before the one that it names are written.
+        Raises: OSError, as `replace_secret_file`. The files before the one that it names are written.
         """
         for path, text in self.texts.items():
             replace_secret_file(path, text.encode())
@@ -241,7 +230,7 @@ def _texts(documents: Mapping[Path, Document]) -> dict[Path, str]:
     return {path: document.source for path, document in documents.items()}
 
 
-def _together(documents: Mapping[Path, Document]) -> Accounts:
+def _combine(documents: Mapping[Path, Document]) -> Accounts:
     """The accounts of all files; the first file of an account counts. Raises: ConfigError, a file is broken."""
     by_key: dict[str, Account] = {}
     file_of: dict[str, Path] = {}
@@ -253,25 +242,22 @@ def _together(documents: Mapping[Path, Document]) -> Accounts:
                     *(path, account.access_key, file_of[account.access_key]),
                 )
                 continue
-            by_key[account.access_key], file_of[account.access_key] = (
-                replace(account, colleagues=file_of),
-                path,
-            )
+            by_key[account.access_key], file_of[account.access_key] = (replace(account, colleagues=file_of), path)
     return Accounts(by_key, _by_certificate(by_key), file_of, _addresses(documents.values()), documents)
 
 
 def _by_certificate(by_key: Mapping[str, Account]) -> dict[str, Account]:
     """The accounts that a certificate may stand for. Raises: ConfigError, two have the same certificate."""
-    found: dict[str, Account] = {}
+    paths_found: dict[str, Account] = {}
     for account in by_key.values():
-        other = found.setdefault(account.certificate, account)
+        other = paths_found.setdefault(account.certificate, account)
         if account.certificate and other is not account:
             raise ConfigError(
-                f"certificate {account.certificate!r} is of the accounts {other.access_key!r} and "
+                f"certificate {account.certificate!r} belongs to the accounts {other.access_key!r} and "
                 f"{account.access_key!r}; use a certificate for one account only"
             )
-    found.pop("", None)
-    return found
+    paths_found.pop("", None)
+    return paths_found
 
 
 def _accounts(document: Document) -> list[Account]:
@@ -283,10 +269,7 @@ def _accounts(document: Document) -> list[Account]:
             raise ConfigError(f"{document.name}: {error}") from None
         for word in unknown_words(fields):
             log.warning(
-                "%s: account %r: %r is no permission and counts as DENY",
-                document.name,
-                fields[ACCESS_KEY],
-                word,
+                "%s: account %r: %r is not a permission and counts as DENY", document.name, fields[ACCESS_KEY], word
             )
         for key in [key for key in fields if key not in KEYS]:
             log.warning("%s: account %r: the unknown key %s is ignored", document.name, fields[ACCESS_KEY], key)
@@ -317,12 +300,7 @@ class Document:
     Scalars are the text of the file. Unlike Java: a secret of digits keeps its leading zeros, and 1e7 or 0x1F keep
     their form; Java reads numbers. A change edits the syntax tree of the file: other values stay, comments are lost.
 
-    Args:
-        name: of the file, for errors.
-    Attributes:
-        source: the text that was read, by `file_text.read_text`.
-    Raises:
-        ConfigError: it is no YAML, or no table of accounts and addresses. The error names the file.
+    Raises: ConfigError, it is not YAML, or not a table of accounts and addresses. The error names the file.
     """
 
     def __init__(self, text: str, name: object) -> None:
@@ -402,12 +380,12 @@ class Document:
 
         return yaml.serialize(self._root, allow_unicode=True)
 
-    def _account_nodes(self, access_key: str) -> Iterator[Node]:
+    def _account_nodes(self, access_key: str) -> Iterator[_Node]:
         for node in self._sequence(ACCOUNTS).value:
             if text_of(_plain(node, self.name), ACCESS_KEY) == access_key:
                 yield node
 
-    def _sequence(self, key: str) -> Node:
+    def _sequence(self, key: str) -> _Node:
         for name, node in self._root.value:
             if name.value == key and node.id == "sequence":
                 return node
@@ -421,35 +399,37 @@ def _reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     if mark is None:
         return " ".join(str(error).split())
-    said = [getattr(error, "context", None), getattr(error, "problem", None)]
-    return f"{', '.join(filter(None, said))} {_place(mark)}"
+    parts = [getattr(error, "context", None), getattr(error, "problem", None)]
+    return f"{', '.join(filter(None, parts))} {_position(mark)}"
 
 
-def _place(mark: Any) -> str:
+def _position(mark: Any) -> str:
     return f"in line {mark.line + 1}, column {mark.column + 1}"
 
 
-def _plain(node: Node, name: object, above: tuple[int, ...] = ()) -> Any:
+def _plain(node: _Node, name: object, above: tuple[int, ...] = ()) -> Any:
     """Convert to texts, lists and dicts. Raises: ConfigError, a key is double or no text, or an alias is recursive."""
     if id(node) in above:
-        raise ConfigError("an alias is inside the value that it names")
+        raise ConfigError("an alias refers to a value that contains it")
     inside = (*above, id(node))
     if node.id == "scalar":
-        node.value = value_of(node.value, f"{name}: the value {_place(node.start_mark)}")
+        node.value = value_of(node.value, f"{name}: the value {_position(node.start_mark)}")
         return "" if node.value in ("~", "null") and node.style is None else node.value
     if node.id == "sequence":
         return [_plain(each, name, inside) for each in node.value]
     values: dict[str, Any] = {}
     for key, value in node.value:
         if key.id != "scalar":
-            raise ConfigError(f"a key is a list or a table; write one text before the colon {_place(key.start_mark)}")
+            raise ConfigError(
+                f"a key is a list or a table; write one text before the colon {_position(key.start_mark)}"
+            )
         if key.value in values:
-            raise ConfigError(f"{key.value!r} is twice in one table, the second time {_place(key.start_mark)}")
+            raise ConfigError(f"{key.value!r} is a duplicate key, the second time {_position(key.start_mark)}")
         values[str(key.value)] = _plain(value, name, inside)
     return values
 
 
-def _put(mapping: Node, key: str, node: Node) -> None:
+def _put(mapping: _Node, key: str, node: _Node) -> None:
     kept = [(name, value) for name, value in mapping.value]
     for number, (name, _) in enumerate(kept):
         if name.value == key:
@@ -460,13 +440,13 @@ def _put(mapping: Node, key: str, node: Node) -> None:
     mapping.value = kept
 
 
-def _mapping() -> Node:
+def _mapping() -> _Node:
     import yaml
 
     return yaml.MappingNode(_MAPPING, [], flow_style=False)
 
 
-def _node(value: Any) -> Node:
+def _node(value: Any) -> _Node:
     import yaml
 
     if isinstance(value, bool):
@@ -490,9 +470,8 @@ def replace_secret_file(path: Path, content: bytes) -> None:
     At any moment the old file or the new one has the name that a start reads. Unlike here, snapshot.py has a moment
     without both. A symbolic link stays a link. Only the owner can read a new file.
 
-    Raises:
-        OSError: the file has its old content. Only if the sync of its folder failed, it has the new content, which a
-            power cut may undo.
+    Raises: OSError, the file has its old content. Only if the sync of its folder failed, it has the new content, which
+    a power cut may undo.
     """
     target = path.resolve()
     written = target.with_name(target.name + ".tmp")
@@ -518,7 +497,7 @@ def _mode(path: Path) -> int:
 
 def _write_synced(path: Path, content: bytes, mode: int) -> None:
     path.unlink(missing_ok=True)  # a killed process may have left it, with another mode
-    with open(os.open(path, _ANEW, _OWNERS_ALONE), "wb") as file:
+    with open(os.open(path, _CREATE_FLAGS, _OWNERS_ALONE), "wb") as file:
         os.fchmod(file.fileno(), mode)  # while it is still empty; open() applies the umask
         file.write(content)
         file.flush()

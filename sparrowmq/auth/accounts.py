@@ -35,8 +35,8 @@ _V4_HIGHEST: Final = 255
 _V6_PARTS: Final = 8
 _V6_HIGHEST: Final = 0xFFFF
 _MAPPED: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
-_Part = tuple[int, int]  # the lowest and the highest value
-LONGEST_TOO_SHORT: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which Java still refuses
+_Range = tuple[int, int]  # the lowest and the highest value
+MAX_INVALID_KEY_CHARACTERS: Final = 6  # AclConstants.ACCESS_KEY_MIN_LENGTH, which Java still refuses
 ACCESS_KEY: Final = "accessKey"
 SECRET_KEY: Final = "secretKey"
 ADDRESS: Final = "whiteRemoteAddress"
@@ -68,13 +68,12 @@ class Addresses:
     Unlike Java: every part of a pattern counts. Java ignores the parts after the first wildcard or range (192.168.*.5
     is 192.168.*.*), and a pattern that begins with one fails at each request.
 
-    Raises:
-        ValueError: a pattern has none of these forms. The error names it.
+    Raises: ValueError, a pattern has none of these forms. The error names it.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._is_everybody = False
-        self._alternatives: list[tuple[_Part, ...]] = []
+        self._alternatives: list[tuple[_Range, ...]] = []
         for pattern in patterns:
             if pattern.strip() in _EVERYBODY:
                 self._is_everybody = True
@@ -104,11 +103,11 @@ def _values(packed: bytes) -> list[int]:
     return [int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2)]
 
 
-def _alternatives(pattern: str) -> Iterator[tuple[_Part, ...]]:
+def _alternatives(pattern: str) -> Iterator[tuple[_Range, ...]]:
     for each in _OUTSIDE_BRACES.split(pattern):
-        for address in _unfolded(each.strip()):
+        for address in _expand_set(each.strip()):
             try:
-                yield _parts(address)
+                yield _ranges(address)
             except ValueError:
                 raise ValueError(
                     f"{address!r} is no address; write one as 192.168.1.7 or fe80::1, or a pattern as 192.168.1.*, "
@@ -116,27 +115,25 @@ def _alternatives(pattern: str) -> Iterator[tuple[_Part, ...]]:
                 ) from None
 
 
-def _unfolded(address: str) -> list[str]:
-    """The addresses of a pattern with a set at the end."""
+def _expand_set(address: str) -> list[str]:
     if not address.endswith("}"):
         return [address]
     head, _, choices = address[:-1].rpartition("{")
     return [head + choice.strip() for choice in choices.split(",")]
 
 
-def _parts(address: str) -> tuple[_Part, ...]:
+def _ranges(address: str) -> tuple[_Range, ...]:
     if ":" not in address:
         parts = address.split(".")
         if len(parts) != _V4_PARTS:
             raise ValueError(address)
-        return tuple(_part(part, 10, _V4_HIGHEST) for part in parts)
+        return tuple(_range(part, 10, _V4_HIGHEST) for part in parts)
     if not set(address) & set("*-"):
         address = ipaddress.IPv6Address(address).exploded
-    return tuple(_part(part, 16, _V6_HIGHEST) for part in _filled(address))
+    return tuple(_range(part, 16, _V6_HIGHEST) for part in _expand_colons(address))
 
 
-def _filled(address: str) -> list[str]:
-    """The eight parts of an IPv6 pattern, with those that `::` leaves out."""
+def _expand_colons(address: str) -> list[str]:
     head, gap, tail = address.partition("::")
     before, after = [part.split(":") if part else [] for part in (head, tail)]
     missing = _V6_PARTS - len(before) - len(after)
@@ -145,7 +142,7 @@ def _filled(address: str) -> list[str]:
     return [*before, *["0"] * missing, *after]
 
 
-def _part(text: str, base: int, highest: int) -> _Part:
+def _range(text: str, base: int, highest: int) -> _Range:
     if text.strip() == "*":
         return 0, highest
     low, dash, high = text.partition("-")
@@ -252,23 +249,23 @@ def is_own(resource: str) -> bool:
 def parse_account(fields: Mapping[str, Any]) -> Account:
     """Parse the fields of a file's account: texts and lists of texts.
 
-    Raises:
-        ConfigError: a key is too short, or a value is invalid. The error names the account, and no secret.
+    Raises: ConfigError, a key is too short, or a value is invalid. The error names the account, and no secret.
     """
     texts = {name: text_of(fields, name) for name in TEXTS}
     access_key, secret_key = texts[ACCESS_KEY], texts[SECRET_KEY]
-    who = f"account {access_key!r}"
+    account_name = f"account {access_key!r}"
     for name, value in ((ACCESS_KEY, access_key), (SECRET_KEY, secret_key)):
-        if len(value) <= LONGEST_TOO_SHORT:
+        if len(value) <= MAX_INVALID_KEY_CHARACTERS:
             raise ConfigError(
-                f"{who}: its {name} has {len(value)} characters; it must have more than {LONGEST_TOO_SHORT}"
+                f"{account_name}: its {name} has {len(value)} characters; it must have more than "
+                f"{MAX_INVALID_KEY_CHARACTERS}"
             )
     try:
         addresses = Addresses([texts[ADDRESS]])
     except ValueError as error:
-        raise ConfigError(f"{who}: {error}") from None
-    topics = dict(parse_perms(fields, TOPIC_PERMS, who))
-    groups = {retry_topic(name): perm for name, perm in parse_perms(fields, GROUP_PERMS, who)}
+        raise ConfigError(f"{account_name}: {error}") from None
+    topics = dict(parse_perms(fields, TOPIC_PERMS, account_name))
+    groups = {retry_topic(name): perm for name, perm in parse_perms(fields, GROUP_PERMS, account_name)}
     return Account(
         access_key,
         SigningKey(secret_key),
@@ -279,7 +276,7 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
         groups | topics,
         _flag(fields, BROKER),
         text_of(fields, CERTIFICATE),
-        _broker_names(fields, who),
+        _broker_names(fields, account_name),
     )
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.auth.accounts import PORT_BYTES
-from sparrowmq.auth.permissions import ADMINISTRATORS, Caller
+from sparrowmq.auth.permissions import ADMINISTRATORS, Peer
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
 from sparrowmq.core.safe_text import shown
 from sparrowmq.core.stats import Recent
@@ -44,12 +44,12 @@ from sparrowmq.protocol.wire.header import Request
 log = logging.getLogger(__name__)
 
 WRITE_PERIOD_S: Final = 1.0
-MOST_A_MINUTE: Final = 100  # denials of one address
-MOST_LOGGED: Final = 10  # of them in the broker's log
-AGAIN: Final = 5  # denials within some seconds are worth a report
-_MOST_ADDRESSES: Final = 10_000
+MAX_DENIALS_A_MINUTE: Final = 100  # denials of one address
+MAX_LOGGED_DENIALS: Final = 10  # of them in the broker's log
+REPORTED_DENIALS: Final = 5  # denials within some seconds are worth a report
+_MAX_ADDRESSES: Final = 10_000
 _PERIOD_S: Final = 60.0
-_MOST_TEXT: Final = 200
+_MAX_TEXT_CHARACTERS: Final = 200
 
 # Fields that are secret, long, or say nothing about the object.
 _LEFT_OUT: Final = frozenset({"secret_key", "properties", "subscription", "born_timestamp", "sys_flag", "flag"})
@@ -81,13 +81,10 @@ class Audit:
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
-        self.again = Recent(clock, AGAIN)
+        self.repeated_denials = Recent(clock, REPORTED_DENIALS)
         self._files = {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
         self._clock = clock
-        self._limits = {
-            True: _Limit(clock),
-            False: _Limit(clock),
-        }  # of requests for administrators, and of others
+        self._limits = {True: _Limit(clock), False: _Limit(clock)}  # of requests for administrators, and of others
 
     @property
     def lost(self) -> int:
@@ -104,7 +101,7 @@ class Audit:
         """Whether lines wait for `write`, or a file could not be written."""
         return any(file.is_due for file in self._files.values())
 
-    def begin(self, peer: Caller, command: Command, header: Request[Any]) -> Done:
+    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> Done:
         """Note a request for administrators that is handled now. Call the result with the answer's code and remark."""
         line = self._line(_DONE, peer, command, header)
 
@@ -113,7 +110,7 @@ class Audit:
 
         return done
 
-    def denied(self, peer: Caller, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
+    def denied(self, peer: Peer, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
         """Count a denial, and note it."""
         has_key = error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
         if self._is_noted(_name(command.code), peer.address, peer.host, error, command.code in _TRUSTED, has_key):
@@ -138,16 +135,16 @@ class Audit:
         self.denials[error.kind.value] += 1
         remark = _remark(error)
         who = f"{request} of {address}" + ("" if has_key else ", which sends no access key")
-        self.again.note(f"requests are denied again and again, the last one is {who}: {remark}")
+        self.repeated_denials.note(f"requests are denied again and again, the last one is {who}: {remark}")
         number, left_out = self._limits[is_trusted].count(host[:-PORT_BYTES])
-        if number > MOST_A_MINUTE:
+        if number > MAX_DENIALS_A_MINUTE:
             return False
         if left_out:
             place = {"address": address.rpartition(":")[0], "count": left_out}
             self._add(_DENIED, {"time": self._time(), "event": "left_out"} | place)
-        if number <= MOST_LOGGED:
+        if number <= MAX_LOGGED_DENIALS:
             more = f" ({left_out} more were not noted)" if left_out else ""
-            last = "; more of this address in the next minute are not logged" if number == MOST_LOGGED else ""
+            last = "; more of this address in the next minute are not logged" if number == MAX_LOGGED_DENIALS else ""
             log.warning("request %s of %s is denied: %s%s%s", request, address, remark, more, last)
         return True
 
@@ -157,20 +154,15 @@ class Audit:
             if file.is_due:
                 file.write()
 
-    def _line(self, event: str, peer: Caller, command: Command, header: Request[Any] | None) -> dict[str, Any]:
+    def _line(self, event: str, peer: Peer, command: Command, header: Request[Any] | None) -> dict[str, Any]:
         line: dict[str, Any] = {"time": self._time(), "event": event}
         if peer.principal is not None:
             line["account"] = peer.principal.access_key
         elif event == _DENIED:
             claimed = command.ext_fields().get(ACCESS_KEY)
             line |= {"claimed": shown(claimed)} if claimed is not None else {}
-        found = {} if header is None else _object(header, command)
-        return line | {
-            "address": peer.address,
-            "code": command.code,
-            "request": _name(command.code),
-            "object": found,
-        }
+        fields = {} if header is None else _object(header, command)
+        return line | {"address": peer.address, "code": command.code, "request": _name(command.code), "object": fields}
 
     def _time(self) -> str:
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
@@ -195,8 +187,8 @@ class _Limit:
         end, number = self._counts.pop(key, (0.0, 0))
         left_out = 0
         if now >= end:
-            left_out, end, number = max(0, number - MOST_A_MINUTE), now + _PERIOD_S, 0
-        if len(self._counts) >= _MOST_ADDRESSES:
+            left_out, end, number = max(0, number - MAX_DENIALS_A_MINUTE), now + _PERIOD_S, 0
+        if len(self._counts) >= _MAX_ADDRESSES:
             del self._counts[next(iter(self._counts))]
         self._counts[key] = end, number + 1
         return number + 1, left_out
@@ -217,18 +209,17 @@ def _name(code: int) -> str:
 
 def _object(header: Request[Any], command: Command) -> dict[str, str]:
     """The fields of a request that say what it is about. Values are texts without control characters."""
-    found = {}
+    fields = {}
     for name in header.__struct_fields__:
         value = getattr(header, name)
         if name not in _LEFT_OUT and value is not None and value != "":
-            found[name] = shown(value, _MOST_TEXT)
+            fields[name] = shown(value, _MAX_TEXT_CHARACTERS)
     if command.code in _SETTINGS:
-        found["settings"] = shown(" ".join(_settings_in(command.body)))
-    return found
+        fields["settings"] = shown(" ".join(_settings_in(command.body)))
+    return fields
 
 
 def _settings_in(body: bytes) -> Iterable[str]:
-    """The keys in a body of settings, as the server reads it: a value may also stand behind a colon or a blank."""
     try:
         return of_request(body)
     except RemoteProtocolError:

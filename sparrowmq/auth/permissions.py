@@ -36,7 +36,7 @@ from sparrowmq.protocol.requests.request_table import Access, Row
 from sparrowmq.protocol.wire.header import Request
 
 
-class Caller(Protocol):
+class Peer(Protocol):
     """The sender of a request (remoting/peer.py).
 
     Attributes:
@@ -61,17 +61,16 @@ UNKNOWN: Final = ""  # only administrators may read it
 
 PUB: Final = int(Perm.PUB)
 SUB: Final = int(Perm.SUB)
-TRACES: Final = (TRACE_TOPIC, PUB)  # every account may write traces
+_TRACES: Final = (TRACE_TOPIC, PUB)  # every account may write traces
 ADMINISTRATORS: Final = frozenset({Access.ADMIN, Access.CLUSTER})
 
 
 def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The topics and groups of a request, each with the permission that it needs.
 
-    Raises:
-        RemoteProtocolError: its body cannot be decoded.
+    Raises: RemoteProtocolError, its body cannot be decoded.
     """
-    elsewhere = NAMED_ELSEWHERE.get(row.code)
+    elsewhere = NAMES_IN_BODY.get(row.code)
     if elsewhere is not None:
         return elsewhere(header, body, topic_at)
     if row.access is Access.WRITE:
@@ -81,22 +80,22 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 def check(account: Account, row: Row, needs: list[Need]) -> None:
     """Do nothing if the account has the permissions. Raises: AccessDenied."""
-    demand_trust(account, row)
+    check_admin(account, row)
     if account.is_broker and row.code == RequestCode.VIEW_MESSAGE_BY_ID:
         return  # a broker that repairs its log; with haSecret it gets all of the log anyway
     for resource, needed in needs:
-        if not account.may(resource, needed) and (resource, needed) != TRACES:
+        if not account.may(resource, needed) and (resource, needed) != _TRACES:
             raise denied(resource)
 
 
-def demand_trust(account: Account, row: Row) -> None:
+def check_admin(account: Account, row: Row) -> None:
     """Do nothing unless the request is for administrators, or for brokers. Raises: AccessDenied."""
     is_theirs = account.is_broker and row.access is Access.CLUSTER
     if row.access in ADMINISTRATORS and not (account.is_admin or is_theirs):
         raise needs_admin(account, row)
 
 
-def demand_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
+def check_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
     """Do nothing unless the account registers or unregisters a broker that is not its own. Raises: AccessDenied."""
     name = getattr(header, "broker_name", None)
     if row.access is Access.CLUSTER and name is not None and name not in account.broker_names:
@@ -149,7 +148,6 @@ def _of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[
 
 
 def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """One denied group denies the whole heartbeat; producers need no permission."""
     for consumer in Heartbeat.of_request(body).consumer_data_set:
         yield retry_topic(consumer.group_name), SUB
         for subscription in consumer.subscription_data_set:
@@ -164,17 +162,17 @@ def _of_leaving(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterato
 
 
 def _of_locks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    wish = LockQueues.of_request(body)
-    yield retry_topic(wish.consumer_group), SUB
-    for topic in {queue.topic for queue in wish.mq_set}:
+    check_body = LockQueues.of_request(body)
+    yield retry_topic(check_body.consumer_group), SUB
+    for topic in {queue.topic for queue in check_body.mq_set}:
         yield topic, SUB
 
 
 def _of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    wish = ClientConfigCheck.of_request(body)
-    yield retry_topic(wish.group), SUB
-    if wish.subscription_data is not None:
-        yield wish.subscription_data.topic, SUB
+    check_body = ClientConfigCheck.of_request(body)
+    yield retry_topic(check_body.group), SUB
+    if check_body.subscription_data is not None:
+        yield check_body.subscription_data.topic, SUB
 
 
 def _of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
@@ -212,12 +210,12 @@ def _of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[N
 
 
 def _of_assignment(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    asked = AssignmentQuery.of_request(body)
-    yield asked.topic, SUB
-    yield retry_topic(asked.consumer_group), SUB
+    query = AssignmentQuery.of_request(body)
+    yield query.topic, SUB
+    yield retry_topic(query.consumer_group), SUB
 
 
-NAMED_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
+NAMES_IN_BODY: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
     RequestCode.GET_MAX_OFFSET: _of_queue,
     RequestCode.GET_MIN_OFFSET: _of_queue,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from sparrowmq.auth import permissions
-from sparrowmq.auth.permissions import Caller, TopicAt
+from sparrowmq.auth.permissions import Peer, TopicAt
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.requests.request_table import Row
@@ -81,7 +81,7 @@ class PluggedCheck:
         self._check = check
         self._topic_at = topic_at
 
-    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed."""
         topics: dict[str, str] = {}
         groups: dict[str, str] = {}
@@ -109,11 +109,10 @@ class PluggedCheck:
 def plugged_check(name: str, settings: Mapping[str, str]) -> AccessCheck:
     """Create the check with a name: `module:Class`, or the name of an entry point.
 
-    Raises:
-        ConfigError: it does not exist, or has no method `check`.
+    Raises: ConfigError, it does not exist, or has no method `check`.
     """
-    kind = _from_module(name) if ":" in name else _from_entry_point(name)
-    check = kind(settings)
+    check_class = _from_module(name) if ":" in name else _from_entry_point(name)
+    check = check_class(settings)
     if not callable(getattr(check, "check", None)):
         raise ConfigError(
             f"aclCheck = {name!r}: it has no method check(request); sparrowmq/auth/plugin_check.py shows one"
@@ -133,11 +132,11 @@ def _from_entry_point(name: str) -> Any:
     # Imported here: it takes 1.5 MB, which a broker without such a check saves.
     from importlib.metadata import entry_points
 
-    found = entry_points(group=ENTRY_POINTS)
-    if name not in found.names:
-        known = ", ".join([PLAIN, *sorted(found.names)])
-        raise ConfigError(f"aclCheck = {name!r} is none of {known}; write one of them, or module:Class")
+    loaded = entry_points(group=ENTRY_POINTS)
+    if name not in loaded.names:
+        known_names = ", ".join([PLAIN, *sorted(loaded.names)])
+        raise ConfigError(f"aclCheck = {name!r} is none of {known_names}; write one of them, or module:Class")
     try:
-        return found[name].load()
+        return loaded[name].load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"aclCheck = {name!r} cannot be loaded ({error})") from error

@@ -40,7 +40,7 @@ class Action(Enum):
     LIST = "List"
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """The kinds of resources. ANY is only in entries: `*` fits every resource."""
 
     TOPIC = "Topic"
@@ -66,7 +66,7 @@ class Decision(Enum):
 class Resource(NamedTuple):
     """One topic, group or cluster."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
 
     def __str__(self) -> str:
@@ -81,12 +81,12 @@ class Pattern(NamedTuple):
         is_open: whether it is a prefix, or any.
     """
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     is_open: bool
 
     def fits(self, resource: Resource) -> bool:
-        if self.kind is not Kind.ANY and self.kind is not resource.kind:
+        if self.kind is not ResourceKind.ANY and self.kind is not resource.kind:
             return False
         return resource.name.startswith(self.name) if self.is_open else resource.name == self.name
 
@@ -96,13 +96,13 @@ class Pattern(NamedTuple):
         return not self.is_open, len(self.name)
 
     def __str__(self) -> str:
-        if self.kind is Kind.ANY:
+        if self.kind is ResourceKind.ANY:
             return _ANY
         return f"{self.kind.value}:{self.name}{_ANY if self.is_open else ''}"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PolicyEntry:
     """One rule of a policy.
 
     Attributes:
@@ -140,7 +140,7 @@ class Network(NamedTuple):
 class Rules:
     """The policies of one user."""
 
-    def __init__(self, custom: Iterable[Entry] = (), default: Iterable[Entry] = ()) -> None:
+    def __init__(self, custom: Iterable[PolicyEntry] = (), default: Iterable[PolicyEntry] = ()) -> None:
         self._policies = tuple(custom), tuple(default)
 
     def may_allow(self, action: Action) -> bool:
@@ -165,23 +165,23 @@ class Rules:
 def parse_pattern(text: str) -> Pattern:
     """Parse the resource of an entry. Raises: ConfigError."""
     if text == _ANY:
-        return Pattern(Kind.ANY, "", is_open=True)
+        return Pattern(ResourceKind.ANY, "", is_open=True)
     word, colon, name = text.partition(":")
     kind = _KINDS.get(word.lower())
     is_open = name.endswith(_ANY)
     name = name[: -len(_ANY)] if is_open else name
     if not colon or kind is None or _ANY in name or not (name or is_open):
         raise ConfigError(
-            f"{text!r} is no resource; write Topic:orders, Topic:order*, Topic:*, Group:..., Cluster:... or *"
+            f"{text!r} is not a resource; write Topic:orders, Topic:order*, Topic:*, Group:..., Cluster:... or *"
         )
     return Pattern(kind, name, is_open)
 
 
-def parse_entry(resource: str, actions: Sequence[str], source_ips: Sequence[str], decision: str) -> Entry:
+def parse_entry(resource: str, actions: Sequence[str], source_ips: Sequence[str], decision: str) -> PolicyEntry:
     """Parse one entry, of words as in `mqadmin createAcl`. Raises: ConfigError."""
     if not actions:
         raise ConfigError(f"the entry of {resource} has no action; write one of {_words(Action)}")
-    return Entry(
+    return PolicyEntry(
         parse_pattern(resource),
         frozenset(_word(Action, text, "action") for text in actions),
         tuple(_network(text) for text in source_ips),
@@ -196,23 +196,23 @@ def parse_policy_kind(text: str | None) -> PolicyKind:
 
 def _network(text: str) -> Network:
     try:
-        found = ipaddress.ip_network(text.strip(), strict=False)
+        network = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         raise ConfigError(
-            f"{text!r} is no source address; write one as 192.168.1.7, 10.0.0.0/8, fe80::1 or fd00::/8"
+            f"{text!r} is not a source address; write one as 192.168.1.7, 10.0.0.0/8, fe80::1 or fd00::/8"
         ) from None
-    return Network(found.max_prefixlen // 8, int(found.network_address), int(found.netmask))
+    return Network(network.max_prefixlen // 8, int(network.network_address), int(network.netmask))
 
 
 def _word(kind: type[E], text: str, kind_name: str) -> E:
-    for each in kind:
-        if each.value.lower() == text.strip().lower():
-            return each
-    raise ConfigError(f"{text!r} is no {kind_name}; write one of {_words(kind)}")
+    for member in kind:
+        if member.value.lower() == text.strip().lower():
+            return member
+    raise ConfigError(f"{text!r} is not a valid {kind_name}; write one of {_words(kind)}")
 
 
 def _words(kind: type[Enum]) -> str:
-    return ", ".join(each.value for each in kind)
+    return ", ".join(member.value for member in kind)
 
 
-_KINDS: Final = {kind.value.lower(): kind for kind in Kind if kind is not Kind.ANY}
+_KINDS: Final = {kind.value.lower(): kind for kind in ResourceKind if kind is not ResourceKind.ANY}

@@ -20,7 +20,7 @@ from typing import Any, Final
 from sparrowmq.auth import permissions
 from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.auth.accounts import PORT_BYTES, Account, Perm
-from sparrowmq.auth.permissions import Caller, TopicAt
+from sparrowmq.auth.permissions import Peer, TopicAt
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
@@ -30,19 +30,15 @@ from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-Check = Callable[[Caller, Command, Row, Request[Any]], None]
+Check = Callable[[Peer, Command, Row, Request[Any]], None]
 
 _PUB: Final = int(Perm.PUB)
-_MOST_ADDRESSES: Final = 10_000
-_MOST_TOPICS: Final = 10_000  # of an account, that are remembered
+_MAX_ADDRESSES: Final = 10_000
+_MAX_TOPICS: Final = 10_000  # of an account, that are remembered
 
 
 class AccountCheck:
-    """The check by accounts in files.
-
-    Args:
-        topic_at: the topic of the record at an offset of the log.
-    """
+    """The check by accounts in files."""
 
     def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
         self._files = files
@@ -53,13 +49,13 @@ class AccountCheck:
         self._renew()
         decode_in_one_pass(SignedSend.code, SignedSend)
 
-    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         # Of thousands of requests nearly all are sends, so no dict of fields is made for them.
         if not isinstance(header, SignedSend) or not self.is_known_send(peer, command, header):
             self.authorise(self.authenticate(peer, command, header), peer, command, row, header)
 
-    def authenticate(self, peer: Caller, command: Command, header: Request[Any]) -> Account | None:
+    def authenticate(self, peer: Peer, command: Command, header: Request[Any]) -> Account | None:
         """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
         if isinstance(header, SignedSend):
             account = self._by_key.get(header.access_key)
@@ -75,9 +71,7 @@ class AccountCheck:
         peer.principal = account if is_signed else None
         return account
 
-    def authorise(
-        self, account: Account | None, peer: Caller, command: Command, row: Row, header: Request[Any]
-    ) -> None:
+    def authorise(self, account: Account | None, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the account may do this, or the peer's address may. Raises: AccessDenied."""
         is_signed = account is not None and peer.principal is account
         if account is not None and is_signed and isinstance(header, SignedSend):
@@ -91,13 +85,15 @@ class AccountCheck:
         if account is None:
             raise _unknown(command.ext_fields().get(ACCESS_KEY), peer.certificate)
         if not is_signed:
-            self._allow_unsigned(account, peer, row)
-        elif not (account.addresses and self._is_at_home(account, peer, row)):
-            self._check_permissions(account, command, row, header)
+            if not self._has_own_address(account, peer, row):
+                error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
+                raise error.of_kind(DenialKind.WRONG_SIGNATURE)
+        elif not (account.addresses and self._has_own_address(account, peer, row)):
+            permissions.check(account, row, list(permissions.needs(row, header, command.body, self._topic_at)))
         if account.broker_names:
-            permissions.demand_own_broker(account, row, header)
+            permissions.check_own_broker(account, row, header)
 
-    def is_known_send(self, peer: Caller, command: Command, header: SignedSend) -> bool:
+    def is_known_send(self, peer: Peer, command: Command, header: SignedSend) -> bool:
         """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then.
 
         If not, `authenticate` and `authorise` decide.
@@ -112,40 +108,30 @@ class AccountCheck:
         return True
 
     def _remember(self, account: Account, topic: str) -> None:
-        """Note that the account may send to the topic, until accounts change."""
         sender = self._senders.get(account.access_key)
         if sender is None:
             sender = self._senders[account.access_key] = _Sender(account)
-        if len(sender.topics) < _MOST_TOPICS and len(topic) <= MAX_TOPIC_LENGTH:
+        if len(sender.topics) < _MAX_TOPICS and len(topic) <= MAX_TOPIC_LENGTH:
             sender.topics.add(topic)
 
-    def _check_permissions(self, account: Account, command: Command, row: Row, header: Request[Any]) -> None:
-        permissions.check(account, row, list(permissions.needs(row, header, command.body, self._topic_at)))
-
-    def _allow_unsigned(self, account: Account, peer: Caller, row: Row) -> None:
-        if not self._is_at_home(account, peer, row):
-            error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
-            raise error.of_kind(DenialKind.WRONG_SIGNATURE)
-
     @staticmethod
-    def _is_at_home(account: Account, peer: Caller, row: Row) -> bool:
-        """Whether the account's own addresses allow the request. Raises: AccessDenied, it is for administrators."""
+    def _has_own_address(account: Account, peer: Peer, row: Row) -> bool:
         if not account.addresses or not account.addresses.has(peer.host[:-PORT_BYTES]):
             return False
-        permissions.demand_trust(account, row)
+        permissions.check_admin(account, row)
         return True
 
-    def _has_white_address(self, peer: Caller) -> bool:
+    def _has_white_address(self, peer: Peer) -> bool:
         address = peer.host[:-PORT_BYTES]
-        known = self._is_white.get(address)
-        if known is None:
-            if len(self._is_white) >= _MOST_ADDRESSES:
+        is_white = self._is_white.get(address)
+        if is_white is None:
+            if len(self._is_white) >= _MAX_ADDRESSES:
                 self._is_white.clear()
-            known = self._is_white[address] = self._accounts.addresses.has(address)
-        return known
+            is_white = self._is_white[address] = self._accounts.addresses.has(address)
+        return is_white
 
     def _renew(self) -> None:
-        self._accounts = self._files.now
+        self._accounts = self._files.current
         self._by_key = self._accounts.by_key
         self._by_certificate = self._accounts.by_certificate
         self._some_are_white = bool(self._accounts.addresses)
@@ -172,7 +158,7 @@ class Guard:
         self._accounts = first if isinstance(first, AccountCheck) else None
         self._others = checks[1:] if self._accounts is not None else checks
 
-    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         if self._accounts is not None:
             self._accounts(peer, command, row, header)

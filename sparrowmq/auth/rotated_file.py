@@ -17,8 +17,8 @@ from sparrowmq.core.safe_text import why_not_written
 log = logging.getLogger(__name__)
 
 SIZE_BYTES: Final = 64 << 20
-KEPT_FILES: Final = 4  # older ones
-_MOST_WAITING: Final = 100_000  # lines
+OLDER_FILES: Final = 4  # older ones
+_MAX_WAITING_LINES: Final = 100_000  # lines
 
 
 def denials_file(path: Path) -> Path:
@@ -47,7 +47,7 @@ class RotatedFile:
 
     def add(self, line: str) -> None:
         """Note a line, without its end."""
-        if len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= _MAX_WAITING_LINES:
             self.lost += 1
         else:
             self._waiting.append(line + "\n")
@@ -63,8 +63,8 @@ class RotatedFile:
             self.lost += len(lines)
             if not self.problem:
                 log.error("%s cannot be written, its lines are lost: %s", self.path, error)
-            why = why_not_written(error)
-            self.problem = f"the audit log {self.path} cannot be written ({why}): {self.lost} lines are lost"
+            reason = why_not_written(error)
+            self.problem = f"the audit log {self.path} cannot be written ({reason}): {self.lost} lines are lost"
         else:
             self.problem = ""
 
@@ -74,7 +74,7 @@ class RotatedFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.stat().st_size < SIZE_BYTES:
             return
-        for number in range(KEPT_FILES, 0, -1):
+        for number in range(OLDER_FILES, 0, -1):
             older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path
             if older.exists():
                 older.replace(path.with_name(f"{path.name}.{number}"))

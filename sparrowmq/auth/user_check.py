@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from sparrowmq.auth import permissions
 from sparrowmq.auth.accounts import PORT_BYTES
-from sparrowmq.auth.permissions import ADMINISTRATORS, PUB, SUB, Caller, TopicAt
-from sparrowmq.auth.policies import Action, Kind, Resource
+from sparrowmq.auth.permissions import ADMINISTRATORS, PUB, SUB, Peer, TopicAt
+from sparrowmq.auth.policies import Action, Resource, ResourceKind
 from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -34,9 +34,9 @@ from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
-_MOST_DECISIONS: Final = 10_000
+_MAX_DECISIONS: Final = 10_000
 
-Demand = tuple[Resource, tuple[Action, ...]]  # one of the actions is enough
+NeededAction = tuple[Resource, tuple[Action, ...]]  # one of the actions is enough
 
 # What these do concerns only the topic and the group in the header.
 _NAMED: Final = {
@@ -131,14 +131,14 @@ class UserCheck:
 
     def __init__(self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt) -> None:
         self._rules = rules
-        self._cluster = Resource(Kind.CLUSTER, rules.cluster)
+        self._cluster = Resource(ResourceKind.CLUSTER, rules.cluster)
         self._by_name = by_name
         self._topic_at = topic_at
         self._decided: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
         self._decided_by: Mapping[str, User] = {}
         decode_in_one_pass(SignedSend.code, SignedSend)
 
-    def __call__(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         users = self._by_name()
         if users is not self._decided_by:
@@ -157,7 +157,7 @@ class UserCheck:
         if int(row.code) not in self._rules.authentication_codes & self._rules.authorization_codes:
             raise _unknown(name)
 
-    def authenticate(self, user: User, peer: Caller, command: Command, header: Request[Any]) -> None:
+    def authenticate(self, user: User, peer: Peer, command: Command, header: Request[Any]) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
         is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(send_values(header), command.body)
@@ -169,35 +169,35 @@ class UserCheck:
             raise error.of_kind(DenialKind.UNKNOWN_ACCOUNT)
         peer.principal = user
 
-    def authorise(self, user: User, peer: Caller, row: Row, header: Request[Any], body: bytes) -> None:
+    def authorise(self, user: User, peer: Peer, row: Row, header: Request[Any], body: bytes) -> None:
         """Do nothing if the user may do this. Raises: AccessDenied."""
         if user.is_admin or int(row.code) in self._rules.authorization_codes:
             return
         source = peer.host[:-PORT_BYTES]
         if row.code in _FOR_SUPER_USERS:
             raise _denied(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
-        for resource, actions in self._demands(row, header, body):
+        for resource, actions in self._needed_actions(row, header, body):
             if not self._may(user, resource, actions, source):
                 raise _denied(user, resource, peer)
 
-    def _demands(self, row: Row, header: Request[Any], body: bytes) -> Iterator[Demand]:
+    def _needed_actions(self, row: Row, header: Request[Any], body: bytes) -> Iterator[NeededAction]:
         if row.access in ADMINISTRATORS:
             yield from self._for_administrators(row, header)
             return
-        also = _ALSO.get(row.code)
+        alternative = _ALSO.get(row.code)
         for name, perms in permissions.needs(row, header, body, self._topic_at):
             actions = [Action.PUB] if perms & PUB else []
             actions += [Action.SUB] if perms & SUB else []
-            yield _resource_of(name), (*actions, also) if also else tuple(actions)
+            yield _resource_of(name), (*actions, alternative) if alternative else tuple(actions)
 
-    def _for_administrators(self, row: Row, header: Request[Any]) -> Iterator[Demand]:
+    def _for_administrators(self, row: Row, header: Request[Any]) -> Iterator[NeededAction]:
         named = []
         action = _NAMED.get(row.code)
         if action is not None:
             if row.topic and (topic := getattr(header, row.topic)):
                 named.append(_resource_of(topic))
             if row.group and (group := getattr(header, row.group)):
-                named.append(Resource(Kind.GROUP, group))
+                named.append(Resource(ResourceKind.GROUP, group))
         if action is None or not named:
             named, action = [self._cluster], Action.GET if row.code in _READS else Action.UPDATE
         for resource in named:
@@ -205,25 +205,24 @@ class UserCheck:
 
     def _may(self, user: User, resource: Resource, actions: tuple[Action, ...], source: bytes) -> bool:
         key = user.access_key, resource, actions, source
-        found = self._decided.get(key)
-        if found is None:
-            if len(self._decided) >= _MOST_DECISIONS:
+        is_allowed = self._decided.get(key)
+        if is_allowed is None:
+            if len(self._decided) >= _MAX_DECISIONS:
                 self._decided.clear()
-            found = any(user.does(action, resource, source) for action in actions)
+            is_allowed = any(user.does(action, resource, source) for action in actions)
             if len(resource.name) <= MAX_TOPIC_LENGTH:
-                self._decided[key] = found
-        return found
+                self._decided[key] = is_allowed
+        return is_allowed
 
 
 def _resource_of(name: str) -> Resource:
-    """The resource of a topic. A retry topic belongs to its group."""
-    return Resource(Kind.GROUP if name.startswith(RETRY) else Kind.TOPIC, name.removeprefix(RETRY))
+    return Resource(ResourceKind.GROUP if name.startswith(RETRY) else ResourceKind.TOPIC, name.removeprefix(RETRY))
 
 
 _DENIED: Final = int(ResponseCode.NO_PERMISSION)
 
 
-def _denied(user: User, resource: Resource, peer: Caller) -> AccessDenied:
+def _denied(user: User, resource: Resource, peer: Peer) -> AccessDenied:
     source = peer.address.rpartition(":")[0]
     return AccessDenied(
         f"User:{user.access_key} has no permission to access {resource} from {source}, no matched policies or the "

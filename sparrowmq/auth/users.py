@@ -26,10 +26,10 @@ from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses, Perm, is_own
 from sparrowmq.auth.policies import (
     Action,
     Decision,
-    Entry,
-    Kind,
+    PolicyEntry,
     PolicyKind,
     Resource,
+    ResourceKind,
     Rules,
     parse_entry,
     parse_pattern,
@@ -45,7 +45,7 @@ from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, User
 _EVERY_PERM: Final = {Action.PUB: Perm.PUB, Action.SUB: Perm.SUB, Action.GET: Perm.PUB | Perm.SUB}
 log = logging.getLogger(__name__)
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@|%")
-_LONGEST: Final = 255
+_MAX_NAME_CHARACTERS: Final = 255
 _ACTIONS: Final = {Perm.PUB: ["Pub"], Perm.SUB: ["Sub"], Perm.PUB | Perm.SUB: ["Pub", "Sub"]}
 
 
@@ -87,9 +87,9 @@ class User:
     def may(self, resource: str, needed: int, source: bytes = b"") -> bool:
         """Whether the user has one of the permissions on a topic or retry topic, from a packed address."""
         if resource.startswith(RETRY):
-            asked = Resource(Kind.GROUP, resource.removeprefix(RETRY))
+            asked = Resource(ResourceKind.GROUP, resource.removeprefix(RETRY))
         else:
-            asked = Resource(Kind.TOPIC, resource)
+            asked = Resource(ResourceKind.TOPIC, resource)
         return (needed & Perm.PUB != 0 and self.does(Action.PUB, asked, source)) or (
             needed & Perm.SUB != 0 and self.does(Action.SUB, asked, source)
         )
@@ -101,7 +101,7 @@ class User:
         if self.is_admin:
             return True
         kind, name = resource
-        if kind is not Kind.CLUSTER and is_own(retry_topic(name) if kind is Kind.GROUP else name):
+        if kind is not ResourceKind.CLUSTER and is_own(retry_topic(name) if kind is ResourceKind.GROUP else name):
             return False
         if self.is_unlimited:
             return True
@@ -111,34 +111,26 @@ class User:
         if decision is not Decision.ALLOW:
             return False
         # A dead letter is a message of the group: who may not consume as the group may not read it.
-        is_letter = kind is Kind.TOPIC and name.startswith(DLQ)
-        return not is_letter or self.does(Action.SUB, Resource(Kind.GROUP, name.removeprefix(DLQ)), source)
+        is_letter = kind is ResourceKind.TOPIC and name.startswith(DLQ)
+        return not is_letter or self.does(Action.SUB, Resource(ResourceKind.GROUP, name.removeprefix(DLQ)), source)
 
 
-def allowed(principal: Account | User, action: Action, resource: Resource, source: bytes) -> bool:
-    """Whether an account of either ACL may do this to a topic, group or cluster.
-
-    Args:
-        source: the client's address, packed to 4 or 16 bytes.
-    """
+def is_allowed(principal: Account | User, action: Action, resource: Resource, source: bytes) -> bool:
+    """Whether an account of either ACL may do this, from a client's address, packed to 4 or 16 bytes."""
     if isinstance(principal, User):
         return principal.does(action, resource, source)
     kind, name = resource
     needed = _EVERY_PERM.get(action)
-    if kind is Kind.CLUSTER or needed is None:
+    if kind is ResourceKind.CLUSTER or needed is None:
         return principal.is_admin
     host = source + bytes(PORT_BYTES)
-    return principal.may_from(host, retry_topic(name) if kind is Kind.GROUP else name, needed)
+    return principal.may_from(host, retry_topic(name) if kind is ResourceKind.GROUP else name, needed)
 
 
 def principals(
     users: Mapping[str, UserEntry], policies: Mapping[str, list[Policy]], *, is_unlimited: bool
 ) -> dict[str, User]:
-    """Return all users as principals.
-
-    Args:
-        is_unlimited: whether policies do not count (authorizationEnabled=false).
-    """
+    """Return all users as principals; policies do not count with `is_unlimited` (authorizationEnabled=false)."""
     return {
         name: User(
             name,
@@ -157,9 +149,10 @@ def principals(
 def check_user(user: UserEntry) -> None:
     """Raises: ConfigError, the user cannot be stored."""
     name = user.username
-    if not name or len(name) > _LONGEST or not set(name) <= _LETTERS:
+    if not name or len(name) > _MAX_NAME_CHARACTERS or not set(name) <= _LETTERS:
         raise ConfigError(
-            f"the user name {shown(name)!r} is invalid: write letters, digits and _ - . @ | %, at most {_LONGEST}"
+            f"the user name {shown(name)!r} is invalid: write letters, digits and _ - . @ | %, at most "
+            f"{_MAX_NAME_CHARACTERS}"
         )
     if not user.password:
         raise ConfigError(f"user {name} needs a password; it is the secret key of its signatures")
@@ -168,23 +161,19 @@ def check_user(user: UserEntry) -> None:
             raise ConfigError(f"{word!r} is unknown for user {name}; write one of {', '.join(known)}")
 
 
-def completed(user: UserEntry, former: UserEntry | None = None) -> UserEntry:
+def complete_user(user: UserEntry, former: UserEntry | None = None) -> UserEntry:
     """Return a user with all members: absent ones are those of the former user, or the usual ones."""
-    held = former or UserEntry(user_type=NORMAL, user_status=ENABLED)
+    defaults = former or UserEntry(user_type=NORMAL, user_status=ENABLED)
     return UserEntry(
         user.username,
-        user.password or held.password,
-        _spelt(user.user_type or held.user_type, (SUPER, NORMAL)),
-        _spelt(user.user_status or held.user_status, (ENABLED, DISABLED)),
+        user.password or defaults.password,
+        _check_name(user.user_type or defaults.user_type, (SUPER, NORMAL)),
+        _check_name(user.user_status or defaults.user_status, (ENABLED, DISABLED)),
     )
 
 
-def merged(former: Iterable[Policy], added: Iterable[Policy]) -> list[Policy]:
-    """Add entries to policies. An entry of the same resource is replaced.
-
-    Raises:
-        ConfigError: an entry is invalid.
-    """
+def merge_policies(former: Iterable[Policy], added: Iterable[Policy]) -> list[Policy]:
+    """Add entries to policies. An entry of the same resource is replaced. Raises: ConfigError, an entry is invalid."""
     tables: dict[PolicyKind, dict[str, PolicyRule]] = {}
     for policy in (*former, *added):
         table = tables.setdefault(parse_policy_kind(policy.policy_type), {})
@@ -199,46 +188,42 @@ def merged(former: Iterable[Policy], added: Iterable[Policy]) -> list[Policy]:
     return [Policy(kind.value, list(tables[kind].values())) for kind in PolicyKind if tables.get(kind)]
 
 
-def without(policies: Iterable[Policy], kind: str | None, resource: str | None) -> list[Policy]:
+def remove_policies(policies: Iterable[Policy], kind: str | None, resource: str | None) -> list[Policy]:
     """Remove the policies of a kind, or of both, or only their entry of a resource.
 
-    Raises:
-        ConfigError: there is no such kind, or the resource is invalid.
+    Raises: ConfigError, there is no such kind, or the resource is invalid.
     """
     only = parse_policy_kind(kind) if kind else None
     pattern = str(parse_pattern(resource)) if resource else None
-    kept = []
+    remaining = []
     for policy in policies:
         if only is not None and parse_policy_kind(policy.policy_type) is not only:
-            kept.append(policy)
+            remaining.append(policy)
         elif pattern is not None:
             rules = [rule for rule in policy.entries if rule.resource != pattern]
-            kept += [Policy(policy.policy_type, rules)] if rules else []
-    return kept
+            remaining += [Policy(policy.policy_type, rules)] if rules else []
+    return remaining
 
 
-def migrated(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Policy]]]:
+def users_from_accounts(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Policy]]]:
     """Yield the accounts of 4.x as users with policies. Addresses that need no signature have no such form.
 
-    Raises:
-        ConfigError: an account is invalid.
+    Raises: ConfigError, an account is invalid.
     """
     for document in documents:
         for fields in document.accounts:
             account = accounts.parse_account(fields)
             secret = accounts.text_of(fields, accounts.SECRET_KEY)
             user = UserEntry(account.access_key, secret, SUPER if account.is_admin else NORMAL, ENABLED)
-            who = f"account {account.access_key!r}"
-            custom = [
-                _rule(f"Topic:{name}", perm) for name, perm in accounts.parse_perms(fields, accounts.TOPIC_PERMS, who)
-            ]
-            custom += [
-                _rule(f"Group:{name}", perm) for name, perm in accounts.parse_perms(fields, accounts.GROUP_PERMS, who)
-            ]
+            account_name = f"account {account.access_key!r}"
+            topics = accounts.parse_perms(fields, accounts.TOPIC_PERMS, account_name)
+            groups = accounts.parse_perms(fields, accounts.GROUP_PERMS, account_name)
+            custom = [_rule(f"Topic:{name}", perm) for name, perm in topics]
+            custom += [_rule(f"Group:{name}", perm) for name, perm in groups]
             # Unlike Java, without entries that deny all: what no entry allows is denied. But all users may send traces.
             defaults = (("Topic:*", account.topic_perm), ("Group:*", account.group_perm))
             default = [_rule(resource, perm) for resource, perm in defaults if perm]
-            yield user, merged([], [Policy("Custom", custom), Policy("Default", default)])
+            yield user, merge_policies([], [Policy("Custom", custom), Policy("Default", default)])
 
 
 def _rule(resource: str, perm: int) -> PolicyRule:
@@ -249,17 +234,17 @@ def _rule(resource: str, perm: int) -> PolicyRule:
 
 def _rules(name: str, policies: Iterable[Policy]) -> Rules:
     """The rules of a user. Broken ones, which only a change by hand can bring, count as none: all is denied."""
-    found: dict[PolicyKind, list[Entry]] = {kind: [] for kind in PolicyKind}
+    rules_of_kind: dict[PolicyKind, list[PolicyEntry]] = {kind: [] for kind in PolicyKind}
     try:
         for policy in policies:
-            found[parse_policy_kind(policy.policy_type)] += map(_entry, policy.entries)
+            rules_of_kind[parse_policy_kind(policy.policy_type)] += map(_entry, policy.entries)
     except ConfigError as error:
         log.error("user %s may do nothing until its policies are fixed: %s", shown(name), error)
         return Rules()
-    return Rules(found[PolicyKind.CUSTOM], found[PolicyKind.DEFAULT])
+    return Rules(rules_of_kind[PolicyKind.CUSTOM], rules_of_kind[PolicyKind.DEFAULT])
 
 
-def _entry(rule: PolicyRule) -> Entry:
+def _entry(rule: PolicyRule) -> PolicyEntry:
     return parse_entry(rule.resource, rule.actions, rule.source_ips or [], rule.decision)
 
 
@@ -267,7 +252,7 @@ def _is(text: str | None, word: str) -> bool:
     return (text or "").lower() == word.lower()
 
 
-def _spelt(text: str | None, words: Iterable[str]) -> str | None:
+def _check_name(text: str | None, words: Iterable[str]) -> str | None:
     return next((word for word in words if _is(text, word)), text)
 
 
@@ -281,14 +266,13 @@ def first_users(
     Raises:
         ConfigError: a user is invalid.
     """
-    named = ((settings.first_user, FIRST_USER), (settings.inner_credentials, INNER_CREDENTIALS))
-    for text, key in named:
+    for text, key in ((settings.first_user, FIRST_USER), (settings.inner_credentials, INNER_CREDENTIALS)):
         if text:
             name, password = named_secret(text, key)
-            yield _whole(UserEntry(name, password, SUPER, ENABLED)), []
+            yield _checked_user(UserEntry(name, password, SUPER, ENABLED)), []
     if settings.migrates_accounts:
-        for user, policies in migrated(load_account_files(home, acl_file).now.documents.values()):
-            yield _whole(user), policies
+        for user, policies in users_from_accounts(load_account_files(home, acl_file).current.documents.values()):
+            yield _checked_user(user), policies
 
 
 def no_users(or_else: str = "") -> ConfigError:
@@ -299,7 +283,7 @@ def no_users(or_else: str = "") -> ConfigError:
     )
 
 
-def _whole(user: UserEntry) -> UserEntry:
-    whole = completed(user)
-    check_user(whole)
-    return whole
+def _checked_user(user: UserEntry) -> UserEntry:
+    completed = complete_user(user)
+    check_user(completed)
+    return completed

@@ -72,7 +72,7 @@ class AccessControl:
         self._principals: Mapping[str, User] = {}
         self.files: AccountFiles | None = None
         self.audit: Audit | None = None
-        self.hash_some: HashSome | None = None
+        self.hash_next_piece: HashSome | None = None
         if settings.acl:
             # A broker without access control loads nothing of auth/.
             from sparrowmq.auth.plugin_check import PLAIN
@@ -91,18 +91,18 @@ class AccessControl:
             from sparrowmq.auth.audit_log import Audit
             from sparrowmq.protocol.signature import LargeBodies
 
-            self.hash_some = LargeBodies(lambda: self.accounts).hash_some
+            self.hash_next_piece = LargeBodies(lambda: self.accounts).hash_some
             path = settings.audit_file if settings.audit_log else None
             self.audit = Audit(path, clock or SystemClock())
 
     @property
     def accounts(self) -> Mapping[str, Account | User]:
         """All accounts by access key, of the kind that is in use."""
-        return self._principals if self.files is None else self.files.now.by_key
+        return self._principals if self.files is None else self.files.current.by_key
 
     def rights(self) -> object:
         """Return an object that is another one after each change of accounts, or of users and policies."""
-        return self._principals if self.files is None else self.files.now
+        return self._principals if self.files is None else self.files.current
 
     def may_send(self, account: str, topic: str) -> bool | None:
         """Whether an account, by its access key, may send to a topic; None if there is no such account."""
@@ -117,17 +117,17 @@ class AccessControl:
         """A part with the handlers, which looks at the account files and writes the audit log."""
         if self.audit is None:
             return Part(handlers)
-        from sparrowmq.auth.account_files import LOOK_PERIOD_S
+        from sparrowmq.auth.account_files import POLL_S
         from sparrowmq.auth.audit_log import WRITE_PERIOD_S
 
         audit, files = self.audit, self.files
         chores = [Chore("audit log", WRITE_PERIOD_S, self._write)]
         probes: list[Probe] = [
             (AUDIT_NOT_WRITTEN, lambda: audit.problem),
-            (DENIALS, lambda: audit.again.last),
+            (DENIALS, lambda: audit.repeated_denials.last),
         ]
         if files is not None:
-            chores.append(Chore("accounts", LOOK_PERIOD_S, files.look))
+            chores.append(Chore("accounts", POLL_S, files.poll))
             probes.append((ACCOUNTS_NOT_LOADED, lambda: files.problem))
         return Part(handlers, tuple(chores), saves=(self._write,), probes=tuple(probes))
 
@@ -179,7 +179,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
     except ConfigError as error:
         if not may_fail or not users.table:
             raise
-        log.error("the users of the settings that do not exist yet are not created: %s", error)
+        log.error("the missing users of the settings are not created: %s", error)
     if not users.table:
         raise no_users()
 
@@ -233,18 +233,7 @@ class Users:
 
     They are replicated state, like topics and groups: each change is a record of the log. Passwords are in plain text,
     in the file and in the log, because the check of a signature needs them (decision 78). So only the owner can read
-    the file, and only administrators can read the topic of the journal.
-
-    Args:
-        path: of users.json.
-        known: the users and their version, if they are known from the log; else the file has them.
-    Attributes:
-        on_change: called after every change.
-        on_put, on_delete, on_policies: called with a user that changed, the name of a deleted one, or the policies of
-            a subject that changed, at once.
-        mark: returns the part of the journal that the users have.
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
+    the file, and only administrators can read the topic of the journal. `on_change` is called after every change.
     """
 
     def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
@@ -304,7 +293,7 @@ class Users:
     def content(self) -> UserTable:
         return UserTable(self.version, dict(self._users), dict(self._policies), self.mark())
 
-    def take(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
+    def replace(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
         """Have the users of these tables, which the caller may change further."""
         self.version, self._users, self._policies = version, users, policies
         self.file.touch()

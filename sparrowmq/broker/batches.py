@@ -57,12 +57,12 @@ class PreparedBatch:
     keys: list[set[Key]]
 
 
-def storing(store: MessageStore, takes: Callable[[], bool], steps: Steps[T]) -> Steps[T]:
+def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps: Steps[T]) -> Steps[T]:
     """Do work that stores messages. The lead is not handed over before its end.
 
     Raises: RemoteError, the lead was handed over before the work has begun.
     """
-    if not takes():
+    if not accepts_writes():
         raise not_the_master()
     store.appender.unfinished += 1
     try:
@@ -178,7 +178,7 @@ def check_repeated_size(count: int) -> None:
     if count > MAX_REPEATED_MESSAGES:
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a batch that is sent again holds at most {MAX_REPEATED_MESSAGES} messages, and this has {count}",
+            f"a repeated batch may have at most {MAX_REPEATED_MESSAGES} messages; this one has {count}",
         )
 
 
@@ -203,19 +203,19 @@ def put_missing(
     with repeats.under_way(pending, entries[0].topic):
         found: list[Before | None] = []
         missing: list[int] = []
-        known: Before | None = None
+        first_known: Before | None = None
         for index, entry in enumerate(entries):
             before = repeats.look_up(entry, is_repeated)
             found.append(before)
             if before is None:
                 missing.append(index)
-            known = known or before
+            first_known = first_known or before
             yield
         size_bytes = 0
         for index in missing:
             entry = entries[index]
-            if known is not None:
-                entry.queue_id = known.queue_id
+            if first_known is not None:
+                entry.queue_id = first_known.queue_id
             writer.prepare(entry)
             size_bytes += len(entry.body) + len(entry.properties.encode())
             yield

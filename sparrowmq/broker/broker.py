@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.broker.access_control import AccessControl, create_first_users, sign_of, topics_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
 from sparrowmq.broker.delayed.timer import TimedDelivery, timer_detour
@@ -49,16 +49,16 @@ from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part, run_chores
 from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.pop.pop_state import Pops
-from sparrowmq.broker.ports import Inside, fast_door, has_port, open_grpc, without_pulls
+from sparrowmq.broker.ports import GrpcPortParts, bind_vip_port, has_port, open_grpc, without_pulls
 from sparrowmq.broker.registration import Registration
 from sparrowmq.broker.repeated_sends import Repeats
 from sparrowmq.broker.replication.ha_master import demand_role, ha_door
 from sparrowmq.broker.replication.peer_repair import SelfRepair
 from sparrowmq.broker.replication.role import BrokerContext, OwnRole
 from sparrowmq.broker.replication.slave_guard import refusing, refusing_once_over
-from sparrowmq.broker.saved_state import SpareRoom
+from sparrowmq.broker.saved_state import ReservedSpace
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.broker.store import FreedRoom, open_store, room, storage, was_full, while_writable
+from sparrowmq.broker.store import FreedSpace, open_store, opened_full, store_part, wait_for_space, while_writable
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions.open_transactions import TransactionRules
 from sparrowmq.broker.transactions.transactions import MaySend, Transactions
@@ -105,10 +105,9 @@ class Broker:
     Args:
         file: the settings file, where changes to the settings are saved.
         term: the term of a member with failover, as master or slave; `member.py` creates it.
-        lasting: what outlives this broker of such a member. The broker stays registered when it stops, until `leave`.
+        resources: those of such a member. The broker stays registered when it stops, until `leave`.
     Attributes:
         store: its messages; exists once the context is entered.
-        term: as given.
         grpc_address: the address for gRPC clients of RocketMQ 5; "" without the port.
     Raises:
         ConfigError: too few files may be open (descriptors.py), or the files of TLS cannot be used.
@@ -123,33 +122,33 @@ class Broker:
         clock: Clock | None = None,
         file: Path | None = None,
         term: Term | None = None,
-        lasting: MemberResources | None = None,
+        resources: MemberResources | None = None,
     ) -> None:
         self.settings = settings
         self.term = term
         self._registration: Registration | None = None
         self._starts_again = False
         self.journal: Journal | None = None  # of a master
-        self._changing = Changing(settings, file)
+        self._live_settings = Changing(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(LOOKS if settings.busy_poll else 0)
         self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
-        self._ends_alone = lasting is None
-        self._lasting = lasting or MemberResources(settings, self._clock)
-        self._tls, self._client_tls = self._lasting.tls, self._lasting.client_tls
+        self._ends_alone = resources is None
+        self._resources = resources or MemberResources(settings, self._clock)
+        self._tls, self._client_tls = self._resources.tls, self._resources.client_tls
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
-            *(_not_yet, self._clock, settings.bind_address, settings.port, limits_for(self._share)),
+            *(_not_started, self._clock, settings.bind_address, settings.port, limits_for(self._share)),
             turn=self._turn,
             tls=self._tls,
         )
         self._slaves: Door | None = None
-        self._metrics: Door | Endpoint | None = self._lasting.metrics
+        self._metrics: Door | Endpoint | None = self._resources.metrics
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
-        names = named_in_remedies(settings, file)
+        names = remedy_words(settings, file)
         self._conditions = Conditions(self._clock, self._figures, lambda: {**names, "ADDRESS": self.address})
         self._stack = AsyncExitStack()
         self._figures.gauge(
@@ -161,7 +160,7 @@ class Broker:
     @property
     def settings_now(self) -> BrokerSettings:
         """The settings, including changes since the start."""
-        return self._changing.now
+        return self._live_settings.now
 
     @property
     def address(self) -> str:
@@ -204,7 +203,7 @@ class Broker:
 
     def reload(self, settings: BrokerSettings) -> None:
         """Apply the changeable settings of a settings file that was read again."""
-        self._changing.reload(settings)
+        self._live_settings.reload(settings)
 
     async def serve(self) -> None:
         """Serve forever. When the broker fails, this is cancelled, and the context raises the reason.
@@ -212,15 +211,15 @@ class Broker:
         When the store fails, the broker goes on serving reads. The context raises the failure once the broker stops.
         It returns only if the disk was full at the start and has room now: then start another broker.
         """
-        await room(self.freed_room, self._clock)
+        await wait_for_space(self.freed_space, self._clock)
         self._starts_again = True
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._server.bind()
         stack.push_async_callback(self._server.stop)
-        fast = fast_door(self.settings)
-        if fast is not None:
-            self._server.also_at(fast, without_pulls(lambda *asked: self._server.dispatch(*asked)))
+        vip_port = bind_vip_port(self.settings)
+        if vip_port is not None:
+            self._server.also_at(vip_port, without_pulls(lambda *request: self._server.dispatch(*request)))
         self._slaves = ha_door(self.settings, self._server.port)
         if self._slaves is not None:
             stack.callback(self._slaves.close)
@@ -228,9 +227,9 @@ class Broker:
         if self._ends_alone and (door := metrics_door(self.settings, bind_address, insecure)) is not None:
             self._metrics = door
             stack.callback(door.close)
-        kept = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
-        self.store = await open_store(self.settings, kept, self._clock, self.term)
-        this = BrokerContext(
+        store_settings = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
+        self.store = await open_store(self.settings, store_settings, self._clock, self.term)
+        context = BrokerContext(
             settings=self.settings,
             address=self.address,
             store=self.store,
@@ -240,39 +239,39 @@ class Broker:
             slaves=self._slaves,
             tls=self._tls,
             client_tls=self._client_tls,
-            is_full=was_full(self.store),
+            is_full=opened_full(self.store),
         )
-        self._role = OwnRole(this)
-        self.freed_room = FreedRoom(self.store) if was_full(self.store) else None
-        stack.callback(self._tell_failure)
+        self._role = OwnRole(context)
+        self.freed_space = FreedSpace(self.store) if opened_full(self.store) else None
+        stack.callback(self._raise_failure)
         stack.callback(self.store.close)
         await self._start_parts(stack, self.store)
 
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
-        lasting = self._lasting
-        pool = lasting.pool
+        resources = self._resources
+        pool = resources.pool
         if self._ends_alone:
-            stack.push_async_callback(lasting.disconnect)
-        state = await self._state(store)
+            stack.push_async_callback(resources.disconnect)
+        state = await self._load_state(store)
         self.journal = state.journal
-        access = AccessControl(self.settings, topics_of(store), self._clock, state.users, lasting.accounts)
-        lasting.accounts = access.files
+        access = AccessControl(self.settings, topics_of(store), self._clock, state.users, resources.accounts)
+        resources.accounts = access.files
         declare_denials(self._figures, access.audit)
         if not self.settings.is_slave:
             create_first_users(self.settings, state.users, may_fail=self.term is not None)
-        registration = self._registration = self._announcing(state.topics, pool)
-        who = (self.settings.cluster, self.settings.name, self.address)
-        access_part = access.part(AccessHandler(access, who, self._clock), UsersHandler(access, state.users))
+        registration = self._registration = self._create_registration(state.topics, pool)
+        identity = (self.settings.cluster, self.settings.name, self.address)
+        access_part = access.part(AccessHandler(access, identity, self._clock), UsersHandler(access, state.users))
         etcd_tls = self.term.etcd_tls if self.term is not None else None
         parts = (
             *self._parts(store, state, registration, pool, access.may_send),
             access_part,
             SelfRepair(store, pool, self._clock, partial(self._role.peers, pool)).part(),
-            SpareRoom(self.settings.config_path).part(),
+            ReservedSpace(self.settings.config_path).part(),
             registration.part(),
             Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
-            Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._changing.save_again),)),
+            Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._live_settings.save_again),)),
             Part(chores=(Chore("conditions", LOOK_S, self._conditions.look),)),
         )
         self._conditions.watch([*self._probes(), *(probe for part in parts for probe in part.probes)])
@@ -280,8 +279,8 @@ class Broker:
         for task in [task for part in parts for task in part.tasks]:
             work = task.start()
             # With failover a store that fails ends the broker, so another member can become the master.
-            goes_on = task.needs_writing and (self.term is None or was_full(store))
-            tasks.spawn(while_writable(work, task.name) if goes_on else work, task.name)
+            only_work_ends = task.needs_writing and (self.term is None or opened_full(store))
+            tasks.spawn(while_writable(work, task.name) if only_work_ends else work, task.name)
         tasks.spawn(self._server.drop_silent_peers(), "silent peers")
         tasks.spawn(self._tls.watch(), "TLS files")
         tasks.spawn(run_chores([chore for part in parts for chore in part.chores], self._clock), "chores")
@@ -291,41 +290,40 @@ class Broker:
         guard = self._guard(access.guard)
         self._server.dispatch = dispatcher = Dispatcher(Role.BROKER, handlers, tasks.spawn, guard)
         dispatcher.audit = access.audit
-        dispatcher.hash_next_piece = access.hash_some
+        dispatcher.hash_next_piece = access.hash_next_piece
         dispatcher.rights = access.rights if guard is not None else None
         self._server.quotas = dispatcher.quotas = self._quotas
         self._measuring.begin(dispatcher)
         self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
-        inside = Inside(self.settings, self._server, self._tls, self._turn, self._clock, self._share)
-        self.grpc_address, self._grpc_problem = await open_grpc(stack, inside, state, access)
+        grpc_parts = GrpcPortParts(self.settings, self._server, self._tls, self._turn, self._clock, self._share)
+        self.grpc_address, self._grpc_problem = await open_grpc(stack, grpc_parts, state, access)
         if self._ends_alone:
             stack.push_async_callback(self.leave)
         await registration.announced()
 
-    def _announcing(self, topics: Topics, pool: Pool) -> Registration:
+    def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
         """The registration at name servers; a change of topics or settings concerns it."""
-        made = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
+        registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
-            made.may_register = self.term.holds
-        topics.on_change = made.topics_changed
-        self._changing.tell(made.use)
-        self._changing.tell(topics.use)
-        return made
+            registration.may_register = self.term.holds
+        topics.on_change = registration.topics_changed
+        self._live_settings.tell(registration.apply_settings)
+        self._live_settings.tell(topics.apply_settings)
+        return registration
 
-    def _tell_failure(self) -> None:
-        """Raise the failure of the store to the caller. Raises: StoreFailed, a write or sync has failed."""
+    def _raise_failure(self) -> None:
         failure = self.store.flushed.error
-        starts_again = self._starts_again or (self.term is not None and was_full(self.store))
+        starts_again = self._starts_again or (self.term is not None and opened_full(self.store))
         if isinstance(failure, StoreFailed) and not starts_again:
             raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
-    async def _state(self, store: MessageStore) -> KeptState:
+    async def _load_state(self, store: MessageStore) -> BrokerState:
         """The topics, groups and offsets, and their way to the log or from it."""
         settings = self.settings
         trusts_files = not settings.is_slave and self.term is None
-        state = KeptState.load(store, settings, self._clock, trusts_files=trusts_files)
+        state = BrokerState.load(store, settings, self._clock, trusts_files=trusts_files)
         if settings.is_slave:
             state.follow(store, self._clock)
         else:
@@ -346,12 +344,7 @@ class Broker:
         return refusing_once_over(guard, self.term.takes, in_sync.demand if in_sync else lambda: None)
 
     def _parts(
-        self,
-        store: MessageStore,
-        state: KeptState,
-        registration: Registration,
-        pool: Pool,
-        may_send: MaySend,
+        self, store: MessageStore, state: BrokerState, registration: Registration, pool: Pool, may_send: MaySend
     ) -> tuple[Part, ...]:
         """All parts, each with its handlers, chores, tasks and saves."""
         settings, clock, figures = self.settings, self._clock, self._figures
@@ -366,9 +359,9 @@ class Broker:
         writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
         delayed = DelayedDelivery(store, writer, by_level, delays, folder / "delayOffset.json", clock, figures)
         timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
-        role, is_over = self._of_role(state, registration, pool, delayed, timed, transactions)
+        role, is_over = self._role_parts(state, registration, pool, delayed, timed, transactions)
         repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
-        stored = storage(store, self._turn, clock, figures, registration.refuse_writes)
+        stored = store_part(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._status() | repeats.status_lines())
         young_bytes = memory_bytes(settings)
@@ -377,7 +370,7 @@ class Broker:
         sends = SendHandler(shared, send_rules(settings, store), figures, repeats)
         pulls = PullHandler(shared, pull_rules(settings), filters)
         backs = RetryHandler(shared, pops, settings.longest_pause_ms)
-        self._tell_changes(store, groups, sends, pulls, figures)
+        self._subscribe_to_settings(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None
         replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
         parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
@@ -399,12 +392,12 @@ class Broker:
             Part((ClientHandler(shared, announced, filters, self._offers(repeats)),)),
             lock_part(shared, state),
             Part((OffsetHandler(shared, delayed, young_bytes, state.commits),)),
-            *self._for_tools(shared, pops, status, figures),
+            *self._tool_parts(shared, pops, status, figures),
         )
 
-    def _of_role(
+    def _role_parts(
         self,
-        state: KeptState,
+        state: BrokerState,
         registration: Registration,
         pool: Pool,
         delayed: DelayedDelivery,
@@ -412,24 +405,19 @@ class Broker:
         transactions: Transactions,
     ) -> tuple[list[Part], IsOver]:
         """The parts that only a master has, or only a slave, and whether the time of a message is over."""
-        save_offsets_s, save_delays_s = (
-            self.settings.save_offsets_ms / 1000,
-            self.settings.save_delays_ms / 1000,
-        )
+        save_offsets_s, save_delays_s = self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
         if self.settings.is_slave:
             followed = self._role.follow(state, delayed, registration, pool)
-            return [delayed.part_of_slave(save_delays_s), *followed], _never  # it recalls no messages
+            return [delayed.part_of_slave(save_delays_s), *followed], lambda _: False  # it recalls no messages
         delivery = timed()
         later = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
         return [*later, *self._role.lead(pool)], delivery.is_over
 
     def _offers(self, repeats: Repeats) -> HeartBeatReply:
-        """The answer to heartbeats, with what this broker offers."""
         max_s = self.settings.max_timer_s if self.settings.timers else None
         return HeartBeatReply(timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True)
 
-    def _for_tools(self, shared: SharedParts, pops: Pops, status: Status, figures: Figures) -> tuple[Part, ...]:
-        """The parts for operators' queries and changes, except those of topics."""
+    def _tool_parts(self, shared: SharedParts, pops: Pops, status: Status, figures: Figures) -> tuple[Part, ...]:
         store = shared.store
         traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)
         handlers = (
@@ -437,7 +425,7 @@ class Broker:
             ProgressHandler(shared, self.address, pops.table),
             QueryHandler(shared, self._quotas),
             CleaningHandler(shared),
-            InspectHandler(self._changing, status, traffic, lambda: self._role.status()),
+            InspectHandler(self._live_settings, status, traffic, lambda: self._role.status()),
             LeadershipHandler(self.term, figures),
             RelayHandler(shared),
         )
@@ -459,51 +447,50 @@ class Broker:
 
         declare_port(self._figures, Port(self._server, dispatcher, self._tls, self._client_tls))
 
-    def _tell_changes(
+    def _subscribe_to_settings(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
     ) -> None:
-        self._changing.tell(logs.use)
-        self._changing.tell(self._measuring.use)
-        self._changing.tell(lambda now: groups.use(now.auto_create_group))
-        self._changing.tell(lambda now: sends.use(send_rules(now, store)))
-        pulls.use(self._reads(self.settings))
-        self._role.shown.on_change = lambda: pulls.use(self._reads(self._changing.now))
+        self._live_settings.tell(logs.use)
+        self._live_settings.tell(self._measuring.use)
+        self._live_settings.tell(lambda now: groups.allow_auto_create(now.auto_create_group))
+        self._live_settings.tell(lambda now: sends.apply_rules(send_rules(now, store)))
+        pulls.apply_rules(self._current_pull_rules(self.settings))
+        self._role.shown.on_change = lambda: pulls.apply_rules(self._current_pull_rules(self._live_settings.now))
         if self.term is not None and self.term.in_sync is not None:
             sends.accepts_writes = self.term.takes
         pulls.held_pulls.show(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
-        self._changing.tell(lambda now: quotas.use(now.quotas))
+        self._live_settings.tell(lambda now: quotas.use(now.quotas))
         figures.counters(
             "sparrowmq_quota_refused_total",
             "requests and connections above a quota",
             ("subject", "limit"),
             lambda: quotas.refused.items(),
         )
-        self._changing.tell(lambda now: pulls.use(self._reads(now)))
-        self._changing.tell(lambda now: use_in_store(now, store))
+        self._live_settings.tell(lambda now: pulls.apply_rules(self._current_pull_rules(now)))
+        self._live_settings.tell(lambda now: apply_store_settings(now, store))
 
     def _probes(self) -> Iterable[Probe]:
         """Yield what keeps the broker from its work, apart from its parts."""
-        yield kinds.DRAINED, lambda: less_than_all(self.settings_now)
+        yield kinds.DRAINED, lambda: reduced_service(self.settings_now)
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
         yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: self._tls.admits_without_certificate
-        yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
+        yield kinds.SETTINGS_NOT_SAVED, lambda: self._live_settings.problem
         yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
         yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
-        if self.term is not None and self.freed_room is None:  # DISK_FULL has the remedy otherwise
+        if self.term is not None and self.freed_space is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 
     def _status(self) -> dict[str, str]:
-        """The lines of `brokerStatus` about replication and conditions; no tool of Apache reads them."""
         table = self.term.status_lines() if self.term is not None else {}
         problem = self._role.problem
         if problem:
             table = table | {"replicationProblem": problem}
         return table | self._conditions.as_properties()
 
-    def _reads(self, settings: BrokerSettings) -> PullRules:
+    def _current_pull_rules(self, settings: BrokerSettings) -> PullRules:
         rules = pull_rules(settings)
         return replace(rules, serves=False) if self._role.shown.is_hidden else rules
 
@@ -514,15 +501,9 @@ class MemberResources:
     Files that change (certificates, accounts) are loaded again; while they cannot be used, the old content counts. A
     member ends one broker and starts another to change its role. If the next broker read the files from the beginning,
     a file that cannot be used would end a member at the next election, and so each member of a group. The port for
-    metrics answers between two brokers, too.
+    metrics answers between two brokers, too; a broker without failover opens its own.
 
-    Attributes:
-        tls: for connections of clients.
-        client_tls: for connections to other servers; None if they are not encrypted.
-        accounts: the account files that the last broker used, if it used any.
-        metrics: the port for Prometheus of a member; None without one. A broker without failover opens its own.
-    Raises:
-        ConfigError: a file cannot be used.
+    Raises: ConfigError, a file cannot be used.
     """
 
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
@@ -542,10 +523,8 @@ class MemberResources:
         return self._pool
 
     async def open_metrics(self, spawn: Spawn, reason: Callable[[], str]) -> None:
-        """Open the port for metrics, if the settings want it.
+        """Open the port for metrics, if the settings want it; `reason` says why no broker runs, for `/readyz`.
 
-        Args:
-            reason: returns the reason why no broker runs, for `/readyz`.
         Raises: ConfigError, the port cannot be used.
         """
         door = metrics_door(self._settings, self._settings.bind_address, self._settings.insecure)
@@ -572,11 +551,7 @@ class MemberResources:
             await pool.__aexit__()
 
 
-def _never(_due_ms: int) -> bool:
-    return False
-
-
-def _not_yet(session: Session, command: Command) -> None:
+def _not_started(session: Session, command: Command) -> None:
     """Stand in for the dispatcher until the broker listens; never called."""
 
 
@@ -614,23 +589,23 @@ def transaction_rules(settings: BrokerSettings) -> TransactionRules:
 
 def memory_bytes(settings: BrokerSettings) -> int:
     """The bytes at the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return settings.memory_percent * whole // 100
+    memory_size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return settings.memory_percent * memory_size // 100
 
 
-def use_in_store(settings: BrokerSettings, store: MessageStore) -> None:
+def apply_store_settings(settings: BrokerSettings, store: MessageStore) -> None:
     """Let the store flush, delete and scrub by the new settings, from its next look on. Its other settings stay."""
     store.settings = settings.of_running_store(store.settings)
 
 
-def less_than_all(settings: BrokerSettings) -> str:
+def reduced_service(settings: BrokerSettings) -> str:
     """Return what a broker with these settings does not do, and the settings; "" if it does all."""
     missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
-    found = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
-    return "; ".join([*found, "producers do not find it: drained = true"] if settings.drained else found)
+    reasons = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
+    return "; ".join([*reasons, "producers do not find it: drained = true"] if settings.drained else reasons)
 
 
-def named_in_remedies(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
+def remedy_words(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
     """Return what words in remedies stand for at a broker with these settings, which its file keeps."""
     return {
         "NAME": settings.name,

@@ -17,8 +17,17 @@ from typing import Final
 from sparrowmq.broker.access_control import USERS_FILE, Users
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.groups import MODES_FILE, Groups, RequestModes
-from sparrowmq.broker.journal import Journal, JournalRules, KeptTables
-from sparrowmq.broker.journal_records import BEGIN, END, Change, ReplayedState, Saved, Tables, changes, recover
+from sparrowmq.broker.journal import Journal, JournalRules, StateTables
+from sparrowmq.broker.journal_records import (
+    BEGIN,
+    END,
+    Change,
+    ReplayedState,
+    SavedTable,
+    Tables,
+    read_changes,
+    replay_journal,
+)
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.pop.pop_queue import PopTable
@@ -44,7 +53,7 @@ _RETRY_S: Final = 60.0  # after a damaged record, which may be repaired meanwhil
 
 
 @dataclass
-class KeptState(KeptTables):
+class BrokerState(StateTables):
     """The tables of one broker.
 
     Attributes:
@@ -66,7 +75,7 @@ class KeptState(KeptTables):
     follower: Follower | None = None
 
     @staticmethod
-    def load(store: MessageStore, settings: BrokerSettings, clock: Clock, trusts_files: bool) -> KeptState:
+    def load(store: MessageStore, settings: BrokerSettings, clock: Clock, trusts_files: bool) -> BrokerState:
         """Load the tables. Queues of topics that were deleted go.
 
         Args:
@@ -74,7 +83,7 @@ class KeptState(KeptTables):
         Raises:
             BadStore: the log does not have a table, and neither its file nor one of its copies can be read.
         """
-        folder, found = settings.config_path, recover(store)
+        folder, found = settings.config_path, replay_journal(store)
         names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", USERS_FILE, MODES_FILE)
         paths = [folder / name for name in names]
         saved = (
@@ -86,36 +95,32 @@ class KeptState(KeptTables):
         )
         tables = found.tables
         modes_version = tables.modes_version or _NO_VERSION
-        versions = (
-            tables.topics_version,
-            tables.groups_version,
-            _NO_VERSION,
-            tables.users_version,
-            modes_version,
-        )
-        counts = [found.counts(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)]
-        topics = Topics(paths[0], settings, clock, tables.topic_table if counts[0] else None)
-        groups = Groups(paths[1], settings.auto_create_group, clock, tables.group_table if counts[1] else None)
-        offsets = Offsets(paths[2], tables.offsets if counts[2] else None)
-        users = Users(paths[3], clock, tables.user_table if counts[3] else None)
-        counts[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
-        modes = RequestModes(paths[4], clock, tables.mode_table if counts[4] else None)
-        if counts[0] and store.flushed.error is None:
+        versions = (tables.topics_version, tables.groups_version, _NO_VERSION, tables.users_version, modes_version)
+        from_log = [
+            found.overrides_file(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
+        ]
+        topics = Topics(paths[0], settings, clock, tables.topic_table if from_log[0] else None)
+        groups = Groups(paths[1], settings.auto_create_group, clock, tables.group_table if from_log[1] else None)
+        offsets = Offsets(paths[2], tables.offsets if from_log[2] else None)
+        users = Users(paths[3], clock, tables.user_table if from_log[3] else None)
+        from_log[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
+        modes = RequestModes(paths[4], clock, tables.mode_table if from_log[4] else None)
+        if from_log[0] and store.flushed.error is None:
             _delete_queues(store, _deleted_before(store, found) | tables.deleted)
             store.queues.begin_at(tables.ends)
-        for file, is_new in zip((topics.file, groups.file, offsets.file), counts[:3], strict=True):
+        for file, is_new in zip((topics.file, groups.file, offsets.file), from_log[:3], strict=True):
             if is_new:
                 file.touch()
-        if counts[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
+        if from_log[3] and users.version != _NO_VERSION:  # most brokers have no users, and no file of them
             users.file.touch()
-        if counts[4]:
+        if from_log[4]:
             modes.file.touch()
         # An old file of Apache's may stay for the modes, so it does not say that Apache's broker was here.
-        is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved[:4], counts[:4], strict=True))
+        is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved[:4], from_log[:4], strict=True))
         if is_foreign or found.begin is None:
             tables.pops, tables.locks = PopTable(), {}
-        pops, locks, are_all = tables.pops, tables.locks, all(counts[:4]) and (counts[4] or not modes.table)
-        return KeptState(topics, groups, offsets, users, modes, found, are_all, is_foreign, pops, locks)
+        are_all = all(from_log[:4]) and (from_log[4] or not modes.table)
+        return BrokerState(topics, groups, offsets, users, modes, found, are_all, is_foreign, tables.pops, tables.locks)
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.
@@ -162,7 +167,6 @@ class KeptState(KeptTables):
         return Follower(store, self, clock, self.replayed.position, self.is_from_log)
 
     def _adopt(self, store: MessageStore) -> None:
-        """Add the queues of the store that the topics lack."""
         self.topics.adopt(
             [(queue.topic, queue.queue_id) for queue in store.queues],
             lambda topic, queue_id: store.store_time(topic, queue_id, store.queues.max_offset(topic, queue_id) - 1),
@@ -172,14 +176,14 @@ class KeptState(KeptTables):
 def _saved(
     path: Path,
     kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable | RequestModeTable],
-) -> Saved:
+) -> SavedTable:
     found = snapshot.peek(path, kind, json.decode)
     if found is None:
-        return Saved()
+        return SavedTable()
     table, is_sealed = found
     # Java 4.9 has no version of offsets, and 5.x does not raise that of 4.9's.
     version = None if kind is ConsumerOffsets else table.data_version
-    return Saved(not is_sealed, version, table.journal)
+    return SavedTable(not is_sealed, version, table.journal)
 
 
 def _deleted_before(store: MessageStore, replayed: ReplayedState) -> dict[str, int]:
@@ -192,7 +196,6 @@ def _deleted_before(store: MessageStore, replayed: ReplayedState) -> dict[str, i
 
 
 def _delete_queues(store: MessageStore, deleted: dict[str, int]) -> None:
-    """Delete the queues of deleted topics; a slave may have ended before it did."""
     for topic, at in deleted.items():
         queues = () if is_system_topic(topic) else store.queues.of_topic(topic)
         if any(queue.last_entry()[0] < at for queue in queues):
@@ -216,7 +219,7 @@ class Follower:
     def __init__(
         self,
         store: MessageStore,
-        tables: KeptTables,
+        tables: StateTables,
         clock: Clock,
         position: int,
         is_whole: bool,
@@ -253,11 +256,11 @@ class Follower:
                 await self._clock.sleep(_RETRY_S)
 
     def catch_up(self) -> None:
-        """Apply the records that are there, at once. Raises: as `changes`."""
+        """Apply the records that are there, at once. Raises: as `read_changes`."""
         at_once(self._catching_up())
 
     def _catching_up(self) -> Steps[None]:
-        for position, at, _, change in changes(self._store, self._position):
+        for position, at, _, change in read_changes(self._store, self._position):
             yield from self._apply(change, at)
             self._position = position + 1
             self.count += 1
@@ -275,15 +278,15 @@ class Follower:
             if is_end:
                 tables, self._fresh, self._is_whole = self._fresh, None, True
         if is_end or change.topics or change.no_topic:
-            self._saved.topics.take(tables.topics_version, tables.topics, tables.incarnations)
+            self._saved.topics.replace(tables.topics_version, tables.topics, tables.incarnations)
         if is_end or change.groups or change.no_group:
-            self._saved.groups.take(tables.groups_version, tables.groups)
+            self._saved.groups.replace(tables.groups_version, tables.groups)
         if is_end or change.users or change.no_user or change.policies:
-            self._saved.users.take(tables.users_version, tables.users, tables.policies)
+            self._saved.users.replace(tables.users_version, tables.users, tables.policies)
         if change.modes or (is_end and tables.modes_version):  # a former version has none in its log
-            self._saved.modes.take(tables.modes_version, tables.modes)
+            self._saved.modes.replace(tables.modes_version, tables.modes)
         if is_end or change.offsets or change.no_offsets or change.no_topic:
-            self._saved.offsets.take(tables.offsets)
+            self._saved.offsets.replace(tables.offsets)
         self._store.queues.begin_at(change.ends)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.core.digits import whole_number
@@ -36,18 +36,18 @@ from sparrowmq.remoting.peer import Peer, owner_of
 log = logging.getLogger(__name__)
 SILENCE_S = 120.0
 # The groups of one connection, of consumers and producers together. A client of an application has a few dozen.
-MOST_GROUPS: Final = 500
+MAX_GROUPS: Final = 500
 # Above this number, one line of the log counts the groups that a client joins or leaves.
-_MOST_LOGGED: Final = 5
+_MAX_LOGGED_GROUPS: Final = 5
 _LINES: Final = 200  # a minute of each kind: all clients of most clusters, after a broker's restart
-ROUND_S: Final = 1.0
-AT_ONCE: Final = 100  # notices to one group between two rounds that are not collected; also a portion of a round
-PAUSE_S: Final = 0.01  # between two portions
-ROUND_TAKES_S: Final = 0.5  # at most: the pauses of a huge round are shorter
-MOST_KEPT: Final = 20_000  # about 10 MB; the oldest go first
-LONGEST_WAIT_S: Final = 600.0
-USUAL_WAIT_S: Final = 30.0
-LONGEST_ID: Final = 255  # the ids of Java, Go and Python are UUIDs
+NOTICE_ROUND_S: Final = 1.0
+MAX_NOTICES_AT_ONCE: Final = 100  # to one group between two rounds, before they are collected; a portion of a round
+NOTICE_PAUSE_S: Final = 0.01  # between two portions
+NOTICE_SPREAD_S: Final = 0.5  # at most: the pauses of a huge round are shorter
+MAX_WAITERS: Final = 20_000  # about 10 MB; the oldest go first
+MAX_REPLY_WAIT_S: Final = 600.0
+DEFAULT_REPLY_WAIT_S: Final = 30.0
+MAX_ID_CHARACTERS: Final = 255  # the ids of Java, Go and Python are UUIDs
 
 
 @dataclass(slots=True)
@@ -67,13 +67,13 @@ class Member:
     joined: float
     last_seen: float
     owner: str | None
-    clash_told: bool = False
+    clash_logged: bool = False
     filters: dict[str, str] = field(default_factory=dict)
     difference: str = ""
 
 
 @dataclass(slots=True)
-class _Announced:
+class _ProducerId:
     """A producer's client id on one connection, and the number of its groups there."""
 
     owner: str | None
@@ -197,21 +197,21 @@ class Clients:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival.
-        self._by_id: dict[str, dict[Peer, _Announced]] = {}
+        self._by_id: dict[str, dict[Peer, _ProducerId]] = {}
         self._present: dict[Peer, _Presence] = {}
 
     def part(self) -> Part:
         """A part that looks for silent clients every ten seconds, and sends the notices that wait each second."""
         return Part(
             chores=(
-                Chore("part with silent clients", 10, self.expire),
-                Chore("notify consumer groups", ROUND_S, self.notices.round),
+                Chore("close silent clients", 10, self.expire),
+                Chore("notify consumer groups", NOTICE_ROUND_S, self.notices.round),
             )
         )
 
     # Heartbeats -----------------------------------------------------------------------------------------------------
 
-    def admit(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
+    def check_groups(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
         """Check the groups of a heartbeat before any of them is joined, and log those that are new.
 
         Raises: RemoteError, the connection would be in too many groups.
@@ -220,31 +220,22 @@ class Clients:
         consumers = [name for name in consumed if name not in known.consumes]
         producers = [name for name in produced if name not in known.produces]
         joined = len(set(consumers)) + len(set(producers))
-        if joined and joined + len(known.consumes) + len(known.produces) > MOST_GROUPS:
+        if joined and joined + len(known.consumes) + len(known.produces) > MAX_GROUPS:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"a connection is in {MOST_GROUPS} consumer and producer groups at most; this heartbeat would make it "
+                f"a connection is in {MAX_GROUPS} consumer and producer groups at most; this heartbeat would make it "
                 f"{joined + len(known.consumes) + len(known.produces)}: use several clients, or unregister groups",
             )
         self._log_groups("consumer", client_id, consumers, f"connected from {peer.address}")
         self._log_groups("producer", client_id, producers, f"connected from {peer.address}")
 
     def consume(
-        self,
-        peer: Peer,
-        client_id: str,
-        beat: ConsumerBeat,
-        *,
-        keep_subscriptions: bool = False,
-        notify: bool = True,
+        self, peer: Peer, client_id: str, beat: ConsumerBeat, *, keep_subscriptions: bool = False, notify: bool = True
     ) -> bool:
         """Handle one consumer group's part of a heartbeat that was admitted.
 
-        Args:
-            keep_subscriptions: the heartbeat has no subscriptions, because they have not changed.
-            notify: whether the group wants notices for its members (notifyConsumerIdsChangedEnable).
-        Returns:
-            Whether members or topics changed.
+        With `keep_subscriptions` the heartbeat has none, because they have not changed. `notify` says whether the group
+        wants notices (notifyConsumerIdsChangedEnable). Returns whether members or topics changed.
         """
         group = self._consumers.get(beat.group_name)
         if group is None:
@@ -253,9 +244,9 @@ class Clients:
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
         changed = self._join(group, peer, client_id)
-        self._tell_of_clash(group, group.members[peer])
+        self._log_clash(group, group.members[peer])
         if not keep_subscriptions:
-            self._tell_of_difference(group, group.members[peer], beat)
+            self._log_difference(group, group.members[peer], beat)
             changed |= group.subscribe(beat.subscription_data_set)
         if changed and notify:
             self.notices.changed(group)
@@ -277,7 +268,7 @@ class Clients:
         self._present[peer].produces[group] = member
         same = self._by_id.setdefault(client_id, {})
         if peer not in same:
-            same[peer] = _Announced(member.owner, member.joined)
+            same[peer] = _ProducerId(member.owner, member.joined)
         same[peer].groups += 1
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
@@ -317,7 +308,9 @@ class Clients:
         for peer, known in list(self._present.items()):
             members = (*known.consumes.values(), *known.produces.values())
             if any(age(member.last_seen) > SILENCE_S for member in members):
-                log.warning("client at %s sent no heartbeat for %.0f s; parting with it", peer.address, SILENCE_S)
+                log.warning(
+                    "client at %s sent no heartbeat for %.0f s; closing its connection", peer.address, SILENCE_S
+                )
                 self._ended(peer)
                 peer.close()
             yield
@@ -378,16 +371,16 @@ class Clients:
         owner = next(iter(found.values())).owner
         return next(peer for peer, announced in reversed(found.items()) if announced.owner == owner)
 
-    def asking(self, asker: ReplyWaiter) -> Peer:
+    def peer_for_reply(self, waiter: ReplyWaiter) -> Peer:
         """Return the connection that gets the answer to a request: the one that sent it.
 
         A client that has reconnected since then, with the same account, gets the answer on its latest connection. So
         does a client that sends on another connection than its heartbeats.
         """
-        found = self._by_id.get(asker.client_id, {})
-        latest = next((peer for peer, each in reversed(found.items()) if each.owner == asker.owner), None)
-        if latest is None or (asker.peer in found and found[latest].joined <= asker.requested_s):
-            return asker.peer
+        found = self._by_id.get(waiter.client_id, {})
+        latest = next((peer for peer, each in reversed(found.items()) if each.owner == waiter.owner), None)
+        if latest is None or (waiter.peer in found and found[latest].joined <= waiter.requested_s):
+            return waiter.peer
         return latest
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -414,16 +407,16 @@ class Clients:
         self._present[peer].consumes[group.name] = member
         return True
 
-    def _tell_of_clash(self, group: ConsumerGroup, member: Member) -> None:
+    def _log_clash(self, group: ConsumerGroup, member: Member) -> None:
         """Log that two running programs use one client id, the usual reason for queues without a consumer.
 
         A client that reconnects has two connections with one id for a while. So this logs only if a heartbeat arrives
         on the OLDER connection after the newer one has joined. A dead connection never sends one.
         """
         other = group.latest(member.client_id)
-        if other is None or member.clash_told or other.joined <= member.joined:
+        if other is None or member.clash_logged or other.joined <= member.joined:
             return
-        member.clash_told = True
+        member.clash_logged = True
         self._lines.log(
             log,
             logging.WARNING,
@@ -435,7 +428,7 @@ class Clients:
             other.peer.address,
         )
 
-    def _tell_of_difference(self, group: ConsumerGroup, member: Member, beat: ConsumerBeat) -> None:
+    def _log_difference(self, group: ConsumerGroup, member: Member, beat: ConsumerBeat) -> None:
         """Log that members of a group want other topics or filters, another reason for queues without a consumer.
 
         Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
@@ -471,7 +464,7 @@ class Clients:
 
     def _log_groups(self, kind: str, client_id: str, groups: Sequence[str], did: str) -> None:
         client = shown(client_id)
-        if len(groups) > _MOST_LOGGED:
+        if len(groups) > _MAX_LOGGED_GROUPS:
             text = "%s %s of %d groups, such as %s, %s"
             self._lines.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), did)
             return
@@ -503,20 +496,7 @@ class Clients:
 
 
 def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]:
-    """The filter of each topic, without the retry topic, which only some clients name."""
     return {each.topic: each.filter_text for each in subscriptions if not each.topic.startswith(RETRY)}
-
-
-class Notified(Protocol):
-    """A consumer group, as notices see it."""
-
-    @property
-    def name(self) -> str:
-        """The group's name."""
-
-    @property
-    def members(self) -> Mapping[Peer, object]:
-        """Its members by their connections."""
 
 
 class Notices:
@@ -534,12 +514,12 @@ class Notices:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sent: dict[str, int] = {}  # since the last round
-        self._waiting: dict[str, Notified] = {}
+        self._waiting: dict[str, ConsumerGroup] = {}
 
-    def changed(self, group: Notified) -> None:
+    def changed(self, group: ConsumerGroup) -> None:
         """Notify the group's members, at once or in the next round."""
         sent = self._sent.get(group.name, 0) + len(group.members)
-        if sent > AT_ONCE:
+        if sent > MAX_NOTICES_AT_ONCE:
             self._waiting[group.name] = group
             return
         self._sent[group.name] = sent
@@ -550,15 +530,15 @@ class Notices:
         """Notify the members of the groups that wait, within ROUND_TAKES_S. Call it each second."""
         waiting = self._waiting
         self._sent, self._waiting = {}, {}
-        portions = sum(len(group.members) for group in waiting.values()) / AT_ONCE
+        portions = sum(len(group.members) for group in waiting.values()) / MAX_NOTICES_AT_ONCE
         for number, (group, peer) in enumerate(_members(waiting.values())):
-            if number and number % AT_ONCE == 0:
-                await self._clock.sleep(min(PAUSE_S, ROUND_TAKES_S / portions))
+            if number and number % MAX_NOTICES_AT_ONCE == 0:
+                await self._clock.sleep(min(NOTICE_PAUSE_S, NOTICE_SPREAD_S / portions))
             if peer in group.members:
                 peer.tell(NotifyConsumerIdsChanged(group.name))
 
 
-def _members(groups: Iterable[Notified]) -> Iterator[tuple[Notified, Peer]]:
+def _members(groups: Iterable[ConsumerGroup]) -> Iterator[tuple[ConsumerGroup, Peer]]:
     return ((group, peer) for group in groups for peer in list(group.members))
 
 
@@ -573,7 +553,7 @@ class ReplyWaiter:
     expires: float
 
 
-class Askers:
+class ReplyWaiters:
     """The connections that wait for answers, by the correlation id of their requests.
 
         requester ── request (REPLY_TO_CLIENT, CORRELATION_ID, TTL) ──> broker: stored, and noted here
@@ -593,14 +573,16 @@ class Askers:
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if not correlation_id or not client_id or topic.endswith(REPLY_SUFFIX):
             return
-        if len(correlation_id) > LONGEST_ID or len(client_id) > LONGEST_ID:
+        if len(correlation_id) > MAX_ID_CHARACTERS or len(client_id) > MAX_ID_CHARACTERS:
             return
         now, owner = self._clock.monotonic(), owner_of(peer)
         known = self._by_id.get(correlation_id)
         if known is not None and known.expires > now and known.owner != owner:
             return
         self._by_id.pop(correlation_id, None)
-        self._by_id[correlation_id] = ReplyWaiter(peer, owner, client_id, now, now + _wait_s(properties))
+        ttl_ms = whole_number(properties.get(Property.TTL))
+        wait_s = DEFAULT_REPLY_WAIT_S if ttl_ms is None else min(ttl_ms / 1000, MAX_REPLY_WAIT_S)
+        self._by_id[correlation_id] = ReplyWaiter(peer, owner, client_id, now, now + wait_s)
         self._forget(now)
 
     def find(self, correlation_id: str | None, client_id: str) -> ReplyWaiter | None:
@@ -611,14 +593,8 @@ class Askers:
         return found
 
     def _forget(self, now: float) -> None:
-        """Forget the oldest request while it has expired, or while there are too many."""
         while self._by_id:
             oldest = next(iter(self._by_id))
-            if self._by_id[oldest].expires > now and len(self._by_id) <= MOST_KEPT:
+            if self._by_id[oldest].expires > now and len(self._by_id) <= MAX_WAITERS:
                 return
             del self._by_id[oldest]
-
-
-def _wait_s(properties: Properties) -> float:
-    ttl_ms = whole_number(properties.get(Property.TTL))
-    return USUAL_WAIT_S if ttl_ms is None else min(ttl_ms / 1000, LONGEST_WAIT_S)

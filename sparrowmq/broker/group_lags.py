@@ -19,7 +19,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.store.message_store import MessageStore
 
 
-class Lag(NamedTuple):
+class GroupLag(NamedTuple):
     """A group's lag in a queue.
 
     Attributes:
@@ -59,20 +59,20 @@ class GroupLags:
     def consumed(self, group: str, topics: Iterable[str]) -> list[str]:
         """Return the topics without those that no online member wants any more."""
         view = self._clients.group_view(group)
-        wanted = view.wanted_topics() if view is not None and view.subscriptions else None
-        return [topic for topic in topics if wanted is None or topic in wanted]
+        wanted_topics = view.wanted_topics() if view is not None and view.subscriptions else None
+        return [topic for topic in topics if wanted_topics is None or topic in wanted_topics]
 
     def queues_of(self, topic: str) -> range:
         """Return the queues that the members of a group share."""
         config = self._topics.get(topic)
         return range(config.read_queue_nums if config is not None else 0)
 
-    def of(self, group: str, topic: str, queue_id: int) -> Lag:
+    def lag(self, group: str, topic: str, queue_id: int) -> GroupLag:
         offset = self._offsets.query(group, topic, queue_id)
         queue = self._store.queues.get(topic, queue_id)
         begin, end = (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
         popped = self._pops.get(topic, group, queue_id)
         if popped is None or offset is None:
-            return Lag(end, offset or 0, max(end - max(offset or 0, begin), 0))
+            return GroupLag(end, offset or 0, max(end - max(offset or 0, begin), 0))
         messages = max(end - popped.next_offset, 0) + popped.count
-        return Lag(end, offset, messages, popped.next_offset, popped.in_flight())
+        return GroupLag(end, offset, messages, popped.next_offset, popped.in_flight())

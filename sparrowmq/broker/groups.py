@@ -27,18 +27,7 @@ MODES_FILE: Final = "messageRequestMode.json"
 
 
 class Groups:
-    """The groups, and one version for all of them.
-
-    Args:
-        path: of subscriptionGroup.json.
-        auto_create: whether a consumer creates its group.
-        known: the groups and their version, if they are known from the log; else the file has them.
-    Attributes:
-        on_put, on_delete: called with a group that changed, or the name of a deleted one, at once.
-        mark: returns the part of the journal that the groups have.
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
-    """
+    """The groups, and one version for all of them (see saved_state.py)."""
 
     def __init__(self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None) -> None:
         self._auto_create = auto_create
@@ -51,9 +40,9 @@ class Groups:
         self._table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)
 
-    def use(self, auto_create: bool) -> None:
+    def allow_auto_create(self, is_allowed: bool) -> None:
         """Allow consumers to create their groups from now on, or forbid it."""
-        self._auto_create = auto_create
+        self._auto_create = is_allowed
 
     def get(self, name: str) -> GroupConfig | None:
         return self._table.get(name)
@@ -61,9 +50,7 @@ class Groups:
     def ensure(self, name: str) -> GroupConfig:
         """Return the group; create it if it does not exist.
 
-        Raises:
-            RemoteError: SUBSCRIPTION_GROUP_NOT_EXIST, consumers cannot create groups on this broker.
-            InvalidName
+        Raises: RemoteError, SUBSCRIPTION_GROUP_NOT_EXIST, consumers cannot create groups on this broker. InvalidName.
         """
         known = self._table.get(name)
         if known is not None:
@@ -116,9 +103,9 @@ class Groups:
     def follow(self, masters: GroupConfigTable) -> None:
         """Take over the groups of the master, on its slave."""
         if not masters.data_version.is_same(self.version):
-            self.take(masters.data_version, dict(masters.subscription_group_table))
+            self.replace(masters.data_version, dict(masters.subscription_group_table))
 
-    def take(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
+    def replace(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
         """Have the groups of this table, which the caller may change further."""
         self.version, self._table = version, table
         self.file.touch()
@@ -130,16 +117,6 @@ class RequestModes:
     An operator sets whether a group pulls or pops a topic; a group without a mode pulls. Members of Java's push
     consumer that leave sharing to the broker (`clientRebalance=false`) learn the mode with their queues. The journal
     records each change. Source: MessageRequestModeManager, Java 5.4.0; the file is Apache's.
-
-    Args:
-        path: the path of messageRequestMode.json.
-        known: the modes and their version from the log; None to read the file.
-    Attributes:
-        version: None before the first change.
-        on_put: called with a mode that changed, at once.
-        mark: returns the place in the journal up to which the modes are complete.
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
     """
 
     def __init__(self, path: Path, clock: Clock, replayed: RequestModeTable | None = None) -> None:
@@ -148,7 +125,7 @@ class RequestModes:
         self.mark: Callable[[], JournalMark | None] = unmarked
         saved = replayed or saved_content(path, RequestModeTable, json.decode) or RequestModeTable()
         self._table = saved.message_request_mode_map
-        self.version = saved.data_version or (DataVersion() if self._table else None)
+        self.version = saved.data_version or (DataVersion() if self._table else None)  # None before the first change
         self.file = SavedFile(path, self.content)
 
     @property
@@ -171,7 +148,7 @@ class RequestModes:
         """The content of messageRequestMode.json, and of the answer to GET_ALL_MESSAGE_REQUEST_MODE."""
         return RequestModeTable(self._table, self.version, self.mark())
 
-    def take(self, version: DataVersion | None, modes: Modes) -> None:
+    def replace(self, version: DataVersion | None, modes: Modes) -> None:
         """Replace the modes on a slave: by those of the journal, or of a master without a journal."""
         if (version, modes) != (self.version, self._table):
             self.version, self._table = version, modes

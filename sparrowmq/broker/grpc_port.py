@@ -42,14 +42,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import is_system_topic
-from sparrowmq.protocol.requests.bodies import (
-    MASTER,
-    BrokerRoute,
-    GroupConfig,
-    QueueRoute,
-    TopicConfig,
-    TopicRoute,
-)
+from sparrowmq.protocol.requests.bodies import MASTER, BrokerRoute, GroupConfig, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import (
     ClientConfigCheck,
     ConsumerBeat,
@@ -84,7 +77,7 @@ from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.tls.contexts import ServerTls
 
-LOOK_S: Final = 30.0
+EXPIRE_S: Final = 30.0
 log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Header)
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -94,21 +87,15 @@ AccountOf = Callable[[Call], Signer | None]
 
 
 class GrpcPort:
-    """The open port; an async context manager.
+    """The open port; an async context manager. Raises on entering: ConfigError, the port cannot be used.
 
-    Args:
-        turn: the broker's turn of the loop.
-        quotas: the broker's, for the connections of addresses.
     Attributes:
-        address: for clients.
         problem: returns why the port closes new connections; "" if it does not.
-    Raises on entering:
-        ConfigError: the port cannot be used.
     """
 
     def __init__(
         self,
-        home: Home,
+        broker: ServedBroker,
         clock: Clock,
         tls: ServerTls,
         turn: Turn,
@@ -117,7 +104,7 @@ class GrpcPort:
     ) -> None:
         self.address = ""
         self.problem: Callable[[], str] = str
-        self._home = home
+        self._broker = broker
         self._clock = clock
         self._tls = tls
         self._turn = turn
@@ -130,7 +117,7 @@ class GrpcPort:
         async with AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(Background())
             is_guarded = self.account_of is not _no_account
-            links = LocalBrokers(self._home, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
+            links = LocalBrokers(self._broker, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
             stack.callback(links.close)
             self.address, self.problem = await open_port(
                 stack, tasks, links, self._clock, self._tls, self._place, self._turn, self._quotas
@@ -144,7 +131,7 @@ class GrpcPort:
 
     async def _expire(self, links: LocalBrokers) -> None:
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(EXPIRE_S)
             await to_end(links.expire())
 
 
@@ -165,7 +152,7 @@ def account_of(
     return find
 
 
-def counting(find: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
+def with_quotas_and_audit(find: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
     """Return `find` with a limit and a log: denied calls count for the quota of their address, as denied requests."""
 
     def counted(call: Call) -> Signer | None:
@@ -190,7 +177,7 @@ def _no_account(call: Call) -> None:
 
 
 @dataclass(frozen=True)
-class Home:
+class ServedBroker:
     """The broker: its names, its address, its topics and groups, and how to connect to it."""
 
     cluster: str
@@ -210,9 +197,9 @@ class LocalBrokers:
     """
 
     def __init__(
-        self, home: Home, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
+        self, broker: ServedBroker, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
     ) -> None:
-        self.home = home
+        self.broker = broker
         self.is_guarded = is_guarded
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
@@ -294,7 +281,7 @@ class LocalLink:
     """
 
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
-        self._home = home = all_links.home
+        self._broker = broker = all_links.broker
         self.account = name
         self.client_id = client_of(self.account, client_id)
         self._own_id = client_id
@@ -307,7 +294,7 @@ class LocalLink:
         self._lines = all_links.lines
         sign = None if account is None else self._sign
         self._session = all_links.session(Pushes(all_links, self.client_id), sign)
-        self._served = linked(self._session, home.connect, (call.peer.host, call.peer.port), home.address)
+        self._served = connect_sessions(self._session, broker.connect, (call.peer.host, call.peer.port), broker.address)
         if call.peer.certificate is not None:
             self._served.certified(call.peer.certificate)
 
@@ -343,7 +330,6 @@ class LocalLink:
             self._session.ask(HeartBeat(), beat.encode(), self._announced, timeout_s=ASK_S)
 
     def _announced(self, _: object, error: Exception | None) -> None:
-        """Log a heartbeat that was refused, once for each reason, but not more than some a minute."""
         problem = str(error) if isinstance(error, RemoteError) else ""
         if problem and problem != self._refusal:
             text = "the heartbeat of gRPC client %s is refused: %s"
@@ -356,16 +342,16 @@ class LocalLink:
 
     @property
     def name(self) -> str:
-        return self._home.name
+        return self._broker.name
 
     def topic_config(self, name: str) -> TopicConfig:
-        config = self._home.topics.get(name)
+        config = self._broker.topics.get(name)
         if config is None or is_system_topic(name):
             raise NoRoute(name, None)
         return config
 
     def writable_queues(self, config: TopicConfig) -> int:
-        return config.write_queue_nums if config.perm & self._home.topics.permission & Perm.WRITE else 0
+        return config.write_queue_nums if config.perm & self._broker.topics.permission & Perm.WRITE else 0
 
     def ask_soon(
         self,
@@ -396,17 +382,17 @@ class LocalLink:
 
     async def route(self, topic: str) -> TopicRoute:
         config = self.topic_config(topic)
-        home = self._home
-        host, port = home.address
-        perm = config.perm & home.topics.permission
-        row = QueueRoute(home.name, config.read_queue_nums, config.write_queue_nums, perm)
-        return TopicRoute([BrokerRoute(home.cluster, home.name, {MASTER: f"{host}:{port}"})], [row])
+        broker = self._broker
+        host, port = broker.address
+        perm = config.perm & broker.topics.permission
+        row = QueueRoute(broker.name, config.read_queue_nums, config.write_queue_nums, perm)
+        return TopicRoute([BrokerRoute(broker.cluster, broker.name, {MASTER: f"{host}:{port}"})], [row])
 
     async def topic(self, name: str) -> TopicConfig:
         return self.topic_config(name)
 
     async def group(self, name: str) -> GroupConfig | None:
-        return self._home.groups.get(name)
+        return self._broker.groups.get(name)
 
     async def ask(
         self,
@@ -417,8 +403,8 @@ class LocalLink:
         timeout_s: float = ASK_S,
         accept: Collection[int] = (),
     ) -> Response[R]:
-        if broker_name != self._home.name:
-            raise BrokerUnreachable(broker_name, f"this is the port of {self._home.name}")
+        if broker_name != self._broker.name:
+            raise BrokerUnreachable(broker_name, f"this is the port of {self._broker.name}")
         if not self._session.has_room_for(body):
             raise _busy()
         return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
@@ -439,7 +425,7 @@ class Pushes:
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
         """Ask the producer for the end of a transaction."""
         links = self._all_links
-        links.on_check(links.home.name, header, record.decode(body), (self._client_id,))
+        links.on_check(links.broker.name, header, record.decode(body), (self._client_id,))
 
     @handles(NotifyConsumerIdsChanged, ResetConsumerClientOffset, PushReply)
     def ignore(self, header: Request[Any], body: bytes, peer: Peer) -> None:
@@ -467,16 +453,12 @@ class Pushes:
         return self._all_links.commands
 
 
-class End(asyncio.Transport):
-    """The transport of one end. Commands cross without it: it knows the addresses, and ends the connection.
-
-    Args:
-        local, remote: host and port, as the session shows them.
-    """
+class LinkedTransport(asyncio.Transport):
+    """The transport of one end. Commands cross without it: it knows the addresses, and ends the connection."""
 
     def __init__(self, session: LinkedSession, local: tuple[str, int], remote: tuple[str, int]) -> None:
         super().__init__({"sockname": local, "peername": remote})
-        self.other: End | None = None
+        self.other: LinkedTransport | None = None
         self._session = session
         self._loop = asyncio.get_running_loop()
         self._is_closing = False
@@ -510,16 +492,13 @@ class End(asyncio.Transport):
         self._session.other = self.other = None
 
 
-def linked(
-    client: LinkedSession,
-    make: Callable[[], LinkedSession],
-    client_at: tuple[str, int],
-    broker_at: tuple[str, int],
+def connect_sessions(
+    client: LinkedSession, make: Callable[[], LinkedSession], client_at: tuple[str, int], broker_at: tuple[str, int]
 ) -> LinkedSession:
     """Connect a client's session with a session of the broker, which is made and returned."""
     served = make()
     client.other, served.other = served, client
-    here, there = End(client, client_at, broker_at), End(served, broker_at, client_at)
+    here, there = LinkedTransport(client, client_at, broker_at), LinkedTransport(served, broker_at, client_at)
     here.other, there.other = there, here
     served.connection_made(cast(asyncio.BaseTransport, there))
     client.connection_made(cast(asyncio.BaseTransport, here))

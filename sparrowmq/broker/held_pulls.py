@@ -53,8 +53,8 @@ FULL_S: Final = 0.01  # until a connection with many unsent answers is looked at
 class HeldLimits:
     """The most held pulls: of all connections together, and of one."""
 
-    together: int = 100_000
-    of_one: int = 5000
+    total: int = 100_000
+    per_peer: int = 5000
 
 
 @mypyc_attr(acyclic=True)
@@ -73,10 +73,10 @@ class HeldPull:
         "header",
         "is_done",
         "is_void",
-        "later",
         "line",
         "next_offset",
         "peer",
+        "pending",
         "scanned",
         "selector",
         "tick",
@@ -95,7 +95,7 @@ class HeldPull:
         self.peer = peer
         self.next_offset = next_offset
         self.scanned: Read | None = None
-        self.later = PendingReply()
+        self.pending = PendingReply()
         self.line: _Line | None = None
         self.tick = 0
         self.is_done = False
@@ -131,12 +131,8 @@ class _Batch:
 class HeldPulls:
     """All held pulls of a broker.
 
-    Args:
-        serve: returns the answer to a pull, its `later` if another answers it, or None if it waits on. The flag says
-            that its time is over.
-    Attributes:
-        refused: the number of pulls that were not held because of a limit.
-        quotas: further limits.
+    `serve` returns the answer to a pull, its `pending` if another answers it, or None if it waits on. The flag says
+    that its time is over. `refused` counts the pulls that were not held because of a limit.
     """
 
     def __init__(
@@ -166,7 +162,7 @@ class HeldPulls:
             lambda: self.refused,
         )
 
-    def use(self, limits: HeldLimits) -> None:
+    def apply_limits(self, limits: HeldLimits) -> None:
         """Apply other limits to further pulls."""
         self._limits = limits
 
@@ -177,7 +173,7 @@ class HeldPulls:
         """
         peer = pull.peer
         of_peer = self._by_peer.get(peer)
-        if self.count >= self._limits.together or (of_peer and len(of_peer) >= self._limits.of_one):
+        if self.count >= self._limits.total or (of_peer and len(of_peer) >= self._limits.per_peer):
             self._refuse(len(of_peer or ()))
         if self.quotas is not None and self.quotas.is_on:
             pull.usages = self.quotas.hold(peer, pull.header.topic)
@@ -187,11 +183,11 @@ class HeldPulls:
         of_peer[pull] = True
         self.count += 1
         if peer.is_linked:
-            pull.later.on_cancel = partial(self._drop, pull)
+            pull.pending.on_cancel = partial(self._drop, pull)
         self._wheel.add(pull, timeout_s)
         if end is not None:
             self._wait(pull, end)
-        return pull.later
+        return pull.pending
 
     def void(self, end: Watermark) -> None:
         """Let the pulls that wait until `end` rises have their answers: it never will, as its queue was deleted."""
@@ -214,7 +210,7 @@ class HeldPulls:
         raise RemoteError(
             ResponseCode.SYSTEM_BUSY,
             f"too many pulls wait for messages: {count} of this connection (maxHeldPullsPerConnection is "
-            f"{limits.of_one}), {self.count} of all (maxHeldPulls is {limits.together}); try again in some seconds",
+            f"{limits.per_peer}), {self.count} of all (maxHeldPulls is {limits.total}); try again in some seconds",
         )
 
     def _wait(self, pull: HeldPull, end: Watermark) -> None:
@@ -242,7 +238,7 @@ class HeldPulls:
     def _drop(self, pull: HeldPull) -> None:
         if not pull.is_done:
             self._forget(pull)
-            pull.later.answer(Reply(ResponseCode.POLLING_TIMEOUT), None)
+            pull.pending.answer(Reply(ResponseCode.POLLING_TIMEOUT), None)
 
     def _forget(self, pull: HeldPull) -> None:
         pull.is_done = True
@@ -250,7 +246,7 @@ class HeldPulls:
         if pull.usages is not None:
             release(pull.usages)
         self._wheel.remove(pull)
-        pull.later.on_cancel = None  # which refers to it
+        pull.pending.on_cancel = None  # which refers to it
         of_peer = self._by_peer.get(pull.peer)
         if of_peer is not None:
             of_peer.pop(pull, None)
@@ -291,14 +287,14 @@ class HeldPulls:
         if batch.is_gone:
             self._forget(pull)
             return
-        if pull.later.is_full:
+        if pull.pending.is_full:
             self._put_off(pull, batch.is_over)
             return
         line, before = pull.line, pull.next_offset
         if batch.error is not None:
             self._forget(pull)
-            pull.later.answer(None, batch.error)
-        elif pull.later.attempt(self._serve, pull, batch.is_over):
+            pull.pending.answer(None, batch.error)
+        elif pull.pending.attempt(self._serve, pull, batch.is_over):
             self._forget(pull)
         elif line is not None and before < pull.next_offset < line.end.value:
             self._add(_Batch([pull], False))  # there is more to read
@@ -317,7 +313,7 @@ class HeldPulls:
 
     def _look_at_full(self) -> None:
         for peer, batch in list(self._full.items()):
-            if not batch.pulls[-1].later.is_full:
+            if not batch.pulls[-1].pending.is_full:
                 del self._full[peer]
                 batch.pulls.reverse()
                 self._add(batch)

@@ -32,14 +32,7 @@ from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import (
-    InvalidMessage,
-    NotSafeInTime,
-    RemoteError,
-    SparrowError,
-    StoreError,
-    StoreFailed,
-)
+from sparrowmq.errors import InvalidMessage, NotSafeInTime, RemoteError, SparrowError, StoreError, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.turn import Turn
@@ -57,26 +50,21 @@ from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 PERIOD_S: Final = 1.0
-_LARGEST: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
+_MAX_RECORD_BYTES: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
 _GROWTH: Final = 4  # the next snapshot is due when changes take this many times the bytes of the last one
-_LEAST_GROWTH: Final = 1 << 20
+_MIN_GROWTH_BYTES: Final = 1 << 20
 _PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
 _PER_QUEUE: Final = 30
 _OFFSETS_AT_ONCE: Final = 500  # written in one step
 
 
 class Journal:
-    """Writes the state of one master to its log.
-
-    Args:
-        found: the state that the log had at the start.
-        turn: the loop's turn, at whose end commits are written.
-    """
+    """Writes the state of one master to its log; commits at the end of the loop's turn."""
 
     def __init__(
         self,
         store: MessageStore,
-        tables: KeptTables,
+        tables: StateTables,
         replayed: ReplayedState,
         clock: Clock,
         turn: Turn,
@@ -92,7 +80,7 @@ class Journal:
         self._turn = turn
         self._rules = rules
         self._host = store.settings.store_host
-        self._largest = min(_LARGEST, store.settings.commit_log_file_size // 4)
+        self._largest = min(_MAX_RECORD_BYTES, store.settings.commit_log_file_size // 4)
         # The log offset of the newest whole snapshot, and its size; None without one.
         self._begin: int | None = replayed.begin
         self._snapshot_bytes, self._changed_bytes = replayed.snapshot_bytes, replayed.changed_bytes
@@ -140,7 +128,6 @@ class Journal:
 
     @property
     def _missing(self) -> SparrowError | None:
-        """Why the log lacks a change: it refused one, and no complete snapshot has followed yet."""
         return self._problem or self._old_problem
 
     # Changes --------------------------------------------------------------------------------------------------------
@@ -178,17 +165,17 @@ class Journal:
     def _mode(self, mode: RequestMode) -> None:
         self._note(Change(modes=[mode], modes_version=self._modes.version))
 
-    def note_offsets(self, most: int | None = None) -> None:
-        """Write the steps of pops, and then the offsets that changed since the last call, at most `most`."""
+    def note_offsets(self, max_queues: int | None = None) -> None:
+        """Write the steps of pops, and then the offsets that changed since the last call, at most `max_queues`."""
         self.note_pops()
         unlogged = self._offsets.unlogged
-        if most is None or len(unlogged) <= most:
-            some, self._offsets.unlogged = list(unlogged), {}
+        if max_queues is None or len(unlogged) <= max_queues:
+            keys, self._offsets.unlogged = list(unlogged), {}
         else:
-            some = list(islice(unlogged, most))
-            for key in some:
+            keys = list(islice(unlogged, max_queues))
+            for key in keys:
                 del unlogged[key]
-        for piece in self._of_queues(sorted(some)):
+        for piece in self._of_queues(sorted(keys)):
             self._note(Change(offsets=piece))
 
     def watch_pops(self, pops: LoggedPops) -> None:
@@ -254,22 +241,22 @@ class Journal:
             return
         waiting, self._waiting = self._waiting, []
         commits_wait, self._commits_wait = self._commits_wait, False
-        asked = []
+        answered = []
         for each in waiting:
             command = each.later.command
             if command is not None and command.flag & ONEWAY_FLAG:
                 each.later.answer(None, None)
             else:
-                asked.append(each)
+                answered.append(each)
         self.note_pops()
-        if not asked:
+        if not answered:
             return
         if commits_wait:
             self.note_offsets()
         if self._missing is not None:
-            self._answer(asked, None if self._rules.files_count else self._missing)
+            self._answer(answered, None if self._rules.files_count else self._missing)
         else:
-            self._store.safety(True).when(self._end, partial(self._answer, asked))
+            self._store.safety(True).when(self._end, partial(self._answer, answered))
 
     def _answer(self, waiting: list[_Waiting], error: BaseException | None) -> None:
         problem = self._unsafe(error)
@@ -381,7 +368,7 @@ class Journal:
             return not isinstance(self._problem, StoreFailed)
         if self._begin is None:
             return self._store.end > 0
-        if self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _LEAST_GROWTH):
+        if self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _MIN_GROWTH_BYTES):
             return True
         if self._begin < self._store.begin:
             return True
@@ -483,7 +470,6 @@ class Journal:
             yield piece
 
     def _needs_end(self, queue: ConsumeQueue) -> bool:
-        """Whether a snapshot needs a queue's end. The journal's own queue always has messages in the log."""
         name = queue.topic
         is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
         return is_known and self._store.queues.get(name, queue.queue_id) is queue
@@ -511,7 +497,7 @@ class Journal:
 
 
 @dataclass
-class KeptTables:
+class StateTables:
     topics: Topics
     groups: Groups
     offsets: Offsets

@@ -228,7 +228,7 @@ class ReplayedState:
         self.snapshot_bytes = self.changed_bytes = 0
         self.position = position
 
-    def take(self, position: int, at: int, size: int, change: Change) -> None:
+    def apply(self, position: int, at: int, size: int, change: Change) -> None:
         """Take the next record from a snapshot's begin on."""
         if self.tables.is_whole:
             self.changed_bytes += size
@@ -239,7 +239,7 @@ class ReplayedState:
         self.tables.apply(change, at)
         self.position = position + 1
 
-    def counts(self, saved: Saved, version: DataVersion, trusts_files: bool) -> bool:
+    def overrides_file(self, saved: SavedTable, version: DataVersion, trusts_files: bool) -> bool:
         """Whether the log counts for a table, and not its file.
 
         Args:
@@ -253,13 +253,14 @@ class ReplayedState:
             return False
         mark = saved.mark
         if saved.is_foreign or mark is None:
-            return saved.version is None or not _is_newer(saved.version, version)
+            file = saved.version
+            return file is None or (file.counter, file.timestamp) <= (version.counter, version.timestamp)
         if not trusts_files:
             return True
         return mark.next <= (self.snapshot_position if mark.is_ahead else self.position)
 
 
-class Saved(NamedTuple):
+class SavedTable(NamedTuple):
     """A file of `config`.
 
     Attributes:
@@ -273,18 +274,18 @@ class Saved(NamedTuple):
     mark: JournalMark | None = None
 
 
-def recover(store: MessageStore) -> ReplayedState:
+def replay_journal(store: MessageStore) -> ReplayedState:
     """Read the state that the log has. If that fails, the log has none, and the files count."""
     queue = store.queues.get(STATE_TOPIC, 0)
     if queue is None:
         return ReplayedState(0)
     try:
         for start in _begins(queue):
-            found = ReplayedState(start)
-            for position, at, size, change in changes(store, start):
-                found.take(position, at, size, change)
-            if found.tables.is_whole:
-                return found
+            replayed = ReplayedState(start)
+            for position, at, size, change in read_changes(store, start):
+                replayed.apply(position, at, size, change)
+            if replayed.tables.is_whole:
+                return replayed
     except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
         log.error(
             "topics, groups and offsets cannot be read from the log: %s; the files in config are read instead",
@@ -294,7 +295,7 @@ def recover(store: MessageStore) -> ReplayedState:
     return ReplayedState(queue.min_offset)
 
 
-def changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:
+def read_changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:
     """Yield the records from a queue offset on: each one's queue offset, log offset, size and content.
 
     Raises: CorruptRecord, BadStore, RemoteProtocolError, one cannot be read.
@@ -315,7 +316,3 @@ def _begins(queue: ConsumeQueue) -> Iterator[int]:
             if entries.tags_code(i) == BEGIN_CODE and not entries.is_gap(i):
                 yield start + i
         high = start
-
-
-def _is_newer(version: DataVersion, than: DataVersion) -> bool:
-    return (version.counter, version.timestamp) > (than.counter, than.timestamp)

@@ -59,7 +59,7 @@ from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.replication.ha_master import ABOVE, port_for_slaves
 from sparrowmq.broker.replication.peer_repair import NOWHERE
-from sparrowmq.broker.store import FreedRoom, repaired, was_full
+from sparrowmq.broker.store import FreedSpace, opened_full, repair_from_peers
 from sparrowmq.errors import ConfigError, DiskFull, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
@@ -72,8 +72,8 @@ from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk
 
 log = logging.getLogger(__name__)
-LOOK_S: Final = 0.5
-_SUCCESSOR_LOOK_S: Final = 0.1
+POLL_S: Final = 0.5
+_SUCCESSOR_POLL_S: Final = 0.1
 RETRY_S: Final = 2.0  # between two attempts to start a broker, or two trials of the disk
 
 
@@ -89,24 +89,24 @@ class Member:
     """
 
     def __init__(self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None) -> None:
-        demand_member(settings)
-        shipping = settings.ha_port or settings.port + ABOVE
-        self.settings = replace(settings, ha_port=shipping)
+        check_member_settings(settings)
+        shipping_port = settings.ha_port or settings.port + ABOVE
+        self.settings = replace(settings, ha_port=shipping_port)
         self._clock = clock or SystemClock()
         access = EtcdAccess.by(settings)
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, access)
-        self._own = OwnEpoch.load(settings.config_path)
+        self._own_record = OwnEpoch.load(settings.config_path)
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
         self._presence = Presence(self._etcd, f"{self._keys}{FOLDER}{settings.broker_id}", settings.lease_s)
         self._lease: Lease | None = None
         self._etcd_group = EtcdGroup()
         # The master that we follow. Its epoch does not identify it: a new line of epochs can reuse the number.
-        self._followed: Leader | None = None
+        self._followed_leader: Leader | None = None
         self._changed = asyncio.Event()
         self._is_deposed = False
         self._etcd_problem = ""
         self._problem = ""  # the reason why we do not lead, or do not follow
-        self._candidacy = Candidacy(settings.broker_id, settings.name, settings.lease_s, self._own, self._clock)
+        self._candidacy = Candidacy(settings.broker_id, settings.name, settings.lease_s, self._own_record, self._clock)
         self._stepped_at = self._clock.monotonic()  # when `serve` last looked
         self._tried_at: float | None = None  # when the last trial of the disk failed
         self._start_failed_at: float | None = None
@@ -116,15 +116,15 @@ class Member:
         self._awaits_successor = False
         self._has_served = False
         self._tasks = Background()
-        self._room = RoomWatch(self._clock, settings.lease_s)
-        self._slow = SlowWatch(self._clock, settings.lease_s)
-        self._start = MemberStart(self._own, self._clock, file, self._look_for_peers, self._tasks.spawn)
+        self._space_watch = RoomWatch(self._clock, settings.lease_s)
+        self._slow_watch = SlowWatch(self._clock, settings.lease_s)
+        self._start = MemberStart(self._own_record, self._clock, file, self._look_for_peers, self._tasks.spawn)
         self._term = Term(
             *(settings.broker_id, 0),
             peers=self._look_for_peers,
             elect=self._elect,
             process_ms=self._clock.now_ms(),
-            log_epoch=lambda: self._own.epoch,
+            log_epoch=lambda: self._own_record.epoch,
             etcd_tls=access.tls,
         )
 
@@ -142,19 +142,18 @@ class Member:
 
     @property
     def _in_sync(self) -> InSync | None:
-        """The members in sync, at a master."""
         return self.broker.term.in_sync if self.broker is not None and self.broker.term is not None else None
 
     async def __aenter__(self) -> Member:
         await self._tasks.__aenter__()
         try:
             with suppress(EtcdFailed):
-                await self._look()
+                await self._poll_etcd()
             await self._follow()
         except BaseException as error:
             await self._tasks.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._tasks.spawn(self._announce(), "presence")
+        self._tasks.spawn(self._publish_presence(), "presence")
         return self
 
     async def __aexit__(self, *error: object) -> bool | None:
@@ -184,12 +183,12 @@ class Member:
             self._changed.clear()
             try:
                 await self._step()
-                self._note_etcd("")
+                self._log_etcd("")
             except EtcdFailed as error:
-                self._note_etcd(str(error))
+                self._log_etcd(str(error))
             self._stepped_at = self._clock.monotonic()
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._changed.wait(), LOOK_S)
+                await self._clock.wait_for(self._changed.wait(), POLL_S)
 
     async def _step(self) -> None:
         """Change the role if the state of etcd demands it. Raises: EtcdFailed."""
@@ -197,28 +196,27 @@ class Member:
             has_successor = (in_sync := self._in_sync) is not None and in_sync.has_successor
             if not self._lease.is_valid or self._is_deposed:
                 await self._step_down()
-            elif self.broker is not None and self._room.is_short(self.broker.store, has_successor):
+            elif self.broker is not None and self._space_watch.is_short(self.broker.store, has_successor):
                 with suppress(RemoteError):  # the member in sync has just gone
                     await self._hand_over(0, stays=True)
-                    self._room.leaves()
-            elif self.broker is not None and (problem := self._slow.problem(self.broker.store)):
-                await self._leave(problem)
+                    self._space_watch.leaves()
+            elif self.broker is not None and (problem := self._slow_watch.problem(self.broker.store)):
+                await self._leave_slow_disk(problem)
             return
-        await self._look()
+        await self._poll_etcd()
         leader = self._etcd_group.leader
-        if self.broker is not None and self._start.has_room():
+        if self.broker is not None and self._start.has_space():
             await self._follow()
         elif leader is None:
             await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
-        elif leader != self._followed and self._is_time(self._start_failed_at):
+        elif leader != self._followed_leader and self._is_retry_due(self._start_failed_at):
             await self._follow()
-        if self.broker is None and self._is_time(self._start_failed_at):
+        if self.broker is None and self._is_retry_due(self._start_failed_at):
             await self._become_lone_slave()
 
-    async def _look(self) -> None:
-        """Read the state of the group from etcd. Raises: EtcdFailed."""
+    async def _poll_etcd(self) -> None:
         kept = await self._etcd.below(self._keys)
         self._etcd_group = group_in(kept, self._keys, self.settings.broker_id)
         self._candidacy.look(self._etcd_group.leader, self._etcd_group.state)
@@ -227,7 +225,7 @@ class Member:
 
     async def _end_earlier_life(self, leader: Leader) -> None:
         """Delete the leader key of an earlier process of this member. Raises: EtcdFailed, ConfigError."""
-        if leader.store != self._own.store:
+        if leader.store != self._own_record.store:
             raise ConfigError(
                 f"the broker at {leader.address} has brokerId = {leader.member} in {self.settings.name}, too; each "
                 "member needs its own"
@@ -245,7 +243,7 @@ class Member:
         found, store = self._etcd_group, self.broker.store
         reason = self._candidacy.reason(found.state, found.state_version, store.end, found.others)
         if reason is None:
-            if not self._is_time(self._tried_at):
+            if not self._is_retry_due(self._tried_at):
                 return
             chosen = self._candidacy.is_chosen(found.state_version)
             reason = await self._candidacy.obstacle(store, port_for_slaves(self.settings), is_chosen=chosen)
@@ -254,33 +252,31 @@ class Member:
         if reason is None:
             await self._campaign(self.broker)
 
-    def _is_time(self, failed_at: float | None) -> bool:
-        """Whether the pause after a failed attempt is over."""
+    def _is_retry_due(self, failed_at: float | None) -> bool:
         return failed_at is None or self._clock.age(failed_at) >= RETRY_S
 
     def _note_reason(self, reason: Reason | None) -> None:
-        """Show why we do not lead; log it when it changes."""
-        what = reason.text if reason is not None else ""
-        if reason is not None and what != self._problem:
+        problem_text = reason.text if reason is not None else ""
+        if reason is not None and problem_text != self._problem:
             if reason.remedy:
-                log.critical("%s. %s", what, reason.remedy)
+                log.critical("%s. %s", problem_text, reason.remedy)
             else:
-                log.warning("%s", what)
-        self._problem, self._is_able = what, reason is None or reason.is_able
+                log.warning("%s", problem_text)
+        self._problem, self._is_able = problem_text, reason is None or reason.is_able
 
     async def _campaign(self, broker: Broker) -> None:
         """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
-        settings, found, own = self.settings, self._etcd_group, self._own
+        settings, found, own_record = self.settings, self._etcd_group, self._own_record
         end = broker.stop_following()
         await on_disk(broker.store, end)
         if self._candidacy.is_chosen(found.state_version):
-            state = new_line(settings.broker_id, own, end, found.state.epoch if found.state else 0)
+            state = new_line(settings.broker_id, own_record, end, found.state.epoch if found.state else 0)
         else:
-            state = elected(found.state, settings.broker_id, own, end)
+            state = elected(found.state, settings.broker_id, own_record, end)
         leader = Leader(
             member=settings.broker_id,
             epoch=state.epoch,
-            store=own.store,
+            store=own_record.store,
             address=self.address,
             shipping=settings.ha_address(settings.ha_port or 0),
             tells_shown=True,
@@ -294,7 +290,7 @@ class Member:
                 leased={keys + "leader": lease.number},
             )
             if is_elected:
-                await self._look()
+                await self._poll_etcd()
         except EtcdFailed as error:
             await lease.end()
             self._candidacy.failed(str(error))
@@ -312,9 +308,9 @@ class Member:
 
     async def _lead(self, lease: Lease, state: GroupState, expected: frozenset[int]) -> None:
         settings = self.settings
-        self._own.doubt = ""
-        self._own.save(state.epoch, state.line)
-        self._lease, self._is_deposed, self._followed, self._problem = lease, False, None, ""
+        self._own_record.doubt = ""
+        self._own_record.save(state.epoch, state.line)
+        self._lease, self._is_deposed, self._followed_leader, self._problem = lease, False, None, ""
         self._tasks.spawn(self._renew(lease, self._etcd_group.leader_version), "lease")
         log.warning("elected: the master of %s in epoch %d", settings.name, state.epoch)
         in_sync = InSync(
@@ -336,22 +332,20 @@ class Member:
         )
         await self._become(settings.role, 0, term)
         self._candidacy.succeeded()
-        self._slow.begin()
+        self._slow_watch.begin()
 
     async def _give_up(self, lease: Lease, error: Exception) -> None:
-        """End the lease after a failed start as the master, so that another member can lead."""
         log.critical(
             "elected in epoch %d, but this member cannot start as the master: %s. It gives up its lease; other members "
             "in sync go first",
-            *(self._own.epoch, error),
+            *(self._own_record.epoch, error),
         )
         self._lease = None
         await lease.end()
         self._candidacy.failed(str(error))
-        self._etcd_group, self._followed = EtcdGroup(), None
+        self._etcd_group, self._followed_leader = EtcdGroup(), None
 
     async def _renew(self, lease: Lease, version: int) -> None:
-        """Renew the lease until it fails, or until etcd has another version of the leader key."""
         key = self._keys + "leader"
 
         async def leads() -> bool:
@@ -362,21 +356,15 @@ class Member:
         self._changed.set()
 
     async def _commit(self, version: int, state: GroupState) -> GroupState | None:
-        """Write the members in sync to etcd.
+        """Write the members in sync to etcd; return the new state, or None if we are not the master.
 
-        Args:
-            version: the version of our leader key. Any other version in etcd means that we no longer lead.
-        Returns:
-            The new state in etcd; None if we are not the master.
-        Raises:
-            EtcdFailed
+        Any other `version` of the leader key in etcd means that we no longer lead. Raises: EtcdFailed.
         """
         keys = self._keys
         await self._etcd.change(
-            {keys + "leader": version, keys + "state": self._etcd_group.state_version},
-            {keys + "state": state.encode()},
+            {keys + "leader": version, keys + "state": self._etcd_group.state_version}, {keys + "state": state.encode()}
         )
-        await self._look()  # the change was made now, or by an earlier attempt whose answer never came
+        await self._poll_etcd()  # the change was made now, or by an earlier attempt whose answer never came
         if self._etcd_group.leader_version != version:
             self._is_deposed = True
             self._changed.set()
@@ -386,25 +374,28 @@ class Member:
     async def _step_down(self) -> None:
         assert self._lease is not None
         level = logging.WARNING if self._awaits_successor else logging.ERROR
-        log.log(level, "not the master of %s any more", self.settings.name)
+        log.log(level, "this member is no longer the master of %s", self.settings.name)
         lease, self._lease = self._lease, None
         await lease.end()
         self._note_acknowledged()  # last, as a disk that hangs does not return
         self._etcd_group = EtcdGroup()
         with suppress(EtcdFailed):
-            await self._look()
+            await self._poll_etcd()
             if self._awaits_successor:
-                await self._wait_for_successor()
+                begin_s = self._clock.monotonic()
+                while self._etcd_group.leader is None and self._clock.age(begin_s) < HAND_OVER_S:
+                    await self._clock.sleep(_SUCCESSOR_POLL_S)
+                    await self._poll_etcd()
         self._is_handing_over = self._awaits_successor = False
         await self._follow()
 
     def _note_acknowledged(self) -> None:
         """Save the offset up to which all members in sync had the log, at the end of our time as master."""
         in_sync = self._in_sync
-        if in_sync is None or in_sync.replicated.value <= self._own.acknowledged:
+        if in_sync is None or in_sync.replicated.value <= self._own_record.acknowledged:
             return
         try:
-            self._own.save(self._own.epoch, self._own.line, in_sync.replicated.value)
+            self._own_record.save(self._own_record.epoch, self._own_record.line, in_sync.replicated.value)
         except OSError as error:
             log.warning("cannot save the acknowledged offset: %s", error)
 
@@ -451,12 +442,12 @@ class Member:
         self._changed.set()
         return successor
 
-    async def _leave(self, problem: str) -> None:
+    async def _leave_slow_disk(self, problem: str) -> None:
         """Let another member in sync lead, because our disk is slow."""
         in_sync = self._in_sync
         if self._is_handing_over or in_sync is None or not in_sync.has_successor:
             return
-        self._slow.leaves()
+        self._slow_watch.leaves()
         log.critical("%s: handing over the lead to another member in sync", problem)
         try:
             await self._hand_over(0, stays=True)
@@ -466,23 +457,16 @@ class Member:
             self._is_deposed = self._awaits_successor = True
             self._changed.set()
 
-    async def _wait_for_successor(self) -> None:
-        """Wait until the next master leads, for HAND_OVER_S at most. Raises: EtcdFailed."""
-        begun = self._clock.monotonic()
-        while self._etcd_group.leader is None and self._clock.age(begun) < HAND_OVER_S:
-            await self._clock.sleep(_SUCCESSOR_LOOK_S)
-            await self._look()
-
     async def _elect(self, is_forced: bool) -> None:
         """Begin a new line of epochs with this store, by an operator's decision. Raises: RemoteError, EtcdFailed."""
         if self._lease is not None:
             raise refused("this member is the master")
-        await self._look()
+        await self._poll_etcd()
         if (broker := self.broker) is None:
             raise refused(self._start.problem or "this member is just starting; try again in a second")
         reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
         unfit = self._start.full or (reason.text if reason is not None else "")
-        check_begin(self._etcd_group, self._own, broker.store.end, is_forced, unfit)
+        check_begin(self._etcd_group, self._own_record, broker.store.end, is_forced, unfit)
         log.warning("an operator has decided that this member begins a new line of epochs")
         self._candidacy.choose(self._etcd_group.state_version)
         self._changed.set()
@@ -491,8 +475,8 @@ class Member:
 
     async def _follow(self) -> None:
         """Become a slave of the master that etcd has, or a slave without a master."""
-        leader, state, own = self._etcd_group.leader, self._etcd_group.state, self._own
-        self._problem, self._is_able, self._followed = "", False, None
+        leader, state, own_record = self._etcd_group.leader, self._etcd_group.state, self._own_record
+        self._problem, self._is_able, self._followed_leader = "", False, None
         if leader is None or state is None or leader.member == self.settings.broker_id:
             await self._become_lone_slave()
             return
@@ -501,18 +485,18 @@ class Member:
             log.info("following the master at %s in epoch %d", leader.address, epoch)
 
         def joined() -> None:
-            if (own.epoch, own.line) != (epoch, line):
-                own.save(epoch, line)
+            if (own_record.epoch, own_record.line) != (epoch, line):
+                own_record.save(epoch, line)
 
-        self._followed = leader
-        cut_at = state.shared_end(own.epoch, own.line)
-        if cut_at is not None and cut_at < own.acknowledged:
+        self._followed_leader = leader
+        cut_at = state.shared_end(own_record.epoch, own_record.line)
+        if cut_at is not None and cut_at < own_record.acknowledged:
             log.critical(
                 "the master at %s has lost messages, so this member does not follow it, and cuts nothing off its log. "
                 "Both logs are the same up to offset %d; all members in sync had the log up to %d. To keep the "
                 "messages, stop all other members and run `sparrowmq cluster elect -b %s --member %d --force`. To "
                 "give them up, move this member's store away and start it empty (docs/operate/failover.md)",
-                *(leader.address, cut_at, own.acknowledged, self.settings.name, self.settings.broker_id),
+                *(leader.address, cut_at, own_record.acknowledged, self.settings.name, self.settings.broker_id),
             )
             self._problem = f"the master at {leader.address} is not followed: it has lost messages that we have"
             await self._become_lone_slave()
@@ -522,7 +506,7 @@ class Member:
             epoch=epoch,
             leader=leader,
             cut_at=cut_at,
-            is_shared=(own.epoch, own.line) == (epoch, line),
+            is_shared=(own_record.epoch, own_record.line) == (epoch, line),
             joined=joined,
             problem=self._obstacle,
         )
@@ -534,7 +518,7 @@ class Member:
             await self._become_lone_slave()
 
     async def _become_lone_slave(self) -> None:
-        await self._become_slave(replace(self._term, epoch=self._own.epoch, problem=self._obstacle))
+        await self._become_slave(replace(self._term, epoch=self._own_record.epoch, problem=self._obstacle))
 
     async def _become_slave(self, term: Term) -> None:
         """Start as a slave; a member that has served tries again later.
@@ -551,16 +535,14 @@ class Member:
                 raise
             if str(error) != self._start.problem:
                 log.critical("this member cannot start, trying again and again: %s", error)
-            self._start.problem, self._followed = str(error), None
+            self._start.problem, self._followed_leader = str(error), None
             self._start_failed_at = self._clock.monotonic()
 
     def _obstacle(self) -> str:
-        """The problem that prevents us from leading or following, for `brokerStatus`; "" if there is none."""
-        unseen = self._etcd_problem and f"the master is unknown, as etcd fails: {self._etcd_problem}"
-        return self._start.full or self._problem or unseen
+        etcd_problem = self._etcd_problem and f"the master is unknown, as etcd fails: {self._etcd_problem}"
+        return self._start.full or self._problem or etcd_problem
 
     async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
-        """Stop the present broker, and start one in this role. Raises: as a Broker."""
         live = self._live = self.broker.settings_now if self.broker is not None else self._live
         await self._start.begin(replace(live, role=role, broker_id=broker_id), term)
         if live is not self._live and self.broker is not None:  # settings were reloaded meanwhile
@@ -578,8 +560,7 @@ class Member:
         first = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
         return list(dict.fromkeys(first + [each.address for each in self._etcd_group.others]))
 
-    async def _announce(self) -> None:
-        """Publish this member's address and log end in etcd while `serve` makes progress."""
+    async def _publish_presence(self) -> None:
         while True:
             is_alive = self._clock.age(self._stepped_at) < self.settings.lease_s
             if is_alive and self.broker is not None:
@@ -592,10 +573,9 @@ class Member:
         end = broker.store.end if self._etcd_group.is_vacant and not full else UNKNOWN
         problem = full or ("" if self._is_able else self._problem)
         is_proved = self._candidacy.is_proved
-        return Present.of(self.settings.broker_id, self._own, self.address, end, problem, is_proved=is_proved)
+        return Present.of(self.settings.broker_id, self._own_record, self.address, end, problem, is_proved=is_proved)
 
-    def _note_etcd(self, problem: str) -> None:
-        """Log once when etcd begins to fail, and once when it answers again."""
+    def _log_etcd(self, problem: str) -> None:
         if problem and not self._etcd_problem:
             log.warning("the master is unknown, as etcd fails; trying again and again: %s", problem)
         elif self._etcd_problem and not problem:
@@ -607,24 +587,19 @@ class MemberStart:
     """Starts the brokers of one member, one after the other, and notes why its store may lack acknowledged messages.
 
         the disk has no room    the broker serves reads as a slave, and is not elected
-        ... and has some again  another broker takes its place (`has_room`)
+        ... and has some again  another broker takes its place (`has_space`)
 
     All of them use the same `MemberResources`. A name server forgets a broker, and topics that no other broker has,
     when its connection ends. So the member stays registered while one broker takes the place of another.
 
-    Args:
-        own: the member's own record, for a doubt in its store.
-        look_for_peers: returns the addresses of the other members that run.
-        spawn: starts the task of the port for metrics, which ends with the member.
     Attributes:
-        broker: the one that runs; None if none does.
         problem: why the member has no broker, as its owner found; "" if there is no problem.
         full: why the last broker could only start read-only; "" if it takes messages.
     """
 
     def __init__(
         self,
-        own: OwnEpoch,
+        own_record: OwnEpoch,
         clock: Clock,
         file: Path | None,
         look_for_peers: Callable[[], Awaitable[Sequence[str]]],
@@ -634,9 +609,9 @@ class MemberStart:
         self.problem = ""
         self.full = ""
         self._stack = AsyncExitStack()
-        self._lasting: MemberResources | None = None
-        self._freed: FreedRoom | None = None
-        self._own = own
+        self._resources: MemberResources | None = None
+        self._freed_space: FreedSpace | None = None
+        self._own_record = own_record
         self._clock = clock
         self._file = file
         self._look_for_peers = look_for_peers
@@ -649,8 +624,8 @@ class MemberStart:
         """
         await self._stop()
         try:
-            lasting = self._lasting = self._lasting or await self._open_resources(settings)
-            self.broker = await self._started(settings, term, lasting)
+            resources = self._resources = self._resources or await self._open_resources(settings)
+            self.broker = await self._start_broker(settings, term, resources)
         except BaseException:
             await self._disconnect()  # clients must not look for a broker here
             raise
@@ -669,51 +644,46 @@ class MemberStart:
         return await stack.__aexit__(*(error or (None, None, None)))  # type: ignore[arg-type]
 
     async def _open_resources(self, settings: BrokerSettings) -> MemberResources:
-        """Begin what all brokers share. Its port for metrics says why there is no broker yet. Raises: ConfigError."""
         made = MemberResources(settings, self._clock)
         await made.open_metrics(self._spawn, lambda: self.problem or "the broker starts or stops")
         return made
 
-    async def _started(self, settings: BrokerSettings, term: Term, lasting: MemberResources) -> Broker:
-        layout, was_interrupted = settings.store(settings.port).layout, self._own.doubt == RECOVERING
+    async def _start_broker(self, settings: BrokerSettings, term: Term, resources: MemberResources) -> Broker:
+        layout, was_interrupted = settings.store(settings.port).layout, self._own_record.doubt == RECOVERING
         may_change = settings.corrupt_policy is CorruptPolicy.QUARANTINE or Disk().exists(layout.abort)
-        if may_change and not self._own.doubt:
+        if may_change and not self._own_record.doubt:
             self.note_doubt(RECOVERING)
-        if self._own.doubt and any(ranges(Disk(), layout, "damaged")):
+        if self._own_record.doubt and any(ranges(Disk(), layout, "damaged")):
             # Other members may have what an earlier start fenced off.
-            why = await repaired(settings, self._clock, NOWHERE, peers=self._look_for_peers)
+            why = await repair_from_peers(settings, self._clock, NOWHERE, peers=self._look_for_peers)
             if why:
-                log.info("what earlier starts fenced off is not replaced: %s", why)
-        made = Broker(settings, self._clock, self._file, term, lasting)
+                log.info("the records that earlier starts fenced off are not repaired: %s", why)
+        made = Broker(settings, self._clock, self._file, term, resources)
         broker = await self._stack.enter_async_context(made)
-        self._note_room(broker)
+        self.full = str(broker.store.flushed.error) if opened_full(broker.store) else ""
+        self._freed_space = broker.freed_space
         found = broker.store.recovered.doubt
-        if found or (self._own.doubt == RECOVERING and not was_interrupted and not self.full):
+        if found or (self._own_record.doubt == RECOVERING and not was_interrupted and not self.full):
             self.note_doubt(found)
         return broker
 
     async def _disconnect(self) -> None:
-        if self._lasting is not None:
-            await self._lasting.disconnect()
+        if self._resources is not None:
+            await self._resources.disconnect()
 
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether the disk was full at the last start, and has room for another one."""
-        return self._freed is not None and self._freed.has_come()
-
-    def _note_room(self, broker: Broker) -> None:
-        is_full = was_full(broker.store)
-        self.full = str(broker.store.flushed.error) if is_full else ""
-        self._freed = broker.freed_room
+        return self._freed_space is not None and self._freed_space.is_free()
 
     def note_doubt(self, doubt: str) -> None:
         """Record why the store may lack acknowledged messages."""
         try:
-            self._own.note_doubt(doubt)
+            self._own_record.note_doubt(doubt)
         except (OSError, DiskFull) as error:
-            log.warning("whether the store is complete cannot be written down: %s", error)
+            log.warning("cannot record that the store may be incomplete: %s", error)
 
 
-def demand_member(settings: BrokerSettings) -> None:
+def check_member_settings(settings: BrokerSettings) -> None:
     """Check that the settings are those of a member. Raises: ConfigError."""
     settings.demand_etcd()
     if settings.broker_id == 0:
@@ -723,8 +693,8 @@ def demand_member(settings: BrokerSettings) -> None:
         )
     if settings.is_slave:
         raise ConfigError(
-            "who is a slave is decided by etcd where enableControllerMode=true: set brokerRole to what this broker is "
-            "to be as a master, SYNC_MASTER or ASYNC_MASTER"
+            "etcd decides which member is a slave (enableControllerMode=true): set brokerRole to the role as a master, "
+            "SYNC_MASTER or ASYNC_MASTER"
         )
     if settings.ha_master is not None:
         raise ConfigError("haMasterAddress and enableControllerMode exclude each other: leave haMasterAddress out")
@@ -733,6 +703,5 @@ def demand_member(settings: BrokerSettings) -> None:
     is_here = all(is_loopback(split_address(address)[0]) for address in settings.etcd)
     if settings.tls_mode is TlsMode.ENFORCING and not settings.etcd_tls and not is_here:
         raise ConfigError(
-            "tls.server.mode=enforcing, and etcd, which decides who is the master, is asked in the clear: set "
-            "etcd.tls.enable=true"
+            "tls.server.mode=enforcing, but the connection to etcd is not encrypted: set etcd.tls.enable=true"
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.broker.redirect import Detour
+from sparrowmq.broker.redirect import Redirect
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
@@ -40,14 +40,14 @@ class Writer:
         detours: the detours, in the order in which they are asked.
     """
 
-    def __init__(self, store: MessageStore, cluster: str, detours: Sequence[Detour]) -> None:
+    def __init__(self, store: MessageStore, cluster: str, redirects: Sequence[Redirect]) -> None:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
-        self._detours = tuple(detours)
-        marks = [Property.CLUSTER, Property.POP_CK, *[each.mark.strip("\x01\x02") for each in detours]]
+        self._redirects = tuple(redirects)
+        marks = [Property.CLUSTER, Property.POP_CK, *[each.mark.strip("\x01\x02") for each in redirects]]
         self._scan = PlainScan(marks, self._cluster)
 
-    def put(self, entry: Entry, back_from: Detour | None = None) -> Placed:
+    def put(self, entry: Entry, back_from: Redirect | None = None) -> Placed:
         """Append one message.
 
         Args:
@@ -58,18 +58,18 @@ class Writer:
         """
         if entry.properties.size_chars > MAX_SIZE_BYTES:  # before detours search and edit them
             raise _too_long(entry.properties.size_chars)
-        may_park = back_from is None
-        for detour in self._detours:
-            if may_park and entry.properties.has(detour.mark) and detour.park(entry):
-                placed = self._put_straight(entry, detour.room)
-                if detour.parked is not None:
-                    detour.parked(entry, placed)
+        may_divert = back_from is None
+        for redirect in self._redirects:
+            if may_divert and entry.properties.has(redirect.mark) and redirect.divert(entry):
+                placed = self._put_straight(entry, redirect.reserved_bytes)
+                if redirect.on_stored is not None:
+                    redirect.on_stored(entry, placed)
                 return placed
-            may_park = may_park or detour is back_from
+            may_divert = may_divert or redirect is back_from
         return self._put_straight(entry)
 
-    def _put_straight(self, entry: Entry, room: int = 0) -> Placed:
-        self._complete(entry, room)
+    def _put_straight(self, entry: Entry, reserved_bytes: int = 0) -> Placed:
+        self._complete(entry, reserved_bytes)
         return self._store.append(entry)[0]
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
@@ -85,11 +85,11 @@ class Writer:
 
     def prepare(self, entry: Entry) -> None:
         """Make a message of a batch ready for `put_prepared`. Raises: RemoteError, as `put_batch`."""
-        for detour in self._detours:
-            if entry.properties.has(detour.mark) and detour.park(entry):
+        for redirect in self._redirects:
+            if entry.properties.has(redirect.mark) and redirect.divert(entry):
                 raise RemoteError(
                     ResponseCode.MESSAGE_ILLEGAL,
-                    f"a batch cannot hold a message with the property {detour.mark[1:-1]}; send it by itself",
+                    f"a batch cannot hold a message with the property {redirect.mark[1:-1]}; send it by itself",
                 )
         self._complete(entry)
 
@@ -108,10 +108,8 @@ class Writer:
     def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.
 
-        Args:
-            shared: the fields that the messages have in common. Its body and properties are ignored.
-            content: the bytes of the messages, which are at `places`.
-            places: the places, in the form of `batch.places`.
+        `shared` has the fields that the messages have in common; its body and properties are ignored. The messages are
+        in `content`, at `places`.
         """
         batch = self.plain(shared, content, places)
         return None if batch is None else self.put_scanned(batch)
@@ -127,17 +125,17 @@ class Writer:
 
     def check_plain(self, properties: Properties) -> None:
         """Refuse a message that `put_batch` would refuse. Raises: RemoteError."""
-        for detour in self._detours:
-            if properties.has(detour.mark):
+        for redirect in self._redirects:
+            if properties.has(redirect.mark):
                 raise RemoteError(
                     ResponseCode.MESSAGE_ILLEGAL,
-                    f"a staged batch cannot hold a message with the property {detour.mark[1:-1]}: it waits",
+                    f"a staged batch cannot hold a message with the property {redirect.mark[1:-1]}: it waits",
                 )
         whole = len(properties.encode()) + len(self._cluster.encode())
         if whole > MAX_PROPERTIES_BYTES:
             raise _too_long(whole)
 
-    def _complete(self, entry: Entry, room: int = 0) -> None:
+    def _complete(self, entry: Entry, reserved_bytes: int = 0) -> None:
         """Complete the properties: remove the wish to wait, and add the cluster's name, which the Go client needs.
 
         A receipt handle is removed: clients would take it for the one of their pop.
@@ -150,12 +148,12 @@ class Writer:
         if not properties.has(_CLUSTER):
             properties.add(self._cluster)
         size = len(properties.encode())
-        if size > MAX_PROPERTIES_BYTES - room:
-            raise _too_long(size, room)
+        if size > MAX_PROPERTIES_BYTES - reserved_bytes:
+            raise _too_long(size, reserved_bytes)
 
 
-def _too_long(size: int, room: int = 0) -> RemoteError:
-    most = f"at most {MAX_PROPERTIES_BYTES - room} can be stored"
-    if room:
-        most += f" of a message that waits, as {room} come to them"
+def _too_long(size: int, reserved_bytes: int = 0) -> RemoteError:
+    most = f"at most {MAX_PROPERTIES_BYTES - reserved_bytes} can be stored"
+    if reserved_bytes:
+        most += f" of a message that waits, as {reserved_bytes} come to them"
     return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {most}, use the body")

@@ -32,18 +32,11 @@ OffsetTable = dict[str, dict[str, QueueOffsets]]  # by group and topic
 
 
 class Offsets:
-    """The committed offsets of all groups.
+    """The committed offsets of all groups (see saved_state.py).
 
-    Args:
-        path: of consumerOffset.json.
-        known: the offsets by group and topic, if they are known from the log; else the file has them.
     Attributes:
         unlogged: the group, topic and queue of each offset that changed and is not in the log yet, the oldest first.
-        on_delete: called with the name of a group whose offsets are deleted, at once.
-        mark: returns the part of the journal that the offsets have.
         on_move: called with the group, the topic, the queue and the offset of a commit that changes something.
-    Raises:
-        BadStore: neither the file at `path` nor one of its copies can be read.
     """
 
     def __init__(self, path: Path, replayed: OffsetTable | None = None) -> None:
@@ -80,7 +73,7 @@ class Offsets:
                 for queue_id, offset in queues.items():
                     if offset > (end := end_of(topic, queue_id)):
                         log.warning(
-                            "group %s had consumed %s/%d up to %d, which ends at %d now; it goes on there",
+                            "group %s had consumed %s/%d up to %d, but the queue ends at %d; the group continues there",
                             *(group, topic, queue_id, offset, end),
                         )
                         queues[queue_id] = end
@@ -145,9 +138,9 @@ class Offsets:
         """Take over the offsets of the master, on its slave."""
         table = _by_group(masters)
         if table != self._table:
-            self.take(table)
+            self.replace(table)
 
-    def take(self, table: OffsetTable) -> None:
+    def replace(self, table: OffsetTable) -> None:
         """Have the offsets of this table, which the caller may change further."""
         self._table = table
         self.file.touch()

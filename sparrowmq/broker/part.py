@@ -83,12 +83,11 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
             if inspect.isawaitable(done):
                 await done
         except StoreFailed:
-            log.warning("the chore %r ends with the store", chore.name)
+            log.warning("the store failed: the chore %r stopped", chore.name)
             return
         except (OSError, DiskFull) as error:  # a full disk, no descriptors: no fault of ours
             log.warning(
-                "the chore %r failed (%s); it is tried again in %g s",
-                *(chore.name, sentence(error), chore.period_s),
+                "the chore %r failed (%s); it is tried again in %g s", *(chore.name, sentence(error), chore.period_s)
             )
         except Exception:
             log.exception("the chore %r failed; it is tried again in %g s", chore.name, chore.period_s)

@@ -36,21 +36,21 @@ from sparrowmq.remoting.tls.contexts import ServerTls
 
 if TYPE_CHECKING:
     from sparrowmq.broker.access_control import AccessControl
-    from sparrowmq.broker.broker_state import KeptState
+    from sparrowmq.broker.broker_state import BrokerState
 
 log = logging.getLogger(__name__)
-BELOW: Final = 2
+VIP_PORT_BELOW: Final = 2
 
 
-def fast_door(settings: BrokerSettings) -> Door | None:
+def bind_vip_port(settings: BrokerSettings) -> Door | None:
     """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
 
     Raises: ConfigError, the settings name the port, and it cannot be bound.
     """
     wanted = settings.fast_port
-    if wanted == 0 or (wanted is None and settings.port <= BELOW):
+    if wanted == 0 or (wanted is None and settings.port <= VIP_PORT_BELOW):
         return None
-    door = Door(settings.bind_address, wanted or settings.port - BELOW, "fastListenPort")
+    door = Door(settings.bind_address, wanted or settings.port - VIP_PORT_BELOW, "fastListenPort")
     try:
         door.bind()
     except ConfigError as error:
@@ -83,7 +83,7 @@ def without_pulls(dispatch: Dispatch) -> Dispatch:
 
 
 @dataclass(frozen=True)
-class Inside:
+class GrpcPortParts:
     """The parts of a broker that its gRPC port uses."""
 
     settings: BrokerSettings
@@ -100,7 +100,7 @@ def has_port(settings: BrokerSettings) -> bool:
 
 
 async def open_grpc(
-    stack: AsyncExitStack, broker: Inside, state: KeptState, access: AccessControl
+    stack: AsyncExitStack, broker: GrpcPortParts, state: BrokerState, access: AccessControl
 ) -> tuple[str, Callable[[], str]]:
     """Open the gRPC port until `stack` is closed, if the broker has one. Only then are its modules loaded.
 
@@ -113,7 +113,7 @@ async def open_grpc(
     assert settings.grpc_port is not None
     packages.check_installed("grpcServerPort")
     from sparrowmq.auth.grpc_signature import Freshness
-    from sparrowmq.broker.grpc_port import GrpcPort, Home, account_of, counting
+    from sparrowmq.broker.grpc_port import GrpcPort, ServedBroker, account_of, with_quotas_and_audit
     from sparrowmq.grpc.port import ListenAddress
     from sparrowmq.remoting.linked_session import LinkedSession
 
@@ -122,13 +122,13 @@ async def open_grpc(
     server = broker.server
     connect = partial(LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget)
     where = (host.strip("[]"), port)
-    home = Home(settings.cluster, settings.name, where, state.topics, state.groups, connect)
+    served = ServedBroker(settings.cluster, settings.name, where, state.topics, state.groups, connect)
     place = ListenAddress(settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy)
-    opened = GrpcPort(home, clock, broker.tls, broker.turn, place, quotas)
+    opened = GrpcPort(served, clock, broker.tls, broker.turn, place, quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
         find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
         assert quotas is not None and access.audit is not None, "the broker has set them"
-        opened.account_of = counting(find, quotas, clock, access.audit)
+        opened.account_of = with_quotas_and_audit(find, quotas, clock, access.audit)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem

@@ -24,7 +24,7 @@ from sparrowmq.loop.clock import Clock
 
 LOCK_LIFE_S: Final = 60.0
 TRUSTED_S: Final = 30.0  # how long a client trusts its lock without another answer (held_locks.py)
-_AT_ONCE: Final = 200  # holders in one record of the journal
+_HOLDERS_IN_RECORD: Final = 200  # holders in one record of the journal
 
 Queue: TypeAlias = tuple[str, str, int]  # the group, the topic and the queue's id
 Holders: TypeAlias = dict[Queue, str]  # client ids
@@ -87,17 +87,17 @@ class QueueLocks:
 
     def unlock(self, queue: Queue, client_id: str) -> None:
         """Free a queue if this client holds it."""
-        held = self._locks.get(queue)
-        if held is not None and held.client_id == client_id:
+        lock = self._locks.get(queue)
+        if lock is not None and lock.client_id == client_id:
             self._free(queue)
 
     def holder(self, queue: Queue) -> str | None:
-        held = self._locks.get(queue)
-        return None if held is None or self._is_over(held) else held.client_id
+        lock = self._locks.get(queue)
+        return None if lock is None or self._is_over(lock) else lock.client_id
 
     def forget_expired(self) -> None:
         """Drop expired locks, so that groups that no longer exist take no memory."""
-        for queue in [queue for queue, held in self._locks.items() if self._is_over(held)]:
+        for queue in [queue for queue, lock in self._locks.items() if self._is_over(lock)]:
             self._free(queue)
 
     def take_changes(self) -> Iterator[list[Holder]]:
@@ -111,7 +111,7 @@ class QueueLocks:
 
     def _pieces(self, queues: Iterable[Queue]) -> Iterator[list[Holder]]:
         left = iter(queues)
-        while piece := [Holder(*queue, self.holder(queue) or "") for queue in islice(left, _AT_ONCE)]:
+        while piece := [Holder(*queue, self.holder(queue) or "") for queue in islice(left, _HOLDERS_IN_RECORD)]:
             yield piece
 
     def _free(self, queue: Queue) -> None:

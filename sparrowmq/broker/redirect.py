@@ -3,7 +3,7 @@
     to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
                            ── restore ──  to Orders[2]
 
-Delay levels, delivery at any time and half messages use detours. A `Detour` is a pair of functions: park and restore.
+Delay levels, delivery at any time and half messages use detours. A `Redirect` is a pair of functions: park and restore.
 `Writer` asks each detour before it stores a message. A restored message keeps its real address and DELAY in its
 properties, because Java leaves both there, and programs read them. So `Writer` does not ask the detour again that the
 message comes back from.
@@ -29,7 +29,7 @@ _REAL: Final = "\x02REAL_"  # the common beginning of both
 _QUEUE_IDS: Final = {str(number): number for number in range(256)}  # the usual ids: a look-up is faster than `int`
 
 
-class Detour:
+class Redirect:
     """A reason for messages to wait in a system topic.
 
     Args:
@@ -41,21 +41,21 @@ class Detour:
         parked: called as soon as a parked message is stored.
     """
 
-    __slots__ = ("mark", "park", "parked", "restore", "room")
+    __slots__ = ("divert", "mark", "on_stored", "reserved_bytes", "restore")
 
     def __init__(
         self,
         mark: str,
-        park: Callable[[Entry], bool],
+        divert: Callable[[Entry], bool],
         restore: Callable[[StoredMessage], Entry],
-        room: int = 0,
-        parked: Callable[[Entry, Placed], None] | None = None,
+        reserved_bytes: int = 0,
+        on_stored: Callable[[Entry, Placed], None] | None = None,
     ) -> None:
         self.mark = mark
-        self.park = park
+        self.divert = divert
         self.restore = restore
-        self.room = room
-        self.parked = parked
+        self.reserved_bytes = reserved_bytes
+        self.on_stored = on_stored
 
 
 def move(entry: Entry, topic: str, queue_id: int) -> None:
@@ -75,7 +75,7 @@ def restore(message: StoredMessage) -> Entry:
     """
     found = message.properties
     topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))
-    return again(message, topic, queue_id, Properties(render(found)))
+    return readdress(message, topic, queue_id, Properties(render(found)))
 
 
 def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
@@ -90,12 +90,8 @@ def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
     raise InvalidMessage(f"a parked message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
 
 
-def again(
-    message: StoredMessage,
-    topic: str,
-    queue_id: int,
-    properties: Properties,
-    reconsume_times: int | None = None,
+def readdress(
+    message: StoredMessage, topic: str, queue_id: int, properties: Properties, reconsume_times: int | None = None
 ) -> Entry:
     """Return a stored message with another address. Its birth time and host stay."""
     return Entry(

@@ -53,7 +53,7 @@ from sparrowmq.remoting.session import Session
 log = logging.getLogger(__name__)
 
 FIRST_RETRY_S: Final = 1.0
-LONGEST_RETRY_S: Final = 5.0
+MAX_RETRY_S: Final = 5.0
 # A client that creates a topic gives up after 5 s. Before that it should get the answer that the topic exists.
 ANNOUNCE_LIMIT_S: Final = 3.0
 LEAVE_LIMIT_S: Final = 1.0
@@ -64,29 +64,21 @@ LARGE_BODY_BYTES: Final = 8 << 20
 class Registration:
     """The broker's registration at all its name servers.
 
-    Args:
-        address: the address for clients.
-        ha_address: the address for slaves.
     Attributes:
         on_master: called on a slave with its master's two addresses: for clients, and for log shipping. Both may be "".
         may_register: whether the broker may register and unregister. An elected master that lost the lead may not.
     """
 
     def __init__(
-        self,
-        settings: BrokerSettings,
-        topics: Topics,
-        clock: Clock,
-        pool: Pool,
-        address: str,
-        ha_address: str,
+        self, settings: BrokerSettings, topics: Topics, clock: Clock, pool: Pool, address: str, ha_address: str
     ) -> None:
         self._clock = clock
         self._topics = topics
         self.on_master: Callable[[str, str], object] = lambda master, shipping: None
         self.may_register: Callable[[], bool] = lambda: True
         self._links = [
-            Link(namesrv, settings, topics, clock, pool, (address, ha_address), self) for namesrv in settings.namesrv
+            NameServerLink(namesrv, settings, topics, clock, pool, (address, ha_address), self)
+            for namesrv in settings.namesrv
         ]
 
     @property
@@ -100,23 +92,19 @@ class Registration:
             for link in self._links:
                 tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
 
-    def use(self, settings: BrokerSettings) -> None:
+    def apply_settings(self, settings: BrokerSettings) -> None:
         """Use other settings from now on, and register all topics again, because the permission concerns each."""
         for link in self._links:
-            link.use(settings)
+            link.apply_settings(settings)
 
     def refuse_writes(self) -> None:
         """Announce that clients can no longer send to this broker: register its topics without write permission."""
         for link in self._links:
             link.refuse_writes()
-        self._topics.tell_anew()
+        self._topics.announce_all()
 
     def part(self) -> Part:
-        probes = (
-            (UNREGISTERED, self._unregistered),
-            (NAME_SERVER_AWAY, self._away),
-            (NAME_TAKEN, self._rivals),
-        )
+        probes = ((UNREGISTERED, self._unregistered), (NAME_SERVER_AWAY, self._away), (NAME_TAKEN, self._rivals))
         return Part(tasks=(Task("registration", self.run),), probes=probes)
 
     def _unregistered(self) -> str:
@@ -131,8 +119,8 @@ class Registration:
         rivals = sorted({link.rival for link in self._links if link.rival and self.may_register()})
         if not rivals:
             return ""
-        who = ", ".join(rivals)
-        return f"{who} registers with the same brokerName and brokerId: clients find now one, now the other"
+        rivals_text = ", ".join(rivals)
+        return f"{rivals_text} registers with the same brokerName and brokerId: clients find now one, now the other"
 
     def _problems(self) -> str:
         return "; ".join(f"{link.namesrv}: {link.problem}" for link in self._links if link.is_up is False)
@@ -160,7 +148,7 @@ class Registration:
             await self._clock.wait_for(asyncio.gather(*waits), limit_s)
 
 
-class Link:
+class NameServerLink:
     """The registration at one name server.
 
     Attributes:
@@ -201,7 +189,7 @@ class Link:
         self._known_version: DataVersion | None = None
         self._known_topics: dict[str, TopicConfig] = {}
 
-    def use(self, settings: BrokerSettings) -> None:
+    def apply_settings(self, settings: BrokerSettings) -> None:
         """Use other settings, and register all topics again."""
         self._settings = settings
         self._known_version, self._known_topics = None, {}
@@ -210,7 +198,7 @@ class Link:
     def refuse_writes(self) -> None:
         """Register topics without write permission, regardless of the settings."""
         self._permitted = Perm.READ
-        self.use(self._settings)
+        self.apply_settings(self._settings)
 
     def wake(self) -> None:
         """Start another attempt soon, because something has changed."""
@@ -225,17 +213,17 @@ class Link:
         """Announce the broker periodically, until `leave`."""
         retry_s = FIRST_RETRY_S
         while not self._left:
-            wanted = self._next_attempt
+            attempt = self._next_attempt
             self._changed.clear()
             error = await self._try()
             self._note(error)
-            self._attempts.advance(wanted)
+            self._attempts.advance(attempt)
             if error is None:
                 retry_s = FIRST_RETRY_S
                 await self._pause(self._settings.register_period_ms / 1000)
             else:
                 await self._pause(retry_s)
-                retry_s = min(2 * retry_s, LONGEST_RETRY_S)
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
 
     async def leave(self) -> None:
         """Unregister, if there is a connection. Nothing is announced after that."""
@@ -247,7 +235,7 @@ class Link:
         try:
             await session.call(UnregisterBroker(*self._identity), timeout_s=LEAVE_LIMIT_S)
         except SparrowError as error:
-            log.warning("name server %s did not take our goodbye: %s", self.namesrv, error)
+            log.warning("name server %s did not unregister this broker: %s", self.namesrv, error)
 
     async def _try(self) -> SparrowError | None:
         """Make one attempt. Returns the error if it failed."""
@@ -261,16 +249,16 @@ class Link:
         return None
 
     async def _announce(self, session: Session) -> None:
-        is_shown, known = await asyncio.gather(self._is_shown(session), self._what_it_knows(session))
-        before = known if is_shown else {}
+        is_shown, known_version = await asyncio.gather(self._is_shown(session), self._known_at_name_server(session))
+        before = known_version if is_shown else {}
         if before is None and self._settings.is_slave:
             before = self._known_topics  # The answer to a registration has the master's address now.
-        if before is None or not self._may_speak():
+        if before is None or not self._may_register():
             return
         settings = self._settings
         version, topics = self._topics.version, dict(self._topics.table)
         header, body = await to_end(self._registration(version, topics, before))
-        if not self._may_speak():
+        if not self._may_register():
             return
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
@@ -278,17 +266,17 @@ class Link:
         if settings is self._settings:  # otherwise all topics have to be registered again
             self._known_version, self._known_topics = version, topics
 
-    def _may_speak(self) -> bool:
+    def _may_register(self) -> bool:
         return not self._left and self._owner.may_register()
 
-    async def _what_it_knows(self, session: Session) -> dict[str, TopicConfig] | None:
+    async def _known_at_name_server(self, session: Session) -> dict[str, TopicConfig] | None:
         """Return the topics that this name server still knows from us; None if it knows our present version."""
         query, body = QueryDataVersion(*self._identity), self._topics.version.encode()
         answer = await session.call(query, body, timeout_s=self._timeout_s)
         if not answer.header.changed:
             return None
-        known = DataVersion.decode(answer.body) if answer.body else None
-        is_ours = known is not None and self._known_version is not None and known.is_same(self._known_version)
+        version = DataVersion.decode(answer.body) if answer.body else None
+        is_ours = version is not None and self._known_version is not None and version.is_same(self._known_version)
         return self._known_topics if is_ours else {}
 
     async def _is_shown(self, session: Session) -> bool:
@@ -332,13 +320,7 @@ class Link:
         yield from emptied(changed)
         name, address, cluster, broker_id = self._identity
         header = RegisterBroker(
-            name,
-            address,
-            cluster,
-            self._ha_address,
-            broker_id,
-            compressed=packed,
-            body_crc32=checksum,
+            name, address, cluster, self._ha_address, broker_id, compressed=packed, body_crc32=checksum
         )
         return header, body
 
@@ -353,7 +335,6 @@ class Link:
             self._changed.set()
 
     def _note(self, error: SparrowError | None) -> None:
-        """Log each change between registered and not registered once."""
         is_up = error is None
         if is_up and not self.is_up:
             log.info("registered at name server %s", self.namesrv)
@@ -362,7 +343,6 @@ class Link:
         self.is_up, self.problem = is_up, str(error or "")
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait for `pause_s`, or until a change."""
         with contextlib.suppress(TimeoutError):
             await self._clock.wait_for(self._changed.wait(), pause_s)
 
@@ -371,6 +351,6 @@ class Link:
         return self._settings.register_timeout_ms / 1000
 
 
-def _ended(link: ReferenceType[Link], session: Session) -> None:
-    if (known := link()) is not None:
-        known.ended(session)
+def _ended(link: ReferenceType[NameServerLink], session: Session) -> None:
+    if (known_version := link()) is not None:
+        known_version.ended(session)

@@ -3,8 +3,12 @@
     change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
 
 The event loop builds the JSON value, so the thread saves the state of one moment. Encoding, writing and the two syncs
-happen in the thread. Offsets are too many for that: the thread reads them, too. `SpareRoom` reserves disk space for the
-files. Other state is in queues of the broker's own topics, which a start reads with `records_from`.
+happen in the thread. Offsets are too many for that: the thread reads them, too. `ReservedSpace` keeps disk space for
+the files. Other state is in queues of the broker's own topics, which a start reads with `records_from`.
+
+Topics, groups, offsets, users and request modes are tables of one kind. A table takes its content from the log if it is
+`replayed`, else from its file, and raises BadStore if neither the file nor one of its copies can be read. It calls
+`on_put`, `on_delete` and their like at once with each change; `mark` returns the part of the journal that it has.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 _READ: Final = 512
 _READ_BYTES: Final = 4 << 20
-LEAST_BYTES: Final = 4 << 20
+MIN_RESERVED_BYTES: Final = 4 << 20
 PERIOD_S: Final = 10.0
 
 
@@ -53,7 +57,6 @@ def unmarked() -> JournalMark | None:
 
 
 async def _not_logged(done: str) -> bool:
-    """Return False: without a journal only the file counts."""
     return False
 
 
@@ -113,11 +116,7 @@ class SavedFile:
                 changes = self._changes
                 try:
                     await asyncio.to_thread(
-                        snapshot.save,
-                        self.path,
-                        self._content(),
-                        encode=self._encode,
-                        is_secret=self._is_secret,
+                        snapshot.save, self.path, self._content(), encode=self._encode, is_secret=self._is_secret
                     )
                 except OSError as error:
                     self.problem = f"{self.path} cannot be written ({why_not_written(error)})"
@@ -129,19 +128,16 @@ class SavedFile:
 
         It is safe in the log. The file is saved too: Apache's broker reads it, and on a full disk it may have room.
 
-        Args:
-            done: a text about the change.
-        Raises:
-            RemoteError: neither the log nor the file has the change, or the log not as safely as promised. The change
-                stays in effect in memory, and is saved as soon as possible. It is not undone: a topic is in the route
-                already, and perhaps in use, so undoing it would do more harm.
+        Raises: RemoteError, neither the log nor the file has the change, or the log not as safely as promised. The
+        change stays in effect in memory, and is saved as soon as possible. It is not undone: a topic is in the route
+        already, and perhaps in use, so undoing it would do more harm.
         """
         problem = await self._try_to_save()
         if await self.logged(done) or problem is None:
             return
-        why = f"{self.path} could not be written ({why_not_written(problem)})"
+        reason = f"{self.path} could not be written ({why_not_written(problem)})"
         remark = (
-            f"{done} and in effect, but not saved: {why}. It is tried again every few seconds: "
+            f"{done} and in effect, but not saved: {reason}. It is tried again every few seconds: "
             "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
         )
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from problem
@@ -170,7 +166,7 @@ def records_from(store: MessageStore, topic: str, queue_id: int, offset: int) ->
         offset = found.next_offset
 
 
-class SpareRoom:
+class ReservedSpace:
     """Reserved disk space beside the files of one folder, so that they can be saved while messages fill the disk.
 
         there is space     config/spare takes 4 MiB, plus the size of two copies of the JSON files beside it
@@ -185,28 +181,27 @@ class SpareRoom:
 
     def part(self) -> Part:
         """Reserve the space now. Returns a part that checks it every 10 s."""
-        self.keep()
-        return Part(chores=(Chore("keep spare room", PERIOD_S, self.keep),))
+        self.reserve()
+        return Part(chores=(Chore("keep spare room", PERIOD_S, self.reserve),))
 
-    def keep(self) -> None:
+    def reserve(self) -> None:
         """Reserve the space if it is missing or too small, and the disk has twice as much free. Otherwise wait."""
-        path, wanted = self._folder / SPARE, self._needed_bytes()
+        path, needed_bytes = self._folder / SPARE, self._needed_bytes()
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_size >= wanted:
+            if path.stat().st_size >= needed_bytes:
                 return
         self._folder.mkdir(parents=True, exist_ok=True)
         disk = os.statvfs(self._folder)
-        if disk.f_bavail * disk.f_frsize >= 2 * wanted:
-            _take(path, wanted)
+        if disk.f_bavail * disk.f_frsize >= 2 * needed_bytes:
+            _allocate(path, needed_bytes)
 
     def _needed_bytes(self) -> int:
         """The bytes to reserve. Each file counts twice: a new one replaces the old one only when it is complete."""
         files = self._folder.glob("*.json") if self._folder.exists() else ()
-        return LEAST_BYTES + 2 * sum(file.stat().st_size for file in files)
+        return MIN_RESERVED_BYTES + 2 * sum(file.stat().st_size for file in files)
 
 
-def _take(path: Path, size: int) -> None:
-    """Create a file with allocated space. Leave no file if the disk is full, or the system cannot allocate."""
+def _allocate(path: Path, size: int) -> None:
     with open(path, "wb") as file:
         try:
             if hasattr(os, "posix_fallocate"):

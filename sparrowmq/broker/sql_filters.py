@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = 2
 _NOT_UTF8: Final = "\ufffd"
-_LONGEST_SHORT: Final = 9  # digits of a number that can be read in place
-_LARGEST_SHORT: Final = 999_999_999
+_MAX_SHORT_DIGITS: Final = 9  # digits of a number that can be read in place
+_MAX_SHORT_NUMBER: Final = 999_999_999
 _ZERO: Final = 48  # "0"; as a literal it is compiled in
 log = logging.getLogger(__name__)
-MOST_KEPT: Final = 1000
-MOST_KEPT_CHARACTERS: Final = 1 << 20  # of all expressions together
+MAX_FILTERS: Final = 1000
+MAX_FILTER_CHARACTERS: Final = 1 << 20  # of all expressions together
 _SHORT: Final = 256  # characters of an expression that is compiled in about 1 ms
 _USUAL_SIZE: Final = 64  # of a filter; with a larger one, one read scans fewer records
 PARSE_FAILED: Final = "parse the consumer's subscription failed"
@@ -71,7 +71,7 @@ class Filters:
 
             self._parsing = parsing
         self._by_expression: dict[str, Selector | str] = {}  # a text is the error of a bad expression
-        self._kept_characters = 0
+        self._cached_characters = 0
 
     def selector(self, kind: str, expression: str | None) -> Selector | Steps[Selector]:
         """Return the selector of the messages that match an expression, or the work to compile a long one.
@@ -80,30 +80,29 @@ class Filters:
         """
         if kind != SQL92 or not self._are_allowed:
             raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {shown(kind)}",
+                ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {shown(kind)}"
             )
         text = expression or ""
-        found = self._by_expression.pop(text, None)
-        if found is not None:
-            self._by_expression[text] = found  # the last, so the least recently used expression is the first
-            return _sound(found)
+        selector = self._by_expression.pop(text, None)
+        if selector is not None:
+            self._by_expression[text] = selector  # the last, so the least recently used expression is the first
+            return _sound(selector)
         return self._compiled(text) if len(text) > _SHORT else at_once(self._compiled(text))
 
     def _compiled(self, expression: str) -> Steps[Selector]:
         assert self._parsing is not None, "unreachable where there are no filters"
-        found = yield from _compile(expression, self._parsing)
-        if isinstance(found, str):
+        selector = yield from _compile(expression, self._parsing)
+        if isinstance(selector, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
-            self._lines.log(log, logging.WARNING, text, shown(found, LONGEST_REMARK))
+            self._lines.log(log, logging.WARNING, text, shown(selector, LONGEST_REMARK))
         if self._by_expression.pop(expression, None) is None:  # another pull may have compiled it during a pause
-            self._kept_characters += len(expression)
-        self._by_expression[expression] = found
-        while len(self._by_expression) > MOST_KEPT or self._kept_characters > MOST_KEPT_CHARACTERS:
+            self._cached_characters += len(expression)
+        self._by_expression[expression] = selector
+        while len(self._by_expression) > MAX_FILTERS or self._cached_characters > MAX_FILTER_CHARACTERS:
             oldest = next(iter(self._by_expression))
             del self._by_expression[oldest]
-            self._kept_characters -= len(oldest)
-        return _sound(found)
+            self._cached_characters -= len(oldest)
+        return _sound(selector)
 
 
 def _sound(compiled: Selector | str) -> Selector:
@@ -114,14 +113,13 @@ def _sound(compiled: Selector | str) -> Selector:
 
 def _compile(expression: str, parsing: Callable[[str], Steps[Filter]]) -> Steps[Selector | str]:
     try:
-        wanted = yield from parsing(expression)
+        compiled_filter = yield from parsing(expression)
     except InvalidFilter as error:
         return str(error)
-    return Selector(_tags_codes(wanted), predicate(wanted), 1 + wanted.size // _USUAL_SIZE)
+    return Selector(_tags_codes(compiled_filter), predicate(compiled_filter), 1 + compiled_filter.size // _USUAL_SIZE)
 
 
 def _tags_codes(expression: Filter) -> frozenset[int] | None:
-    """The tag hashes of matching queue entries, if the expression wants certain tags. Other records are not read."""
     tags = expression.texts(Property.TAGS)
     # Only for ASCII tags: if a sender's text was no UTF-8, its hash there may have been another one.
     return frozenset(map(java_hash, tags)) if tags and all(map(str.isascii, tags)) else None
@@ -154,8 +152,8 @@ class NumberFilter(Predicate):
 
     def __init__(self, expression: Filter, condition: WholeComparison) -> None:
         self._any = RecordFilter(expression)
-        self._place = _Place(expression.names[condition.index])
-        low, high = condition.bounds(_LARGEST_SHORT)
+        self._place = _PropertySearch(expression.names[condition.index])
+        low, high = condition.bounds(_MAX_SHORT_NUMBER)
         self._low: i64 = low
         self._high: i64 = high
 
@@ -176,7 +174,7 @@ class RecordValues(Values):
     """The property values of one record after another. Each is searched and decoded once, when it is asked for."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._places = [_Place(name) for name in names]
+        self._places = [_PropertySearch(name) for name in names]
         self._records = b""
         self._begin: i64 = 0
         self._end: i64 = 0
@@ -224,7 +222,6 @@ class RecordValues(Values):
         return -1 if start < 0 else _short_number(self._records, start, self._end)
 
     def _start(self, index: int) -> i64:
-        """Return the index at which the value begins; -1 if there is none."""
         place = self._places[index]
         if place.turn != self._turn:
             place.turn = self._turn
@@ -233,7 +230,7 @@ class RecordValues(Values):
         return place.start
 
 
-class _Place:
+class _PropertySearch:
     """The place of the value of one name in the record of a turn.
 
     The search is Horspool's, from the end to the begin. The byte at the place where the name would begin tells how many
@@ -275,7 +272,7 @@ class _Place:
 def _short_number(records: bytes, start: i64, end: i64) -> i64:
     """Return the number at `start`; -1 if it is not one to nine digits."""
     at: i64 = start
-    longest: i64 = start + _LONGEST_SHORT
+    longest: i64 = start + _MAX_SHORT_DIGITS
     number: i64 = 0
     while at < end:
         digit: i64 = records[at] - _ZERO
@@ -290,7 +287,6 @@ def _short_number(records: bytes, start: i64, end: i64) -> i64:
 
 
 def _is_at(records: bytes, at: i64, text: bytes) -> bool:
-    """Whether `text` is at `at`. Names and values are short, so this is faster than a slice."""
     i: i64 = 0
     size: i64 = len(text)
     while i < size and records[at + i] == text[i]:

@@ -56,13 +56,13 @@ from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk
 
 _PATIENCE_LEASES: Final = 8  # the lease times to wait for another member that can repair our log
-_MOST_REPAIRS: Final = 8
+_MAX_REPAIRS: Final = 8
 log = logging.getLogger(__name__)
 _ROOM_PERIOD_S: Final = 1.0
 _NEVER: Final = 1 << 63  # an offset that no log reaches
 HANGS_S: Final = 10.0
 _NO_ROOM: Final = 0.995
-NEARLY: Final = 0.05  # below the share of the disk from which no message is taken
+NEARLY_FULL_MARGIN: Final = 0.05  # below the share of the disk from which no message is taken
 # The consequence of a full disk, by the files on it, if the log is on another disk.
 _WHEN_FULL: Final = {
     "consumequeue": "no message is taken",
@@ -73,11 +73,8 @@ _WHEN_FULL: Final = {
 async def open_store(
     settings: BrokerSettings, store_settings: StoreSettings, clock: Clock, term: Term | None
 ) -> MessageStore:
-    """Open the store of a broker.
+    """Open the store of a broker, or of a member with failover (`term`).
 
-    Args:
-        store_settings: the settings of the store.
-        term: of a member with failover.
     Raises:
         CorruptRecord: the log is damaged, and no other broker has the records.
         DiskFull: there is no room for the store of a master with failover.
@@ -85,20 +82,20 @@ async def open_store(
     """
     has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
     store_settings = replace(store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
-    for _ in range(_MOST_REPAIRS):
+    for _ in range(_MAX_REPAIRS):
         try:
             return await _open(store_settings, clock, term)
         except CorruptRecord as damage:
             log.error("%s; the records are taken from another broker, if one has them", damage)
             patience_s = _PATIENCE_LEASES * settings.lease_s if term is not None and not term.in_sync else 0.0
             peers = term.peers if term is not None else None
-            why = await repaired(settings, clock, damage.offset, patience_s, peers)
-            if why and store_settings.awaits_copy and term is None:
+            reason = await repair_from_peers(settings, clock, damage.offset, patience_s, peers)
+            if reason and store_settings.awaits_copy and term is None:
                 store_settings = replace(store_settings, awaits_copy=False)  # no broker has a copy now
-            elif why:
-                text = f"{damage.expected}. No other broker can repair it: {why}"
+            elif reason:
+                text = f"{damage.expected}. No other broker can repair it: {reason}"
                 raise CorruptRecord(damage.file, damage.offset, text) from damage
-    raise StoreFailed(f"the log is damaged again after {_MOST_REPAIRS} repairs; check the disk")
+    raise StoreFailed(f"the log is damaged again after {_MAX_REPAIRS} repairs; check the disk")
 
 
 async def _open(store_settings: StoreSettings, clock: Clock, term: Term | None) -> MessageStore:
@@ -113,7 +110,7 @@ async def _open(store_settings: StoreSettings, clock: Clock, term: Term | None) 
         return MessageStore.open_full(store_settings, full, clock=clock)
 
 
-async def repaired(
+async def repair_from_peers(
     settings: BrokerSettings,
     clock: Clock,
     damaged: int,
@@ -137,18 +134,10 @@ async def repaired(
         await pool.ended()
 
 
-def storage(
-    store: MessageStore,
-    turn: Turn,
-    clock: Clock,
-    figures: Figures,
-    on_failure: Callable[[], object] = lambda: None,
+def store_part(
+    store: MessageStore, turn: Turn, clock: Clock, figures: Figures, on_failure: Callable[[], object] = lambda: None
 ) -> Part:
-    """Return the part; add the store's figures.
-
-    Args:
-        on_failure: called once, when the store has failed.
-    """
+    """Return the part, and add the store's figures; `on_failure` is called once, when the store has failed."""
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
     count_at_start, bytes_at_start = store.appender.added()
@@ -164,9 +153,7 @@ def storage(
     )
     figures.gauge("sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value)
     figures.gauge(
-        "sparrowmq_dispatch_behind_bytes",
-        "bytes not in the queues yet",
-        lambda: store.end - store.dispatched.value,
+        "sparrowmq_dispatch_behind_bytes", "bytes not in the queues yet", lambda: store.end - store.dispatched.value
     )
     _declare_times(store, figures)
     scrubber = store.scrubber
@@ -190,8 +177,6 @@ def storage(
 
 
 def _declare_times(store: MessageStore, figures: Figures) -> None:
-    """Declare times in seconds since 1970. A time that does not exist has no series."""
-
     figures.gauges(
         "sparrowmq_oldest_message_timestamp_seconds",
         "store time of the oldest message",
@@ -221,13 +206,13 @@ def has_failed(store: MessageStore) -> bool:
     return store.flushed.error is not None
 
 
-def was_full(store: MessageStore) -> bool:
+def opened_full(store: MessageStore) -> bool:
     """Whether the disk had no room to open the store, so it only serves reads until another start."""
     failure = store.flushed.error
     return failure is not None and isinstance(failure.__cause__, DiskFull)
 
 
-class FreedRoom:
+class FreedSpace:
     """Notices that a full disk has got room for a start, from now on. Create it as soon as the store is open.
 
     The log may be on another disk than the rest of the store. Then the fuller one counts.
@@ -238,18 +223,18 @@ class FreedRoom:
         self._path = min((layout.root, layout.commit_log), key=_free_bytes)
         self._needed_bytes = _free_bytes(self._path) + ROOM_BYTES
 
-    def has_come(self) -> bool:
+    def is_free(self) -> bool:
         if _free_bytes(self._path) < self._needed_bytes:
             return False
         log.warning("the disk has room again: the broker starts again")
         return True
 
 
-async def room(freed: FreedRoom | None, clock: Clock) -> None:
+async def wait_for_space(freed: FreedSpace | None, clock: Clock) -> None:
     """Return when a disk that was full has got room for a start; never if it was not full."""
     if freed is None:
         await asyncio.get_running_loop().create_future()
-    while freed is not None and not freed.has_come():
+    while freed is not None and not freed.is_free():
         await clock.sleep(_ROOM_PERIOD_S)
 
 
@@ -258,7 +243,7 @@ async def while_writable(work: Coroutine[Any, Any, object], name: str) -> None:
     try:
         await work
     except* StoreFailed:
-        log.warning("%s ends with the store, which takes nothing any more; what is stored is served", name)
+        log.warning("the store failed: %s stopped, the broker is read-only", name)
 
 
 async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) -> None:
@@ -290,10 +275,10 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
-        why = store.appender.full
-        if isinstance(why, LogEnded):
+        reason = store.appender.full
+        if isinstance(reason, LogEnded):
             return ""
-        return f"{why}{_share_of_log(store)}" if why else ""
+        return f"{reason}{_share_of_log(store)}" if reason else ""
 
     def nearly_full() -> str:
         return "" if full() else _nearly_full(store)
@@ -331,7 +316,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         (kinds.DISK_FULL, full),
         (kinds.DISK_NEARLY_FULL, nearly_full),
         (kinds.DISK_HANGS, hangs),
-        (kinds.LOG_DAMAGED, lambda: _places("damaged", scrubber.damaged)),
+        (kinds.LOG_DAMAGED, lambda: _describe_ranges("damaged", scrubber.damaged)),
         (kinds.LOG_FENCED, lambda: _fenced(store)),
         (kinds.LOG_CUT, lost),
         (kinds.FORKED_MESSAGES, forked),
@@ -362,14 +347,14 @@ class _Standstill:
 def _nearly_full(store: MessageStore) -> str:
     """Return which disk is nearly full, and what happens when it is full."""
     limit = store.settings.disk_full_ratio
-    files, folder, used = max(_uses(store), key=lambda use: use[2], default=("", "", 0.0))
-    if used < limit - NEARLY:
+    files, folder, used = max(_disk_uses(store), key=lambda use: use[2], default=("", "", 0.0))
+    if used < limit - NEARLY_FULL_MARGIN:
         return ""
-    what = f"{used:.0%} of the disk of {folder} is used"
+    usage = f"{used:.0%} of the disk of {folder} is used"
     if files == "commitlog":
-        return f"{what}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
+        return f"{usage}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
     when = "so" if used >= _NO_ROOM else "when it is full,"
-    return f"{what}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
+    return f"{usage}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
 
 
 def _index_incomplete(store: MessageStore) -> Kind:
@@ -381,11 +366,11 @@ def _index_incomplete(store: MessageStore) -> Kind:
 
 
 def _fenced(store: MessageStore) -> str:
-    fenced = store.scrubber.fenced
-    kept = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in fenced.items()}
-    seen = {piece.name for piece in _pieces_set_aside(store, DAMAGED)}
-    sentence = _places("fenced off", {begin: end for name, (begin, end) in kept.items() if name in seen})
-    files = (f"{store.settings.layout.set_aside}/{name}" for name in sorted(kept.keys() & seen))
+    stored = {piece.name for piece in _pieces_set_aside(store, DAMAGED)}
+    by_name = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in store.scrubber.fenced.items()}
+    ranges = {name: each for name, each in by_name.items() if name in stored}
+    sentence = _describe_ranges("fenced off", dict(ranges.values()))
+    files = (f"{store.settings.layout.set_aside}/{name}" for name in sorted(ranges))
     return f"{sentence}: {', '.join(files)}" if sentence else ""
 
 
@@ -401,15 +386,13 @@ def folders(store: MessageStore) -> dict[str, str | Path]:
     }
 
 
-def _uses(store: MessageStore) -> Iterator[tuple[str, str, float]]:
-    """Yield the files in each folder of the broker, the folder, and the used share of its disk."""
+def _disk_uses(store: MessageStore) -> Iterator[tuple[str, str, float]]:
     for files, folder in with_logs(folders(store)).items():
         with suppress(OSError):  # a folder that does not exist yet
             yield files, str(folder), disk_use(folder).used
 
 
 def _share_of_log(store: MessageStore) -> str:
-    """Return how much of its disk the log has, so that people see whether it helps to keep less."""
     try:
         size = disk_use(store.settings.layout.commit_log).size_bytes
     except OSError:
@@ -418,7 +401,6 @@ def _share_of_log(store: MessageStore) -> str:
 
 
 def _share_of(folder: str) -> str:
-    """Return how much of its disk the files of a folder without subfolders have."""
     try:
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
         return f"; the files there have {size / (1 << 20):.1f} of {disk_use(folder).size_bytes / (1 << 20):.1f} MiB"
@@ -428,17 +410,16 @@ def _share_of(folder: str) -> str:
 
 def set_aside(store: MessageStore) -> tuple[int, int]:
     """Return the size of set-aside, and the number of its pieces of a forked log."""
-    kept = pieces(Disk(), store.settings.layout)
-    return sum(piece.size for piece in kept), sum(piece.reason == FORKED for piece in kept)
+    set_aside_pieces = pieces(Disk(), store.settings.layout)
+    return sum(piece.size for piece in set_aside_pieces), sum(piece.reason == FORKED for piece in set_aside_pieces)
 
 
 def _pieces_set_aside(store: MessageStore, reason: str) -> list[Piece]:
-    """Return the pieces in set-aside that are there for one reason."""
     return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == reason]
 
 
-def _places(how: str, places: dict[int, int]) -> str:
-    if not places:
+def _describe_ranges(how: str, ranges: dict[int, int]) -> str:
+    if not ranges:
         return ""
-    size = sum(end - begin for begin, end in places.items())
-    return f"{size} bytes of the log are {how}, the first at offset {min(places)}; their messages are not served"
+    size = sum(end - begin for begin, end in ranges.items())
+    return f"{size} bytes of the log are {how}, the first at offset {min(ranges)}; their messages are not served"

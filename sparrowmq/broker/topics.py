@@ -36,26 +36,18 @@ BENCHMARK_QUEUES: Final = 1024
 SCHEDULE_QUEUES: Final = 18
 CLUSTER_QUEUES: Final = 16
 # The queues that producers ask for by default (defaultTopicQueueNums), so most likely the topic had as many.
-LEAST_ADOPTED_QUEUES: Final = 4
+MIN_ADOPTED_QUEUES: Final = 4
 # Topics that have queues, but no entry in topics.json, as in Java.
 _WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC, names.STATE_TOPIC)
 
 
 class Topics:
-    """The topics, and one version for all of them.
+    """The topics, and one version for all of them (see saved_state.py).
 
-    Args:
-        path: of topics.json.
-        known: the topics and their version, if they are known from the log; else the file has them.
     Attributes:
         on_change: called after every change, when it is visible here.
-        on_put, on_delete: called with a topic that changed, or the name of a deleted one, at once.
-        mark: returns the part of the journal that the topics have.
         saved_ms: the time of the last known change before the start.
-        broker_name: the name of the broker that has the topics.
         permission: the limit of permissions on all topics, also of a topic that permits more (brokerPermission).
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
     """
 
     def __init__(
@@ -82,7 +74,7 @@ class Topics:
         self._deleted = 0  # the largest incarnation of a deleted topic
         self.file = SavedFile(path, self.content)
 
-    def use(self, settings: BrokerSettings) -> None:
+    def apply_settings(self, settings: BrokerSettings) -> None:
         """Create topics, and limit permissions, by other settings from now on. Name servers are informed."""
         self._settings = settings
         self.permission = settings.permission
@@ -96,7 +88,7 @@ class Topics:
         else:
             self._changed()
 
-    def tell_anew(self) -> None:
+    def announce_all(self) -> None:
         """Announce all topics to name servers again, because permissions changed, though no topic did."""
         self._changed()
 
@@ -207,7 +199,7 @@ class Topics:
         for name, count in found.items():
             is_system = names.is_system_topic(name)  # No change says that the broker has made it.
             is_own = names.group_of(name) or is_system
-            least = 1 if is_own else min(self._settings.topic_queues, LEAST_ADOPTED_QUEUES)
+            least = 1 if is_own else min(self._settings.topic_queues, MIN_ADOPTED_QUEUES)
             log.log(
                 logging.DEBUG if is_system else logging.WARNING,
                 "topic %s was not saved before the broker ended; it is made again from its queues",
@@ -217,7 +209,6 @@ class Topics:
             self.put(_plain(name, max(count, least)))
 
     def _is_wider(self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]) -> bool:
-        """Whether a queue of the store shows that the topic has become wider than it is known."""
         name = topic.topic_name
         if queue_id < max(topic.read_queue_nums, topic.write_queue_nums) or self.is_system(name):
             return False
@@ -227,7 +218,8 @@ class Topics:
         """Create or replace a topic; the caller has checked it."""
         name = topic.topic_name
         if name not in self._table:
-            self._incarnations.setdefault(name, self._new_incarnation())
+            # Two topics of a name may be made in one millisecond.
+            self._incarnations.setdefault(name, max(self._clock.now_ms(), self._deleted + 1))
         self._table[name] = topic
         self._changed(topic)
         return topic
@@ -247,19 +239,15 @@ class Topics:
     def follow(self, masters: TopicConfigTable) -> None:
         """Take over the topics of the master, on its slave."""
         if not masters.data_version.is_same(self.version):
-            self.take(masters.data_version, dict(masters.topic_config_table), masters.incarnations or {})
+            self.replace(masters.data_version, dict(masters.topic_config_table), masters.incarnations or {})
 
-    def take(self, version: DataVersion, table: dict[str, TopicConfig], incarnations: dict[str, int]) -> None:
+    def replace(self, version: DataVersion, table: dict[str, TopicConfig], incarnations: dict[str, int]) -> None:
         """Have the topics of this table, which the caller may change further."""
         self.version, self._table, self._incarnations = version, table, incarnations
         self._announce()
 
     def __iter__(self) -> Iterator[TopicConfig]:
         return iter(self._table.values())
-
-    def _new_incarnation(self) -> int:
-        """Return the time, or a later one: two topics of a name may be made in one millisecond."""
-        return max(self._clock.now_ms(), self._deleted + 1)
 
     def _ensure_inner(self, name: str, queues: int) -> TopicConfig:
         known = self._table.get(name)

@@ -33,7 +33,7 @@ from typing import Any, Final
 import click
 
 from sparrowmq.auth.account_files import replace_secret_file
-from sparrowmq.auth.accounts import LONGEST_TOO_SHORT
+from sparrowmq.auth.accounts import MAX_INVALID_KEY_CHARACTERS
 from sparrowmq.cli.terminal.cluster_command import HELP, reporting
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.listener import EVERYWHERE
@@ -398,9 +398,10 @@ def new_secret() -> str:
 
 def demand_name(name: str) -> None:
     """Raises: ConfigError, it cannot be the name of a client and its account."""
-    if not _NAME.fullmatch(name) or len(name) <= LONGEST_TOO_SHORT:
+    if not _NAME.fullmatch(name) or len(name) <= MAX_INVALID_KEY_CHARACTERS:
         raise ConfigError(
-            f"{name!r} is no name of an account: it needs more than {LONGEST_TOO_SHORT} letters, digits, _ or -"
+            f"{name!r} is not a valid account name: write more than {MAX_INVALID_KEY_CHARACTERS} letters, digits, _ "
+            "or -"
         )
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from sparrowmq.auth.accounts import PORT_BYTES
-from sparrowmq.auth.permissions import Caller
-from sparrowmq.auth.policies import Action, Kind, Resource
+from sparrowmq.auth.permissions import Peer
+from sparrowmq.auth.policies import Action, Resource, ResourceKind
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.users import User, principals
 from sparrowmq.errors import (
@@ -126,7 +126,7 @@ class BrokerUsers:
         if user is None:
             raise AccessDenied(f"User:{account} is not found at {broker_name}").of_kind(DenialKind.UNKNOWN_ACCOUNT)
         check_enabled(user)
-        caller: Caller = source
+        caller: Peer = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
 
     def authorise_anywhere(self, account: str, source: Source, request: Request[Any], body: bytes) -> None:
@@ -149,7 +149,7 @@ class BrokerUsers:
         while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_some(command):
             await pause()
 
-    def authenticate(self, peer: Caller, command: Command) -> None:
+    def authenticate(self, peer: Peer, command: Command) -> None:
         """Make the user that signed a remoting request the peer's principal.
 
         Raises:
@@ -169,7 +169,7 @@ class BrokerUsers:
                     denial = error
         raise denial
 
-    def check(self, broker_name: str, peer: Caller, command: Command) -> None:
+    def check(self, broker_name: str, peer: Peer, command: Command) -> None:
         """Check that the user that signed a remoting request may send it to a broker.
 
         Raises:
@@ -181,15 +181,15 @@ class BrokerUsers:
         assert row.header is not None
         self._table_of(broker_name).check(peer, command, row, command.header(row.header))
 
-    def check_topic_access(self, peer: Caller, topic: str) -> None:
+    def check_topic_access(self, peer: Peer, topic: str) -> None:
         """Check that the peer's principal may do anything with a topic. Raises: AccessDenied."""
         name = peer.principal.access_key
         if topic != DEFAULT_TOPIC and not self.may_see(name, topic, peer):
             raise _denied(f"User:{name} has no permission to access Topic:{topic}")
 
-    def may_see(self, account: str, topic: str, source: Caller) -> bool:
+    def may_see(self, account: str, topic: str, source: Peer) -> bool:
         """Whether an account may do anything with a topic, or with the group of a retry topic, at any broker."""
-        kind = Kind.GROUP if topic.startswith(RETRY) else Kind.TOPIC
+        kind = ResourceKind.GROUP if topic.startswith(RETRY) else ResourceKind.TOPIC
         resource, host = Resource(kind, topic.removeprefix(RETRY)), source.host[:-PORT_BYTES]
         users = [table.users[account] for table in self._tables.values() if account in table.users]
         return any(user.does(action, resource, host) for user in users for action in _ROUTE)

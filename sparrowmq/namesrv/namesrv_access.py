@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sparrowmq.auth import permissions
-from sparrowmq.auth.account_files import LOOK_PERIOD_S, AccountFiles, load_account_files
+from sparrowmq.auth.account_files import POLL_S, AccountFiles, load_account_files
 from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses
 from sparrowmq.auth.audit_log import Audit
-from sparrowmq.auth.permissions import Caller
+from sparrowmq.auth.permissions import Peer
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
 from sparrowmq.auth.users import User, first_users, no_users, principals
@@ -81,14 +81,14 @@ class NamesrvAccess:
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def _accounts(self) -> Mapping[str, Account | User]:
-        return self._source.now.by_key if isinstance(self._source, AccountFiles) else self._source.by_name
+        return self._source.current.by_key if isinstance(self._source, AccountFiles) else self._source.by_name
 
-    def check(self, peer: Caller, command: Command, row: Row, header: Request[Any]) -> None:
+    def check(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         try:
             self._check(peer, command, row, header)
             if self._has_users and row.access is Access.CLUSTER and peer.principal is not None:
-                permissions.demand_trust(peer.principal, row)
+                permissions.check_admin(peer.principal, row)
         except AccessDenied as error:
             if not self._may_unsigned(peer, row):
                 raise self._with_advice(error, row, is_known=peer.principal is not None) from None
@@ -97,7 +97,7 @@ class NamesrvAccess:
         """Return what can be wrong with accounts and the audit log."""
         return (
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
-            (DENIALS, lambda: self.audit.again.last),
+            (DENIALS, lambda: self.audit.repeated_denials.last),
             (ACCOUNTS_NOT_LOADED, lambda: self._source.problem),
             (ANY_BROKER_NAME, self._unlimited_brokers),
         )
@@ -106,8 +106,8 @@ class NamesrvAccess:
         """Load the accounts or users when their files have changed, and write the audit log, until cancelled."""
         try:
             while True:
-                await clock.sleep(LOOK_PERIOD_S)
-                self._source.look()
+                await clock.sleep(POLL_S)
+                self._source.poll()
                 if self.audit.is_due:
                     await asyncio.to_thread(self.audit.write)
         finally:
@@ -117,14 +117,14 @@ class NamesrvAccess:
         """Say which accounts of brokers may register any name; "" if none may. Administrators always may."""
         if isinstance(self._source, NamesrvUsers):
             return ""
-        accounts = self._source.now.by_key.values()
+        accounts = self._source.current.by_key.values()
         found = [each.access_key for each in accounts if each.is_broker and not each.is_admin and not each.broker_names]
         more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         names = ", ".join(map(shown, found[:_SHOWN]))
         what = "accounts that may take over the route of every broker, as they have no brokerNames"
         return f"{what}: {names}{more}" if found else ""
 
-    def _may_unsigned(self, peer: Caller, row: Row) -> bool:
+    def _may_unsigned(self, peer: Peer, row: Row) -> bool:
         if row.access is Access.CLIENT and self._is_public:
             return True
         return row.access in _OF_BROKERS and self._brokers.has(peer.host[:-PORT_BYTES])
@@ -177,7 +177,7 @@ class NamesrvUsers:
         if not self.by_name:
             raise no_users(", or usersFile to the users of a broker")
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Load a change that was the same at two looks."""
         if self._path is None or not self._changed.look():
             return

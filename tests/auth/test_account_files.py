@@ -27,8 +27,8 @@ def write(path, text: str) -> None:
 
 def look_twice(files: AccountFiles) -> None:
     """Whatever changes holds only when it has stayed for one look."""
-    files.look()
-    files.look()
+    files.poll()
+    files.poll()
 
 
 @pytest.fixture
@@ -44,15 +44,15 @@ def test_the_accounts_of_a_home_are_those_of_all_its_files(tmp_path, main):
     write(tmp_path / "conf" / "acl" / "deep" / "more.yaml", "accounts:\n" + account("accountTwo"))
     write(tmp_path / "conf" / "acl" / "none.txt", "[")
     files = load_account_files(tmp_path, None)
-    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2", "accountOne", "accountTwo"}
-    assert files.now.addresses.has(bytes([192, 168, 0, 5]))
-    assert set(load_account_files(tmp_path, main).now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(files.current.by_key) == {"RocketMQ", "rocketmq2", "accountOne", "accountTwo"}
+    assert files.current.addresses.has(bytes([192, 168, 0, 5]))
+    assert set(load_account_files(tmp_path, main).current.by_key) == {"RocketMQ", "rocketmq2"}
 
 
 def test_the_first_of_two_accounts_of_one_name_counts(tmp_path, main, caplog):
     write(tmp_path / "conf" / "acl" / "more.yml", "accounts:\n" + account("RocketMQ", admin="true"))
     files = load_account_files(tmp_path, None)
-    assert files.now.by_key["RocketMQ"].is_admin
+    assert files.current.by_key["RocketMQ"].is_admin
     assert "account 'RocketMQ' is in" in caplog.text and "more.yml too" in caplog.text
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_cannot_be_read_is_told(main):
 def test_a_change_holds_after_the_next_look(tmp_path, main):
     files = load_account_files(tmp_path, None)
     told = []
-    files.on_change = lambda: told.append(set(files.now.by_key))
+    files.on_change = lambda: told.append(set(files.current.by_key))
     look_twice(files)
     assert told == []
     main.write_text("accounts:\n" + account("accountOne"))
@@ -109,14 +109,14 @@ def test_a_file_that_is_just_being_written_is_left_alone(main, caplog):
     main.write_text(SAMPLE + "    topicPerms: [topicA=PUB]\n")
     files = AccountFiles(main)
     told = []
-    files.on_change = lambda: told.append(set(files.now.by_key))
+    files.on_change = lambda: told.append(set(files.current.by_key))
     whole = SAMPLE + "    topicPerms: [topicB=PUB]\n"
     for length in (0, SAMPLE.index("  - accessKey: rocketmq2"), len(SAMPLE), len(whole)):
         main.write_text(whole[:length])
-        files.look()
-        assert told == [] and files.now.by_key["rocketmq2"].perms == {"topicA": 1}
-    files.look()
-    assert told == [{"RocketMQ", "rocketmq2"}] and files.now.by_key["rocketmq2"].perms == {"topicB": 1}
+        files.poll()
+        assert told == [] and files.current.by_key["rocketmq2"].perms == {"topicA": 1}
+    files.poll()
+    assert told == [{"RocketMQ", "rocketmq2"}] and files.current.by_key["rocketmq2"].perms == {"topicB": 1}
     assert "ERROR" not in caplog.text
 
 
@@ -127,11 +127,11 @@ def test_a_file_that_becomes_empty_is_broken(main, caplog, text):
     look_twice(files)
     main.write_text(text + "\n")
     look_twice(files)
-    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(files.current.by_key) == {"RocketMQ", "rocketmq2"}
     assert caplog.text.count("plain_acl.yml is empty") == 1
     main.write_text("accounts: []\n")
     look_twice(files)
-    assert not files.now.by_key
+    assert not files.current.by_key
 
 
 def test_a_file_that_was_empty_from_the_start_may_stay_so(tmp_path, main):
@@ -140,7 +140,7 @@ def test_a_file_that_was_empty_from_the_start_may_stay_so(tmp_path, main):
     files = load_account_files(tmp_path, None)
     main.write_text("accounts:\n" + account("accountOne"))
     look_twice(files)
-    assert set(files.now.by_key) == {"accountOne"}
+    assert set(files.current.by_key) == {"accountOne"}
 
 
 def test_a_file_that_changed_by_hand_is_not_overwritten_before_it_holds(tmp_path, main):
@@ -166,10 +166,10 @@ def test_what_changed_by_hand_beside_a_change_holds_after_the_next_looks(tmp_pat
     write(more, "accounts:\n" + account("accountTwo"))
     change = files.with_account({"accessKey": "accountSix", "secretKey": "87654321"}, 7)
     change.write()
-    files.take(change)
-    assert {"accountSix", "accountOne"} < set(files.now.by_key)
+    files.apply(change)
+    assert {"accountSix", "accountOne"} < set(files.current.by_key)
     look_twice(files)
-    assert {"accountSix", "accountTwo"} < set(files.now.by_key) and "accountOne" not in files.now.by_key
+    assert {"accountSix", "accountTwo"} < set(files.current.by_key) and "accountOne" not in files.current.by_key
 
 
 def test_what_was_changed_over_the_wire_is_not_taken_again(main, caplog):
@@ -178,8 +178,8 @@ def test_what_was_changed_over_the_wire_is_not_taken_again(main, caplog):
     for number in range(2):
         change = files.with_account({"accessKey": "RocketMQ", "topicPerms": [f"topic{number}=PUB"]}, 7)
         change.write()
-        files.take(change)
-        assert files.now.by_key["RocketMQ"].perms["topic" + str(number)] == 1
+        files.apply(change)
+        assert files.current.by_key["RocketMQ"].perms["topic" + str(number)] == 1
     look_twice(files)
     assert not caplog.records
 
@@ -191,17 +191,17 @@ def test_what_is_broken_changes_nothing_and_is_told_once_until_it_is_mended(main
         main.write_text("accounts: [")
         os.utime(main, ns=(0, number * HOUR_NS))
         look_twice(files)
-    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(files.current.by_key) == {"RocketMQ", "rocketmq2"}
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert files.problem.startswith("the accounts do not change: ") and str(main) in files.problem
     main.write_text("accounts:\n" + account("accountOne"))
     look_twice(files)
     assert files.problem == ""
-    assert set(files.now.by_key) == {"accountOne"}
+    assert set(files.current.by_key) == {"accountOne"}
     assert "1 accounts of 1 files are in effect" in caplog.text
     main.unlink()
     look_twice(files)
-    assert set(files.now.by_key) == {"accountOne"}, "no file is broken too"
+    assert set(files.current.by_key) == {"accountOne"}, "no file is broken too"
 
 
 def test_a_file_that_cannot_be_read_is_told_once_and_tried_again(main, caplog):
@@ -211,13 +211,13 @@ def test_a_file_that_cannot_be_read_is_told_once_and_tried_again(main, caplog):
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too
     try:
         for _ in range(5):
-            files.look()
+            files.poll()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert set(files.now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(files.current.by_key) == {"RocketMQ", "rocketmq2"}
     assert caplog.text.count("(Too many open files)") == 1
-    files.look()
-    assert set(files.now.by_key) == {"accountOne"}
+    files.poll()
+    assert set(files.current.by_key) == {"accountOne"}
 
 
 def test_a_file_that_changed_in_place_and_kept_its_time_and_size_is_taken(main):
@@ -225,13 +225,13 @@ def test_a_file_that_changed_in_place_and_kept_its_time_and_size_is_taken(main):
     main.write_text(SAMPLE.replace("12345678", "87654321"))
     os.utime(main, ns=(before.st_atime_ns, before.st_mtime_ns))
     look_twice(files)
-    assert files.now.documents[main].accounts[0]["secretKey"] == "87654321"
+    assert files.current.documents[main].accounts[0]["secretKey"] == "87654321"
 
 
 def test_odd_words_and_keys_are_told(main, caplog):
     main.write_text("accounts:\n" + account("accountOne", defaultTopicPerm="ALL", topicPerm="x"))
     AccountFiles(main)
-    assert "'ALL' is no permission and counts as DENY" in caplog.text
+    assert "'ALL' is not a permission and counts as DENY" in caplog.text
     assert "the unknown key topicPerm is ignored" in caplog.text
 
 
@@ -242,18 +242,18 @@ def test_an_account_is_written_where_it_stands_and_a_new_one_into_the_main_file(
     for name in ("accountOne", "accountTwo"):
         change = files.with_account({"accessKey": name, "secretKey": "87654321", "admin": True}, 7)
         change.write()
-        files.take(change)
+        files.apply(change)
     fresh = load_account_files(tmp_path, None)
     for each in (files, fresh):
-        assert each.now.by_key["accountOne"].is_admin and each.now.by_key["accountTwo"].is_admin
-        assert each.now.file_of["accountOne"] == more and each.now.file_of["accountTwo"] == main
-    assert files.now.versions[str(more)].counter == files.now.versions[str(main)].counter == 1
-    files.look()
+        assert each.current.by_key["accountOne"].is_admin and each.current.by_key["accountTwo"].is_admin
+        assert each.current.file_of["accountOne"] == more and each.current.file_of["accountTwo"] == main
+    assert files.current.versions[str(more)].counter == files.current.versions[str(main)].counter == 1
+    files.poll()
     removed = files.without_account("accountOne", 8)
     assert removed is not None
     removed.write()
-    files.take(removed)
-    assert "accountOne" not in files.now.by_key and files.without_account("accountOne", 9) is None
+    files.apply(removed)
+    assert "accountOne" not in files.current.by_key and files.without_account("accountOne", 9) is None
 
 
 LEAVER = "leaver-1"
@@ -272,10 +272,10 @@ def test_an_account_is_removed_from_all_files(tmp_path, main):
     change = files.without_account(LEAVER, 7)
     assert change is not None
     change.write()
-    files.take(change)
+    files.apply(change)
     for each in (files, load_account_files(tmp_path, None)):
-        assert set(each.now.by_key) == {"accountOne", "accountTwo"}
-        assert [version.counter for version in each.now.versions.values()] == [1, 1, 1]
+        assert set(each.current.by_key) == {"accountOne", "accountTwo"}
+        assert [version.counter for version in each.current.versions.values()] == [1, 1, 1]
     assert files.without_account(LEAVER, 8) is None
 
 
@@ -295,7 +295,7 @@ def test_an_account_that_is_removed_by_half_may_no_more_than_before(tmp_path, ma
     monkeypatch.setattr(account_files, "replace_secret_file", fail_after)
     with pytest.raises(OSError, match=r"No space .*\.yml"):
         change.write()
-    left = load_account_files(tmp_path, None).now.by_key[LEAVER]
+    left = load_account_files(tmp_path, None).current.by_key[LEAVER]
     assert (left.is_admin, left.topic_perm) == (False, Perm.DENY), "as a.yml has it"
 
 
@@ -319,13 +319,13 @@ def test_addresses_go_to_files_that_are_known_and_to_no_others(tmp_path, main):
         main.parent / ".." / "conf" / "plain_acl.yml",
         "plain_acl.yml",
     ):
-        with pytest.raises(ConfigError, match="is none of the files with accounts"):
+        with pytest.raises(ConfigError, match="is not one of the account files"):
             files.with_addresses(["10.0.0.1"], str(path), 7)
     for path in ("", str(main)):
         change = files.with_addresses(["10.0.0.1"], path, 7)
         change.write()
-        files.take(change)
-        assert files.now.addresses.has(bytes([10, 0, 0, 1]))
+        files.apply(change)
+        assert files.current.addresses.has(bytes([10, 0, 0, 1]))
 
 
 def test_a_written_file_keeps_its_mode_and_a_link_to_it(tmp_path, main):
@@ -335,7 +335,7 @@ def test_a_written_file_keeps_its_mode_and_a_link_to_it(tmp_path, main):
     files = AccountFiles(link)
     files.with_account({"accessKey": "accountOne", "secretKey": "12345678"}, 7).write()
     assert link.is_symlink() and main.stat().st_mode & 0o777 == 0o640
-    assert "accountOne" in AccountFiles(main).now.by_key
+    assert "accountOne" in AccountFiles(main).current.by_key
 
 
 def test_what_is_written_has_nothing_besides(main):
@@ -349,11 +349,11 @@ def test_a_certificate_is_for_one_account(tmp_path):
     path = tmp_path / "plain_acl.yml"
     line = "  - {accessKey: %s, secretKey: 12345678, certificate: %s}\n"
     path.write_text("accounts:\n" + line % ("shop-one", "shop") + line % ("shop-two", "other"))
-    found = AccountFiles(path).now.by_certificate
+    found = AccountFiles(path).current.by_certificate
     assert {name: account.access_key for name, account in found.items()} == {
         "shop": "shop-one",
         "other": "shop-two",
     }
     path.write_text("accounts:\n" + line % ("shop-one", "shop") + line % ("shop-two", "shop"))
-    with pytest.raises(ConfigError, match="'shop' is of the accounts 'shop-one' and 'shop-two'"):
+    with pytest.raises(ConfigError, match="'shop' belongs to the accounts 'shop-one' and 'shop-two'"):
         AccountFiles(path)

@@ -110,15 +110,15 @@ def test_a_denial_is_noted_and_counted(audit):
 async def test_one_address_fills_neither_log_and_hides_nothing(audit, clock, caplog):
     for number in range(1500):
         deny(audit, error=AccessDenied(f"No acl config for try\n{number}"))
-    assert len(caplog.records) == auditing.MOST_LOGGED
-    assert len(denied(audit)) == auditing.MOST_A_MINUTE
+    assert len(caplog.records) == auditing.MAX_LOGGED_DENIALS
+    assert len(denied(audit)) == auditing.MAX_DENIALS_A_MINUTE
     deny(audit, address="10.0.0.8:5000")  # somebody else
     deny(audit, DELETE)  # a request for administrators
-    assert len(caplog.records) == auditing.MOST_LOGGED + 2
-    assert len(denied(audit)) == auditing.MOST_A_MINUTE + 2
+    assert len(caplog.records) == auditing.MAX_LOGGED_DENIALS + 2
+    assert len(denied(audit)) == auditing.MAX_DENIALS_A_MINUTE + 2
     await clock.advance(61)
     deny(audit)
-    left_out = 1500 - auditing.MOST_A_MINUTE
+    left_out = 1500 - auditing.MAX_DENIALS_A_MINUTE
     assert denied(audit)[-2] == {
         "time": denied(audit)[-1]["time"],
         "event": "left_out",
@@ -141,7 +141,7 @@ def test_many_addresses_are_counted_and_not_without_end(audit, caplog):
 def test_addresses_of_one_ipv6_network_count_together(audit):
     for number in range(1, 200):
         deny(audit, address=f"[2001:db8::{number}]:5000")
-    assert len(denied(audit)) == auditing.MOST_A_MINUTE
+    assert len(denied(audit)) == auditing.MAX_DENIALS_A_MINUTE
 
 
 def test_ipv4_clients_of_an_ipv6_port_count_each_for_itself(audit):
@@ -176,24 +176,24 @@ def test_a_disk_that_fails_costs_lines_of_both_files(tmp_path, clock):
 
 
 async def test_many_denials_within_seconds_show_until_they_stop(audit, clock):
-    for number in range(auditing.AGAIN):
-        assert audit.again.last == ""
+    for number in range(auditing.REPORTED_DENIALS):
+        assert audit.repeated_denials.last == ""
         deny(audit, address=f"10.0.0.{number}:1")
-    assert audit.again.last.startswith("requests are denied again and again, the last one is ")
-    assert "10.0.0.4:1" in audit.again.last
+    assert audit.repeated_denials.last.startswith("requests are denied again and again, the last one is ")
+    assert "10.0.0.4:1" in audit.repeated_denials.last
     await clock.advance(30)
-    assert audit.again.last == ""
+    assert audit.repeated_denials.last == ""
 
 
 def test_a_client_without_keys_is_told_from_one_whose_account_is_unknown(audit):
     error = AccessDenied("No accessKey is configured").of_kind(DenialKind.UNKNOWN_ACCOUNT)
     peer, command, _, header = received(send("orders"))
-    for _ in range(auditing.AGAIN):
+    for _ in range(auditing.REPORTED_DENIALS):
         audit.denied(peer, command, header, error)
-    assert "which sends no access key: No accessKey" in audit.again.last
-    for _ in range(auditing.AGAIN):
+    assert "which sends no access key: No accessKey" in audit.repeated_denials.last
+    for _ in range(auditing.REPORTED_DENIALS):
         deny(audit, error=AccessDenied("No acl config for x").of_kind(DenialKind.UNKNOWN_ACCOUNT))
-    assert "which sends no" not in audit.again.last
+    assert "which sends no" not in audit.repeated_denials.last
 
 
 async def test_a_broker_notes_denials_and_administrators_and_nothing_else(tmp_path):

@@ -7,9 +7,9 @@ import pytest
 from sparrowmq.auth.policies import (
     Action,
     Decision,
-    Kind,
     PolicyKind,
     Resource,
+    ResourceKind,
     Rules,
     parse_entry,
     parse_pattern,
@@ -18,7 +18,7 @@ from sparrowmq.auth.policies import (
 from sparrowmq.errors import ConfigError
 
 HERE = ipaddress.ip_address("10.1.2.3").packed
-ORDERS = Resource(Kind.TOPIC, "orders")
+ORDERS = Resource(ResourceKind.TOPIC, "orders")
 
 
 def entry(resource, decision="Allow", actions=("Pub",), ips=()):
@@ -53,7 +53,7 @@ def test_a_pattern_fits_a_name_a_prefix_or_any(pattern, fits):
 
 @pytest.mark.parametrize("text", ["", "orders", "Topic:", "Topic", ":orders", "Queue:a", "Topic:a*b", "Topic:**"])
 def test_an_invalid_resource_is_refused_with_examples(text):
-    with pytest.raises(ConfigError, match=r"is no resource; write Topic:orders"):
+    with pytest.raises(ConfigError, match=r"is not a resource; write Topic:orders"):
         parse_pattern(text)
 
 
@@ -72,9 +72,9 @@ def test_the_closest_resource_decides_in_any_order():
     ]
     for some in (rules, rules[::-1]):
         assert decided(*some) == "Allow"
-        assert decided(*some, resource=Resource(Kind.TOPIC, "order")) == "Deny"
-        assert decided(*some, resource=Resource(Kind.TOPIC, "other")) == "Allow"
-        assert decided(*some, resource=Resource(Kind.TOPIC, "bills")) == "Deny"
+        assert decided(*some, resource=Resource(ResourceKind.TOPIC, "order")) == "Deny"
+        assert decided(*some, resource=Resource(ResourceKind.TOPIC, "other")) == "Allow"
+        assert decided(*some, resource=Resource(ResourceKind.TOPIC, "bills")) == "Deny"
 
 
 def test_a_name_is_closer_than_a_prefix_of_the_same_length():
@@ -92,7 +92,7 @@ def test_deny_wins_among_equally_close_entries():
 def test_custom_decides_before_default_even_if_default_is_closer():
     default = [entry("Topic:orders", "Deny"), entry("Topic:bills")]
     assert decided(entry("*"), default=default) == "Allow"
-    assert decided(entry("Topic:o*"), resource=Resource(Kind.TOPIC, "bills"), default=default) == "Allow"
+    assert decided(entry("Topic:o*"), resource=Resource(ResourceKind.TOPIC, "bills"), default=default) == "Allow"
 
 
 def test_an_entry_counts_only_for_its_actions_and_addresses():
@@ -110,18 +110,18 @@ def test_an_entry_counts_only_for_its_actions_and_addresses():
 
 @pytest.mark.parametrize("ips", [["10.0.0"], [""], ["host"], ["10.0.0.0/33"], ["10.0.0.*"]])
 def test_an_invalid_address_is_refused(ips):
-    with pytest.raises(ConfigError, match="is no source address"):
+    with pytest.raises(ConfigError, match="is not a source address"):
         entry("Topic:orders", ips=ips)
 
 
 def test_other_words_are_refused_with_those_that_are_known():
-    with pytest.raises(ConfigError, match="'Write' is no action; write one of All, Pub, Sub"):
+    with pytest.raises(ConfigError, match="'Write' is not a valid action; write one of All, Pub, Sub"):
         entry("Topic:orders", actions=["Write"])
     with pytest.raises(ConfigError, match="has no action"):
         entry("Topic:orders", actions=[])
-    with pytest.raises(ConfigError, match="'Perhaps' is no decision; write one of Allow, Deny"):
+    with pytest.raises(ConfigError, match="'Perhaps' is not a valid decision; write one of Allow, Deny"):
         entry("Topic:orders", "Perhaps")
-    with pytest.raises(ConfigError, match="is no policy type"):
+    with pytest.raises(ConfigError, match="is not a valid policy type"):
         parse_policy_kind("Mine")
     assert parse_policy_kind(None) is PolicyKind.CUSTOM
     assert parse_policy_kind("DEFAULT") is PolicyKind.DEFAULT

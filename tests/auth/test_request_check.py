@@ -111,15 +111,15 @@ def test_an_account_that_has_sent_is_checked_again_for_other_topics_and_after_a_
     assert denial(check, received(send("topicB"), b"body", USER)) == ""
     assert denial(check, received(send("topicA"), b"body", USER)) == "No default permission for topic:topicA"
     files.main.write_text(SAMPLE.replace("topicB=PUB|SUB", "topicB=SUB"))
-    files.look()
-    files.look()
+    files.poll()
+    files.poll()
     assert denial(check, received(send("topicB"), b"body", USER)) == "No default permission for topic:topicB"
 
 
 def test_names_that_no_topic_can_have_are_not_remembered(files, check):
     files.main.write_text(SAMPLE.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB"))
-    files.look()
-    files.look()
+    files.poll()
+    files.poll()
     with kept_bytes() as kept:
         for number in range(20):
             assert denial(check, received(send("t" * 100_000 + str(number)), b"", USER)) == ""
@@ -195,8 +195,8 @@ def test_an_accounts_own_address_needs_no_signature(check, files, tmp_path):
         assert denial(check, received(request, b"", None, HOME)) == NOBODY
         assert denial(check, received(request, b"", (USER[0], "87654321"), HOME)) == WRONG
     files.main.write_text(SAMPLE.replace("admin: true", "admin: false"))
-    files.look()
-    files.look()
+    files.poll()
+    files.poll()
     for credentials in (unsigned, ADMIN):
         assert denial(check, received(send("topicA"), b"", credentials, HOME)) == ""
         assert "Need admin" in denial(check, received(CREATE, b"", credentials, HOME))
@@ -227,8 +227,8 @@ def test_changed_accounts_and_addresses_count_at_once(check, files):
     white = received(send("topicA"), b"", None, WHITE)
     assert denial(check, white) == ""
     files.main.write_text("accounts:\n- {accessKey: RocketMQ, secretKey: 87654321, defaultTopicPerm: PUB}\n")
-    files.look()
-    files.look()
+    files.poll()
+    files.poll()
     assert denial(check, white) == NOBODY
     assert denial(check, received(send("topicA"), b"", (USER[0], "87654321"))) == ""
     assert denial(check, received(send("topicA"), b"", USER)) == WRONG

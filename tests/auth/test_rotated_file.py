@@ -42,7 +42,7 @@ def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_
 
 
 def test_lines_that_wait_are_limited(file, monkeypatch):
-    monkeypatch.setattr(rotated_file, "_MOST_WAITING", 2)
+    monkeypatch.setattr(rotated_file, "_MAX_WAITING_LINES", 2)
     for number in range(5):
         file.add(f"line {number}")
     file.write()

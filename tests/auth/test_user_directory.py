@@ -5,13 +5,20 @@ import logging
 import pytest
 
 from sparrowmq.auth.account_files import Document
-from sparrowmq.auth.policies import Action, Kind, Resource
-from sparrowmq.auth.users import check_user, completed, merged, migrated, principals, without
+from sparrowmq.auth.policies import Action, Resource, ResourceKind
+from sparrowmq.auth.users import (
+    check_user,
+    complete_user,
+    merge_policies,
+    principals,
+    remove_policies,
+    users_from_accounts,
+)
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEntry
 from tests.auth.asked import SAMPLE
 
-ORDERS = Resource(Kind.TOPIC, "orders")
+ORDERS = Resource(ResourceKind.TOPIC, "orders")
 PUB_ORDERS = Policy("Custom", [PolicyRule("Topic:orders", ["Pub"], None, "Allow")])
 
 
@@ -46,12 +53,12 @@ def test_broken_policies_deny_everything_and_are_logged(caplog):
 
 
 def test_absent_members_are_the_former_or_the_usual_ones():
-    made = completed(UserEntry("alice", "secret", "SUPER"))
+    made = complete_user(UserEntry("alice", "secret", "SUPER"))
     assert made == UserEntry("alice", "secret", "Super", "enable")
-    assert completed(UserEntry("alice", user_status="Disable"), made) == UserEntry(
+    assert complete_user(UserEntry("alice", user_status="Disable"), made) == UserEntry(
         "alice", "secret", "Super", "disable"
     )
-    assert completed(UserEntry("alice", "secret")).user_type == "Normal"
+    assert complete_user(UserEntry("alice", "secret")).user_type == "Normal"
     check_user(made)
 
 
@@ -64,26 +71,26 @@ def test_an_invalid_name_is_refused(name):
 def test_entries_are_merged_by_kind_and_resource():
     more = Policy(None, [PolicyRule("topic:orders", ["sub", "get"], [" 10.0.0.1 "], "DENY")])
     default = Policy("default", [PolicyRule("*", ["All"], None, "Allow")])
-    assert merged([PUB_ORDERS], [default, more]) == [
+    assert merge_policies([PUB_ORDERS], [default, more]) == [
         Policy("Custom", [PolicyRule("Topic:orders", ["Sub", "Get"], ["10.0.0.1"], "Deny")]),
         Policy("Default", [PolicyRule("*", ["All"], None, "Allow")]),
     ]
-    assert merged([], []) == []
+    assert merge_policies([], []) == []
 
 
 def test_entries_are_removed_by_kind_and_resource():
     both = Policy("Custom", [*PUB_ORDERS.entries, PolicyRule("Group:*", ["Sub"], None, "Allow")])
     default = Policy("Default", PUB_ORDERS.entries)
-    assert without([both, default], None, None) == []
-    assert without([both, default], "custom", None) == [default]
-    assert without([both, default], None, "topic:orders") == [Policy("Custom", both.entries[1:])]
-    assert without([both, default], "Default", "Topic:orders") == [both]
+    assert remove_policies([both, default], None, None) == []
+    assert remove_policies([both, default], "custom", None) == [default]
+    assert remove_policies([both, default], None, "topic:orders") == [Policy("Custom", both.entries[1:])]
+    assert remove_policies([both, default], "Default", "Topic:orders") == [both]
     with pytest.raises(ConfigError):
-        without([both], "Mine", None)
+        remove_policies([both], "Mine", None)
 
 
 def test_accounts_of_4_x_become_users_with_the_same_permissions(tmp_path):
-    found = {user.username: (user, policies) for user, policies in migrated([Document(SAMPLE, tmp_path)])}
+    found = {user.username: (user, policies) for user, policies in users_from_accounts([Document(SAMPLE, tmp_path)])}
     user, policies = found["RocketMQ"]
     assert user == UserEntry("RocketMQ", "12345678", "Normal", "enable")
     alice = principals({"a": user}, {"a": policies}, is_unlimited=False)["a"]
@@ -91,8 +98,8 @@ def test_accounts_of_4_x_become_users_with_the_same_permissions(tmp_path):
     def may(kind, name):
         return [each.value for each in (Action.PUB, Action.SUB) if alice.does(each, Resource(kind, name), b"")]
 
-    assert may(Kind.TOPIC, "topicA") == [] and may(Kind.TOPIC, "topicB") == ["Pub", "Sub"]
-    assert may(Kind.TOPIC, "topicC") == ["Sub"] and may(Kind.TOPIC, "other") == []
-    assert may(Kind.GROUP, "groupA") == [] and may(Kind.GROUP, "groupC") == ["Sub"]
-    assert may(Kind.GROUP, "other") == ["Sub"]
+    assert may(ResourceKind.TOPIC, "topicA") == [] and may(ResourceKind.TOPIC, "topicB") == ["Pub", "Sub"]
+    assert may(ResourceKind.TOPIC, "topicC") == ["Sub"] and may(ResourceKind.TOPIC, "other") == []
+    assert may(ResourceKind.GROUP, "groupA") == [] and may(ResourceKind.GROUP, "groupC") == ["Sub"]
+    assert may(ResourceKind.GROUP, "other") == ["Sub"]
     assert found["rocketmq2"][0].user_type == "Super"

@@ -5,14 +5,14 @@ import ipaddress
 import pytest
 
 from sparrowmq.auth.accounts import Perm, parse_account
-from sparrowmq.auth.policies import Action, Kind, Resource, Rules, parse_entry
-from sparrowmq.auth.users import User, allowed
+from sparrowmq.auth.policies import Action, Resource, ResourceKind, Rules, parse_entry
+from sparrowmq.auth.users import User, is_allowed
 from sparrowmq.protocol.signature import SigningKey
 
 HERE = ipaddress.ip_address("10.1.2.3").packed
 HOST = HERE + bytes(4)
-TOPIC, GROUP = Resource(Kind.TOPIC, "orders"), Resource(Kind.GROUP, "billing")
-CLUSTER = Resource(Kind.CLUSTER, "main")
+TOPIC, GROUP = Resource(ResourceKind.TOPIC, "orders"), Resource(ResourceKind.GROUP, "billing")
+CLUSTER = Resource(ResourceKind.CLUSTER, "main")
 KEY = SigningKey("a password")
 OWN = ["rmq_sys_sparrow_state", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "main_REPLY_TOPIC", ""]
 
@@ -27,42 +27,42 @@ def allow(resource, *actions, decision="Allow", ips=()):
 
 @pytest.mark.parametrize("resource", [TOPIC, GROUP, CLUSTER])
 def test_a_user_without_policies_may_do_nothing(resource):
-    assert not any(allowed(user(), action, resource, HERE) for action in Action)
+    assert not any(is_allowed(user(), action, resource, HERE) for action in Action)
 
 
 def test_a_super_user_may_do_everything_until_it_is_switched_off():
     for name in ("orders", *OWN):
-        assert allowed(user(is_admin=True), Action.SUB, Resource(Kind.TOPIC, name), HERE)
+        assert is_allowed(user(is_admin=True), Action.SUB, Resource(ResourceKind.TOPIC, name), HERE)
         off = user(is_admin=True, is_enabled=False)
-        assert not allowed(off, Action.SUB, Resource(Kind.TOPIC, name), HERE)
+        assert not is_allowed(off, Action.SUB, Resource(ResourceKind.TOPIC, name), HERE)
 
 
 def test_a_user_that_is_switched_off_may_do_nothing():
     on = user(allow("*", "All"))
-    assert allowed(on, Action.PUB, TOPIC, HERE)
-    assert not allowed(user(allow("*", "All"), is_enabled=False), Action.PUB, TOPIC, HERE)
-    assert not allowed(user(is_unlimited=True, is_enabled=False), Action.PUB, TOPIC, HERE)
+    assert is_allowed(on, Action.PUB, TOPIC, HERE)
+    assert not is_allowed(user(allow("*", "All"), is_enabled=False), Action.PUB, TOPIC, HERE)
+    assert not is_allowed(user(is_unlimited=True, is_enabled=False), Action.PUB, TOPIC, HERE)
 
 
 @pytest.mark.parametrize("name", OWN)
 def test_no_policy_gives_the_brokers_own_topics_to_others(name):
     for some in (user(allow("*", "All"), allow(f"Topic:{name}*", "All")), user(is_unlimited=True)):
-        assert allowed(some, Action.SUB, TOPIC, HERE)
-        assert not allowed(some, Action.SUB, Resource(Kind.TOPIC, name), HERE)
-        assert not allowed(some, Action.SUB, Resource(Kind.GROUP, "CID_RMQ_SYS_TRANS"), HERE)
+        assert is_allowed(some, Action.SUB, TOPIC, HERE)
+        assert not is_allowed(some, Action.SUB, Resource(ResourceKind.TOPIC, name), HERE)
+        assert not is_allowed(some, Action.SUB, Resource(ResourceKind.GROUP, "CID_RMQ_SYS_TRANS"), HERE)
 
 
 def test_every_user_may_write_traces_unless_an_entry_denies_it():
-    traces = Resource(Kind.TOPIC, "RMQ_SYS_TRACE_TOPIC")
-    assert allowed(user(), Action.PUB, traces, HERE)
-    assert not allowed(user(), Action.SUB, traces, HERE)
-    assert not allowed(user(allow("Topic:*", "Pub", decision="Deny")), Action.PUB, traces, HERE)
+    traces = Resource(ResourceKind.TOPIC, "RMQ_SYS_TRACE_TOPIC")
+    assert is_allowed(user(), Action.PUB, traces, HERE)
+    assert not is_allowed(user(), Action.SUB, traces, HERE)
+    assert not is_allowed(user(allow("Topic:*", "Pub", decision="Deny")), Action.PUB, traces, HERE)
 
 
 def test_dead_letters_need_the_permission_of_their_group_too():
-    letters = Resource(Kind.TOPIC, "%DLQ%billing")
-    assert not allowed(user(allow("Topic:*", "Sub")), Action.SUB, letters, HERE)
-    assert allowed(user(allow("Topic:*", "Sub"), allow("Group:billing", "Sub")), Action.SUB, letters, HERE)
+    letters = Resource(ResourceKind.TOPIC, "%DLQ%billing")
+    assert not is_allowed(user(allow("Topic:*", "Sub")), Action.SUB, letters, HERE)
+    assert is_allowed(user(allow("Topic:*", "Sub"), allow("Group:billing", "Sub")), Action.SUB, letters, HERE)
 
 
 def test_handlers_ask_a_user_as_they_ask_an_account():
@@ -86,19 +86,19 @@ def test_an_account_of_4_x_answers_the_same_question():
         parse_account(fields),
         parse_account(fields | {"admin": "true", "topicPerms": [], "groupPerms": []}),
     )
-    assert allowed(account, Action.PUB, TOPIC, HERE) and not allowed(account, Action.SUB, TOPIC, HERE)
-    assert allowed(account, Action.GET, TOPIC, HERE) and allowed(account, Action.SUB, GROUP, HERE)
+    assert is_allowed(account, Action.PUB, TOPIC, HERE) and not is_allowed(account, Action.SUB, TOPIC, HERE)
+    assert is_allowed(account, Action.GET, TOPIC, HERE) and is_allowed(account, Action.SUB, GROUP, HERE)
     for action in Action:
-        assert not allowed(account, action, CLUSTER, HERE)
-        assert allowed(admin, action, CLUSTER, HERE) and allowed(admin, action, TOPIC, HERE)
-    assert not allowed(account, Action.DELETE, TOPIC, HERE)
+        assert not is_allowed(account, action, CLUSTER, HERE)
+        assert is_allowed(admin, action, CLUSTER, HERE) and is_allowed(admin, action, TOPIC, HERE)
+    assert not is_allowed(account, Action.DELETE, TOPIC, HERE)
 
 
 def test_an_accounts_own_addresses_count_for_topics_and_not_for_the_cluster():
     account = parse_account({"accessKey": "RocketMQ", "secretKey": "12345678", "whiteRemoteAddress": "10.1.2.*"})
-    assert allowed(account, Action.PUB, TOPIC, HERE)
-    assert not allowed(account, Action.PUB, TOPIC, bytes(4))
-    assert not allowed(account, Action.UPDATE, CLUSTER, HERE)
+    assert is_allowed(account, Action.PUB, TOPIC, HERE)
+    assert not is_allowed(account, Action.PUB, TOPIC, bytes(4))
+    assert not is_allowed(account, Action.UPDATE, CLUSTER, HERE)
 
 
 @pytest.mark.parametrize(

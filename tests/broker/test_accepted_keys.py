@@ -41,5 +41,5 @@ def test_fixed_values_are_those_of_the_code():
     assert FIXED["serverChannelMaxIdleTimeSeconds"] == f"{ServerLimits().idle_s:.0f}"
     assert FIXED["connectTimeoutMillis"] == f"{1000 * CONNECT_S:.0f}"
     assert FIXED["cleanResourceInterval"] == f"{1000 * upkeep._RETENTION_PERIOD_S:.0f}"
-    queries = (query_handler.MOST, query_handler.MOST_FOR_UNIQUE_KEY)
+    queries = (query_handler.MAX_MESSAGES, query_handler.MAX_MESSAGES_OF_UNIQUE_KEY)
     assert (FIXED["maxMsgsNumBatch"], FIXED["defaultQueryMaxNum"]) == tuple(map(str, queries))

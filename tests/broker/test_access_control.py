@@ -97,7 +97,7 @@ def test_the_files_of_a_home_are_taken(tmp_path, file):
     (tmp_path / "conf").mkdir()
     file.rename(tmp_path / "conf" / "plain_acl.yml")
     files = control(acl=True, home=tmp_path).files
-    assert files is not None and "RocketMQ" in files.now.by_key
+    assert files is not None and "RocketMQ" in files.current.by_key
 
 
 @pytest.mark.parametrize(

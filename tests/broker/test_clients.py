@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.clients import MOST_GROUPS, SILENCE_S, Clients
+from sparrowmq.broker.clients import MAX_GROUPS, SILENCE_S, Clients
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.slices import at_once
@@ -263,7 +263,7 @@ async def test_a_client_id_cannot_write_lines_of_its_own_into_the_log(clients, c
     forged = "me\n2026-01-01 00:00:00 INFO all is well"
     for client_id in (forged, "x" * 1_000_000):
         for each in (peer, other, peer):
-            clients.admit(each.far, client_id, ["g"], ["p"])
+            clients.check_groups(each.far, client_id, ["g"], ["p"])
             beat(clients, each, client_id, "Orders")
             await clock.advance(1)
         clients.produce(peer.far, client_id, "p")
@@ -329,23 +329,23 @@ def test_the_time_to_leave_grows_as_the_number_of_groups(clock):
 
 
 def test_a_connection_is_in_a_limited_number_of_groups(clients):
-    peer, producers = stranger(), [f"p{number}" for number in range(MOST_GROUPS - 1)]
-    clients.admit(peer, "one", ["g"], producers)
+    peer, producers = stranger(), [f"p{number}" for number in range(MAX_GROUPS - 1)]
+    clients.check_groups(peer, "one", ["g"], producers)
     clients.consume(peer, "one", ConsumerBeat("g"))
     for name in producers:
         clients.produce(peer, "one", name)
-    clients.admit(peer, "one", ["g"], producers)
+    clients.check_groups(peer, "one", ["g"], producers)
     for consumed, produced in ((["h"], []), ([], ["another"])):
         with pytest.raises(RemoteError, match="would make it 501: use several clients"):
-            clients.admit(peer, "one", consumed, produced)
+            clients.check_groups(peer, "one", consumed, produced)
     clients.leave(peer, None, "p0")
-    clients.admit(peer, "one", ["h"], [])
+    clients.check_groups(peer, "one", ["h"], [])
 
 
 def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
     caplog.set_level(logging.INFO)
     peer, names = stranger(), [f"p{number}" for number in range(200)]
-    clients.admit(peer, "one", names, names)
+    clients.check_groups(peer, "one", names, names)
     for name in names:
         clients.produce(peer, "one", name)
         clients.consume(peer, "one", ConsumerBeat(name))
@@ -362,7 +362,7 @@ def test_a_client_that_joins_and_leaves_without_end_fills_no_log(clients, caplog
     caplog.set_level(logging.INFO)
     peer = stranger()
     for _ in range(1000):
-        clients.admit(peer, "one", ["g"], [])
+        clients.check_groups(peer, "one", ["g"], [])
         clients.consume(peer, "one", ConsumerBeat("g"))
         clients.leave(peer, "g", None)
     assert len(caplog.records) == 200

@@ -42,19 +42,19 @@ async def test_queues_of_all_brokers_are_found_and_kept_for_a_while(tmp_path, po
         await admin.create_topic("orders", queues=2)
         queues = ClusterQueues(["127.0.0.1:1", cluster.namesrv], pool, clock)
         both = [MessageQueue("orders", f"broker-{broker}", queue) for broker in range(2) for queue in range(2)]
-        assert await queues.of("orders") == both
-        assert await queues.of("missing") is None
+        assert await queues.readable("orders") == both
+        assert await queues.readable("missing") is None
         await admin.change_topic("orders", queues=3)
-        assert await queues.of("orders") == both
-        await clock.advance(assignment_handler.KEPT_S)
-        assert len(await queues.of("orders") or ()) == 6
-    await clock.advance(assignment_handler.KEPT_S)
-    assert len(await queues.of("orders") or ()) == 6, "no name server answers any more"
-    assert await queues.of("other") is None
+        assert await queues.readable("orders") == both
+        await clock.advance(assignment_handler.CACHE_S)
+        assert len(await queues.readable("orders") or ()) == 6
+    await clock.advance(assignment_handler.CACHE_S)
+    assert len(await queues.readable("orders") or ()) == 6, "no name server answers any more"
+    assert await queues.readable("other") is None
 
 
 async def test_a_limited_number_of_topics_is_kept(pool, monkeypatch):
-    monkeypatch.setattr(assignment_handler, "MOST_TOPICS", 2)
+    monkeypatch.setattr(assignment_handler, "MAX_CACHED_TOPICS", 2)
     queues = ClusterQueues([], pool, ManualClock())
     for number in range(5):
         queues._keep(f"T{number}", 0.0, [])

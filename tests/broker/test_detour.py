@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker import redirect
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.redirect import Detour
+from sparrowmq.broker.redirect import Redirect
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
@@ -70,7 +70,7 @@ def test_a_message_without_an_address_cannot_come_back(properties):
         redirect.restore(stored(entry(properties)))
 
 
-def one(name: str) -> Detour:
+def one(name: str) -> Redirect:
     """A detour for every message that has the property of its name."""
 
     def park(parked: Entry) -> bool:
@@ -79,7 +79,7 @@ def one(name: str) -> Detour:
         redirect.move(parked, f"PARKED_{name}", 0)
         return True
 
-    return Detour(mark(name), park, redirect.restore)
+    return Redirect(mark(name), park, redirect.restore)
 
 
 @pytest.fixture

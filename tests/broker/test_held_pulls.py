@@ -197,7 +197,7 @@ async def test_a_pull_waits_while_its_connection_has_unsent_answers(store: Messa
     pulls = held_pulls(store, clock, reads=reads)
     waiting = hold(pulls, store)
     held = next(iter(next(iter(pulls._lines.values())).pulls))
-    held.later.session = session
+    held.pending.session = session
     put(store)
     await clock.advance(20)
     assert reads == []

@@ -54,10 +54,10 @@ async def test_a_member_changes_its_role_with_the_accounts_it_had_if_their_file_
     file.write_text(ACCOUNTS)
     settings = of_member(tmp_path, acl=True, acl_file=file)
     start = await spoiled(settings, lambda: file.write_text("accounts: ["), BrokerRole.SLAVE)
-    access = start._lasting.accounts if start._lasting is not None else None
-    assert access is not None and set(access.now.by_key) == {"administrator"}
-    access.look()
-    access.look()
+    access = start._resources.accounts if start._resources is not None else None
+    assert access is not None and set(access.current.by_key) == {"administrator"}
+    access.poll()
+    access.poll()
     assert str(file) in conditions(start)[ACCOUNTS_NOT_LOADED.name]
     await start.end()
     again = MemberStart(OwnEpoch.load(settings.config_path), SystemClock(), None, no_peers, spawn)

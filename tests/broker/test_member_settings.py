@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.member import demand_member
+from sparrowmq.broker.member import check_member_settings
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 
@@ -27,17 +27,17 @@ MEMBER = BrokerSettings(
     [
         ({"etcd": ()}, "enableControllerMode needs etcdEndpoints"),
         ({"broker_id": 0}, "brokerId = 0 is the master"),
-        ({"role": BrokerRole.SLAVE}, "who is a slave is decided by etcd"),
+        ({"role": BrokerRole.SLAVE}, "etcd decides which member is a slave"),
         ({"ha_master": "a:1"}, "leave haMasterAddress out"),
         ({"port": 0}, "a listenPort and a haListenPort that stay the same"),
         ({"ha_port": 0}, "a listenPort and a haListenPort that stay the same"),
         (
             {"tls_mode": TlsMode.ENFORCING, "etcd": ("10.0.0.1:2379", "127.0.0.1:2379")},
-            "etcd, .* is asked in the clear: set etcd.tls.enable=true",
+            "the connection to etcd is not encrypted: set etcd.tls.enable=true",
         ),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(changes: dict[str, Any], words: str) -> None:
-    demand_member(MEMBER)
+    check_member_settings(MEMBER)
     with pytest.raises(ConfigError, match=words):
-        demand_member(replace(MEMBER, **changes))
+        check_member_settings(replace(MEMBER, **changes))

@@ -132,7 +132,7 @@ async def test_room_that_comes_while_the_broker_still_starts_is_noticed(small: S
         leave_open(settings)
         small.fill()
         await start.begin(replace(settings, namesrv=(address,)), Term(2, 0))
-        assert start.full and start.has_room()
+        assert start.full and start.has_space()
         await start.end()
 
 
@@ -163,7 +163,7 @@ async def test_a_member_with_a_full_disk_serves_reads_is_not_elected_and_joins_o
     await members.start(3)
     assert await members.leader() == 3
     async with asyncio.timeout(20):
-        while second._followed is None or second._followed.epoch != 2:
+        while second._followed_leader is None or second._followed_leader.epoch != 2:
             await asyncio.sleep(0.05)
     assert [body for body in await members.bodies(2) if body != b"?"] == texts
     told = KVTable.decode((await members.order(2, GetBrokerRuntime())).body).table
@@ -191,7 +191,7 @@ async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_it
         raise DiskFull("no room again")
 
     monkeypatch.setattr(second._start, "_started", fail)
-    monkeypatch.setattr(second._start, "has_room", lambda: True)
+    monkeypatch.setattr(second._start, "has_space", lambda: True)
     async with asyncio.timeout(30):
         while len(tries) < 4:
             await asyncio.sleep(0.05)

@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.broker.delayed.delay import delay_levels
 from sparrowmq.broker.message_writer import MAX_PROPERTIES_BYTES, Writer
-from sparrowmq.broker.redirect import Detour
+from sparrowmq.broker.redirect import Redirect
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.delay_levels import DelayLevels
@@ -90,7 +90,7 @@ def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_th
     def park(_: Entry) -> bool:
         raise AssertionError("asked")
 
-    writer = Writer(store, "C", (Detour("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),))
+    writer = Writer(store, "C", (Redirect("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),))
     with pytest.raises(RemoteError, match="the properties take 255012 bytes; at most 32747"):
         put(writer, "DELAY\x011\x02" + "REAL_QID\x01\x02" * 25_500 + "a\x01b\x02")
 

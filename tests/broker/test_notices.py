@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.clients import AT_ONCE, PAUSE_S, ROUND_TAKES_S, Notices
+from sparrowmq.broker.clients import MAX_NOTICES_AT_ONCE, NOTICE_PAUSE_S, NOTICE_SPREAD_S, Notices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 
@@ -62,16 +62,16 @@ async def test_who_left_before_the_round_is_not_notified():
     assert gone.notices == [] and told(large) == 1
 
 
-@pytest.mark.parametrize(("portions", "pause_s"), [(4, PAUSE_S), (150, ROUND_TAKES_S / 150)])
+@pytest.mark.parametrize(("portions", "pause_s"), [(4, NOTICE_PAUSE_S), (150, NOTICE_SPREAD_S / 150)])
 async def test_a_round_of_many_notices_goes_out_in_portions(portions, pause_s):
     clock = ManualClock()
-    notices, huge = Notices(clock), group(portions * AT_ONCE)
+    notices, huge = Notices(clock), group(portions * MAX_NOTICES_AT_ONCE)
     notices.changed(huge)
     round_ = asyncio.create_task(notices.round())
     for done in (1, 2, 3):
         await clock.advance(pause_s * 1.001 if done > 1 else 0)
-        assert sum(len(member.notices) for member in huge.members) == done * AT_ONCE
+        assert sum(len(member.notices) for member in huge.members) == done * MAX_NOTICES_AT_ONCE
     gone = list(huge.members)[-1]
     del huge.members[gone]
-    await clock.advance(ROUND_TAKES_S)
+    await clock.advance(NOTICE_SPREAD_S)
     assert round_.done() and told(huge) == 1 and gone.notices == []

@@ -40,7 +40,7 @@ def test_no_group_goes_on_behind_the_end_of_a_queue(offsets, path, caplog):
     offsets.clamp(lambda topic, queue_id: {("Orders", 0): 10, ("Orders", 1): 7}.get((topic, queue_id), 0))
     assert offsets.of_group("g", "Orders") == {0: 10, 1: 7}
     assert offsets.query("h", "Gone", 3) == 0
-    assert "group g had consumed Orders/0 up to 12, which ends at 10 now; it goes on there" in caplog.text
+    assert "group g had consumed Orders/0 up to 12, but the queue ends at 10; the group continues there" in caplog.text
     assert offsets.file.dirty
 
 
@@ -130,7 +130,7 @@ async def test_a_slave_has_the_offsets_of_its_master_and_no_others(offsets, path
         lambda offsets: offsets.clamp(lambda _topic, _queue_id: 10),
         lambda offsets: offsets.delete_topic("Orders"),
         lambda offsets: offsets.delete_group("g"),
-        lambda offsets: offsets.take({}),
+        lambda offsets: offsets.replace({}),
     ],
 )
 async def test_each_change_is_saved(offsets, change):

@@ -104,7 +104,7 @@ ROWS: list[tuple[str, int, dict[str, Any] | None, bytes, int, str | None]] = [
         CREATE | {"perm": 9},
         b"",
         1,
-        "perm 9 is none",
+        "invalid perm 9",
     ),
     ("create: no number", 17, CREATE | {"readQueueNums": "four"}, b"", 1, "readQueueNums"),
     (

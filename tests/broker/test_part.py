@@ -31,7 +31,7 @@ async def test_the_chores_save_what_changed(tmp_path: Any, clock: Any) -> None:
         "save groups": 1,
         "save offsets": 5,
         "save delay offsets": 10,
-        "part with silent clients": 10,
+        "close silent clients": 10,
         "notify consumer groups": 1,
         "forget expired locks": 60,
         "sample rates": 1,

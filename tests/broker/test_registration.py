@@ -157,7 +157,7 @@ async def test_clients_are_sent_elsewhere_once_nothing_can_be_stored_here(tmp_pa
         await broker.registration.announced()
         assert running.routes.route("Orders").queue_datas[0].perm == 6
         broker.registration.refuse_writes()
-        broker.registration.use(broker.settings)  # as after any change of a setting
+        broker.registration.apply_settings(broker.settings)  # as after any change of a setting
         await broker.registration.announced()
         assert running.routes.route("Orders").queue_datas[0].perm == 4
 
@@ -305,7 +305,7 @@ async def test_a_goodbye_that_is_refused_is_no_failure(tmp_path, script, caplog)
     script.refuse = {RequestCode.UNREGISTER_BROKER}
     async with Announcer(tmp_path, [script.address]) as broker:
         await broker.registration.leave()
-    assert "did not take our goodbye" in caplog.text
+    assert "did not unregister this broker" in caplog.text
 
 
 @pytest.mark.covers("S-ROUTE-06")

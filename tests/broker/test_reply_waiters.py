@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker import clients as module
-from sparrowmq.broker.clients import Askers
+from sparrowmq.broker.clients import ReplyWaiters
 from sparrowmq.protocol.messages.properties import Properties, render
 
 
@@ -23,7 +23,7 @@ def asks(correlation="c-1", client_id="asker", **more):
 
 @pytest.fixture
 def askers(clock):
-    return Askers(clock)
+    return ReplyWaiters(clock)
 
 
 def test_the_connection_that_asked_is_found_by_both_its_ids(askers):
@@ -62,7 +62,7 @@ async def test_no_other_account_takes_a_correlation_id_over(askers, clock):
 
 
 async def test_the_oldest_requests_make_room(askers, clock, monkeypatch):
-    monkeypatch.setattr(module, "MOST_KEPT", 3)
+    monkeypatch.setattr(module, "MAX_WAITERS", 3)
     askers.note("prices", asks("expired", TTL="1000"), Somebody())
     await clock.advance(2)
     for number in range(4):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.groups import MODES_FILE, RequestModes
 from sparrowmq.broker.journal import JournalRules
 from sparrowmq.loop.clock import SystemClock
@@ -22,7 +22,7 @@ def modes_in(folder):
 
 def loaded(settings):
     with MessageStore.open(settings.store(1)) as store:
-        state = KeptState.load(store, settings, SystemClock(), trusts_files=True)
+        state = BrokerState.load(store, settings, SystemClock(), trusts_files=True)
         return state.modes, state.is_from_log
 
 
@@ -48,9 +48,9 @@ async def test_a_mode_is_there_after_a_restart(tmp_path):
 
 async def test_a_slave_saves_only_changes(tmp_path):
     modes = modes_in(tmp_path)
-    modes.take(None, {})
+    modes.replace(None, {})
     assert not modes.file.dirty
-    modes.take(None, {"T": {"g": MODE}})
+    modes.replace(None, {"T": {"g": MODE}})
     assert modes.file.dirty
     assert modes.get("T", "g").mode == POP
 
@@ -86,10 +86,10 @@ async def test_a_slave_has_a_new_mode_at_once_and_keeps_what_a_master_of_a_forme
     settings, clock = settings_at(tmp_path), SystemClock()
     await led(settings, lambda state: state.topics.ensure_own("first"))
     with MessageStore.open(settings.store(1)) as store:
-        slave = KeptState.load(store, settings, clock, trusts_files=False)
+        slave = BrokerState.load(store, settings, clock, trusts_files=False)
         slave.follow(store, clock)
-        slave.modes.take(None, {"T": {"h": MODE}})
-        master = KeptState.load(store, settings, clock, trusts_files=True)
+        slave.modes.replace(None, {"T": {"h": MODE}})
+        master = BrokerState.load(store, settings, clock, trusts_files=True)
         await master.lead(store, clock, Turn(), JournalRules())
 
         assert master.journal is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.broker import Broker, named_in_remedies, use_in_store
+from sparrowmq.broker.broker import Broker, apply_store_settings, remedy_words
 from sparrowmq.broker.broker_settings import FIXED, BrokerSettings
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -143,7 +143,7 @@ async def test_how_long_a_pull_waits(live: Live) -> None:
 def test_how_the_store_flushes_and_deletes(tmp_path: Path) -> None:
     store = MessageStore.open(StoreSettings(path=tmp_path, commit_log_file_size=1 << 20, index=False))
     settings = BrokerSettings(retention_h=1, delete_when="05", disk_max_used_percent=92, flush_interval_ms=7)
-    use_in_store(settings, store)
+    apply_store_settings(settings, store)
     store.close()
     now = store.settings
     assert (now.retention_hours, now.delete_when, now.flush_interval_ms) == (1, "05", 7)
@@ -324,6 +324,6 @@ async def test_limits_of_held_pulls_change_while_the_broker_runs(tmp_path: Path)
 
 def test_commands_of_remedies_have_the_audit_log_of_the_broker(tmp_path: Path) -> None:
     settings = BrokerSettings(store_path=tmp_path)
-    assert named_in_remedies(settings, None)["DENIED"] == str(tmp_path / "audit-denied.log")
+    assert remedy_words(settings, None)["DENIED"] == str(tmp_path / "audit-denied.log")
     moved = BrokerSettings(store_path=tmp_path, audit_path=tmp_path / "log" / "access.log")
-    assert named_in_remedies(moved, None)["DENIED"] == str(tmp_path / "log" / "access-denied.log")
+    assert remedy_words(moved, None)["DENIED"] == str(tmp_path / "log" / "access-denied.log")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sparrowmq.broker.sql_filters import MOST_KEPT, MOST_KEPT_CHARACTERS, Filters
+from sparrowmq.broker.sql_filters import MAX_FILTER_CHARACTERS, MAX_FILTERS, Filters
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.selector import Selector
@@ -102,10 +102,10 @@ def test_an_expression_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_those_that_were_not_asked_for_lately_are_forgotten() -> None:
     filters = Filters(True)
     first = selector(filters, "a = 0")
-    for number in range(1, MOST_KEPT + 10):
+    for number in range(1, MAX_FILTERS + 10):
         selector(filters, f"a = {number}")
         assert selector(filters, "a = 0") is first
-    assert len(filters._by_expression) == MOST_KEPT
+    assert len(filters._by_expression) == MAX_FILTERS
 
 
 def test_long_ones_are_kept_in_smaller_number() -> None:
@@ -114,7 +114,7 @@ def test_long_ones_are_kept_in_smaller_number() -> None:
     for number in range(40):
         refusal(filters, f"{number:032000}")
     assert selector(filters, "a = 0") is not first
-    assert sum(map(len, filters._by_expression)) == filters._kept_characters <= MOST_KEPT_CHARACTERS
+    assert sum(map(len, filters._by_expression)) == filters._cached_characters <= MAX_FILTER_CHARACTERS
 
 
 def test_a_long_expression_weighs_more() -> None:
@@ -149,7 +149,7 @@ def test_a_long_expression_is_compiled_in_steps_and_a_short_one_at_once() -> Non
     assert not isinstance(compiling, Selector)
     assert sum(1 for _ in compiling) > 2000
     assert isinstance(filters.selector(SQL92, f"a IN ({texts})"), Selector)
-    assert filters._kept_characters == sum(map(len, filters._by_expression))
+    assert filters._cached_characters == sum(map(len, filters._by_expression))
 
 
 def test_two_may_compile_one_expression_at_once() -> None:
@@ -159,4 +159,4 @@ def test_two_may_compile_one_expression_at_once() -> None:
     assert not isinstance(first, Selector) and not isinstance(second, Selector)
     for _ in zip(first, second, strict=False):
         pass
-    assert list(filters._by_expression) == [text] and filters._kept_characters == len(text)
+    assert list(filters._by_expression) == [text] and filters._cached_characters == len(text)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.store import FreedRoom, has_failed, room, storage, was_full, while_writable
+from sparrowmq.broker.store import FreedSpace, has_failed, opened_full, store_part, wait_for_space, while_writable
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -45,7 +45,7 @@ def test_the_figures_follow_the_store(desk: Desk) -> None:
 async def test_a_failed_disk_is_told_once(desk: Desk) -> None:
     told: list[str] = []
     figures = Figures()
-    part = storage(desk.store, Turn(), SystemClock(), figures, lambda: told.append("failed"))
+    part = store_part(desk.store, Turn(), SystemClock(), figures, lambda: told.append("failed"))
     (watching,) = [task for task in part.tasks if task.name == "disk"]
     running = asyncio.ensure_future(while_writable(watching.start(), "disk"))
     await asyncio.sleep(0)
@@ -61,7 +61,7 @@ async def test_work_that_stores_ends_with_the_store_and_other_errors_pass(caplog
             tasks.create_task(raising(error))
 
     await while_writable(fail(StoreFailed("the disk is gone")), "delivery")
-    assert "delivery ends with the store" in caplog.text
+    assert "the store failed: delivery stopped" in caplog.text
     with pytest.raises(ExceptionGroup):
         await while_writable(fail(ValueError("a fault of ours")), "delivery")
 
@@ -75,14 +75,14 @@ async def test_a_broker_that_began_on_a_full_disk_waits_for_room_on_that_disk(
     desk: Desk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
     """The log may be on another disk than the rest of the store."""
-    assert not was_full(desk.store)
+    assert not opened_full(desk.store)
     desk.store.flusher.begin_full(DiskFull("no room on the disk"))
-    assert was_full(desk.store) and has_failed(desk.store)
+    assert opened_full(desk.store) and has_failed(desk.store)
     free = {"store": 500 << 20, "commitlog": 500 << 20} | {full: 5 << 20}
     layout = desk.store.settings.layout
     names = {layout.root: "store", layout.commit_log: "commitlog"}
     monkeypatch.setattr("sparrowmq.broker.store._free_bytes", lambda path: free[names[path]])
-    waiting = asyncio.ensure_future(room(FreedRoom(desk.store), clock))
+    waiting = asyncio.ensure_future(wait_for_space(FreedSpace(desk.store), clock))
     await clock.advance(5)
     for name in free:
         free[name] += 15 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.broker import less_than_all
+from sparrowmq.broker.broker import reduced_service
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.saved_state import SavedFile
 from sparrowmq.client.admin.findings import reported_conditions
@@ -156,7 +156,7 @@ def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCapt
     ],
 )
 def test_a_broker_that_is_set_to_do_less_says_so(changes: dict[str, Any], words: str) -> None:
-    said = less_than_all(BrokerSettings(**changes))
+    said = reduced_service(BrokerSettings(**changes))
     assert words in said and bool(words) == bool(said)
 
 

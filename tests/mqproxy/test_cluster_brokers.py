@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sparrowmq import connect
-from sparrowmq.broker.clients import MOST_GROUPS
+from sparrowmq.broker.clients import MAX_GROUPS
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.clients import MAX_TOPICS, Clients
@@ -468,7 +468,7 @@ def _is_announced(network, group):
 
 
 async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, caplog):
-    assert MAX_TOPICS == MOST_GROUPS
+    assert MAX_TOPICS == MAX_GROUPS
     soon = Cluster(tmp_path, transaction_timeout_ms=100, transaction_interval_ms=100)
     async with soon as cluster, Network(cluster.namesrv) as network:
         async with connect(cluster.namesrv) as mq:

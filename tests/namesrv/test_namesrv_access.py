@@ -278,7 +278,7 @@ async def test_a_cluster_with_users_has_them_at_its_name_server_too(tmp_path: Pa
 async def test_changed_accounts_take_effect(
     tmp_path: Path, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparrowmq.namesrv.namesrv_access.LOOK_PERIOD_S", 0.01)
+    monkeypatch.setattr("sparrowmq.namesrv.namesrv_access.POLL_S", 0.01)
     async with guarded(tmp_path) as at:
         session = await at.session(BROKER)
         await register(session)

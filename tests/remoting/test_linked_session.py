@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.grpc_port import linked
+from sparrowmq.broker.grpc_port import connect_sessions
 from sparrowmq.errors import RemoteError, RemoteProtocolError, RequestTimeout
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply, UnregisterClient
@@ -39,7 +39,7 @@ def client_of(
 ) -> LinkedSession:
     clock = SystemClock()
     client = LinkedSession(lambda session, command: None, clock, **options)
-    linked(
+    connect_sessions(
         client,
         lambda: LinkedSession(broker, clock, limits, budget=budget),
         ("10.0.0.7", 5000),

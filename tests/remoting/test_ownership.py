@@ -18,7 +18,7 @@ def peer_of(tmp_path):
     """Peers by access key. None is a peer without an account."""
     path = tmp_path / "plain_acl.yml"
     path.write_text(ACCOUNTS)
-    by_key = AccountFiles(path).now.by_key
+    by_key = AccountFiles(path).current.by_key
     return lambda key: SimpleNamespace(principal=None if key is None else by_key[key])
 
 

@@ -54,14 +54,14 @@ def test_accounts_with_such_comments_are_read_and_a_value_warns(
         COMMENT.encode("gbk") + "accounts:\n  - accessKey: RocketMQ # 管理员\n    secretKey: 12345678\n".encode("gbk")
     )
     files = AccountFiles(file)
-    assert list(files.now.by_key) == ["RocketMQ"] and not caplog.records
+    assert list(files.current.by_key) == ["RocketMQ"] and not caplog.records
     file.write_bytes(b"accounts:\n  - accessKey: caf\xe9-admin\n    secretKey: 12345678\n")
     files = AccountFiles(file)
-    assert list(files.now.by_key) == ["café-admin"]
+    assert list(files.current.by_key) == ["café-admin"]
     assert f"{file}: the value in line 2, column 16 {WARNING}" in caplog.text
     change = files.with_account({"accessKey": "another", "secretKey": "12345678"}, 1)
     change.write()
-    assert list(AccountFiles(file).now.by_key) == ["café-admin", "another"]
+    assert list(AccountFiles(file).current.by_key) == ["café-admin", "another"]
 
 
 def test_the_account_of_mqadmin_may_have_such_comments(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
@@ -90,7 +90,7 @@ def _restored(settings: BrokerSettings, clock: Clock) -> tuple[dict[Place, str],
     backup(settings.store(settings.port), _COPY, disk)
     restore(_COPY, of_new, disk)
     with MessageStore.open(of_new, vfs=disk) as store:
-        state = KeptState.load(store, there, clock, trusts_files=False)
+        state = BrokerState.load(store, there, clock, trusts_files=False)
         return _messages(store), {topic.topic_name: topic.read_queue_nums for topic in state.topics}
 
 

@@ -28,7 +28,7 @@ from sparrowmq.store import upkeep
 _LOOKS: Final = (
     (session, "EXPIRY_PERIOD_S", 1.0),
     (upkeep, "_TEND_PERIOD_S", 0.5),
-    (member, "LOOK_S", 2.0),
+    (member, "POLL_S", 2.0),
     (in_sync, "_LOOK_S", 1.0),
     (clock, "TICK_S", 0.9),
 )

@@ -43,7 +43,7 @@ from typing import Final
 from sparrowmq.broker.delayed.delivery import LONGEST_WAIT_S, Alarms, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.redirect import Detour, move, restore
+from sparrowmq.broker.redirect import Redirect, move, restore
 from sparrowmq.broker.saved_state import SavedFile, saved_content
 from sparrowmq.core import snapshot
 from sparrowmq.core.digits import whole_number
@@ -80,7 +80,7 @@ class _Level:
     retry_s: float = 0.0  # the time to retry a damaged message, by the steady clock
 
 
-def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
+def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
     """Return the detour of messages with a delay level."""
 
     def park(entry: Entry) -> bool:
@@ -100,7 +100,7 @@ def delay_levels(delays: DelayLevels, clock: Clock) -> Detour:
         move(entry, SCHEDULE_TOPIC, queue_of(level))
         return True
 
-    return Detour(mark(Property.DELAY), park, _back)
+    return Redirect(mark(Property.DELAY), park, _back)
 
 
 def _back(message: StoredMessage) -> Entry:
@@ -126,7 +126,7 @@ class DelayedDelivery:
         self,
         store: MessageStore,
         writer: Writer,
-        detour: Detour,
+        detour: Redirect,
         delays: DelayLevels,
         path: Path,
         clock: Clock,

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.redirect import Detour
+from sparrowmq.broker.redirect import Redirect
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import (
     BadStore,
@@ -61,7 +61,7 @@ class Alarms:
 class Redelivery:
     """Return parked messages to their queues."""
 
-    def __init__(self, subject: str, store: MessageStore, writer: Writer, detour: Detour) -> None:
+    def __init__(self, subject: str, store: MessageStore, writer: Writer, detour: Redirect) -> None:
         self._subject = subject
         self._store = store
         self._writer = writer

@@ -28,7 +28,7 @@ from typing import Final
 from sparrowmq.broker.delayed.delivery import Alarms, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
-from sparrowmq.broker.redirect import Detour, move, restore
+from sparrowmq.broker.redirect import Redirect, move, restore
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import CorruptRecord, RemoteError
 from sparrowmq.loop.clock import Clock
@@ -64,7 +64,7 @@ _ROOM: Final = sum(
 )
 
 
-def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour:
+def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redirect:
     """Return the detour of messages for a time. It comes before the detour of the levels.
 
     Args:
@@ -100,7 +100,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Detour
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
 
-    return Detour(TIMERS, park, _back, _ROOM)
+    return Redirect(TIMERS, park, _back, _ROOM)
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:
@@ -140,7 +140,7 @@ class TimedDelivery:
         BadStore, DiskFull: the pending timers cannot be determined.
     """
 
-    def __init__(self, store: MessageStore, writer: Writer, detour: Detour, clock: Clock, figures: Figures) -> None:
+    def __init__(self, store: MessageStore, writer: Writer, detour: Redirect, clock: Clock, figures: Figures) -> None:
         self._store = store
         self._clock = clock
         self._timers = store.timers()

@@ -56,7 +56,7 @@ from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
 
 if TYPE_CHECKING:
-    from sparrowmq.auth.account_files import AccountFiles, Change
+    from sparrowmq.auth.account_files import AccountChange, AccountFiles
 
 log = logging.getLogger(__name__)
 # Response codes of 4.9; 5.x uses these numbers for other errors.
@@ -66,11 +66,7 @@ WHITE_LIST_FAILED: Final = 211
 
 
 class AccessHandler:
-    """Change and show the accounts.
-
-    Args:
-        who: the broker's cluster, name and address.
-    """
+    """Change and show the accounts. `identity` is the broker's cluster, name and address."""
 
     def __init__(self, access: AccessControl, identity: tuple[str, str, str], clock: Clock) -> None:
         self._access = access
@@ -83,31 +79,27 @@ class AccessHandler:
         """Create an account, or change the fields of it that the header names."""
         from sparrowmq.auth import accounts  # a broker without access control loads nothing of auth/
 
-        given = {
+        policies_to_add = {
             accounts.ACCESS_KEY: header.access_key,
             accounts.SECRET_KEY: header.secret_key or None,
             accounts.ADDRESS: header.white_remote_address,
             accounts.ADMIN: header.admin,
             accounts.TOPIC_PERM: header.default_topic_perm or None,
             accounts.GROUP_PERM: header.default_group_perm or None,
-            accounts.TOPIC_PERMS: _listed(header.topic_perms),
-            accounts.GROUP_PERMS: _listed(header.group_perms),
+            accounts.TOPIC_PERMS: _split_list(header.topic_perms),
+            accounts.GROUP_PERMS: _split_list(header.group_perms),
         }
-        fields = {name: value for name, value in given.items() if value is not None}
+        fields = {name: value for name, value in policies_to_add.items() if value is not None}
         if words := accounts.unknown_words(fields):
             raise RemoteError(
-                UPDATE_FAILED,
-                f"{words[0]!r} is no permission; write one of {', '.join(accounts.PERMS)}",
+                UPDATE_FAILED, f"{words[0]!r} is not a permission; write one of {', '.join(accounts.PERMS)}"
             )
-        await self._do(
-            lambda files: files.with_account(fields, self._clock.now_ms()),
-            UPDATE_FAILED,
-        )
+        await self._do(lambda files: files.with_account(fields, self._clock.now_ms()), UPDATE_FAILED)
         log.info("account %s was changed by %s", shown(header.access_key), peer.address)
 
     @handles(DeleteAclConfig)
     async def delete(self, header: DeleteAclConfig, body: bytes, peer: Peer) -> None:
-        def change(files: AccountFiles) -> Change:
+        def change(files: AccountFiles) -> AccountChange:
             change = files.without_account(header.access_key, self._clock.now_ms())
             if change is None:
                 raise ConfigError(f"there is no account {header.access_key}")
@@ -118,7 +110,7 @@ class AccessHandler:
 
     @handles(UpdateGlobalWhiteAddrsConfig)
     async def white_list(self, header: UpdateGlobalWhiteAddrsConfig, body: bytes, peer: Peer) -> None:
-        patterns = _listed(header.global_white_addrs) or []
+        patterns = _split_list(header.global_white_addrs) or []
         await self._do(
             lambda files: files.with_addresses(patterns, header.acl_file_full_path or "", self._clock.now_ms()),
             WHITE_LIST_FAILED,
@@ -130,7 +122,7 @@ class AccessHandler:
         """Return the number of changes over the wire, for each file."""
         files = self._files()
         cluster, name, address = self._identity
-        versions = files.now.versions
+        versions = files.current.versions
         main = versions.get(str(files.main), DataVersion())
         return GetBrokerClusterAclReply(
             version=main.encode().decode(),
@@ -143,17 +135,17 @@ class AccessHandler:
     @handles(GetBrokerClusterAclConfig)
     def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Reply:
         """Return all accounts. Secret keys are only for an administrator who has signed the request."""
-        now = self._files().now
+        now = self._files().current
         by_admin = peer.principal is not None and peer.principal.is_admin
         entries: dict[str, AccountEntry] = {}
         for document in now.documents.values():
             for fields in document.accounts:
-                entry = _entry(fields, with_secret=by_admin)
+                entry = _account_entry(fields, with_secret=by_admin)
                 entries.setdefault(entry.access_key, entry)
         patterns = [pattern for document in now.documents.values() for pattern in document.addresses]
         return Reply(body=AccountList(patterns, list(entries.values())))
 
-    async def _do(self, change: Callable[[AccountFiles], Change], failed: int) -> None:
+    async def _do(self, change: Callable[[AccountFiles], AccountChange], failed: int) -> None:
         """Write a change to its files and put it into effect."""
         files = self._files()
         async with self._one_at_a_time:
@@ -163,12 +155,11 @@ class AccessHandler:
             except (ConfigError, ValueError) as error:
                 raise RemoteError(failed, str(error)) from error
             except OSError as error:
-                why = error.strerror or error
-                raise RemoteError(failed, f"{error.filename} cannot be written ({why})") from error
-            files.take(changed)
+                reason = error.strerror or error
+                raise RemoteError(failed, f"{error.filename} cannot be written ({reason})") from error
+            files.apply(changed)
 
     def _files(self) -> AccountFiles:
-        """Raises: RemoteError, the broker has no accounts."""
         if self._access.files is None:
             raise RemoteError(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -177,11 +168,11 @@ class AccessHandler:
         return self._access.files
 
 
-def _listed(text: str | None) -> list[str] | None:
+def _split_list(text: str | None) -> list[str] | None:
     return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _entry(fields: Any, *, with_secret: bool) -> AccountEntry:
+def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
     from sparrowmq.auth import accounts
 
     text, listed = accounts.text_of, accounts.list_of
@@ -204,26 +195,26 @@ class UsersHandler:
 
     @handles(CreateUser)
     async def create_user(self, header: CreateUser, body: bytes, peer: Peer) -> None:
-        self._demand_users()
-        from sparrowmq.auth.users import completed
+        self._check_has_users()
+        from sparrowmq.auth.users import complete_user
 
         if self._users.get(header.username) is not None:
             raise _refused(f"The user {header.username} exists; change it with updateUser")
-        user = completed(_named(UserEntry.of_request(body), header.username))
+        user = complete_user(_named(UserEntry.of_request(body), header.username))
         await self._put(user, peer, "created")
 
     @handles(UpdateUser)
     async def update_user(self, header: UpdateUser, body: bytes, peer: Peer) -> None:
         before = self._user(header.username)
-        from sparrowmq.auth.users import completed
+        from sparrowmq.auth.users import complete_user
 
-        user = completed(_named(UserEntry.of_request(body), header.username), before)
+        user = complete_user(_named(UserEntry.of_request(body), header.username), before)
         await self._put(user, peer, "changed")
 
     @handles(DeleteUser)
     async def delete_user(self, header: DeleteUser, body: bytes, peer: Peer) -> None:
         """Delete a user and its policies. As in Java, it need not exist."""
-        self._demand_users()
+        self._check_has_users()
         if self._users.delete(header.username):
             log.info("user %s was deleted by %s", shown(header.username), peer.address)
         await self._users.file.confirm(f"user {header.username} is deleted")
@@ -231,29 +222,29 @@ class UsersHandler:
     @handles(GetUser)
     def get_user(self, header: GetUser, body: bytes, peer: Peer) -> Reply:
         """Return a user; no body if there is none."""
-        self._demand_users()
+        self._check_has_users()
         user = self._users.get(header.username)
         return Reply(body=_shown_to(peer, user) if user is not None else b"")
 
     @handles(ListUsers)
     def list_users(self, header: ListUsers, body: bytes, peer: Peer) -> Reply:
         """Return the users whose names contain the filter."""
-        self._demand_users()
-        part = header.filter or ""
-        found = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if part in name]
+        self._check_has_users()
+        name_filter = header.filter or ""
+        found = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if name_filter in name]
         return Reply(body=encode_list(found) if found else b"")
 
     @handles(CreateAcl, UpdateAcl)
     async def put_policies(self, header: CreateAcl | UpdateAcl, body: bytes, peer: Peer) -> None:
         """Add entries to the policies of a user. As in Java, both replace an entry of the same resource."""
         name = self._subject(header.subject)
-        from sparrowmq.auth.users import merged
+        from sparrowmq.auth.users import merge_policies
 
-        given = UserPolicies.of_request(body).policies
-        if not any(policy.entries for policy in given):
+        policies_to_add = UserPolicies.of_request(body).policies
+        if not any(policy.entries for policy in policies_to_add):
             raise _refused("The policies have no entry: give a resource, actions and a decision")
         try:
-            policies = merged(self._users.policies.get(name, []), given)
+            policies = merge_policies(self._users.policies.get(name, []), policies_to_add)
         except ConfigError as error:
             raise _refused(str(error)) from error
         await self._set(name, policies, peer)
@@ -262,12 +253,12 @@ class UsersHandler:
     async def delete_policies(self, header: DeleteAcl, body: bytes, peer: Peer) -> None:
         """Delete all policies of a user, those of one kind, or the entry of one resource."""
         name = self._subject(header.subject)
-        from sparrowmq.auth.users import without
+        from sparrowmq.auth.users import remove_policies
 
         if name not in self._users.policies:
             raise _refused(f"{header.subject} has no policies")
         try:
-            policies = without(self._users.policies[name], header.policy_type, header.resource)
+            policies = remove_policies(self._users.policies[name], header.policy_type, header.resource)
         except ConfigError as error:
             raise _refused(str(error)) from error
         await self._set(name, policies, peer)
@@ -281,13 +272,13 @@ class UsersHandler:
     @handles(ListAcls)
     def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Reply:
         """Return the policies whose subject and resources contain the filters."""
-        self._demand_users()
+        self._check_has_users()
         found = []
         for name in sorted(self._users.policies):
             policies = self._users.of_subject(name)
             if policies is None or (header.subject_filter or "") not in policies.subject:
                 continue
-            kept = _with_resource(policies.policies, header.resource_filter or "")
+            kept = _policies_of_resource(policies.policies, header.resource_filter or "")
             if kept:
                 found.append(UserPolicies(policies.subject, kept))
         return Reply(body=encode_list(found) if found else b"")
@@ -309,7 +300,6 @@ class UsersHandler:
         await self._users.file.confirm(f"the policies of user {name} are changed")
 
     def _subject(self, subject: str) -> str:
-        """The name of the user in a subject. Raises: RemoteError, there is no such user."""
         if not subject.startswith(SUBJECT):
             raise _refused(f"The subject {shown(subject)} is invalid; write User:NAME")
         name = subject.removeprefix(SUBJECT)
@@ -317,14 +307,13 @@ class UsersHandler:
         return name
 
     def _user(self, name: str) -> UserEntry:
-        """Raises: RemoteError, there is no such user."""
-        self._demand_users()
+        self._check_has_users()
         user = self._users.get(name)
         if user is None:
             raise _refused(f"The user {shown(name)} does not exist; create it with createUser")
         return user
 
-    def _demand_users(self) -> None:
+    def _check_has_users(self) -> None:
         """Raises: RemoteError, the broker does not use users. Otherwise any client could create the first one."""
         if not self._access.has_users:
             raise RemoteError(
@@ -342,11 +331,11 @@ def _shown_to(peer: Peer, user: UserEntry) -> UserEntry:
     return user if by_admin else msgspec.structs.replace(user, password=None)
 
 
-def _with_resource(policies: Iterable[Policy], part: str) -> list[Policy]:
-    found = [
-        Policy(policy.policy_type, [rule for rule in policy.entries if part in rule.resource]) for policy in policies
+def _policies_of_resource(policies: Iterable[Policy], resource: str) -> list[Policy]:
+    filtered = [
+        Policy(each.policy_type, [rule for rule in each.entries if resource in rule.resource]) for each in policies
     ]
-    return [policy for policy in found if policy.entries]
+    return [policy for policy in filtered if policy.entries]
 
 
 def _refused(reason: str) -> RemoteError:

@@ -57,11 +57,7 @@ _WITHOUT_CONFIG: Final = frozenset({OP_HALF_TOPIC, STATE_TOPIC})
 
 class InspectHandler:
     def __init__(
-        self,
-        settings: Changing[BrokerSettings],
-        status: Status,
-        traffic: Traffic,
-        replication: Callable[[], HaStatus],
+        self, settings: Changing[BrokerSettings], status: Status, traffic: Traffic, replication: Callable[[], HaStatus]
     ) -> None:
         self._settings = settings
         self._status = status
@@ -101,7 +97,7 @@ class InspectHandler:
         if header.boot_timestamp != self._status.started_ms:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"not restarted: this broker has begun at {self._status.started_ms}, not at {header.boot_timestamp}",
+                f"not restarted: this broker started at {self._status.started_ms}, not at {header.boot_timestamp}",
             )
         process.OF_PROCESS.ask()
 
@@ -119,8 +115,7 @@ class InspectHandler:
 class LeadershipHandler:
     """Take an operator's orders to the members of a group. The member itself carries them out (member.py).
 
-    Args:
-        term: of a member with failover; None at another broker, which refuses them.
+    A broker without failover has no term, and refuses them.
     """
 
     def __init__(self, term: Term | None, figures: Figures) -> None:
@@ -165,13 +160,13 @@ class CleaningHandler(Handler):
     @handles(CleanExpiredConsumeQueue)
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
         """Remove the entries of queues and index whose messages are no longer in the log."""
-        log.info("queues forget what is gone, as %s asks", peer.address)
+        log.info("%s starts the cleaning of queues and index", peer.address)
         self._store.clean(Cleaning.QUEUES)
 
     @handles(DeleteExpiredCommitLog)
     def files(self, header: DeleteExpiredCommitLog, body: bytes, peer: Peer) -> None:
         """Delete the log files that are past their retention time."""
-        log.info("files that are old enough go now, as %s asks", peer.address)
+        log.info("%s starts the deletion of expired log files", peer.address)
         self._store.clean(Cleaning.FILES)
 
     @handles(CleanUnusedTopic)
@@ -182,7 +177,7 @@ class CleaningHandler(Handler):
     def _cleaning(self, peer: Peer) -> Steps[None]:
         for topic in self._store.queues.topics():
             if topic not in _WITHOUT_CONFIG and self._topics.get(topic) is None:
-                log.info("the queues of topic %s are deleted, as %s asks: it is not there", topic, peer.address)
+                log.info("%s deletes the queues of topic %s, which does not exist", peer.address, topic)
                 self._topics.delete(topic)
                 yield from self._store.deletion.begin(topic)
             yield

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.groups import RequestModes
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.journal import Journal
@@ -48,10 +48,10 @@ from sparrowmq.remoting.pool import Pool
 log = logging.getLogger(__name__)
 # The names that Java's strategies have on the wire.
 _STRATEGIES: Final = {"AVG": allocation.averagely, "AVG_BY_CIRCLE": allocation.by_circle}
-KEPT_S: Final = 5.0
+CACHE_S: Final = 5.0
 TIMEOUT_S: Final = 3.0
-MOST_TOPICS: Final = 10_000
-_LONGEST_ID: Final = 255  # bytes: a record of the journal has the ids of 200 holders
+MAX_CACHED_TOPICS: Final = 10_000
+_MAX_CLIENT_ID_BYTES: Final = 255  # bytes: a record of the journal has the ids of 200 holders
 
 
 def assignment_part(shared: SharedParts, modes: RequestModes, namesrv: Sequence[str], pool: Pool) -> Part:
@@ -67,16 +67,16 @@ class AssignmentHandler(Handler):
     @handles(QueryAssignment)
     async def assign(self, header: QueryAssignment, body: bytes, peer: Peer) -> Reply:
         """Return the queues of one member. A topic, group or strategy that is unknown gets none."""
-        asked = AssignmentQuery.of_request(body)
-        queues = await self._queues.of(names.check_topic(asked.topic))
-        mode = self._modes.get(asked.topic, asked.consumer_group)
-        if queues is not None and asked.message_model != "BROADCASTING":
-            strategy = _STRATEGIES.get(asked.strategy_name)
-            members = {member.client_id for member in self._clients.members(asked.consumer_group)}
+        query = AssignmentQuery.of_request(body)
+        queues = await self._queues.readable(names.check_topic(query.topic))
+        mode = self._modes.get(query.topic, query.consumer_group)
+        if queues is not None and query.message_model != "BROADCASTING":
+            strategy = _STRATEGIES.get(query.strategy_name)
+            members = {member.client_id for member in self._clients.members(query.consumer_group)}
             if strategy is None or not members:
                 return Reply(body=Assignments())
             share = allocation.for_pop(strategy, mode.pop_share_queue_num) if mode.mode == POP else strategy
-            queues = share(queues, members, asked.client_id)
+            queues = share(queues, members, query.client_id)
         if queues is None:
             return Reply(body=Assignments())
         return Reply(body=Assignments([Assignment(queue, mode.mode) for queue in queues]))
@@ -86,7 +86,7 @@ class AssignmentHandler(Handler):
         """Let a group pull or pop a topic; answer when that is on disk."""
         mode = RequestMode.of_request(body)
         self._check(mode)
-        log.info("how group %s consumes is set by %s: %s", mode.consumer_group, peer.address, shown(mode))
+        log.info("the request mode of group %s is set by %s: %s", mode.consumer_group, peer.address, shown(mode))
         self._modes.put(mode)
         await self._modes.file.confirm(f"the mode of group {mode.consumer_group} is set")
 
@@ -117,9 +117,6 @@ class ClusterQueues:
 
     The answer is kept for a while, because each member of a group asks every 20 seconds. While no name server answers,
     the last answer stays in use.
-
-    Args:
-        namesrv: the addresses; one that answers is enough.
     """
 
     def __init__(self, namesrv: Sequence[str], pool: Pool, clock: Clock) -> None:
@@ -128,11 +125,11 @@ class ClusterQueues:
         self._clock = clock
         self._cached: dict[str, tuple[float, list[MessageQueue]]] = {}
 
-    async def of(self, topic: str) -> list[MessageQueue] | None:
+    async def readable(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic in order; None if no name server knows it, or none has ever answered."""
         now = self._clock.monotonic()
         known = self._cached.get(topic)
-        if known is not None and now - known[0] < KEPT_S:
+        if known is not None and now - known[0] < CACHE_S:
             return known[1]
         for address in self._namesrv:
             try:
@@ -153,7 +150,7 @@ class ClusterQueues:
     def _keep(self, topic: str, now: float, queues: list[MessageQueue]) -> None:
         self._cached.pop(topic, None)
         self._cached[topic] = (now, queues)
-        if len(self._cached) > MOST_TOPICS:
+        if len(self._cached) > MAX_CACHED_TOPICS:
             del self._cached[next(iter(self._cached))]  # the one that was asked for first
 
 
@@ -168,7 +165,7 @@ def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:
     ]
 
 
-def lock_part(shared: SharedParts, state: KeptState) -> Part:
+def lock_part(shared: SharedParts, state: BrokerState) -> Part:
     """Return the part that locks queues; the journal has the holders from now on."""
     locks = QueueLocks(shared.clock, state.locks)
     if state.journal is not None:
@@ -177,11 +174,7 @@ def lock_part(shared: SharedParts, state: KeptState) -> Part:
 
 
 class LockHandler(Handler):
-    """Lock queues of topics that this broker has.
-
-    Args:
-        journal: has the holders, at a master; None keeps them in memory only.
-    """
+    """Lock queues of topics that this broker has. Without a journal the holders are in memory only."""
 
     def __init__(self, shared: SharedParts, locks: QueueLocks, journal: Journal | None = None) -> None:
         super().__init__(shared)
@@ -194,47 +187,43 @@ class LockHandler(Handler):
 
         The answer waits until the journal is safe, so no election gives the queues of a new holder to others.
         """
-        wish = LockQueues.of_request(body)
-        names.check_group(wish.consumer_group)
-        size = len(wish.client_id.encode())
-        if not 0 < size <= _LONGEST_ID:
+        request = LockQueues.of_request(body)
+        names.check_group(request.consumer_group)
+        size = len(request.client_id.encode())
+        if not 0 < size <= _MAX_CLIENT_ID_BYTES:
             raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"the client id has {size} bytes; it must have 1 to {_LONGEST_ID}",
+                ResponseCode.SYSTEM_ERROR, f"the client id has {size} bytes; it must have 1 to {_MAX_CLIENT_ID_BYTES}"
             )
-        self._check_id(wish, peer)
-        answer = await to_end(self._lock(wish))
+        self._check_id(request, peer)
+        answer = await to_end(self._lock(request))
         if self._journal is not None:
             await self._journal.safe_locks()
         return answer
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
-        wish = LockQueues.of_request(body)
-        self._check_id(wish, peer)
-        for queue in wish.mq_set:
-            self._locks.unlock(_key(wish, queue), wish.client_id)
+        request = LockQueues.of_request(body)
+        self._check_id(request, peer)
+        for queue in request.mq_set:
+            self._locks.unlock(_key(request, queue), request.client_id)
         if self._journal is not None:
             self._journal.note_locks()
 
-    def _check_id(self, wish: LockQueues, peer: Peer) -> None:
-        """Raises: AccessDenied, the client that the request names belongs to another account."""
-        member = self._clients.member(wish.consumer_group, wish.client_id)
+    def _check_id(self, request: LockQueues, peer: Peer) -> None:
+        member = self._clients.member(request.consumer_group, request.client_id)
         if member is not None and not may_act_for(peer, member.owner):
-            raise AccessDenied(f"client {shown(wish.client_id)} belongs to another account")
+            raise AccessDenied(f"client {shown(request.client_id)} belongs to another account")
 
-    def _lock(self, wish: LockQueues) -> Steps[Reply]:
+    def _lock(self, request: LockQueues) -> Steps[Reply]:
         locked: list[MessageQueue] = []
-        for queue in wish.mq_set:
-            if self._is_here(queue) and self._locks.lock(_key(wish, queue), wish.client_id):
+        for queue in request.mq_set:
+            topic = self._topics.get(queue.topic)
+            count = 0 if topic is None else max(topic.read_queue_nums, topic.write_queue_nums)
+            if 0 <= queue.queue_id < count and self._locks.lock(_key(request, queue), request.client_id):
                 locked.append(queue)
             yield
         return (yield from encoded(LockedQueues(locked)))
 
-    def _is_here(self, queue: MessageQueue) -> bool:
-        topic = self._topics.get(queue.topic)
-        return topic is not None and 0 <= queue.queue_id < max(topic.read_queue_nums, topic.write_queue_nums)
 
-
-def _key(wish: LockQueues, queue: MessageQueue) -> Queue:
-    return wish.consumer_group, queue.topic, queue.queue_id
+def _key(request: LockQueues, queue: MessageQueue) -> Queue:
+    return request.consumer_group, queue.topic, queue.queue_id

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from sparrowmq.broker.batches import PART_OF_ENTRIES, storing
+from sparrowmq.broker.batches import PART_OF_ENTRIES, while_leading
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.part import Part
@@ -51,11 +51,11 @@ _MAX_NAME_CHARACTERS: Final = 255
 _TEMPLATE_QUEUES: Final = 4
 _END_OF_BATCHES: Final = 1 << 63
 # A commit names some thousands of attempts at most. To read more of them would keep the event loop for too long.
-_MOST_COMMIT_BYTES: Final = 512 << 10
-_MOST_BROKERS: Final = 1000
-_MOST_ATTEMPTS: Final = 20_000
+_MAX_COMMIT_BYTES: Final = 512 << 10
+_MAX_BROKERS: Final = 1000
+_MAX_ATTEMPTS: Final = 20_000
 _PUB: Final = 1  # the permission of auth/accounts.py, which a broker without access control does not load
-MOST_SOURCES: Final = 20_000
+MAX_SOURCES: Final = 20_000
 _MAX_SOURCE_CHARACTERS: Final = 512
 # A message may be as large as its limit; its properties and born time come on top.
 _ENVELOPE_BYTES: Final = 64 << 10
@@ -66,38 +66,35 @@ def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures,
     path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     store, writer, topics = shared.store, shared.writer, shared.topics
     staging = Staging(store, writer, topics, path, shared.clock, figures, is_masters=settings.is_slave)
-    takes = term.takes if term is not None else lambda: True
-    staged = StagingHandler(shared, staging, largest, takes)
-    return staging.part(), Part((staged, CopyHandler(shared, largest, takes)))
+    accepts_writes = term.takes if term is not None else lambda: True
+    staged = StagingHandler(shared, staging, largest, accepts_writes)
+    return staging.part(), Part((staged, CopyHandler(shared, largest, accepts_writes)))
 
 
 class StagingHandler(Handler):
-    """Store the parts of batches, and commit them.
+    """Store the parts of batches, and commit them, but not while the lead is handed over (`accepts_writes`)."""
 
-    Args:
-        max_body_bytes: the limit for one request.
-        takes: whether messages are taken; not while the lead is handed over.
-    """
-
-    def __init__(self, shared: SharedParts, staging: Staging, max_body_bytes: int, takes: Callable[[], bool]) -> None:
+    def __init__(
+        self, shared: SharedParts, staging: Staging, max_body_bytes: int, accepts_writes: Callable[[], bool]
+    ) -> None:
         super().__init__(shared)
         self._staging = staging
         self._max_body_bytes = max_body_bytes
-        self._takes = takes
+        self._accepts_writes = accepts_writes
         self._line = Line()  # of parts, which are checked in slices
 
     @handles(StageBatch)
     def stage(self, header: StageBatch, body: bytes, peer: Peer) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
         self._check_size(body)
-        self._admit(header.topic, header.queue_id, peer)
-        return self._line.work(storing(self._store, self._takes, self._stage(header, body, peer)))
+        self._check_target(header.topic, header.queue_id, peer)
+        return self._line.work(while_leading(self._store, self._accepts_writes, self._stage(header, body, peer)))
 
     def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable]:
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
         yield from self._staging.check(entry, batch.places(body))
         source = self._source(header, peer)
-        placed = self._staging.stage(source, _name("attempt", header.attempt), header.number, entry)
+        placed = self._staging.stage(source, _check_name("attempt", header.attempt), header.number, entry)
         return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)
@@ -106,20 +103,20 @@ class StagingHandler(Handler):
         self._check_size(body)
         _check_commit(body)
         try:
-            given = msgspec.json.decode(body, type=CommitBody)
+            commit_body = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
         source, principal = self._source(header, peer), peer.principal
         if principal is not None:
-            topics = self._staging.topics_of(source, given.attempts)
+            topics = self._staging.topics_of(source, commit_body.attempts)
             if not topics and not principal.may_publish:  # a decision takes room in the log for days
                 raise AccessDenied("No default permission: a commit needs PUB for a topic")
             for topic in topics:
                 if not principal.may_from(peer.host, topic, _PUB):
                     raise AccessDenied(f"No default permission for topic:{topic}")
-        decided = self._staging.commit(source, given.attempts, given.others, header.plan or "")
-        told = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
-        return ReplyWhenDurable(self._store.safety(True), decided.end, told)
+        decided = self._staging.commit(source, commit_body.attempts, commit_body.others, header.plan or "")
+        reply = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
+        return ReplyWhenDurable(self._store.safety(True), decided.end, reply)
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._max_body_bytes:
@@ -131,29 +128,26 @@ class StagingHandler(Handler):
     def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
         if not 0 <= header.batch < _END_OF_BATCHES:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1")
-        writer = _name("writer", header.writer)
+        writer = _check_name("writer", header.writer)
         owner = owner_for(self._staging.writers, writer, peer)
-        return Source(writer, _name("run", header.run), header.batch, owner)
+        return Source(writer, _check_name("run", header.run), header.batch, owner)
 
-    def _admit(self, name: str, queue_id: int, peer: Peer) -> None:
-        """Refuse a topic or queue that takes no messages. Creates the topic if a send would."""
-        demand_open(self._topics, name)
+    def _check_target(self, name: str, queue_id: int, peer: Peer) -> None:
+        _check_open(self._topics, name)
         if name.startswith(names.RETRY):
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {name}")
         topic = self._topics.get(name) or self._topics.ensure_for_send(
             name, names.DEFAULT_TOPIC, _TEMPLATE_QUEUES, peer.address
         )
-        demand_queue(topic, queue_id)
+        _check_queue(topic, queue_id)
 
 
-def demand_open(topics: Topics, name: str) -> None:
-    """Raises: RemoteError, no client may send to the topic."""
+def _check_open(topics: Topics, name: str) -> None:
     if not topics.permission & Perm.WRITE or names.is_closed_to_clients(name):
         raise RemoteError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
 
 
-def demand_queue(topic: TopicConfig, queue_id: int) -> None:
-    """Raises: RemoteError, the topic has no such queue."""
+def _check_queue(topic: TopicConfig, queue_id: int) -> None:
     if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR,
@@ -165,22 +159,21 @@ def demand_queue(topic: TopicConfig, queue_id: int) -> None:
 def _check_commit(body: bytes) -> None:
     """Limit the work of decoding. Each broker has a `{`, each attempt a `:`."""
     if (
-        len(body) > _MOST_COMMIT_BYTES
-        or body.count(b"{") > _MOST_BROKERS + 2
-        or body.count(b":") > _MOST_BROKERS + _MOST_ATTEMPTS
+        len(body) > _MAX_COMMIT_BYTES
+        or body.count(b"{") > _MAX_BROKERS + 2
+        or body.count(b":") > _MAX_BROKERS + _MAX_ATTEMPTS
     ):
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a commit has at most {_MOST_COMMIT_BYTES} bytes, {_MOST_ATTEMPTS} attempts and {_MOST_BROKERS} other "
+            f"a commit has at most {_MAX_COMMIT_BYTES} bytes, {_MAX_ATTEMPTS} attempts and {_MAX_BROKERS} other "
             f"brokers, and this one has {len(body)} bytes: write the batch with fewer tasks",
         )
 
 
-def _name(kind: str, name: str) -> str:
-    """Return a name that fits into a property."""
+def _check_name(kind: str, name: str) -> str:
     if not name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"the {kind} must have 1 to {_MAX_NAME_CHARACTERS} characters that can be shown"
+            ResponseCode.SYSTEM_ERROR, f"the {kind} must have 1 to {_MAX_NAME_CHARACTERS} printable characters"
         )
     return name
 
@@ -196,17 +189,12 @@ class _Way(NamedTuple):
 
 
 class CopyHandler(Handler):
-    """Store copies.
+    """Store copies, but not while the lead is handed over (`accepts_writes`)."""
 
-    Args:
-        max_body_bytes: the limit for one message.
-        takes: whether messages are taken; not while the lead is handed over.
-    """
-
-    def __init__(self, shared: SharedParts, max_body_bytes: int, takes: Callable[[], bool]) -> None:
+    def __init__(self, shared: SharedParts, max_body_bytes: int, accepts_writes: Callable[[], bool]) -> None:
         super().__init__(shared)
         self._max_body_bytes = max_body_bytes
-        self._takes = takes
+        self._accepts_writes = accepts_writes
         self._line = Line()  # of batches, which are stored in slices
         self._reached: dict[_Way, int] = {}  # the source that waited longest is first
 
@@ -215,31 +203,25 @@ class CopyHandler(Handler):
         self, header: CopyBatch, body: bytes, peer: Peer
     ) -> ReplyWhenDurable | CopyBatchReply | Awaitable[ReplyWhenDurable | CopyBatchReply]:
         """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
-        self._admit(header)
-        return self._line.work(storing(self._store, self._takes, self._copied(header, body, peer)))
+        self._check_target(header)
+        return self._line.work(while_leading(self._store, self._accepts_writes, self._copied(header, body, peer)))
 
     def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable | CopyBatchReply]:
-        way = _Way(
-            owner_of(peer),
-            header.source,
-            header.topic,
-            self._topics.incarnation(header.topic),
-            header.queue_id,
-        )
+        way = _Way(owner_of(peer), header.source, header.topic, self._topics.incarnation(header.topic), header.queue_id)
         reached = self._reached.get(way)
         if reached is None and header.begins:
             reached = header.follows
         if reached is None:
             return CopyBatchReply(stored=False, reached=-1)
         if reached != header.follows:
-            told = CopyBatchReply(stored=False, reached=reached)
-            return ReplyWhenDurable(self._store.safety(True), self._store.end, told)
+            reply = CopyBatchReply(stored=False, reached=reached)
+            return ReplyWhenDurable(self._store.safety(True), self._store.end, reply)
         parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)
         end = 0
         for part in parts:
-            self._admit(header)  # in a pause its topic may be deleted
+            self._check_target(header)  # in a pause its topic may be deleted
             end = self._put(part)
             yield
         self._note(way, header.reaches)
@@ -258,13 +240,13 @@ class CopyHandler(Handler):
 
     def _note(self, way: _Way, reached: int) -> None:
         self._reached[way] = reached  # as the newest
-        if len(self._reached) > MOST_SOURCES:
+        if len(self._reached) > MAX_SOURCES:
             del self._reached[next(iter(self._reached))]
 
     def _parts(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[list[list[Entry]]]:
         """Read and check the copies. Raises: RemoteError, one of them cannot be stored."""
         shared = Entry(header.topic, header.queue_id, b"", Properties(), 0, peer.host)
-        found: list[list[Entry]] = []
+        parts: list[list[Entry]] = []
         largest = 0
         for entries in copied_batch.entries(shared, body, PART_OF_ENTRIES):
             for entry in entries:
@@ -272,27 +254,27 @@ class CopyHandler(Handler):
                 if half_message.is_half(entry.properties):
                     raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
                 self._writer.prepare(entry)
-            found.append(entries)
+            parts.append(entries)
             yield
         if largest > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
             raise _illegal(
                 f"a body takes {largest} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
                 f"{self._max_body_bytes}"
             )
-        return found
+        return parts
 
-    def _admit(self, header: CopyBatch) -> None:
+    def _check_target(self, header: CopyBatch) -> None:
         name = header.topic
-        demand_open(self._topics, name)
+        _check_open(self._topics, name)
         topic = self._topics.get(name)
         if topic is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] not exist, apply first please! Copies make no topic",
+                f"topic[{name}] not exist, apply first please! Copies create no topics",
             )
         if name.startswith(names.RETRY):
-            raise _illegal(f"copies are not for the retry topic {name}")
-        demand_queue(topic, header.queue_id)
+            raise _illegal(f"copies to the retry topic {name} are not allowed")
+        _check_queue(topic, header.queue_id)
         if len(header.source) > _MAX_SOURCE_CHARACTERS or not 0 <= header.follows < header.reaches:
             raise _illegal(
                 f"copies need a source of at most {_MAX_SOURCE_CHARACTERS} characters and rising offsets, not "

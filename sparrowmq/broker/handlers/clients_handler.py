@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.core.safe_text import shown
@@ -55,10 +54,8 @@ STATUS_TIMEOUT_S: Final = 5.0
 class ClientHandler(Handler):
     """Track clients.
 
-    Args:
-        announced: returns when name servers know every topic of this broker.
-        filters: checks SQL92 subscriptions.
-        offers: the answer to heartbeats, except `is_sub_change`.
+    `announced` returns when name servers know every topic of this broker. `offers` is the answer to heartbeats, except
+    for `is_sub_change`.
     """
 
     def __init__(
@@ -80,7 +77,7 @@ class ClientHandler(Handler):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
         produced = [names.check_group(each.group_name) for each in beat.producer_data_set]
         consumed = [each.group_name for each in beat.consumer_data_set]
-        self._clients.admit(peer, beat.client_id, consumed, produced)
+        self._clients.check_groups(peer, beat.client_id, consumed, produced)
         before = self._topics.version
         changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
         for group in produced:
@@ -118,8 +115,8 @@ class ClientHandler(Handler):
         subscription = ClientConfigCheck.of_request(body).subscription_data
         if subscription is None or subscription.kind == TAG:
             return None
-        found = self._filters.selector(subscription.kind, subscription.expression)
-        return None if isinstance(found, Selector) else in_slices(_checked(found))
+        selector = self._filters.selector(subscription.kind, subscription.expression)
+        return None if isinstance(selector, Selector) else in_slices(_checked(selector))
 
     def _consumer(self, consumer: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """Record one group of a heartbeat; return whether the client should send all subscriptions next time."""
@@ -128,11 +125,7 @@ class ClientHandler(Handler):
         without, fingerprint = bool(beat.without_sub), beat.heartbeat_fingerprint
         incomplete = self._clients.must_send_all(group.group_name, fingerprint or 0, without)
         self._clients.consume(
-            peer,
-            beat.client_id,
-            consumer,
-            keep_subscriptions=without,
-            notify=group.notify_consumer_ids_changed_enable,
+            peer, beat.client_id, consumer, keep_subscriptions=without, notify=group.notify_consumer_ids_changed_enable
         )
         self._clients.keep_fingerprint(group.group_name, fingerprint)
         return incomplete
@@ -181,24 +174,24 @@ class RelayHandler(Handler):
                 ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
             )
         ids = {member.client_id for member in members if header.client_addr in (None, "", member.client_id)}
-        wanted = [member for each in sorted(ids) if (member := self._clients.member(header.group, each))]
+        selected = [member for each in sorted(ids) if (member := self._clients.member(header.group, each))]
         request = GetConsumerStatus(header.topic, header.group)
-        answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in wanted]
+        answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in selected]
         table: dict[str, dict[MessageQueue, int]] = {}
-        for member, answer in zip(wanted, answers, strict=True):
+        for member, answer in zip(selected, answers, strict=True):
             try:
-                told = ConsumerStatus.decode((await answer).body)
+                status = ConsumerStatus.decode((await answer).body)
             except (NetworkError, RemoteError, RemoteProtocolError) as error:
                 log.warning("consumer %s does not report its offsets: %s", shown(member.client_id), shown(error))
             else:
-                table[member.client_id] = told.message_queue_table
+                table[member.client_id] = status.message_queue_table
         return Reply(body=ConsumerStatus(consumer_table=table))
 
     def _record(self, msg_id: str) -> bytes:
         try:
             offset = parse_offset_id(msg_id).physical_offset
         except RemoteProtocolError as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId is no offset message id: {error}") from error
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
         record = self._store.record_at(offset)
         if record is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
@@ -206,17 +199,13 @@ class RelayHandler(Handler):
 
     async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Reply:
         member = self._clients.member(group, client_id)
-        who = f"<{group}> <{client_id}>"
+        consumer = f"<{group}> <{client_id}>"
         if member is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
-        return await _relay(member, who, request, body)
-
-
-async def _relay(member: Member, consumer: str, request: Request[Any], body: bytes) -> Reply:
-    try:
-        response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
-    except RequestTimeout as error:
-        raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}") from error
-    except NetworkError as error:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}") from error
-    return Reply(response.code, None, response.remark, response.body)
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {consumer} not online")
+        try:
+            response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
+        except RequestTimeout as error:
+            raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}") from error
+        except NetworkError as error:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}") from error
+        return Reply(response.code, None, response.remark, response.body)

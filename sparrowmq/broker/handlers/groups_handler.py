@@ -15,7 +15,7 @@ import msgspec
 
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
-from sparrowmq.broker.handlers.topics_handler import check_few
+from sparrowmq.broker.handlers.topics_handler import check_list_length
 from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
@@ -68,9 +68,9 @@ _OF_5X: Final = (
     "subscription_data_set",
 )
 TO_THE_END: Final = -1
-MOST_RETRY_QUEUES: Final = 1024
+MAX_RETRY_QUEUES: Final = 1024
 _TIMEOUT_MINUTES: Final = 15  # as in Java
-_MOST_SHOWN: Final = 64  # queues in a log line
+_MAX_LOGGED_QUEUES: Final = 64  # queues in a log line
 
 
 class GroupHandler(Handler):
@@ -91,24 +91,23 @@ class GroupHandler(Handler):
     @handles(UpdateAndCreateGroupList)
     async def update_all(self, header: UpdateAndCreateGroupList, body: bytes, peer: Peer) -> None:
         """Create or change many groups, or none if one of them cannot be."""
-        wanted = GroupConfigList.of_request(body).group_config_list
-        check_few(len(wanted), "groups")
-        await self._set([self._checked(group) for group in wanted], peer)
+        target = GroupConfigList.of_request(body).group_config_list
+        check_list_length(len(target), "groups")
+        await self._set([self._checked(group) for group in target], peer)
 
     async def _set(self, groups: Sequence[GroupConfig], peer: Peer) -> None:
         for group in groups:
             log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
             self._groups.put(group)
-        what = f"group {groups[0].group_name}" if len(groups) == 1 else f"each of {len(groups)} groups"
-        await self._groups.file.confirm(f"{what} is set")
+        subject = f"group {groups[0].group_name}" if len(groups) == 1 else f"each of {len(groups)} groups"
+        await self._groups.file.confirm(f"{subject} is set")
 
     def _checked(self, group: GroupConfig) -> GroupConfig:
-        """Return a group as it is kept. Raises: RemoteError, InvalidName."""
         names.check_group(group.group_name)
-        if not 0 <= group.retry_queue_nums <= MOST_RETRY_QUEUES:
+        if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MOST_RETRY_QUEUES}",
+                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MAX_RETRY_QUEUES}",
             )
         return _completed(group, self._groups.get(group.group_name))
 
@@ -160,8 +159,8 @@ class GroupHandler(Handler):
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Reply:
         """Return the subscription of the online members of a group to a topic."""
-        found = self._clients.subscription(header.group, header.topic)
-        return Reply(body=GroupTopicSubscription(header.group, header.topic, found))
+        subscription_data = self._clients.subscription(header.group, header.topic)
+        return Reply(body=GroupTopicSubscription(header.group, header.topic, subscription_data))
 
     @handles(GetConsumerConnectionList)
     def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Reply:
@@ -169,11 +168,10 @@ class GroupHandler(Handler):
         group = self._clients.group_view(header.consumer_group)
         if group is None:
             raise RemoteError(
-                ResponseCode.CONSUMER_NOT_ONLINE,
-                f"the consumer group[{header.consumer_group}] not online",
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
             )
         members = list(group.members.values())
-        found = ConsumerConnections(
+        subscription_data = ConsumerConnections(
             [
                 msgspec.structs.replace(each, wanted=member.filters or None)
                 for each, member in zip(_connections(members), members, strict=True)
@@ -184,7 +182,7 @@ class GroupHandler(Handler):
             group.message_model,
             group.consume_from_where,
         )
-        return Reply(body=found)
+        return Reply(body=subscription_data)
 
     @handles(GetProducerConnectionList)
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Reply:
@@ -218,7 +216,7 @@ class GroupHandler(Handler):
             )
         members = self._clients.members(header.group)
         if not members:
-            self._demand_group(header.group, header.topic)
+            self._check_group_exists(header.group, header.topic)
             raise RemoteError(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
@@ -230,7 +228,7 @@ class GroupHandler(Handler):
             await self._offsets.file.confirm(f"group {header.group} is reset")
         return answer
 
-    def _demand_group(self, group: str, topic: str) -> None:
+    def _check_group_exists(self, group: str, topic: str) -> None:
         """Check that the group exists: otherwise tools commit offsets for a mistyped name, and report success.
 
         Unlike Java, which also refuses a group that has settings and has not consumed the topic yet.
@@ -265,7 +263,7 @@ class GroupHandler(Handler):
             shown(header.group),
             shown(header.topic),
             peer.address,
-            shown(table) if len(offsets) <= _MOST_SHOWN else f"{len(offsets)} queues",
+            shown(table) if len(offsets) <= _MAX_LOGGED_QUEUES else f"{len(offsets)} queues",
         )
         yield from emptied(offsets)
         return Reply(body=body), is_popped
@@ -289,13 +287,13 @@ class GroupHandler(Handler):
         if queue is None:
             return 0
         if header.offset is not None and header.queue_id >= 0:
-            wanted = min(max(header.offset, queue.min_offset), queue.max_offset)
+            target = min(max(header.offset, queue.min_offset), queue.max_offset)
         elif header.timestamp == TO_THE_END:
-            wanted = queue.max_offset
+            target = queue.max_offset
         else:
-            wanted = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
+            target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
         current = self._offsets.query(header.group, header.topic, queue_id)
-        return wanted if current is None or header.is_force else min(wanted, current)
+        return target if current is None or header.is_force else min(target, current)
 
 
 def with_defaults(group: GroupConfig) -> GroupConfig:
@@ -325,8 +323,8 @@ def _completed(requested: GroupConfig, former: GroupConfig | None) -> GroupConfi
         (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    kept = {name: getattr(former, name) for name in _OF_5X if former is not None and getattr(requested, name) is None}
-    return msgspec.structs.replace(requested, attributes=made, **kept)
+    absent = [name for name in _OF_5X if former is not None and getattr(requested, name) is None]
+    return msgspec.structs.replace(requested, attributes=made, **{name: getattr(former, name) for name in absent})
 
 
 def _connections(members: Iterable[Member]) -> list[Connection]:

@@ -47,7 +47,6 @@ class Handler:
         self._large = LargeAnswers()
 
     def _known_topic(self, name: str) -> TopicConfig:
-        """Raises: RemoteError, there is no such topic."""
         topic = self._topics.get(name)
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")

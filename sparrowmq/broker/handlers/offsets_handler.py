@@ -59,16 +59,14 @@ from sparrowmq.protocol.wire import json
 from sparrowmq.remoting.handler import PendingReply, Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
 
-_LARGEST: Final = (1 << 63) - 1
-_GONE: Final = -1  # the store time of a message that does not exist
+_MAX_INT64: Final = (1 << 63) - 1
+_NO_STORE_TIME: Final = -1  # the store time of a message that does not exist
 
 
 class OffsetHandler(Handler):
     """Answer questions about the offsets of groups and queues.
 
-    Args:
-        young_bytes: see `is_young`.
-        committed: returns the answer to a commit, which leaves when the log has it; None to answer at once.
+    `committed` returns the answer to a commit, which leaves when the log has it; None to answer at once.
     """
 
     def __init__(
@@ -91,13 +89,11 @@ class OffsetHandler(Handler):
             return OffsetReply(offset)
         if header.set_zero_if_not_found is False:
             raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, do not set to zero, maybe this group boot first",
+                ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
             )
         if not is_young(self._store, header.topic, header.queue_id, self._young_bytes):
             raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
             )
         return OffsetReply(0)
 
@@ -170,12 +166,6 @@ class OffsetHandler(Handler):
 
 
 class ProgressHandler(Handler):
-    """Report the progress of groups.
-
-    Args:
-        address: the address of this broker as clients know it.
-    """
-
     def __init__(self, shared: SharedParts, address: str, pops: PopTable) -> None:
         super().__init__(shared)
         self._address = address
@@ -200,7 +190,8 @@ class ProgressHandler(Handler):
         found = BrokerConsumeStats([], self._address)
         for config in self._groups.all():
             group = config.group_name
-            topics = self._topics_of(group, header.is_order)
+            configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
+            topics = [each.topic_name for each in configs if each is not None and (each.order or not header.is_order)]
             found.consume_stats_list.append({group: [self._stats(group, [topic], found) for topic in topics]})
             yield
         return (yield from encoded(found))
@@ -232,12 +223,12 @@ class ProgressHandler(Handler):
             for queue_id, offset in list(self._offsets.of_group(group, header.topic).items()):
                 queue = self._store.queues.get(header.topic, queue_id)
                 if offset >= (queue.min_offset if queue else 0):
-                    least[queue_id] = min(offset, least.get(queue_id, _LARGEST))
+                    least[queue_id] = min(offset, least.get(queue_id, _MAX_INT64))
                 yield
         compared = self._offsets.of_group(header.compare_group or "", header.topic)
         for queue_id, offset in list(compared.items()):
-            if least.get(queue_id, _LARGEST) > offset:
-                least[queue_id] = _LARGEST
+            if least.get(queue_id, _MAX_INT64) > offset:
+                least[queue_id] = _MAX_INT64
             yield
         return (yield from encoded(CorrectionOffsets(least)))
 
@@ -250,12 +241,7 @@ class ProgressHandler(Handler):
                 await to_end(self._offsets.cloning(source, target, topic))
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
-    def _topics_of(self, group: str, only_ordered: bool) -> list[str]:
-        configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
-        return [config.topic_name for config in configs if config is not None and (config.order or not only_ordered)]
-
     def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:
-        """Return progress, to be encoded once. It is added to the sum of `whole`, which is written behind it."""
         rows = cast(Any, json.Pairs(self._rows(group, topics, whole)))
         return ConsumeStats(self._consumption.per_second(group, topics), rows)
 
@@ -270,7 +256,7 @@ class ProgressHandler(Handler):
                 yield MessageQueue(name, self._topics.broker_name, queue_id), row
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:
-        lag = self._lags.of(group, topic, queue_id)
+        lag = self._lags.lag(group, topic, queue_id)
         last_ms = self._store.store_time(topic, queue_id, lag.offset - 1) or 0
         count = None if lag.in_flight is None else lag.messages
         return QueueProgress(lag.end, lag.offset, lag.next_offset, last_ms, count, lag.in_flight)
@@ -282,13 +268,13 @@ class ProgressHandler(Handler):
 
         def stored(queue_offset: int) -> int:
             found = self._store.store_time(topic, queue_id, queue_offset)
-            return _GONE if found is None else found
+            return _NO_STORE_TIME if found is None else found
 
-        next_ms = stored(offset) if offset < end else _GONE
+        next_ms = stored(offset) if offset < end else _NO_STORE_TIME
         return QueueTimeSpan(
             MessageQueue(topic, self._topics.broker_name, queue_id),
             stored(begin),
             stored(end - 1),
             stored(offset - 1) if offset > 0 else stored(begin),
-            self._clock.now_ms() - next_ms if next_ms != _GONE else 0,
+            self._clock.now_ms() - next_ms if next_ms != _NO_STORE_TIME else 0,
         )

@@ -38,16 +38,12 @@ from sparrowmq.protocol.requests.pop_headers import (
 from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 
-_MOST_ACKS: Final = 4096  # messages of one request
+_MAX_ACKS: Final = 4096  # messages of one request
 _SOME_BITS: Final = re.compile(rb"[^\0]")
 
 
 class PopAckHandler:
-    """Take acknowledgements.
-
-    Args:
-        journal: None at a slave, where the guard refuses these requests.
-    """
+    """Take acknowledgements. At a slave, which has no journal, the guard refuses these requests."""
 
     def __init__(self, pops: Pops, journal: Journal | None, clock: Clock, broker_name: str) -> None:
         self._pops = pops
@@ -74,14 +70,14 @@ class PopAckHandler:
         acks = BatchAcks.of_request(body).acks
         if not acks:
             raise RemoteError(ResponseCode.NO_MESSAGE, "the request names no message")
-        left, left_out = _MOST_ACKS, 0
+        left, left_out = _MAX_ACKS, 0
         for each in acks:
             offsets = _offsets_of(each)
             left -= len(offsets)
             if left < 0:
                 raise RemoteError(
                     ResponseCode.INVALID_PARAMETER,
-                    f"a request acknowledges at most {_MOST_ACKS} messages; send several requests",
+                    f"a request acknowledges at most {_MAX_ACKS} messages; send several requests",
                 )
             queue = self._pops.current(_topic_of(each), each.consumer_group, each.queue_id)
             valid = queue.valid(offsets, each.revive_queue_id) if queue is not None else []
@@ -137,8 +133,8 @@ def _offsets_of(ack: BatchAck) -> Sequence[int]:
     except (binascii.Error, ValueError) as error:
         raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "the bits of an acknowledgement are not base64") from error
     bits = int.from_bytes(raw, "little")
-    if bits.bit_count() > _MOST_ACKS:
-        raise RemoteError(ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MOST_ACKS} messages")
+    if bits.bit_count() > _MAX_ACKS:
+        raise RemoteError(ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MAX_ACKS} messages")
     if not bits & bits + 1:  # without gaps
         return range(ack.start_offset, ack.start_offset + bits.bit_length())
     found = [(ack.start_offset + 8 * each.start(), raw[each.start()]) for each in _SOME_BITS.finditer(raw)]

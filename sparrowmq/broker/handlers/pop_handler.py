@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
 from sparrowmq.broker.handlers.pop_ack_handler import PopAckHandler
 from sparrowmq.broker.handlers.pull_handler import selector_of
@@ -38,12 +38,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.names import RETRY
-from sparrowmq.protocol.receipt_handle import (
-    Kind,
-    message_offsets_text,
-    queue_counts_text,
-    start_offsets_text,
-)
+from sparrowmq.protocol.receipt_handle import Kind, message_offsets_text, queue_counts_text, start_offsets_text
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.requests.pop_headers import (
@@ -64,20 +59,16 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.store.message_store import MessageStore
 
-_LONGEST_HOLD_MS: Final = 60_000
-_LONGEST_INVISIBLE_MS: Final = 7 * 86_400_000
-_SHORTEST_HOLD_S: Final = 1.0  # for a read that goes on
+_MAX_HOLD_MS: Final = 60_000
+_MAX_INVISIBLE_MS: Final = 7 * 86_400_000
+_MIN_HOLD_S: Final = 1.0  # for a read that goes on
 _MANY_QUEUES: Final = 1024
 _Asks = PopMessage | PeekMessage | Notification
 _Result = Reply | PendingReply | Awaitable[Reply | PendingReply]
 
 
 class PopHandler(Handler):
-    """Give messages to consumers.
-
-    Args:
-        journal: None at a slave, where the guard refuses pops.
-    """
+    """Give messages to consumers. At a slave, which has no journal, the guard refuses pops."""
 
     def __init__(
         self,
@@ -100,10 +91,10 @@ class PopHandler(Handler):
     def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:
         """Return messages, and hide them."""
         self._check(header, peer)
-        if not 0 <= header.invisible_time <= _LONGEST_INVISIBLE_MS:
+        if not 0 <= header.invisible_time <= _MAX_INVISIBLE_MS:
             raise RemoteError(
                 ResponseCode.INVALID_PARAMETER,
-                f"invisibleTime is {header.invisible_time} ms; it must be between 0 and {_LONGEST_INVISIBLE_MS}",
+                f"invisibleTime is {header.invisible_time} ms; it must be between 0 and {_MAX_INVISIBLE_MS}",
             )
         return self._selected(header, lambda selector: self._pop(header, selector, peer))
 
@@ -151,8 +142,8 @@ class PopHandler(Handler):
         popped = self._give(header, wish)
         if popped.count:
             return self._answer_when_safe(header, popped, self._answer(header, popped, peer))
-        later = self._hold(header, wish.selector, peer, popped.is_cut)
-        return later or self._answer(header, popped, peer)
+        pending = self._hold(header, wish.selector, peer, popped.is_cut)
+        return pending or self._answer(header, popped, peer)
 
     def _give(self, header: PopMessage, wish: Wish) -> Popped:
         now_ms, popped = self._clock.now_ms(), None
@@ -201,26 +192,26 @@ class PopHandler(Handler):
         self, header: PopMessage | Notification, selector: Selector, peer: Peer, goes_on: bool = False
     ) -> PendingReply | None:
         """Hold a request, if it wants to wait. Raises: RemoteError, POLLING_FULL."""
-        timeout_s = min(header.poll_time, _LONGEST_HOLD_MS) / 1000
+        timeout_s = min(header.poll_time, _MAX_HOLD_MS) / 1000
         if goes_on:
-            timeout_s = max(timeout_s, _SHORTEST_HOLD_S)
+            timeout_s = max(timeout_s, _MIN_HOLD_S)
         if timeout_s <= 0:
             return None
         topic, group = header.topic, header.consumer_group
         try:
-            later = self.held_pops.hold(HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s)
+            pending = self.held_pops.hold(HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s)
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
         self._waits.watch(topic)
         if goes_on:
             self._waits.ring_soon(topic, group)
-        return later
+        return pending
 
     def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | PendingReply | None:
         """Return the answer to a held request, if it has one now."""
         header = pull.header
         assert not isinstance(header, PullMessage)
-        if pull.later.is_doubtful:
+        if pull.pending.is_doubtful:
             return _ask_again(header)
         if isinstance(header, Notification):
             popped = self._notice(header)
@@ -236,10 +227,10 @@ class PopHandler(Handler):
         if isinstance(header, Notification):
             return Reply(0, NotificationReply(popped.count > 0, False))
         answer = self._answer(header, popped, pull.peer, pull.usages)
-        return self._answer_when_safe(header, popped, answer, pull.later)
+        return self._answer_when_safe(header, popped, answer, pull.pending)
 
     def _answer_when_safe(
-        self, header: PopMessage, popped: Popped, answer: Reply, later: PendingReply | None = None
+        self, header: PopMessage, popped: Popped, answer: Reply, pending: PendingReply | None = None
     ) -> Reply | PendingReply:
         """Return the answer to a pop. One with messages in order waits until no election gives them to others.
 
@@ -248,10 +239,9 @@ class PopHandler(Handler):
         if not header.order or not popped.count or self._journal is None:
             return answer
         refusal = partial(self._take_back, header, popped)
-        return self._journal.answer_soon(answer, later, refusal)
+        return self._journal.answer_soon(answer, pending, refusal)
 
     def _take_back(self, header: PopMessage, popped: Popped, problem: BaseException) -> RemoteError:
-        """Undo a pop that is not safe, and return the error to answer. A failed store is left as it is."""
         error = not_safe("the messages are given", problem)
         if isinstance(problem, NotSafeInTime):
             self._popping.take_back(header.topic, header.consumer_group, popped)
@@ -266,17 +256,13 @@ class PopHandler(Handler):
         return found
 
     def _answer(
-        self,
-        header: PopMessage | PeekMessage,
-        popped: Popped,
-        peer: Peer,
-        held: list[Usage] | None = None,
+        self, header: PopMessage | PeekMessage, popped: Popped, peer: Peer, usages: list[Usage] | None = None
     ) -> Reply:
         topic, group = header.topic, header.consumer_group
         for queue in popped.queues:
             self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
         if self.held_pops.quotas is not None and self.held_pops.quotas.is_on:
-            self.held_pops.quotas.pulled(peer, topic, popped.size, held)
+            self.held_pops.quotas.pulled(peer, topic, popped.size, usages)
         if not popped.count:
             self._consumption.took(group, topic, 0)
         counts = isinstance(header, PopMessage) and header.wants_counts
@@ -313,7 +299,6 @@ class PopHandler(Handler):
         )
 
     def _queue_ids(self, header: _Asks) -> QueueIds:
-        """The queues to look at: one, or all from another one on each time."""
         ids = self._all_of(header)
         if header.queue_id != ANY_QUEUE:
             return QueueIds(ids)
@@ -352,10 +337,7 @@ class PopHandler(Handler):
                 f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
             )
         if not self._groups.ensure(header.consumer_group).consume_enable:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {header.consumer_group}",
-            )
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
 
 
 def _ask_again(header: PopMessage | Notification) -> Reply:
@@ -370,30 +352,25 @@ def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> S
 
 
 def pop_parts(
-    shared: SharedParts,
-    journal: Journal | None,
-    pops: Pops,
-    filters: Filters,
-    settings: BrokerSettings,
-    quotas: Quotas,
+    shared: SharedParts, journal: Journal | None, pops: Pops, filters: Filters, settings: BrokerSettings, quotas: Quotas
 ) -> Part:
     waits = PopWaits(shared.store)
     pops.on_ready = waits.ring
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
-    asked = PopHandler(shared, popping, waits, filters, limits, journal)
-    asked.held_pops.quotas = quotas
+    pops_handler = PopHandler(shared, popping, waits, filters, limits, journal)
+    pops_handler.held_pops.quotas = quotas
     acks = PopAckHandler(pops, journal, shared.clock, settings.name)
 
     async def close() -> None:
         pops.close()
 
-    return Part((asked, acks), saves=(close,))
+    return Part((pops_handler, acks), saves=(close,))
 
 
 def pops_of(
     store: MessageStore,
-    state: KeptState,
+    state: BrokerState,
     writer: Writer,
     clock: Clock,
     turn: Turn,

@@ -84,12 +84,7 @@ class PullRules:
 
 
 class PullHandler:
-    def __init__(
-        self,
-        shared: SharedParts,
-        rules: PullRules,
-        filters: Filters,
-    ) -> None:
+    def __init__(self, shared: SharedParts, rules: PullRules, filters: Filters) -> None:
         self._filters = filters
         self._store: MessageStore = shared.store
         self._topics: Topics = shared.topics
@@ -107,10 +102,10 @@ class PullHandler:
         """Count bytes and held pulls by quotas."""
         self.quotas = self.held_pulls.quotas = quotas
 
-    def use(self, rules: PullRules) -> None:
+    def apply_rules(self, rules: PullRules) -> None:
         """Answer by these rules from now on."""
         self._rules = rules
-        self.held_pulls.use(rules.held_limits)
+        self.held_pulls.apply_limits(rules.held_limits)
 
     @handles(PullMessage, LitePullMessage)
     def pull(
@@ -120,7 +115,8 @@ class PullHandler:
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         if not self._rules.serves:
-            return self._send_away(header, peer)
+            # After a pause. Unlike Java, which answers at once, so clients loop while the master is gone.
+            return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
         selector = self._selector_of(header)
         if not isinstance(selector, Selector):
             return resolved(in_slices(self._pull_after(selector, header, peer)))
@@ -144,20 +140,14 @@ class PullHandler:
         return self._serve(header, selector, peer)
 
     def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Reply | PendingReply:
-        found = self._read(header, header.queue_offset, selector)
-        if self._shows_less(found, header):
+        read = self._read(header, header.queue_offset, selector)
+        if self._shows_less(read, header):
             return self._hold(header, selector, peer, SENT_AWAY_S)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
-        if may_wait and _code(found, header) == ResponseCode.PULL_NOT_FOUND:
+        if may_wait and _code(read, header) == ResponseCode.PULL_NOT_FOUND:
             timeout_s = min(header.suspend_timeout_millis, self._rules.longest_hold_ms) / 1000
             return self._hold(header, selector, peer, timeout_s)
-        return self._answer(found, header, peer)
-
-    def _send_away(self, header: PullMessage, peer: Peer) -> PendingReply:
-        """Send the client to the master after a pause. Unlike Java, which answers at once, so clients loop while the
-        master is gone.
-        """
-        return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
+        return self._answer(read, header, peer)
 
     def _shows_less(self, read: Read, header: PullMessage) -> bool:
         """Whether the client knows messages that this broker does not show yet. The client must not go back.
@@ -183,20 +173,22 @@ class PullHandler:
         header, selector = pull.header, pull.selector
         assert isinstance(header, PullMessage)
         if pull.is_void:
-            return _moved_to_begin()
-        if pull.later.is_doubtful:
+            # The client reads the queue from its first message on. Unlike Java, which answers the same offset again:
+            # in a topic that was made again, that would skip messages.
+            return Reply(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
+        if pull.pending.is_doubtful:
             return _ask_again(header, "the accounts have changed: pull again")
         if selector is None:
             return _sent_away(header) if is_over else None
         if is_over and pull.scanned is not None:
             return self._answer(pull.scanned, header, pull.peer, pull.usages)
-        found = self._read(header, pull.next_offset, selector)
-        if is_over and self._shows_less(found, header):
+        read = self._read(header, pull.next_offset, selector)
+        if is_over and self._shows_less(read, header):
             return _sent_away(header)
-        if is_over or found.status is Status.FOUND or found.status is Status.MESSAGE_WAS_REMOVING:
-            return self._answer(found, header, pull.peer, pull.usages)
-        if found.next_offset > pull.next_offset:
-            pull.next_offset, pull.scanned = found.next_offset, found
+        if is_over or read.status is Status.FOUND or read.status is Status.MESSAGE_WAS_REMOVING:
+            return self._answer(read, header, pull.peer, pull.usages)
+        if read.next_offset > pull.next_offset:
+            pull.next_offset, pull.scanned = read.next_offset, read
         return None
 
     def _on_queue_gone(self, queue: ConsumeQueue) -> None:
@@ -205,12 +197,11 @@ class PullHandler:
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
         began_s = perf_counter()
-        found = self._store.read(header.topic, header.queue_id, offset, count, size, selector)
+        read = self._store.read(header.topic, header.queue_id, offset, count, size, selector)
         self._read_s = perf_counter() - began_s
-        return found
+        return read
 
     def _limits(self, header: PullMessage) -> tuple[int, int]:
-        """Return the limits of an answer: messages and bytes."""
         rules = self._rules
         count = max(1, header.max_msg_nums)
         if header.max_msg_bytes is None or header.max_msg_bytes <= 0:
@@ -243,10 +234,7 @@ class PullHandler:
         if not self._topics.permission & Perm.READ:
             raise self._topics.forbidden("pulling")
         if not group.consume_enable:
-            raise RemoteError(
-                ResponseCode.NO_PERMISSION,
-                f"subscription group no permission, {header.consumer_group}",
-            )
+            raise RemoteError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
         if not group.consume_broadcast_enable:
             self._refuse_broadcasting(header.consumer_group)
         topic = self._topics.get(header.topic)
@@ -309,16 +297,7 @@ class PullHandler:
         return subscription
 
 
-def _moved_to_begin() -> Reply:
-    """Return the answer after which a client reads the queue from its first message on: the queue was deleted.
-
-    Unlike Java, which looks at the same offset again. In a topic that was made again, that would skip messages.
-    """
-    return Reply(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
-
-
 def _sent_away(header: PullMessage) -> Reply:
-    """Return the answer after which a client asks the master."""
     return _ask_again(
         header,
         "this broker does not show this offset now; pull from its master. It is a slave (slaveReadEnable=false, or no "
@@ -327,7 +306,6 @@ def _sent_away(header: PullMessage) -> Reply:
 
 
 def _ask_again(header: PullMessage, reason: str) -> Reply:
-    """Return the answer after which a client pulls again from the same offset on."""
     reply = PullMessageReply(0, header.queue_offset, 0, header.queue_offset)
     return Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply, reason)
 
@@ -342,7 +320,7 @@ def _code(read: Read, header: PullMessage) -> int:
     return ResponseCode.PULL_NOT_FOUND if header.queue_offset == 0 else ResponseCode.PULL_OFFSET_MOVED
 
 
-LONGEST_KEPT: Final = 1024  # characters of an expression that is cached
+_MAX_CACHED_EXPRESSION: Final = 1024  # characters of an expression that is cached
 
 
 @lru_cache(maxsize=4096)
@@ -351,7 +329,7 @@ def _of_codes(codes: frozenset[int]) -> Selector:
 
 
 def selector_of(expression: str) -> Selector:
-    return _usual_selector(expression) if len(expression) <= LONGEST_KEPT else _parsed(expression)
+    return _usual_selector(expression) if len(expression) <= _MAX_CACHED_EXPRESSION else _parsed(expression)
 
 
 @lru_cache(maxsize=4096)

@@ -23,9 +23,9 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 # The limit of one answer (Java: maxMsgsNumBatch). It is half of that for a unique id, which should match once.
-MOST: Final = 64
-MOST_FOR_UNIQUE_KEY: Final = 32
-MOST_ENTRIES: Final = 16_384
+MAX_MESSAGES: Final = 64
+MAX_MESSAGES_OF_UNIQUE_KEY: Final = 32
+MAX_ENTRIES: Final = 16_384
 
 
 class QueryHandler(Handler):
@@ -42,25 +42,24 @@ class QueryHandler(Handler):
         return self._large.make(peer, partial(self._by_key, header, peer))
 
     def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Reply]:
-        most = MOST_FOR_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MOST)
-        found = yield from self._store.searching(
+        most = MAX_MESSAGES_OF_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MAX_MESSAGES)
+        records = yield from self._store.searching(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
         )
-        if not found:
+        if not records:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
-        self._count(peer, header.topic, sum(map(len, found)))
-        return Reply(header=QueryMessageReply(*self._store.indexed), body=found[::-1])
+        self._count(peer, header.topic, sum(map(len, records)))
+        return Reply(header=QueryMessageReply(*self._store.indexed), body=records[::-1])
 
     @handles(ViewMessage)
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Reply:
-        found = self._store.record_at(header.offset)
-        if found is None:
+        records = self._store.record_at(header.offset)
+        if records is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        self._count(peer, "", len(found))
-        return Reply(body=[found])
+        self._count(peer, "", len(records))
+        return Reply(body=[records])
 
     def _count(self, peer: Peer, topic: str, size: int) -> None:
-        """Count messages in an answer by the quotas."""
         if self._quotas is not None and self._quotas.is_on:
             self._quotas.pulled(peer, topic, size)
 
@@ -70,21 +69,20 @@ class QueryHandler(Handler):
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
-        found = QueueEntries(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
+        records = QueueEntries(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
         if header.consumer_group is not None:
-            found.subscription_data = self._clients.subscription(header.consumer_group, header.topic)
-            if found.subscription_data is None:
-                found.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
+            records.subscription_data = self._clients.subscription(header.consumer_group, header.topic)
+            if records.subscription_data is None:
+                records.filter_data = f"{header.consumer_group}@{header.topic} is not online!"
             else:
-                found.filter_data = "null"  # as in Java without a precomputed SQL92 filter
+                records.filter_data = "null"  # as in Java without a precomputed SQL92 filter
         if not queue.min_offset <= header.index < queue.max_offset:
             # Unlike Java, which answers success with this text and no body; its own tool fails on that.
             raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!",
+                ResponseCode.SYSTEM_ERROR, f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
             )
-        count = min(header.count, MOST_ENTRIES, queue.max_offset - header.index)
-        return self._large.make(peer, partial(_with_entries, found, queue, header.index, max(count, 0)))
+        count = min(header.count, MAX_ENTRIES, queue.max_offset - header.index)
+        return self._large.make(peer, partial(_with_entries, records, queue, header.index, max(count, 0)))
 
 
 def _with_entries(reply: QueueEntries, queue: ConsumeQueue, begin: int, count: int) -> Steps[Reply]:

@@ -27,12 +27,7 @@ _BODY: Final = b"0"
 
 
 class RecallHandler(Handler):
-    """Recall messages.
-
-    Args:
-        is_over: whether it is too late to recall messages that are due at a time, in ms.
-        enabled: recallMessageEnable.
-    """
+    """Recall messages; `is_over` says whether it is too late for those that are due at a time, in ms."""
 
     def __init__(self, shared: SharedParts, is_over: Callable[[int], bool], enabled: bool) -> None:
         super().__init__(shared)

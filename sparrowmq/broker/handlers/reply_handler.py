@@ -1,13 +1,13 @@
 """SEND_REPLY_MESSAGE (324, 325): forward the answer to a request to the client that asked, and store it as a message.
 
-    asker ── request, REPLY_TO_CLIENT=its id ──> topic ──> answerer
-    asker <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── answerer
+    requester ── request, REPLY_TO_CLIENT=its id ──> topic ──> replier
+    requester <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── replier
 
-The answerer sends to `<cluster>_REPLY_TOPIC`; Java's answerer in a namespace, to this name in its namespace. Unlike
+The replier sends to `<cluster>_REPLY_TOPIC`; Java's replier in a namespace, to this name in its namespace. Unlike
 Java, which checks no topic here, every other topic is refused: an account needs no permission to answer. No client
-needs to consume the topic: the send succeeds when the asker has confirmed the answer. Without that confirmation the
-code is 1, whether the answer was stored or not. The answerer may then try another broker, to which the asker may be
-connected. A master that was just elected does not know its clients yet: it waits for the asker.
+needs to consume the topic: the send succeeds when the requester has confirmed the answer. Without that confirmation the
+code is 1, whether the answer was stored or not. The replier may then try another broker, to which the requester may be
+connected. A master that was just elected does not know its clients yet: it waits for the requester.
 Source: ReplyMessageProcessor, Java 4.9.8.
 """
 
@@ -17,7 +17,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from sparrowmq.broker.clients import Askers, Clients
+from sparrowmq.broker.clients import Clients, ReplyWaiters
 from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
@@ -38,9 +38,9 @@ from sparrowmq.remoting.peer import Peer
 log = logging.getLogger(__name__)
 
 # The time limit for the asker's confirmation (Java: Broker2Client.callClient).
-ASKER_TIMEOUT_S: Final = 10.0
-NEW_S: Final = 5.0  # so long after its election a master waits for askers: ours connect within a second or two
-_LOOK_S: Final = 0.1
+CONFIRM_TIMEOUT_S: Final = 10.0
+ELECTION_GRACE_S: Final = 5.0  # after an election: clients reconnect within 1-2 s
+_POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,34 +58,30 @@ class ReplyHandler:
         self._rules = rules
         self._topic = rules.cluster + REPLY_SUFFIX
         self._clock = clock
-        self._askers = Askers(clock)
+        self._waiters = ReplyWaiters(clock)
         self._lines = LogLimit(clock)
         self._started = clock.monotonic()
-        sends.on_request_message = self._askers.note
+        sends.on_request_message = self._waiters.note
 
     @handles(SendReply, SendReplyV2)
     async def reply(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> Reply:
         """Push the answer to the asker; the reply's code says whether that succeeded."""
-        self._check_topic(header.topic)
-        self._sends.admit(header, body, peer)
-        # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
-        place: ReplyHeader = await self._store(header, body, peer) if self._rules.is_stored else None
-        failure = await self._push(header, body, peer)
-        if place is None:
-            place = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
-        if failure is None:
-            return Reply(header=place)
-        self._lines.log(log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure))
-        return Reply(ResponseCode.SYSTEM_ERROR, place, failure)
-
-    def _check_topic(self, topic: str) -> None:
-        """Raises: RemoteError, the topic is not the one of answers."""
-        namespace, _, name = topic.rpartition("%")
+        namespace, _, name = header.topic.rpartition("%")
         if name != self._topic or "%" in namespace:
             raise RemoteError(
                 ResponseCode.NO_PERMISSION,
-                f"answers go to the topic {self._topic}, and not to {shown(topic)}; use a send for other topics",
+                f"answers go to the topic {self._topic}, and not to {shown(header.topic)}; use a send for other topics",
             )
+        self._sends.check_request(header, body, peer)
+        # Unlike Java, store before the push: otherwise an answer that was pushed but not stored looks like a failure.
+        stored_at: ReplyHeader = await self._store(header, body, peer) if self._rules.is_stored else None
+        failure = await self._push(header, body, peer)
+        if stored_at is None:
+            stored_at = SendMessageReply("0", max(header.queue_id, 0), 0)  # Java's values for "not stored"
+        if failure is None:
+            return Reply(header=stored_at)
+        self._lines.log(log, logging.WARNING, "an answer sent by %s is lost: %s", peer.address, shown(failure))
+        return Reply(ResponseCode.SYSTEM_ERROR, stored_at, failure)
 
     async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
@@ -102,8 +98,8 @@ class ReplyHandler:
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:
             return f"reply message properties[{Property.REPLY_TO_CLIENT}] is null"
-        asker = await self._asker(properties.get(Property.CORRELATION_ID), client_id)
-        if asker is None:
+        waiting_peer = await self._find_peer(properties.get(Property.CORRELATION_ID), client_id)
+        if waiting_peer is None:
             return f"push reply message fail, channel of <{shown(client_id)}> not found."
         now_ms = self._clock.now_ms()
         properties.put(Property.PUSH_REPLY_TIME, str(now_ms))
@@ -124,19 +120,16 @@ class ReplyHandler:
             store_timestamp=now_ms,
         )
         try:
-            await asker.call(push, body, timeout_s=ASKER_TIMEOUT_S)
+            await waiting_peer.call(push, body, timeout_s=CONFIRM_TIMEOUT_S)
         except (NetworkError, RemoteError) as error:
             return f"push reply message to {shown(client_id)} fail. {error}"
         return None
 
-    async def _asker(self, correlation_id: str | None, client_id: str) -> Peer | None:
+    async def _find_peer(self, correlation_id: str | None, client_id: str) -> Peer | None:
         while True:
-            asked = self._askers.find(correlation_id, client_id)
-            asker = self._clients.producer_by_id(client_id) if asked is None else self._clients.asking(asked)
-            if asker is not None or not self._is_new:
-                return asker
-            await self._clock.sleep(_LOOK_S)
-
-    @property
-    def _is_new(self) -> bool:
-        return self._rules.is_elected and self._clock.age(self._started) < NEW_S
+            waiter = self._waiters.find(correlation_id, client_id)
+            peer = self._clients.producer_by_id(client_id) if waiter is None else self._clients.peer_for_reply(waiter)
+            is_new_master = self._rules.is_elected and self._clock.age(self._started) < ELECTION_GRACE_S
+            if peer is not None or not is_new_master:
+                return peer
+            await self._clock.sleep(_POLL_S)

@@ -18,7 +18,7 @@ from sparrowmq.broker.delayed import retry_rules
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pop_state import Pops
-from sparrowmq.broker.redirect import again
+from sparrowmq.broker.redirect import readdress
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -35,7 +35,7 @@ from sparrowmq.remoting.peer import Peer
 log = logging.getLogger(__name__)
 
 # Older clients send an arbitrary maxReconsumeTimes (Java: V3_4_9).
-KNOWS_MAX_TIMES: Final = 121
+MIN_VERSION_WITH_MAX_TIMES: Final = 121
 
 
 class RetryHandler(Handler):
@@ -44,9 +44,7 @@ class RetryHandler(Handler):
     Unlike Java, the answer waits until the message is as safe as a sent one. The consumer commits its offset after the
     answer, so a retry lost in a crash would never come back.
 
-    Args:
-        pops: the messages that are with consumers that pop.
-        longest_ms: the longest pause of a group's retry policy; 0, without timers, allows only delay levels.
+    The longest pause of a group's retry policy, `longest_ms`, is 0 without timers: then there are only delay levels.
     """
 
     def __init__(self, shared: SharedParts, pops: Pops, longest_ms: int = 0) -> None:
@@ -64,9 +62,14 @@ class RetryHandler(Handler):
         if group.retry_queue_nums <= 0:
             return None  # the operator has switched off retries for this group
         message = self._message(header.offset)
-        most = _max_times(header, peer, group)
-        pause_ms = self._pause_ms(group, message.reconsume_times)
-        back = retry_rules.send_back(message, group.group_name, header.delay_level, most, pause_ms)
+        max_times = group.retry_max_times
+        if header.max_reconsume_times is not None and peer.version >= MIN_VERSION_WITH_MAX_TIMES:
+            max_times = header.max_reconsume_times
+        policy = group.group_retry_policy or CLASSIC
+        pause_ms = None  # the delay levels count
+        if self._longest_ms and policy.is_own:
+            pause_ms = min(policy.pause_ms(message.reconsume_times), self._longest_ms)
+        back = retry_rules.send_back(message, group.group_name, header.delay_level, max_times, pause_ms)
         if back.is_dead and header.reject_reason:
             back.properties.put(Property.REJECT_REASON, shown(header.reject_reason, LONGEST_REASON))
         popped = self._popped(message, group) if back.is_dead else None
@@ -76,7 +79,7 @@ class RetryHandler(Handler):
         tries = message.reconsume_times + max(1, cell.attempt if cell is not None else 0)
         topic = self._target(back, group)
         queue_id = random.randrange(topic.write_queue_nums)
-        placed = self._writer.put(again(message, topic.topic_name, queue_id, back.properties, tries))
+        placed = self._writer.put(readdress(message, topic.topic_name, queue_id, back.properties, tries))
         if popped is not None and cell is not None:
             self._pops.settle(popped, [message.queue_offset])
         self._consumption.got_back(group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic)
@@ -97,11 +100,6 @@ class RetryHandler(Handler):
             return None
         return self._pops.current(message.topic, group.group_name, message.queue_id)
 
-    def _pause_ms(self, group: GroupConfig, tries: int) -> int | None:
-        """Return the pause by the group's own policy; None if the delay levels count."""
-        policy = group.group_retry_policy or CLASSIC
-        return min(policy.pause_ms(tries), self._longest_ms) if self._longest_ms and policy.is_own else None
-
     def _message(self, offset: int) -> StoredMessage:
         view = self._store.record_at(offset)
         if view is None:
@@ -116,9 +114,3 @@ class RetryHandler(Handler):
         if not topic.perm & Perm.WRITE:
             raise RemoteError(ResponseCode.NO_PERMISSION, f"the topic[{topic.topic_name}] sending message is forbidden")
         return topic
-
-
-def _max_times(header: ConsumerSendMsgBack, peer: Peer, group: GroupConfig) -> int:
-    asked = header.max_reconsume_times
-    known = peer.version >= KNOWS_MAX_TIMES
-    return asked if asked is not None and known else group.retry_max_times

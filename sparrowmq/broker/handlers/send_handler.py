@@ -34,7 +34,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch
-from sparrowmq.protocol.messages.entry import Entry, PlacedBatch
+from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import Perm, SysFlag
 from sparrowmq.protocol.messages.message_id import OffsetIds
 from sparrowmq.protocol.messages.properties import Properties, mark
@@ -51,7 +51,7 @@ from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL
 
 _OF_SENDER: Final[int] = SysFlag.OF_SENDER
-MOST_TRIES: Final = 1 << 30  # that a message can have had; each failure adds one to it
+MAX_RECONSUME_TIMES: Final = 1 << 30  # that a message can have had; each failure adds one to it
 _ASKS: Final = mark(Property.REPLY_TO_CLIENT)
 
 
@@ -71,13 +71,7 @@ class SendHandler:
         on_request_message: called with the topic, properties and sender of each stored message that asks for a reply.
     """
 
-    def __init__(
-        self,
-        shared: SharedParts,
-        rules: SendRules,
-        figures: Figures,
-        repeats: Repeats,
-    ) -> None:
+    def __init__(self, shared: SharedParts, rules: SendRules, figures: Figures, repeats: Repeats) -> None:
         self._store: MessageStore = shared.store
         self._writer: Writer = shared.writer
         self._topics: Topics = shared.topics
@@ -94,7 +88,7 @@ class SendHandler:
         self.quotas: Quotas | None = None
         self.accepts_writes: Callable[[], bool] = lambda: True
 
-    def use(self, rules: SendRules) -> None:
+    def apply_rules(self, rules: SendRules) -> None:
         """Accept by these rules from now on, and check the topics again."""
         self._rules = rules
         self._open.clear()
@@ -108,12 +102,12 @@ class SendHandler:
         name = header.topic
         topic = self._topics.get(name)
         if topic is None or name not in self._open:
-            topic = self._admit(header, peer)
+            topic = self._admitted_topic(header, peer)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
             queue_id = self._other_queue(topic, queue_id, peer)
         times = header.reconsume_times or 0
-        if not 0 <= times <= MOST_TRIES:
+        if not 0 <= times <= MAX_RECONSUME_TIMES:
             _refuse_tries(times)
         properties = Properties(header.properties or "")
         if header.batch or type(header) is SendBatchMessage:
@@ -134,7 +128,7 @@ class SendHandler:
         if principal is not None:
             entry.owner = principal.access_key
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
-            self._bury(entry)
+            self._move_to_dlq(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
         if header.may_be_stored or name in self._retried.topics:
             before = self._repeats.before(entry, bool(header.may_be_stored))
@@ -155,39 +149,26 @@ class SendHandler:
         return ReplyWhenDurable(self._store.safety(wants_safety), placed.end, reply)
 
     def _as_before(self, before: Before, entry: Entry) -> ReplyWhenDurable:
-        """Answer as when the message was stored, and not before it is safe."""
         reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
         if before.due_ms:
             reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
         return ReplyWhenDurable(self._store.safety(entry.properties.wants_safety), before.end, reply)
 
-    def admit(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
+    def check_request(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
         """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
         if self._rules.max_body_bytes < len(body):
             self._refuse_size(len(body))
-        self._admit(header, peer)
+        self._admitted_topic(header, peer)
 
     def _send_batch(
-        self,
-        header: SendMessage | SendMessageV2,
-        queue_id: int,
-        properties: Properties,
-        body: bytes,
-        peer: Peer,
+        self, header: SendMessage | SendMessageV2, queue_id: int, properties: Properties, body: bytes, peer: Peer
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         if header.topic.startswith("%RETRY%"):
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
         shared = Entry(
-            header.topic,
-            queue_id,
-            b"",
-            properties,
-            header.born_timestamp,
-            peer.host,
-            0,
-            header.sys_flag & _OF_SENDER,
+            header.topic, queue_id, b"", properties, header.born_timestamp, peer.host, 0, header.sys_flag & _OF_SENDER
         )
         places = batch.places(body)
         shared.owner = owner_of(peer)
@@ -195,7 +176,9 @@ class SendHandler:
             return self._in_line(shared, body, places, self._send_missing, bool(header.may_be_stored))
         if batches.is_large(places, len(body)):
             return self._in_line(shared, body, places, self._send_large, False)
-        placed = self._writer.put_plain(shared, body, places) or self._put_one_by_one(shared, body, places)
+        placed = self._writer.put_plain(shared, body, places)
+        if placed is None:
+            placed = batches.as_one(self._writer.put_batch(_singles(shared, body, places)))
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return ReplyWhenDurable(self._store.safety(properties.wants_safety), placed.end, reply)
@@ -215,10 +198,12 @@ class SendHandler:
         if is_repeated and mark is not None and mark in self._line.marks:
             raise looked_up()
         incarnation = self._topics.incarnation(shared.topic)
-        steps = self._guarded(send(shared, body, places, is_repeated), shared.topic, incarnation)
-        return self._line.work(batches.storing(self._store, self.accepts_writes, steps), mark)
+        steps = self._while_topic_exists(send(shared, body, places, is_repeated), shared.topic, incarnation)
+        return self._line.work(batches.while_leading(self._store, self.accepts_writes, steps), mark)
 
-    def _guarded(self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int) -> Steps[ReplyWhenDurable]:
+    def _while_topic_exists(
+        self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int
+    ) -> Steps[ReplyWhenDurable]:
         """Store a batch as long as its topic is the same.
 
         Raises: RemoteError, the topic was deleted, with the parts of the batch that were stored.
@@ -263,45 +248,38 @@ class SendHandler:
         for few in batches.pieces(places, batches.PART_OF_ENTRIES):
             entries += _singles(shared, body, few)
             yield
-        found, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
+        earlier, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
         self._received.value += stored_count
         yield from emptied(entries)
         ids, end = [], 0
-        for at in range(0, len(found), batches.PART):
-            some = found[at : at + batches.PART]
-            ids.append(self._ids.joined([each.offset for each in some]))
-            end = max(end, *[each.end for each in some])
+        for at in range(0, len(earlier), batches.PART):
+            piece = earlier[at : at + batches.PART]
+            ids.append(self._ids.joined([each.offset for each in piece]))
+            end = max(end, *[each.end for each in piece])
             yield
-        reply = SendMessageReply(",".join(ids), found[0].queue_id, found[0].queue_offset)
-        if not (yield from are_neighbours(found)):
-            reply.stored_at = yield from render_positions(found)
-        yield from emptied(found)
+        reply = SendMessageReply(",".join(ids), earlier[0].queue_id, earlier[0].queue_offset)
+        if not (yield from are_neighbours(earlier)):
+            reply.stored_at = yield from render_positions(earlier)
+        yield from emptied(earlier)
         return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), end, reply)
 
-    def _put_one_by_one(self, shared: Entry, body: bytes, places: bytes) -> PlacedBatch:
-        """Store a batch message by message, because some of them are not plain."""
-        return batches.as_one(self._writer.put_batch(_singles(shared, body, places)))
-
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
-        """Return the handle that recalls the message; None for a retry or without a unique id."""
         unique_id = entry.properties.unique_key
         if unique_id is None or topic.startswith(names.RETRY) or due_ms & RECALL:
             return None
         return str(RecallHandle(topic, self._rules.broker_name, due_ms, unique_id))
 
-    def _bury(self, entry: Entry) -> None:
-        """Move a message without tries left to its group's dead-letter queue, at once."""
+    def _move_to_dlq(self, entry: Entry) -> None:
         entry.topic = self._topics.ensure_dlq(entry.topic.removeprefix(names.RETRY)).topic_name
         entry.queue_id = 0
         entry.group = None
         entry.properties.remove(Property.DELAY)
 
     def _has_no_tries_left(self, header: SendMessage | SendMessageV2) -> bool:
-        """Whether a client that sends retries itself (an orderly consumer) has used up its tries."""
         group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
         return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
 
-    def _admit(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
+    def _admitted_topic(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
         """Return the topic, creating it if allowed, and remember that clients may send to it.
 
         The topic's own permission does not matter here. Without WRITE, clients with a new route send elsewhere. Clients
@@ -325,7 +303,6 @@ class SendHandler:
         return topic
 
     def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
-        """Return the queue for an id outside the topic's write queues; the broker chooses for an id below 0."""
         if queue_id < 0:
             return random.randrange(topic.write_queue_nums)
         if queue_id < topic.read_queue_nums:
@@ -347,19 +324,17 @@ def _refuse_tries(times: int) -> None:
     """Unlike Java: below 0, failures would come again without a pause; near 2^31, no failure could be stored."""
     raise RemoteError(
         ResponseCode.MESSAGE_ILLEGAL,
-        f"reconsumeTimes is {times}, and a message can have failed 0 to {MOST_TRIES} times; send 0 for a new one",
+        f"reconsumeTimes is {times}; it must be 0 (for a new message) to {MAX_RECONSUME_TIMES}",
     )
 
 
 def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:
-    """The messages of a batch. Raises: RemoteError, one belongs to a transaction."""
     entries = batch.entries(shared, body, places)
     for entry in entries:
         entry.owner = shared.owner
     if any(half_message.is_half(entry.properties) for entry in entries):
         raise RemoteError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            "a batch cannot hold messages of a transaction; send them one by one",
+            ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction; send them one by one"
         )
     return entries
 

@@ -39,18 +39,14 @@ from sparrowmq.remoting.quotas import Quotas
 
 log = logging.getLogger(__name__)
 
-MOST_IN_LIST: Final = 1000
+MAX_LIST_LENGTH: Final = 1000
 # INHERIT, WRITE and READ; clients know no bits from 8 on.
-MOST_PERM: Final = 7
+MAX_PERM: Final = 7
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicHandler(Handler):
-    """Create, change, delete and show topics.
-
-    Args:
-        announced: returns when name servers know every topic of this broker.
-    """
+    """Create, change, delete and show topics; `announced` returns when name servers know every topic."""
 
     def __init__(
         self, shared: SharedParts, announced: Callable[[], Awaitable[None]], quotas: Quotas | None = None
@@ -77,7 +73,7 @@ class TopicHandler(Handler):
     async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
         """Create or change many topics, or none if one of them cannot be."""
         wanted = TopicConfigList.of_request(body).topic_config_list
-        check_few(len(wanted), "topics")
+        check_list_length(len(wanted), "topics")
         if self._quotas is not None and self._quotas.is_on:
             for _ in wanted:
                 self._quotas.create_topic(peer)
@@ -87,13 +83,13 @@ class TopicHandler(Handler):
         for topic in topics:
             log.info("topic %s is set by %s: %s", topic.topic_name, peer.address, shown(topic))
             self._topics.put(topic)
-        what = f"topic {topics[0].topic_name}" if len(topics) == 1 else f"each of {len(topics)} topics"
-        await self._topics.file.confirm(f"{what} is set")
+        subject = f"topic {topics[0].topic_name}" if len(topics) == 1 else f"each of {len(topics)} topics"
+        await self._topics.file.confirm(f"{subject} is set")
         await self._announced()
 
     def _checked(self, topic: TopicConfig, modification: str | Mapping[str, str] | None) -> TopicConfig:
         """Return a topic as it is kept. Raises: RemoteError, InvalidName."""
-        self._refuse_system(names.check_topic(topic.topic_name))
+        self._check_not_system(names.check_topic(topic.topic_name))
         _check_queues("readQueueNums", topic.read_queue_nums)
         _check_queues("writeQueueNums", topic.write_queue_nums)
         _check_perm(topic.perm)
@@ -103,8 +99,8 @@ class TopicHandler(Handler):
                 f"topicFilterType = [{shown(topic.topic_filter_type)}] value invalid; "
                 f"it is {' or '.join(FILTER_TYPES)}",
             )
-        made = _attributes(self._topics.get(topic.topic_name), modification)
-        return msgspec.structs.replace(topic, attributes=made)
+        attribute_table = _attributes(self._topics.get(topic.topic_name), modification)
+        return msgspec.structs.replace(topic, attributes=attribute_table)
 
     @handles(GetTopicConfig)
     def one(self, header: GetTopicConfig, body: bytes, peer: Peer) -> Reply:
@@ -120,7 +116,7 @@ class TopicHandler(Handler):
 
         Topic, queues and offsets are gone in one step. The files of the queues follow in slices; the answer waits.
         """
-        self._refuse_system(names.check_topic(header.topic))
+        self._check_not_system(names.check_topic(header.topic))
         log.info("topic %s is deleted by %s", header.topic, peer.address)
         self._topics.delete(header.topic)
         files = self._store.deletion.begin(header.topic)
@@ -164,17 +160,16 @@ class TopicHandler(Handler):
         last_ms = self._store.store_time(topic, queue_id, queue.max_offset - 1)
         return TopicOffset(queue.min_offset, queue.max_offset, last_ms or 0)
 
-    def _refuse_system(self, name: str) -> None:
+    def _check_not_system(self, name: str) -> None:
         if self._topics.is_system(name):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
 
 
-def check_few(count: int, things: str) -> None:
+def check_list_length(count: int, things: str) -> None:
     """Raises: RemoteError, a request has more things than a broker takes at once."""
-    if count > MOST_IN_LIST:
+    if count > MAX_LIST_LENGTH:
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"{count} {things} in one request; send at most {MOST_IN_LIST} at a time",
+            ResponseCode.SYSTEM_ERROR, f"{count} {things} in one request; send at most {MAX_LIST_LENGTH} at a time"
         )
 
 
@@ -202,7 +197,7 @@ def _check_queues(field: str, count: int) -> None:
 
 def _check_perm(perm: int) -> None:
     # Unlike Java 4.9, which accepts any number, and then refuses every request to the topic.
-    if not 0 <= perm <= MOST_PERM:
+    if not 0 <= perm <= MAX_PERM:
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"perm {perm} is none; 2 is write, 4 is read, 6 is both, 0 is neither"
+            ResponseCode.SYSTEM_ERROR, f"invalid perm {perm}; 2 is write, 4 is read, 6 is both, 0 is neither"
         )

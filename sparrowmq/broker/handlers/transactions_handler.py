@@ -35,20 +35,20 @@ class TransactionHandler:
     @handles(EndTransaction)
     def end(self, header: EndTransaction, body: bytes, peer: Peer) -> ReplyWhenDurable | None:
         """Commit or roll back; "unknown" changes nothing."""
-        said = header.commit_or_rollback
-        if said == SysFlag.NOT_TRANSACTION:
+        commit_or_rollback = header.commit_or_rollback
+        if commit_or_rollback == SysFlag.NOT_TRANSACTION:
             return None
-        if said != SysFlag.COMMIT and said != SysFlag.ROLLBACK:
+        if commit_or_rollback != SysFlag.COMMIT and commit_or_rollback != SysFlag.ROLLBACK:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"commitOrRollback={said}: 8 commits, 12 rolls back, 0 is unknown",
+                f"commitOrRollback={commit_or_rollback}: 8 commits, 12 rolls back, 0 is unknown",
             )
         try:
             placed = self._transactions.end(
                 header.tran_state_table_offset,
                 header.commit_log_offset,
                 header.producer_group,
-                commit=said == SysFlag.COMMIT,
+                commit=commit_or_rollback == SysFlag.COMMIT,
                 peer=peer,
                 transaction_id=header.transaction_id,
             )
@@ -67,5 +67,5 @@ class TransactionHandler:
         except RemoteProtocolError as error:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
         placed = self._transactions.resume(offset)
-        log.info("%s has a transaction resumed, %s", peer.address, shown(header.msg_id or ""))
+        log.info("%s resumes the checks of transaction %s", peer.address, shown(header.msg_id or ""))
         return ReplyWhenDurable(self._store.safety(True), placed.end, None)

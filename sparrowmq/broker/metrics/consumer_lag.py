@@ -106,7 +106,7 @@ class Progress:
         lag = committed = in_flight = 0
         is_popped = False
         for queue_id in self._queues_of(group, topic):
-            each = self._lags.of(group, topic, queue_id)
+            each = self._lags.lag(group, topic, queue_id)
             committed += each.offset
             lag += each.messages
             in_flight += each.in_flight or 0

@@ -53,7 +53,7 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, NO_GROUP, Lanes, key_of, number_of
 from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
 from sparrowmq.broker.pop.pop_state import Pops, new_token
-from sparrowmq.broker.redirect import again
+from sparrowmq.broker.redirect import readdress
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, RemoteError, StoreError
@@ -646,7 +646,7 @@ class PopDeadLetters:
         try:
             topic = self._topics.ensure_dlq(queue.group)
             tries = message.reconsume_times + cell.attempt
-            self._writer.put(again(message, topic.topic_name, 0, back.properties, tries))
+            self._writer.put(readdress(message, topic.topic_name, 0, back.properties, tries))
         except (StoreError, InvalidMessage, RemoteError) as error:
             log.warning("a dead letter of group %s cannot be stored, so it comes again: %s", queue.group, error)
             return False

@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.part import Part
@@ -110,7 +110,9 @@ class OwnRole:
         self.status = primary.status
         return [primary.part()]
 
-    def follow(self, state: KeptState, delayed: DelayedDelivery, registration: Registration, pool: Pool) -> list[Part]:
+    def follow(
+        self, state: BrokerState, delayed: DelayedDelivery, registration: Registration, pool: Pool
+    ) -> list[Part]:
         """Return the parts that take the log of the master, and its topics, groups and offsets."""
         from sparrowmq.broker.replication.ha_slave import Replica
         from sparrowmq.broker.replication.state_mirror import Mirror, SameSettings  # a master does not load them

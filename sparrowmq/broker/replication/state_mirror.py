@@ -30,7 +30,7 @@ from contextlib import suppress
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.replication.ha_slave import Replica
@@ -75,7 +75,7 @@ class Mirror:
     def __init__(
         self,
         store: MessageStore,
-        state: KeptState,
+        state: BrokerState,
         delayed: DelayedDelivery,
         pool: Pool,
         clock: Clock,
@@ -152,7 +152,7 @@ class Mirror:
         else:
             told = RequestModeTable.decode(answer.body)
             if told.journal is None:  # else the log brings them
-                self._modes.take(told.data_version, told.message_request_mode_map)
+                self._modes.replace(told.data_version, told.message_request_mode_map)
 
     def _has_journal(self) -> bool:
         """Whether the log brings topics, groups and offsets, or has begun to while an answer was on its way."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.broker.redirect import REAL_QID, REAL_TOPIC, address, again, move, restore
+from sparrowmq.broker.redirect import REAL_QID, REAL_TOPIC, address, move, readdress, restore
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -114,14 +114,14 @@ def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
     properties = {**half.properties, Property.TRAN_PREPARED_QUEUE_OFFSET: str(origin)}
     if check_times:
         properties[Property.TRANSACTION_CHECK_TIMES] = str(check_times)
-    return again(half, HALF_TOPIC, 0, Properties(render(properties)))
+    return readdress(half, HALF_TOPIC, 0, Properties(render(properties)))
 
 
 def resumed(message: StoredMessage) -> Entry:
     """Return a discarded half message as the start of a new transaction."""
     properties = dict(message.properties) | {Property.TRANSACTION_CHECK_TIMES: "0"}
     properties.pop(Property.TRAN_PREPARED_QUEUE_OFFSET, None)
-    return again(message, HALF_TOPIC, 0, Properties(render(properties)))
+    return readdress(message, HALF_TOPIC, 0, Properties(render(properties)))
 
 
 def destination(half: Half) -> Destination:
@@ -133,7 +133,7 @@ def destination(half: Half) -> Destination:
 
 def discarded(half: StoredMessage) -> Entry:
     """Return the record of a half message that is discarded because no producer reported its end."""
-    entry = again(half, CHECK_MAX_TIME_TOPIC, 0, Properties(render(half.properties)))
+    entry = readdress(half, CHECK_MAX_TIME_TOPIC, 0, Properties(render(half.properties)))
     # Unlike Java: by this field, a start sees that the message is discarded already.
     entry.prepared_offset = half.physical_offset
     return entry

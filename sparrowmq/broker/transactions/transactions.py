@@ -43,7 +43,7 @@ from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.delayed.delivery import Alarms
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
-from sparrowmq.broker.redirect import Detour, restore
+from sparrowmq.broker.redirect import Redirect, restore
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.broker.transactions.open_transactions import StoredTransactions, Transaction, TransactionRules
@@ -112,7 +112,7 @@ class Transactions:
         self._alarms = Alarms()
         self._lines = LogLimit(clock)  # a client may begin any number of transactions, and end none
         self._tells_full_s = 0.0  # when a full disk may be logged again: all open transactions meet it
-        self.detour = Detour(half_message.MARK, self._park, restore, half_message.ROOM, parked=self._begin)
+        self.detour = Redirect(half_message.MARK, self._park, restore, half_message.ROOM, on_stored=self._begin)
         self._parked_to: Destination | None = None  # the destination of the message that is being parked
         self._absent: dict[str, int] = {}  # when the log said that a group has no producer
         self._turns = 0  # picks the next producer of a group

@@ -75,7 +75,7 @@ async def test_messages_of_a_batch_may_be_sent_again_one_by_one(tmp_path: Path) 
 async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "MAX_REPEATED_MESSAGES", 4)
     async with live_broker(tmp_path) as live:
-        with pytest.raises(RemoteError, match="at most 4 messages, and this has 5"):
+        with pytest.raises(RemoteError, match="at most 4 messages; this one has 5"):
             await put(live, PARTS, may_be_stored=True)
         await put(live, PARTS)
         assert len(await bodies(live)) == 5

@@ -19,7 +19,7 @@ from sparrowmq.broker.failover import candidacy
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.group_keys import Present
 from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
-from sparrowmq.broker.member import LOOK_S, Member
+from sparrowmq.broker.member import POLL_S, Member
 from sparrowmq.broker.replication import ha_master
 from sparrowmq.broker.replication.ha_master import port_for_slaves
 from sparrowmq.errors import DiskFull, EtcdFailed, RemoteError
@@ -107,7 +107,7 @@ async def test_a_member_that_leaves_because_of_its_disk_lets_others_go_first_als
     await members.two_in_sync()
     first = members.member(1)
     endpoints, first._etcd._endpoints = first._etcd._endpoints, ["127.0.0.1:1"]
-    await first._leave("the disk hangs")
+    await first._leave_slow_disk("the disk hangs")
     first._etcd._endpoints = endpoints
     assert await members.leader() == 2
     await members.in_sync(1, 2)
@@ -202,7 +202,7 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
     third = await members.start(3)  # without a store: it cannot know what the others have
     await members.shows(3, "that of member 2 of epoch 1")
     first = await members.start(1)
-    await asyncio.sleep(2 * LOOK_S)
+    await asyncio.sleep(2 * POLL_S)
     assert not first.leads and not second.leads and not third.leads
     with pytest.raises(RemoteError, match="this is member 1"):
         await members.order(1, ElectMember(2))
@@ -211,7 +211,7 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
     with socket.create_server(("127.0.0.1", members.settings(1).ha_port or 0)):
         with pytest.raises(RemoteError, match=r"this member is not to lead: .*cannot listen on .*another haListen"):
             await members.order(1, ElectMember(1))
-        await asyncio.sleep(2 * LOOK_S)
+        await asyncio.sleep(2 * POLL_S)
         assert not first.leads, "an order that was refused has no effect later"
     first._start.full = "the disk was full at the start"
     with pytest.raises(RemoteError, match="not to lead: the disk was full at the start"):

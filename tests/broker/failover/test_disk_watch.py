@@ -252,11 +252,11 @@ async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_aw
     first = members.member(1)
     assert first._in_sync is not None
     monkeypatch.setattr(first._in_sync, "end_of", lambda _: -1)
-    await first._leave("the disk is slow")
+    await first._leave_slow_disk("the disk is slow")
     assert first.leads and not first._is_deposed
     monkeypatch.undo()
     monkeypatch.setattr(member, "drained", gone)
-    await first._leave("the disk is slow")
+    await first._leave_slow_disk("the disk is slow")
     assert await members.leader(2) == 2
 
 

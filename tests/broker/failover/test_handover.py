@@ -370,7 +370,7 @@ async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
     first._changed.set()
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)
-    await first._look()
+    await first._poll_etcd()
     may_end.set()
     with pytest.raises(RemoteError, match="does not lead any more"):
         await order
@@ -385,7 +385,7 @@ async def test_slow_disk_does_not_end_the_lead_while_it_is_handed_over(
     monkeypatch.setattr(member, "drained", lambda *_: may_end.wait())
     order = asyncio.ensure_future(first._hand_over(3, stays=True))
     await asyncio.sleep(0)
-    await first._leave("the disk is slow")
+    await first._leave_slow_disk("the disk is slow")
     assert first.leads and not first._is_deposed
     may_end.set()
     assert await order == 3
@@ -409,7 +409,7 @@ async def test_a_handover_that_is_impossible_changes_nothing(members: Members) -
 async def test_a_master_without_room_hands_the_lead_to_a_member_that_has_some(members: Members) -> None:
     await members.two_in_sync()
     assert await members.send(1, b"both") == OK
-    members.member(1)._room = RoomWatch(SystemClock(), LEASE_S)
+    members.member(1)._space_watch = RoomWatch(SystemClock(), LEASE_S)
     first = members.member(1).broker
     assert first is not None
     async with asyncio.timeout(40):

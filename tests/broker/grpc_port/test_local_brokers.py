@@ -9,7 +9,7 @@ import pytest
 from sparrowmq import connect
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker import grpc_port
-from sparrowmq.broker.grpc_port import IDLE_S, Home, LocalBrokers
+from sparrowmq.broker.grpc_port import IDLE_S, LocalBrokers, ServedBroker
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.wire_types import MessageType
@@ -187,7 +187,7 @@ def connections(got=lambda session, command: None, budget=None):
         served.append(LinkedSession(got, clock, SessionLimits(waiting_requests=1), budget=budget))
         return served[-1]
 
-    home = Home("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
+    home = ServedBroker("c", "a", ("127.0.0.1", 1), None, None, connect)  # type: ignore[arg-type]
     return LocalBrokers(home, clock, asyncio.ensure_future, lambda metadata: None), clock, served
 
 
@@ -241,7 +241,7 @@ async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_
     served[0].is_introduced = True
     assert unsigned.is_known
     account = parse_account({"accessKey": "reader-1", "secretKey": "87654321"})
-    brokers = LocalBrokers(brokers.home, ManualClock(), asyncio.ensure_future, lambda metadata: account)
+    brokers = LocalBrokers(brokers.broker, ManualClock(), asyncio.ensure_future, lambda metadata: account)
     assert brokers.brokers_for(call(), "c").is_known
 
 

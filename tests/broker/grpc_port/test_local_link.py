@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.broker.grpc_port import linked
+from sparrowmq.broker.grpc_port import connect_sessions
 from sparrowmq.errors import ConnectionClosed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.headers import GetMaxOffset, OffsetReply
@@ -16,7 +16,7 @@ CLIENT, BROKER = ("10.0.0.7", 5000), ("10.0.0.1", 10911)
 def pair(dispatch):
     clock = SystemClock()
     client = LinkedSession(lambda session, command: None, clock)
-    return client, linked(client, lambda: LinkedSession(dispatch, clock), CLIENT, BROKER)
+    return client, connect_sessions(client, lambda: LinkedSession(dispatch, clock), CLIENT, BROKER)
 
 
 async def test_each_end_knows_the_address_of_the_other():

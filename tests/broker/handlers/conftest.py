@@ -32,7 +32,7 @@ from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.sql_filters import Filters
-from sparrowmq.broker.store import storage
+from sparrowmq.broker.store import store_part
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -119,7 +119,7 @@ class Desk:
         )
         self.received = self.figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self.consumption = Consumption(clock, self.figures)
-        self.storage = storage(self.store, Turn(), clock, self.figures)
+        self.storage = store_part(self.store, Turn(), clock, self.figures)
         self.status = Status(self.settings, self.figures, clock, self.store.appender.put_times)
         self.traffic = Traffic(self.store, self.consumption, self.settings.cluster, clock, self.figures)
         self.announcements: list[int] = []

@@ -53,13 +53,13 @@ async def test_an_account_is_made_changed_and_removed_at_once_and_on_disk(who, f
     await one.call(send_request("bills"))
     with pytest.raises(AccessDenied, match="topic:orders"):
         await one.call(send_request("orders"))
-    kept = AccountFiles(file).now
+    kept = AccountFiles(file).current
     assert kept.by_key["accountOne"].perms == {"bills": 1} and kept.by_key["accountOne"].group_perm == 2
     assert kept.versions[str(file)].counter == 2
     await admin.call(DeleteAclConfig(NEW[0]))
     with pytest.raises(AccessDenied, match="No acl config for accountOne"):
         await one.call(send_request("bills"))
-    assert set(AccountFiles(file).now.by_key) == {"RocketMQ", "rocketmq2"}
+    assert set(AccountFiles(file).current.by_key) == {"RocketMQ", "rocketmq2"}
 
 
 async def test_the_white_list_is_replaced(who):
@@ -76,13 +76,13 @@ async def test_the_white_list_is_replaced(who):
         (UpdateAndCreateAclConfig("accountOne"), 209, "its secretKey has 0 characters"),
         (UpdateAndCreateAclConfig("short", "12345678"), 209, "its accessKey has 5 characters"),
         (UpdateAndCreateAclConfig("RocketMQ", "short"), 209, "its secretKey has 5 characters"),
-        (UpdateAndCreateAclConfig("RocketMQ", default_topic_perm="ALL"), 209, "'ALL' is no permission"),
-        (UpdateAndCreateAclConfig("RocketMQ", topic_perms="orders"), 209, "'orders' is no permission"),
-        (UpdateAndCreateAclConfig("RocketMQ", group_perms="a=SUB,b=pub"), 209, "'pub' is no permission"),
+        (UpdateAndCreateAclConfig("RocketMQ", default_topic_perm="ALL"), 209, "'ALL' is not a permission"),
+        (UpdateAndCreateAclConfig("RocketMQ", topic_perms="orders"), 209, "'orders' is not a permission"),
+        (UpdateAndCreateAclConfig("RocketMQ", group_perms="a=SUB,b=pub"), 209, "'pub' is not a permission"),
         (UpdateAndCreateAclConfig("RocketMQ", white_remote_address="10.*"), 209, "is no address"),
         (DeleteAclConfig("accountOne"), 210, "there is no account accountOne"),
         (UpdateGlobalWhiteAddrsConfig("everybody"), 211, "'everybody' is no address"),
-        (UpdateGlobalWhiteAddrsConfig("*", "/etc/passwd"), 211, "none of the files with accounts"),
+        (UpdateGlobalWhiteAddrsConfig("*", "/etc/passwd"), 211, "not one of the account files"),
     ],
     ids=str,
 )

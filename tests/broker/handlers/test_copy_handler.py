@@ -126,7 +126,7 @@ async def test_sources_queues_and_topics_of_one_name_are_apart(live):
 
 
 async def test_the_source_that_waited_longest_is_forgotten(live, monkeypatch):
-    monkeypatch.setattr(batch_handler, "MOST_SOURCES", 2)
+    monkeypatch.setattr(batch_handler, "MAX_SOURCES", 2)
     for source, first in (("a", 0), ("b", 0), ("a", 1), ("c", 0)):
         assert (await copy(live, first, first + 1, source=source, begins=True))[0]
     assert await copy(live, 1, 2, source="b") == (False, -1)

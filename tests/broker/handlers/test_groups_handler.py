@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.groups_handler import GroupHandler
-from sparrowmq.broker.handlers.topics_handler import MOST_IN_LIST
+from sparrowmq.broker.handlers.topics_handler import MAX_LIST_LENGTH
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.admin_headers import (
@@ -85,7 +85,7 @@ async def test_many_groups_are_set_at_once_or_none(desk, client):
     for wrong in (GroupConfig("a@b"), GroupConfig("g", retry_queue_nums=-1)):
         await client.refusal(UpdateAndCreateGroupList(), GroupConfigList([GroupConfig("third"), wrong]).encode())
         assert desk.groups.get("third") is None
-    many = GroupConfigList([second] * (MOST_IN_LIST + 1)).encode()
+    many = GroupConfigList([second] * (MAX_LIST_LENGTH + 1)).encode()
     assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateGroupList(), many)).remark
 
 
@@ -128,7 +128,7 @@ async def test_tools_get_one_group_and_a_question_creates_none(desk, client):
     later = GroupConfig.decode((await client.call(GetGroupConfig("later"))).body)
     assert (later.group_name, later.retry_max_times) == ("later", 16)
     assert [each.group_name for each in desk.groups.all()] == ["billing"]
-    desk.groups.use(auto_create=False)
+    desk.groups.allow_auto_create(is_allowed=False)
     error = await client.refusal(GetGroupConfig("later"))
     assert error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert "later" in error.remark

@@ -65,8 +65,8 @@ async def test_a_consumer_handles_a_stored_message_on_demand(desk, client, conne
     ("msg_id", "remark"),
     [
         ("7F00000100002A9F" + "F" * 16, "can not find message"),
-        ("", "no offset message id"),
-        (None, "no offset"),
+        ("", "not an offset message id"),
+        (None, "not an offset message id"),
     ],
 )
 async def test_a_message_that_is_not_there_is_handled_by_nobody(client, connect, msg_id, remark):

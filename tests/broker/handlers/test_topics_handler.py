@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from sparrowmq.broker.handlers.topics_handler import MOST_IN_LIST
+from sparrowmq.broker.handlers.topics_handler import MAX_LIST_LENGTH
 from sparrowmq.broker.topics import Topics
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import ResponseCode
@@ -81,7 +81,7 @@ async def test_many_topics_are_set_at_once_or_none(desk, client):
     ):
         await client.refusal(UpdateAndCreateTopicList(), TopicConfigList([TopicConfig("Third"), wrong]).encode())
         assert desk.topics.get("Third") is None
-    many = TopicConfigList([second] * (MOST_IN_LIST + 1)).encode()
+    many = TopicConfigList([second] * (MAX_LIST_LENGTH + 1)).encode()
     assert "at most 1000 at a time" in (await client.refusal(UpdateAndCreateTopicList(), many)).remark
     await client.call(UpdateAndCreateTopicList(), TopicConfigList().encode())
 
@@ -102,8 +102,8 @@ async def test_tools_get_one_topic(desk, client):
     [
         (UpdateAndCreateTopic("Orders", 0, 4, 6), "readQueueNums is 0"),
         (UpdateAndCreateTopic("Orders", 4, 70_000, 6), "writeQueueNums is 70000"),
-        (UpdateAndCreateTopic("Orders", 4, 4, 9), "perm 9 is none"),
-        (UpdateAndCreateTopic("Orders", 4, 4, -1), "perm -1 is none"),
+        (UpdateAndCreateTopic("Orders", 4, 4, 9), "invalid perm 9"),
+        (UpdateAndCreateTopic("Orders", 4, 4, -1), "invalid perm -1"),
         (
             UpdateAndCreateTopic("Orders", 4, 4, 6, topic_filter_type="NONSENSE"),
             "topicFilterType = [NONSENSE]",

@@ -136,8 +136,8 @@ async def test_policies_are_kept_by_resource_and_shown(admin, alice):
         (CreateAcl("User:bob"), policies(("*", ["All"], "Allow")), "The user bob does not exist"),
         (CreateAcl("alice"), policies(("*", ["All"], "Allow")), "write User:NAME"),
         (CreateAcl("User:alice"), b"{}", "have no entry"),
-        (CreateAcl("User:alice"), policies(("Topic", ["All"], "Allow")), "is no resource"),
-        (CreateAcl("User:alice"), policies(("*", ["Any"], "Allow")), "is no action"),
+        (CreateAcl("User:alice"), policies(("Topic", ["All"], "Allow")), "is not a resource"),
+        (CreateAcl("User:alice"), policies(("*", ["Any"], "Allow")), "is not a valid action"),
         (DeleteAcl("User:alice"), b"", "has no policies"),
     ],
 )

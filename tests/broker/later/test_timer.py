@@ -219,7 +219,7 @@ async def test_the_longest_number_is_a_time_far_away(tmp_path, clock, text):
 
 
 async def test_a_broker_whose_timers_are_off_says_so(clock):
-    park = timer_detour(clock, DAY_S, enabled=False).park
+    park = timer_detour(clock, DAY_S, enabled=False).divert
     entry = Entry("Orders", 0, b"", Properties("TIMER_DELAY_SEC\x015\x02"), 0, BORN)
     with pytest.raises(RemoteError, match="timerWheelEnable is false"):
         park(entry)
@@ -235,7 +235,7 @@ async def test_a_delay_level_goes_before_a_time_as_in_java(tmp_path, clock):
 @pytest.mark.parametrize("sys_flag", [SysFlag.PREPARED, SysFlag.ROLLBACK])
 async def test_a_half_message_does_not_wait_for_its_time(clock, sys_flag):
     entry = Entry("Half", 0, b"", Properties("TIMER_DELAY_SEC\x015\x02"), 0, BORN, sys_flag=sys_flag)
-    assert not timer_detour(clock, DAY_S).park(entry) and entry.topic == "Half"
+    assert not timer_detour(clock, DAY_S).divert(entry) and entry.topic == "Half"
 
 
 async def test_messages_come_in_the_order_of_their_times(tmp_path, clock):

@@ -167,7 +167,7 @@ async def test_a_broker_that_has_other_records_repairs_nothing_and_is_named(memb
     why = "cannot connect"
     async with asyncio.timeout(15):
         while "cannot connect" in why:
-            why = await store.repaired(members.settings(1), SystemClock(), 0, peers=peers)
+            why = await store.repair_from_peers(members.settings(1), SystemClock(), 0, peers=peers)
     found = re.fullmatch(rf"the broker at {other.address} does not have the records from offset (\d+) to (\d+)", why)
     assert found and int(found[1]) <= place < int(found[2]), why
     assert flip(members, 1, b"3" * 5) == place
@@ -189,7 +189,7 @@ async def test_a_member_whose_log_was_cut_does_not_lead_before_it_is_compared(me
     await members.in_sync(1, 2)
     for number in (1, 2):
         await has_all(members, number)
-    await until(lambda: first._own.doubt == "")
+    await until(lambda: first._own_record.doubt == "")
     assert OwnEpoch.load(members.settings(1).config_path).doubt == ""
 
 

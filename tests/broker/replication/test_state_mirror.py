@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.replication import state_mirror as mirror
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -248,7 +248,7 @@ class MasterOfJava:
 async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path) -> None:
     settings = BrokerSettings(name="broker-a", store_path=tmp_path, commit_log_file_bytes=1 << 20, index=False)
     with MessageStore.open(settings.store(1)) as store:
-        state = KeptState.load(store, settings, SystemClock(), trusts_files=False)
+        state = BrokerState.load(store, settings, SystemClock(), trusts_files=False)
         state.follow(store, SystemClock())
         pool, delayed = cast(Any, MasterOfJava()), cast(Any, SimpleNamespace(leave_master=lambda: None))
         copying = mirror.Mirror(store, state, delayed, pool, SystemClock(), lambda: True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.offsets import OffsetTable
 from sparrowmq.broker.queue_locks import Holders
 from sparrowmq.loop.clock import SystemClock
@@ -34,7 +34,7 @@ class Kept:
 
 def kept(settings: BrokerSettings, trusts_files: bool = True) -> Kept:
     with MessageStore.open(settings.store(1)) as store:
-        state = KeptState.load(store, settings, SystemClock(), trusts_files)
+        state = BrokerState.load(store, settings, SystemClock(), trusts_files)
         queues = {queue.topic for queue in store.queues}
         return Kept(
             dict(state.topics.table),

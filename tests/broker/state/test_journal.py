@@ -226,8 +226,8 @@ async def test_what_a_full_log_could_not_take_is_told_once_and_comes_as_a_snapsh
 
 async def test_a_large_state_comes_in_steps_after_a_full_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.3)
-    monkeypatch.setattr(journal, "_LARGEST", 512)
-    monkeypatch.setattr(journal, "_LEAST_GROWTH", 1000)
+    monkeypatch.setattr(journal, "_MAX_RECORD_BYTES", 512)
+    monkeypatch.setattr(journal, "_MIN_GROWTH_BYTES", 1000)
     async with live_broker(tmp_path / "live") as live:
         for number in range(100):
             await live.session.call(UpdateAndCreateTopic(f"topic{number}", 1, 1, perm=6))
@@ -270,7 +270,7 @@ async def test_a_new_snapshot_comes_when_changes_take_more_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "PERIOD_S", 0.05)
-    monkeypatch.setattr(journal, "_LEAST_GROWTH", 2000)
+    monkeypatch.setattr(journal, "_MIN_GROWTH_BYTES", 2000)
     async with live_broker(tmp_path / "live") as live:
         await make(live)
         async with asyncio.timeout(20):

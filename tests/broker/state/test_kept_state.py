@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.journal import Journal, JournalRules
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -29,7 +29,7 @@ class Master:
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.store = MessageStore.open(settings.store(1))
-        self.state = KeptState.load(self.store, settings, SystemClock(), True)
+        self.state = BrokerState.load(self.store, settings, SystemClock(), True)
 
     async def lead(self) -> Master:
         await self.state.lead(self.store, SystemClock(), Turn(), JournalRules())

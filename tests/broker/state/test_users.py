@@ -4,7 +4,7 @@ import stat
 
 from sparrowmq.broker.access_control import Users
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.broker_state import KeptState
+from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.journal import JournalRules
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -23,7 +23,7 @@ def settings_at(path):
 async def led(settings, change):
     """Lead a broker's state over its store, make changes, and end without saving a file."""
     with MessageStore.open(settings.store(1)) as store:
-        state = KeptState.load(store, settings, SystemClock(), trusts_files=True)
+        state = BrokerState.load(store, settings, SystemClock(), trusts_files=True)
         await state.lead(store, SystemClock(), Turn(), JournalRules())
         result = change(state)
         if hasattr(result, "__await__"):
@@ -33,7 +33,7 @@ async def led(settings, change):
 
 def loaded(settings):
     with MessageStore.open(settings.store(1)) as store:
-        return KeptState.load(store, settings, SystemClock(), trusts_files=True).users
+        return BrokerState.load(store, settings, SystemClock(), trusts_files=True).users
 
 
 async def test_each_change_is_in_the_log_at_once(tmp_path):
@@ -80,9 +80,9 @@ async def test_a_follower_takes_users_and_says_so(tmp_path):
     settings = settings_at(tmp_path)
     await led(settings, lambda state: state.topics.ensure_own("first"))
     with MessageStore.open(settings.store(1)) as store:
-        slave = KeptState.load(store, settings, SystemClock(), trusts_files=False)
+        slave = BrokerState.load(store, settings, SystemClock(), trusts_files=False)
         slave.follow(store, SystemClock())
-        master = KeptState.load(store, settings, SystemClock(), trusts_files=True)
+        master = BrokerState.load(store, settings, SystemClock(), trusts_files=True)
         await master.lead(store, SystemClock(), Turn(), JournalRules())
         seen = []
         slave.users.on_change = lambda: seen.append(dict(slave.users.table))

@@ -90,7 +90,7 @@ async def test_bytes_that_look_like_a_half_message_are_none(it):
     it.transactions.end(placed.queue_offset, placed.offset, GROUP, commit=False)
     open_one = it.begin(b"open")
     for queue_offset in (half.queue_offset, open_one.queue_offset, 7):
-        entry = redirect.again(half, HALF, 0, Properties(render(half.properties)))
+        entry = redirect.readdress(half, HALF, 0, Properties(render(half.properties)))
         fake = record.encode(entry, Placed(0, queue_offset, 1000, BORN))
         sent = it.writer.put(Entry("Trace", 0, fake, Properties(""), 0, BORN))
         it.store.publish()
@@ -209,7 +209,7 @@ async def test_what_another_broker_stored_with_no_room_for_a_copy_is_put_aside_a
     it.begin(b"short")
     (half,) = it.messages(HALF, 0)
     too_long = half.properties | {"long": "x" * (32_740 - len(render(half.properties)))}
-    it.store.append(redirect.again(half, HALF, 0, Properties(render(too_long))))
+    it.store.append(redirect.readdress(half, HALF, 0, Properties(render(too_long))))
     it.store.close()
     again = Transacting(tmp_path / "store", clock)
     again.begin(b"other")
@@ -438,7 +438,7 @@ async def test_copies_by_java_count_as_one_with_their_first(tmp_path, clock):
     first = it.begin(b"paid")
     (half,) = it.messages(HALF, 0)
     properties = half.properties | {"TRANSACTION_CHECK_TIMES": "1"}  # and no TRAN_PREPARED_QUEUE_OFFSET
-    it.store.append(redirect.again(half, HALF, 0, Properties(render(properties))))
+    it.store.append(redirect.readdress(half, HALF, 0, Properties(render(properties))))
     it.store.close()
     again = Transacting(tmp_path / "store", clock)
     assert again.figure("s_open") == 1

@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.auth.account_files import Document
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.member import demand_member
+from sparrowmq.broker.member import check_member_settings
 from sparrowmq.broker.replication.ha_master import demand_role
 from sparrowmq.cli.secure import Plan, Wishes, plan
 from sparrowmq.errors import ConfigError
@@ -46,7 +46,7 @@ def test_every_server_is_closed(size: dict[str, Any]) -> None:
         assert settings.acl and settings.tls_mode is TlsMode.ENFORCING
         assert settings.client_auth is ClientAuth.REQUIRE and not settings.insecure
         if isinstance(settings, BrokerSettings):
-            (demand_member if settings.failover else demand_role)(settings)
+            (check_member_settings if settings.failover else demand_role)(settings)
             assert settings.ha_secret and len(settings.ha_secret) == 48 and settings.fast_port == 0
 
 
@@ -102,7 +102,7 @@ def test_etcd_has_an_authority_of_its_own_that_signs_for_brokers_only() -> None:
         ({"hosts": ("10.0.0.1;10.0.0.2",)}, "is no address"),
         ({"has_failover": True, "slaves": 1}, "does not go with --failover"),
         ({"clients": ("shop",)}, "more than 6 letters"),
-        ({"clients": ("orders service",)}, "is no name of an account"),
+        ({"clients": ("orders service",)}, "is not a valid account name"),
         ({"clients": ("administrator",)}, "the name is taken"),
         ({"clients": ("broker-a",)}, "the name is taken"),
     ],

@@ -70,7 +70,7 @@ async def test_a_drain_is_kept_by_the_broker_so_restarts_do_not_forget_it(tmp_pa
     cluster = Cluster(tmp_path / "stores", 2, register_period_ms=10_000)
     async with cluster, Admin(cluster.namesrv) as admin:
         broker = cluster.brokers[0]
-        broker._changing._file = file
+        broker._live_settings._file = file
         await admin.create_topic("orders", queues=2)
         await admin.drain("broker-0")
         assert "drained=true" in file.read_text()
