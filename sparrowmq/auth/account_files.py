@@ -75,7 +75,7 @@ class AccountFiles:
 
     def poll(self) -> None:
         """Load changes that were the same at two looks. A broken file is reported once, and changes nothing."""
-        if not self._changed.look():
+        if not self._changed.has_changed():
             return
         try:
             documents = self._documents()

@@ -69,7 +69,7 @@ from sparrowmq.loop.tasks import Background, Spawn
 from sparrowmq.loop.turn import LOOKS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions, Machine, ending
+from sparrowmq.metrics.conditions import POLL_S, Conditions, Machine, client_certificate_probe
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import metrics_door
 from sparrowmq.metrics.server_figures import declare_denials
@@ -199,7 +199,7 @@ class Broker:
 
     def unready(self) -> str:
         """Return the conditions that keep it from its work, in words; "" if there are none."""
-        return "; ".join(each.what for each in self._conditions.unready())
+        return "; ".join(each.facts for each in self._conditions.unready())
 
     def reload(self, settings: BrokerSettings) -> None:
         """Apply the changeable settings of a settings file that was read again."""
@@ -269,10 +269,10 @@ class Broker:
             SelfRepair(store, pool, self._clock, partial(self._role.peers, pool)).part(),
             ReservedSpace(self.settings.config_path).part(),
             registration.part(),
-            Part(probes=(ending(self._clock, self._client_tls, etcd_tls),)),
+            Part(probes=(client_certificate_probe(self._clock, self._client_tls, etcd_tls),)),
             Part(probes=Machine(self._clock, lambda: store.newest_ms).probes()),
             Part(chores=(Chore("save settings", SAVE_AGAIN_S, self._live_settings.save_again),)),
-            Part(chores=(Chore("conditions", LOOK_S, self._conditions.look),)),
+            Part(chores=(Chore("conditions", POLL_S, self._conditions.poll),)),
         )
         self._conditions.watch([*self._probes(), *(probe for part in parts for probe in part.probes)])
         tasks = await stack.enter_async_context(Background())

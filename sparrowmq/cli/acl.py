@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, F, ask, look, refuse_no_change, verb
-from sparrowmq.cli.terminal.output import confirm, heads, hidden, is_for_people, say, table, tables
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, F, ask, check_changes, query, verb
+from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import (
     accounts,
@@ -78,28 +78,28 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
         places = {
             f"{name} at {address}": (name, address) for name, address in await _places(admin.servers, cluster, broker)
         }
-        addresses = {who: address for who, (_, address) in places.items()}
+        addresses = {label: address for label, (_, address) in places.items()}
 
-        async def told(who: str, address: str) -> AccountList | None:
+        async def read_accounts(label: str, address: str) -> AccountList | None:
             try:
                 return await accounts(admin.servers, address)
             except RemoteError as error:
                 if broker is not None or error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
-                say(f"{who} keeps no accounts")
+                say(f"{label} keeps no accounts")
                 return None
 
-        found = await admin.servers.all(addresses, told)
+        answers = await admin.servers.all(addresses, read_accounts)
         return [
-            (places[who], each.plain_access_configs, each.global_white_addrs)
-            for who, each in found.items()
+            (places[label], each.plain_access_configs, each.global_white_addrs)
+            for label, each in answers.items()
             if each is not None
         ]
 
-    found = look(run)
+    answers = query(run)
     tables(
-        accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in found for each in entries]),
-        white=(_WHITE, [(*place, address) for place, _, addresses in found for address in addresses]),
+        accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in answers for each in entries]),
+        white=(_WHITE, [(*place, address) for place, _, addresses in answers for address in addresses]),
     )
 
 
@@ -113,20 +113,20 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
 @click.option("--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
 @click.option("--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
 @click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
-def set_account(cluster: str | None, broker: str | None, account: str, **given: Any) -> None:
+def set_account(cluster: str | None, broker: str | None, account: str, **options: Any) -> None:
     """Make ACCOUNT, or change what is given of it; what is not given stays.
 
     PERM is pub, sub, pubsub or deny. The topics that are given replace all that it had, and so do the groups.
     """
-    refuse_no_change(given)
-    if given["secret"] == "-":
-        given["secret"] = hidden("its secret key", "give the key itself after --secret")
+    check_changes(options)
+    if options["secret"] == "-":
+        options["secret"] = ask_secret("its secret key", "give the key itself after --secret")
 
     async def put(servers: Servers, place: Where) -> None:
-        is_admin = given["is_admin"]
+        is_admin = options["is_admin"]
         if is_admin is None:  # the request has no word for "as it is"
             is_admin = await _is_admin(servers, place, account)
-        await put_account(servers, place[1], _wanted(account, is_admin, given))
+        await put_account(servers, place[1], _account_request(account, is_admin, options))
 
     _at_each(cluster, broker, put, f"set account {account}")
 
@@ -205,24 +205,24 @@ async def _places(servers: Servers, cluster: str | None, broker: str | None) -> 
 
 
 async def _is_admin(servers: Servers, place: Where, account: str) -> bool:
-    told = await accounts(servers, place[1])
-    return any(each.admin for each in told.plain_access_configs if each.access_key == account)
+    reply = await accounts(servers, place[1])
+    return any(each.admin for each in reply.plain_access_configs if each.access_key == account)
 
 
-def _wanted(account: str, is_admin: bool, given: dict[str, Any]) -> UpdateAndCreateAclConfig:
+def _account_request(account: str, is_admin: bool, options: dict[str, Any]) -> UpdateAndCreateAclConfig:
     return UpdateAndCreateAclConfig(
         access_key=account,
-        secret_key=given["secret"],
-        white_remote_address=given["unsigned_from"],
+        secret_key=options["secret"],
+        white_remote_address=options["unsigned_from"],
         admin=is_admin,
-        default_topic_perm=given["other_topics"],
-        default_group_perm=given["other_groups"],
-        topic_perms=given["topics"],
-        group_perms=given["groups"],
+        default_topic_perm=options["other_topics"],
+        default_group_perm=options["other_groups"],
+        topic_perms=options["topics"],
+        group_perms=options["groups"],
     )
 
 
-def _row(each: AccountEntry) -> tuple[object, ...]:
-    topics, groups = [", ".join(perms or ()) or None for perms in (each.topic_perms, each.group_perms)]
-    others = each.default_topic_perm, each.default_group_perm
-    return each.access_key, "yes" if each.admin else "no", *others, topics, groups, each.white_remote_address
+def _row(entry: AccountEntry) -> tuple[object, ...]:
+    topics, groups = [", ".join(perms or ()) or None for perms in (entry.topic_perms, entry.group_perms)]
+    others = entry.default_topic_perm, entry.default_group_perm
+    return entry.access_key, "yes" if entry.admin else "no", *others, topics, groups, entry.white_remote_address

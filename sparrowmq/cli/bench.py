@@ -41,12 +41,12 @@ from sparrowmq.settings.argument_types import ABOVE_ZERO, Number, Whole
 GROUP: Final = "SPARROWMQ_BENCH"
 SECONDS: Final = 10.0
 AT_ONCE: Final = 512  # messages taken from the client's buffer in one step
-LARGEST_BYTES: Final = (16 << 20) - (64 << 10)  # no frame is larger than 16 MiB, and there is more in it
-SLOWEST: Final = 0.001
-FASTEST: Final = 1e7
-MOST_PROPERTIES: Final = 1000
-MOST_IN_FLIGHT: Final = 65_536
-LEVELS: Final = 18
+MAX_BODY_BYTES: Final = (16 << 20) - (64 << 10)  # no frame is larger than 16 MiB, and there is more in it
+MIN_RATE: Final = 0.001
+MAX_RATE: Final = 1e7
+MAX_PROPERTIES: Final = 1000
+MAX_IN_FLIGHT: Final = 65_536
+MAX_DELAY_LEVEL: Final = 18
 EARLY_S: Final = 0.001  # an event loop wakes no more exactly, so shorter waits are skipped
 HEADS: Final = heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
 ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")
@@ -116,24 +116,24 @@ class Load:
 @click.argument("topic")
 @_SECONDS
 @_COUNT
-@click.option("--size", type=Whole(1, LARGEST_BYTES), default=128, show_default=True, help="Bytes of a body.")
+@click.option("--size", type=Whole(1, MAX_BODY_BYTES), default=128, show_default=True, help="Bytes of a body.")
 @click.option(
     "--in-flight",
-    type=Whole(1, MOST_IN_FLIGHT),
+    type=Whole(1, MAX_IN_FLIGHT),
     default=64,
     show_default=True,
     help="Requests that wait for their answers at once.",
 )
 @click.option(
     "--rate",
-    type=Number(SLOWEST, FASTEST),
+    type=Number(MIN_RATE, MAX_RATE),
     help="Messages per second; without it as many as possible.",
 )
 @click.option("--batch", type=Whole(1, 10_000), default=1, help="Messages in a request.")
 @click.option("--tag", help="A word that consumers can filter by.")
 @click.option("--keys", is_flag=True, help="Give each message a key of its own, which the broker indexes.")
-@click.option("--properties", type=Whole(0, MOST_PROPERTIES), default=0, help="So many properties for each.")
-@click.option("--delay-level", type=Whole(0, LEVELS), default=0, help="Deliver them later: 3 is 10 s.")
+@click.option("--properties", type=Whole(0, MAX_PROPERTIES), default=0, help="So many properties for each.")
+@click.option("--delay-level", type=Whole(0, MAX_DELAY_LEVEL), default=0, help="Deliver them later: 3 is 10 s.")
 def send(
     topic: str,
     seconds: float | None,
@@ -149,17 +149,17 @@ def send(
 
     async def run(mq: Client) -> Tally:
         clock = SystemClock()
-        await _find(mq, topic)
+        await _check_topic_exists(mq, topic)
         wanted = Load(**load)
         if wanted.at_once < wanted.in_flight:
             say(f"requests are so large that {wanted.at_once} at once are in flight, not {wanted.in_flight}")
         sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s_of())), wanted, topic, clock)
         turns = Turns(clock, count, _limit(seconds, count), rate)
-        with interrupting(turns.stop), _lines(sender.tally, "sent"):
+        with interrupting(turns.stop), _progress_lines(sender.tally, "sent"):
             await sender.run(turns)
         return sender.tally
 
-    _tell(connected(run))
+    _print_summary(connected(run))
 
 
 class Sender:
@@ -257,8 +257,8 @@ def consume(
 
     tally = connected(run)
     if not tally.messages:
-        say("nothing came; did the group consume it before, or does the filter leave nothing?")
-    _tell(tally)
+        say("no message arrived; has the group consumed the topic before, or does the filter match nothing?")
+    _print_summary(tally)
 
 
 class Taker:
@@ -274,7 +274,7 @@ class Taker:
         """Consume until the count, the time limit or Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds) as limit:
-                with interrupting(lambda: _end(limit)), _lines(self.tally, "consumed"):
+                with interrupting(lambda: _end(limit)), _progress_lines(self.tally, "consumed"):
                     await self._take(sys.maxsize if count is None else count)
 
     async def _take(self, left: int) -> None:
@@ -286,14 +286,14 @@ class Taker:
             left -= len(found)
             await asyncio.sleep(0)  # Where a backlog is always there already, nothing else would have its turn.
 
-    def _count(self, found: ReceivedMessage, now_ms: int) -> None:
+    def _count(self, message: ReceivedMessage, now_ms: int) -> None:
         try:
-            size = len(found.body)
+            size = len(message.body)
         except RemoteProtocolError as error:
             self.tally.fail(error)
             return
-        is_new = found.born_timestamp_ms >= self._begun_ms
-        self.tally.add(1, size, 1000 * (now_ms - found.born_timestamp_ms) if is_new else None)
+        is_new = message.born_timestamp_ms >= self._begun_ms
+        self.tally.add(1, size, 1000 * (now_ms - message.born_timestamp_ms) if is_new else None)
 
 
 def _end(limit: asyncio.Timeout) -> None:
@@ -318,7 +318,7 @@ async def _group(mq: Client, name: str | None) -> AsyncIterator[str]:
 # What both share ----------------------------------------------------------------------------------------------------
 
 
-async def _find(mq: Client, topic: str) -> None:
+async def _check_topic_exists(mq: Client, topic: str) -> None:
     """Raises: InvalidName; ClickException, there is no such topic, and no broker makes it."""
     check_topic(topic)
     try:
@@ -350,7 +350,7 @@ def _limit(seconds: float | None, count: int | None) -> float | None:
 
 
 @contextmanager
-def _lines(tally: Tally, word: str) -> Iterator[None]:
+def _progress_lines(tally: Tally, word: str) -> Iterator[None]:
     """Print a line each second if a person reads it."""
     if not (is_for_people() and sys.stderr.isatty()):
         yield
@@ -359,7 +359,7 @@ def _lines(tally: Tally, word: str) -> Iterator[None]:
         yield
 
 
-def _tell(tally: Tally) -> None:
+def _print_summary(tally: Tally) -> None:
     """Print the summary, and end the program with 1 if anything failed."""
     if is_for_people() and not tally.failed:
         tables(figures=tally.figures)
@@ -389,7 +389,7 @@ class Turns:
         self._begun_s = clock.monotonic()
         self._end_s = self._begun_s + (inf if seconds is None else seconds)
         self._rate = rate
-        self._taken = 0
+        self._handed_out = 0
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
@@ -400,14 +400,14 @@ class Turns:
     def is_over(self) -> bool:
         return self._stopped.is_set() or self._clock.monotonic() >= self._end_s
 
-    async def take(self, wanted: int = 1) -> int:
+    async def take(self, limit: int = 1) -> int:
         """Wait for the next turn, and take up to `wanted` of them at once; 0 when all is over."""
-        count = min(wanted, self._left)
+        count = min(limit, self._left)
         if count <= 0 or self.is_over:
             return 0
-        due_s = self._begun_s + self._taken / self._rate if self._rate else 0.0
+        due_s = self._begun_s + self._handed_out / self._rate if self._rate else 0.0
         self._left -= count
-        self._taken += count
+        self._handed_out += count
         if due_s >= self._end_s or not await self._is_due(due_s):
             return 0
         return count
@@ -464,7 +464,7 @@ class Tally:
         self._took_us = Histogram()
         self._errors: dict[str, tuple[int, str]] = {}  # how often, and what the first one said
         # Since the last line:
-        self._told = (0, 0, self._begun_s)
+        self._last_line = (0, 0, self._begun_s)
         self._lately_us = Histogram()
 
     def add(self, count: int, size_bytes: int, took_us: int | None) -> None:
@@ -503,8 +503,8 @@ class Tally:
 
     def line(self, word: str) -> str:
         """Return the progress since the last line; `word` is what was done to the messages."""
-        now_s, (messages, size, then_s) = self._clock.monotonic(), self._told
-        self._told = self.messages, self.bytes, now_s
+        now_s, (messages, size, then_s) = self._clock.monotonic(), self._last_line
+        self._last_line = self.messages, self.bytes, now_s
         lately, self._lately_us = self._lately_us, Histogram()
         count = _per_second(self.messages - messages, now_s - then_s)
         megabytes = _per_second(self.bytes - size, now_s - then_s) / 1e6
@@ -518,11 +518,11 @@ class Tally:
     def telling(self, word: str, tell: Callable[[str], object]) -> Iterator[None]:
         """Pass a line to `tell` each second inside the `with`."""
 
-        def each() -> None:
+        def print_line() -> None:
             tell(self.line(word))
-            timers[0] = self._clock.call_later(EACH_S, each)
+            timers[0] = self._clock.call_later(EACH_S, print_line)
 
-        timers = [self._clock.call_later(EACH_S, each)]
+        timers = [self._clock.call_later(EACH_S, print_line)]
         try:
             yield
         finally:

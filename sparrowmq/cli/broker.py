@@ -16,7 +16,7 @@ import click
 
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, UsualVerb, ask, look, verb
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, DefaultVerb, ask, query, verb
 from sparrowmq.cli.terminal.output import Progress, done, say, table
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
@@ -29,10 +29,10 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import PROTOCOL_RELEASE
 from sparrowmq.settings.argument_types import Number
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 
 
-@click.group(cls=UsualVerb, verb="run", context_settings=HELP)
+@click.group(cls=DefaultVerb, verb="run", context_settings=HELP)
 def broker() -> None:
     """Run a broker, as `mqbroker` does, or ask and change those of a cluster.
 
@@ -47,7 +47,7 @@ broker.add_command(serving, "run")
 @CLUSTER
 def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
-    rows = look(lambda admin: _rows(admin, cluster))
+    rows = query(lambda admin: _rows(admin, cluster))
     heads = (
         "BROKER",
         "CLUSTER",
@@ -69,10 +69,10 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
         for place in (await _places(admin, cluster))
         for number, address in sorted(place.addresses.items())
     ]
-    said = await asyncio.gather(*(_figures(admin, f"{place.name} at {at}", at) for place, _, at in places))
+    figures_of_all = await asyncio.gather(*(_figures(admin, f"{place.name} at {at}", at) for place, _, at in places))
     return [
         (place.name, place.cluster, number, address, *figures)
-        for (place, number, address), figures in zip(places, said, strict=True)
+        for (place, number, address), figures in zip(places, figures_of_all, strict=True)
     ]
 
 
@@ -82,18 +82,18 @@ async def _places(admin: Admin, cluster: str | None) -> list[BrokerPlace]:
     return await admin.brokers(cluster)
 
 
-async def _figures(admin: Admin, who: str, address: str) -> tuple[object, ...]:
+async def _figures(admin: Admin, label: str, address: str) -> tuple[object, ...]:
     """Return a broker's cells of the list."""
     try:
-        found = await broker_figures(admin.servers, address)
+        figures = await broker_figures(admin.servers, address)
     except SparrowError as error:
         if admin.servers.missing is not None:
-            admin.servers.missing[who] = error
+            admin.servers.missing[label] = error
         return "does not answer", None, None, None, None, None
-    today = int(found.get("msgPutTotalTodayNow", 0)) - int(found.get("msgPutTotalTodayMorning", 0))
-    disk = float(found.get("commitLogDiskRatio", "nan"))
-    rates = _rate(found, brokers.IN_RATES), _rate(found, brokers.OUT_RATES)
-    versions = version_of(found), found.get(PROTOCOL_RELEASE)
+    today = int(figures.get("msgPutTotalTodayNow", 0)) - int(figures.get("msgPutTotalTodayMorning", 0))
+    disk = float(figures.get("commitLogDiskRatio", "nan"))
+    rates = _rate(figures, brokers.IN_RATES), _rate(figures, brokers.OUT_RATES)
+    versions = version_of(figures), figures.get(PROTOCOL_RELEASE)
     return *versions, *rates, today, f"{disk:.0%}" if disk == disk else None
 
 
@@ -124,10 +124,10 @@ def change(name: str, changes: tuple[str, ...]) -> None:
     """
     wrong = [each for each in changes if not each.partition("=")[0].strip() or "=" not in each]
     if wrong:
-        raise click.UsageError(f"{wrong[0]!r} is no change; write KEY=VALUE")
-    wanted = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
-    ask(lambda admin: admin.change_broker(name, wanted))
-    done(f"changed {', '.join(wanted)} of broker {name}", broker=name, changed=wanted)
+        raise click.UsageError(f"{wrong[0]!r} is not KEY=VALUE")
+    settings = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
+    ask(lambda admin: admin.change_broker(name, settings))
+    done(f"changed {', '.join(settings)} of broker {name}", broker=name, changed=settings)
 
 
 @verb(broker)
@@ -170,7 +170,7 @@ async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, in
     with Progress() as progress:
         while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:
             progress.tell(f"{sum(behind.values()):,} messages are to be handled")
-            await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+            await asyncio.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
     return behind
 
 

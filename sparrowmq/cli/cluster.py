@@ -19,7 +19,17 @@ from typing import Any, Final
 import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import AT_MOST, CLUSTER, EXPECT, HELP, UsualVerb, ask, look, options, verb
+from sparrowmq.cli.terminal.cluster_command import (
+    AT_MOST,
+    CLUSTER,
+    EXPECT,
+    HELP,
+    DefaultVerb,
+    ask,
+    options,
+    query,
+    verb,
+)
 from sparrowmq.cli.terminal.output import Steps, confirm, done, heads, is_for_people, say, table
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import Admin
@@ -39,7 +49,7 @@ _HEADS = heads(
 )
 _KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
 # People see these where there are some.
-_WHERE_SOME = ("MEMBER", "EPOCH", "IN SYNC", "LOG EPOCH", "LAG MESSAGES", "PROBLEM")
+_OPTIONAL_HEADS = ("MEMBER", "EPOCH", "IN SYNC", "LOG EPOCH", "LAG MESSAGES", "PROBLEM")
 
 
 _BROKER = click.option(
@@ -47,7 +57,7 @@ _BROKER = click.option(
 )
 
 
-@click.group(cls=UsualVerb, verb="show", context_settings=HELP)
+@click.group(cls=DefaultVerb, verb="show", context_settings=HELP)
 def cluster() -> None:
     """Show the brokers of a cluster, or decide which member of a replicated group leads.
 
@@ -63,12 +73,12 @@ def show(cluster: str | None, messages: bool) -> None:
 
     The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
     """
-    found = look(lambda admin: admin.standings(cluster, count=messages))
+    found = query(lambda admin: admin.standings(cluster, count=messages))
     rows = [_row(each) for each in found]
     places = list(range(len(_HEADS)))
     if is_for_people():
         places = [
-            at for at in places if _HEADS[at] not in _WHERE_SOME or any(row[at] not in (None, "") for row in rows)
+            at for at in places if _HEADS[at] not in _OPTIONAL_HEADS or any(row[at] not in (None, "") for row in rows)
         ]
     table([_HEADS[at] for at in places], [[row[at] for at in places] for row in rows], keys=_KEYS)
     if any(each.problem for each in found):
@@ -126,29 +136,29 @@ def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
     done(f"{broker}: member {chosen} leads", broker=broker, member=chosen)
 
 
-def _row(each: Standing) -> list[object]:
-    in_sync = None if each.in_sync is None else ",".join(map(str, each.in_sync))
-    if each.inherited is not None and is_for_people():
-        in_sync = f"({','.join(map(str, each.inherited))})"
-    place = each.cluster, each.broker, each.broker_id, each.address, each.role
-    log = each.log_epoch, each.end
-    lag = each.behind_bytes, each.behind_messages, each.behind_s
-    rates = each.in_tps, each.out_tps
-    versions = each.version, each.protocol
-    return [*place, each.member, each.epoch, in_sync, *log, *lag, *rates, *versions, each.problem]
+def _row(standing: Standing) -> list[object]:
+    in_sync = None if standing.in_sync is None else ",".join(map(str, standing.in_sync))
+    if standing.inherited is not None and is_for_people():
+        in_sync = f"({','.join(map(str, standing.inherited))})"
+    place = standing.cluster, standing.broker, standing.broker_id, standing.address, standing.role
+    log = standing.log_epoch, standing.end
+    lag = standing.behind_bytes, standing.behind_messages, standing.behind_s
+    rates = standing.in_tps, standing.out_tps
+    versions = standing.version, standing.protocol
+    return [*place, standing.member, standing.epoch, in_sync, *log, *lag, *rates, *versions, standing.problem]
 
 
-_USUAL: Final = StepTimeouts()
+_DEFAULTS: Final = StepTimeouts()
 _SETTLE = click.option(
     "--settle",
     "settle_s",
     metavar="SECONDS",
     type=Number(min=0),
-    default=_USUAL.settle_s,
+    default=_DEFAULTS.settle_s,
     show_default=True,
     help="Time for producers to leave a drained broker: they look every 30 s.",
 )
-_HOW = options(
+_RESTART_OPTIONS = options(
     click.option(
         "--run",
         metavar="COMMAND",
@@ -162,7 +172,7 @@ _HOW = options(
         "back_s",
         metavar="SECONDS",
         type=Number(min=1),
-        default=_USUAL.back_s,
+        default=_DEFAULTS.back_s,
         show_default=True,
         help="Give up if a broker is not well by then.",
     ),
@@ -172,8 +182,8 @@ _HOW = options(
 @verb(cluster)
 @CLUSTER
 @click.option("--since", metavar="TIME", type=click.DateTime(), help="Continue: leave out brokers that began after it.")
-@_HOW
-def restart(since: datetime | None, **given: Any) -> None:
+@_RESTART_OPTIONS
+def restart(since: datetime | None, **options: Any) -> None:
     """Restart all brokers one after the other: of each name the slaves, then the master, which is drained.
 
     The brokers restart themselves, as the same process, if --run names no command. The next one follows when all are
@@ -181,20 +191,20 @@ def restart(since: datetime | None, **given: Any) -> None:
     """
     moment = since.timestamp() if since is not None else time.time()
     again = datetime.fromtimestamp(moment).isoformat(timespec="seconds")
-    _run(given, int(moment * 1000), None, f"sparrowmq cluster restart --since {again}")
+    _run(options, int(moment * 1000), None, f"sparrowmq cluster restart --since {again}")
 
 
 @verb(cluster)
 @CLUSTER
 @click.option("--to", "version", metavar="VERSION", default=VERSION, show_default=True, help="The version to reach.")
-@_HOW
-def upgrade(version: str, **given: Any) -> None:
+@_RESTART_OPTIONS
+def upgrade(version: str, **options: Any) -> None:
     """Restart all brokers that do not run a version, as `restart` does; install it at each of them before.
 
     Brokers that run it already are left out, so run the same command again after an interruption. The status is 1 if a
     broker still runs another version at the end.
     """
-    _run(given, sys.maxsize, version, f"sparrowmq cluster upgrade --to {version}")
+    _run(options, sys.maxsize, version, f"sparrowmq cluster upgrade --to {version}")
 
 
 @verb(cluster)
@@ -231,23 +241,23 @@ def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
         done(f"broker {broker} is empty: stop it and its slaves", broker=broker)
 
 
-def _show_content(found: Content) -> None:
-    rows = [*(("refused", each) for each in found.refusals), *(("lost", each) for each in found.risks)]
-    table(("WHAT", "WHY"), [*rows, *([("waited for", found.left)] if found.left else [])])
+def _show_content(content: Content) -> None:
+    rows = [*(("refused", each) for each in content.refusals), *(("lost", each) for each in content.risks)]
+    table(("WHAT", "WHY"), [*rows, *([("waited for", content.left)] if content.left else [])])
 
 
-def _run(given: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
-    timeouts = StepTimeouts(given["settle_s"], back_s=given["back_s"])
-    begin = _by_command(given["run"]) if given["run"] else None
+def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
+    timeouts = StepTimeouts(options["settle_s"], back_s=options["back_s"])
+    begin = _by_command(options["run"]) if options["run"] else None
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            rolling = RollingRestart(admin.servers, SystemClock(), given["cluster"], timeouts, steps.tell, begin)
+            rolling = RollingRestart(admin.servers, SystemClock(), options["cluster"], timeouts, steps.tell, begin)
             plan = await rolling.plan(since_ms, version)
             _show(plan)
-            if given["dry_run"] or not plan.steps:
+            if options["dry_run"] or not plan.steps:
                 return []
-            _agree(plan, given["yes"])
+            _agree(plan, options["yes"])
             steps.begin(f"to continue after an interruption: {again}")
             finished = await rolling.run(plan)
             if version is not None:
@@ -268,8 +278,8 @@ def _show(plan: RestartPlan) -> None:
         say(f"careful: {line}")
 
 
-def _place(each: BrokerNow) -> tuple[object, ...]:
-    return each.broker, each.broker_id, each.address
+def _place(broker: BrokerNow) -> tuple[object, ...]:
+    return broker.broker, broker.broker_id, broker.address
 
 
 def _agree(plan: RestartPlan, yes: bool) -> None:
@@ -278,8 +288,8 @@ def _agree(plan: RestartPlan, yes: bool) -> None:
         return
     if plan.problems or plan.risks:
         raise ConfigError(
-            f"nothing was restarted: {'; '.join((*plan.problems, *plan.risks))}. See `sparrowmq doctor`; --yes does it "
-            "all the same"
+            f"nothing was restarted: {'; '.join((*plan.problems, *plan.risks))}. See `sparrowmq doctor`; --yes "
+            "restarts them anyway"
         )
     confirm(f"restart {counted(len(plan.steps), 'broker')}, one after the other?")
 

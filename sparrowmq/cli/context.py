@@ -12,9 +12,9 @@ import click
 
 from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.arguments import CONTEXT
-from sparrowmq.cli.terminal.cluster_command import HELP, reporting
+from sparrowmq.cli.terminal.cluster_command import HELP, errors_in_a_sentence
 from sparrowmq.cli.terminal.contexts import Context
-from sparrowmq.cli.terminal.output import OUTPUT, hidden
+from sparrowmq.cli.terminal.output import OUTPUT, ask_secret
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.errors import ConfigError
@@ -33,9 +33,9 @@ def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
 
     def give(command: Callable[..., object]) -> click.Command:
         @wraps(command)
-        def run(*args: Any, **given: Any) -> None:
-            with reporting(click.get_current_context().command_path):
-                command(*args, **given)
+        def run(*args: Any, **options: Any) -> None:
+            with errors_in_a_sentence(click.get_current_context().command_path):
+                command(*args, **options)
 
         return context.command(name)(OUTPUT(run))
 
@@ -53,8 +53,8 @@ def list_contexts() -> None:
     output.table(("IN USE", "NAME", "NAME SERVERS", "ACCOUNT", "TLS"), rows)
 
 
-def _tls(each: Context) -> str:
-    return each.tls_config or ("yes" if each.tls else "no")
+def _tls(entry: Context) -> str:
+    return entry.tls_config or ("yes" if entry.tls else "no")
 
 
 @_verb("set")
@@ -82,7 +82,7 @@ def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: 
     What is not given comes from the environment, as with other commands. The first context is in use at once.
     """
     if secret_key == "-":
-        secret_key = hidden(
+        secret_key = ask_secret(
             f"the secret key of {access_key}", "give it in the variable ROCKETMQ_SECRET_KEY", twice=False
         )
     addresses_of(namesrv)
@@ -94,7 +94,7 @@ def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: 
     found.current = found.current or name
     contexts.save(found)
     account = f" as {access_key}" if access_key else ""
-    output.done(f"context {name} is {namesrv}{account}, in {contexts.place()}", context=name, namesrv=namesrv)
+    output.done(f"context {name} is {namesrv}{account}, in {contexts.contexts_file()}", context=name, namesrv=namesrv)
 
 
 @_verb("use")

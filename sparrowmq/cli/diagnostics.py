@@ -26,7 +26,16 @@ from typing import Final
 import click
 
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, EXPECT, HELP, ask, asking, credentials_of, look, verb
+from sparrowmq.cli.terminal.cluster_command import (
+    CLUSTER,
+    EXPECT,
+    HELP,
+    ask,
+    cluster_options,
+    credentials_of,
+    query,
+    verb,
+)
 from sparrowmq.cli.terminal.output import OUTPUT, done, heads, is_for_people, line, say, table, tables
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.activity import Activity, OnlineClient, TopicRate, activity, online_clients
@@ -43,19 +52,19 @@ from sparrowmq.version import VERSION
 _SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}
 _EFFECT: Final = "effect"  # of what is wrong above
-_FEWEST_FILES: Final = 4096
+_MIN_OPEN_FILES: Final = 4096
 _BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
 _TOPICS: Final = heads("TOPIC|IN TPS|IN A DAY")
 _GROUPS: Final = heads("GROUP|LAG|BEHIND S|OUT TPS")
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[2J"
-_FEWEST: Final = 3  # topics, and groups, however low the terminal is
-_BETWEEN: Final = 7  # the first line, the heads of three tables and what is between them
+_MIN_ROWS: Final = 3  # topics, and groups, however low the terminal is
+_OTHER_LINES: Final = 7  # the first line, the heads of three tables and what is between them
 _CLIENTS: Final = heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
 _OWNER_ONLY: Final = 0o600
 
 
 @click.command("doctor", context_settings=HELP)
-@asking
+@cluster_options
 @click.option("--topic", type=TOPIC, metavar="NAME", help="Also check this topic.")
 @click.option("--group", type=GROUP, metavar="NAME", help="Also check this consumer group.")
 @EXPECT
@@ -63,24 +72,24 @@ _OWNER_ONLY: Final = 0o600
 @click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
 def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verbose: bool) -> None:
     """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
-    findings = [*_here(), *ask(lambda admin: admin.examine(topic, group, expected))]
+    findings = [*_check_this_machine(), *ask(lambda admin: admin.examine(topic, group, expected))]
     if is_for_people():
-        _tell(findings, verbose)
+        _print_findings(findings, verbose)
     else:
         rows = [(each.verdict.value, each.what, each.check, each.mend, each.cause) for each in findings]
         table(("VERDICT", "WHAT", "CHECK", "MEND", "CAUSE"), rows)
     sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
 
 
-def _here() -> list[Finding]:
+def _check_this_machine() -> list[Finding]:
     files, check = resource.getrlimit(resource.RLIMIT_NOFILE)[1], "ulimit -Hn of this shell"
-    if files != resource.RLIM_INFINITY and files < _FEWEST_FILES:
+    if files != resource.RLIM_INFINITY and files < _MIN_OPEN_FILES:
         mend = "ulimit -n 65536, or LimitNOFILE=65536 in a systemd unit, before a broker starts here"
         return [Finding(Verdict.WARNING, f"a broker started here may open {files} files only", check, mend)]
     return [Finding(Verdict.OK, "as many files may be open as a broker needs", check)]
 
 
-def _tell(findings: list[Finding], verbose: bool) -> None:
+def _print_findings(findings: list[Finding], verbose: bool) -> None:
     for each in findings:
         if each.verdict is Verdict.OK and not verbose:
             continue
@@ -92,10 +101,10 @@ def _tell(findings: list[Finding], verbose: bool) -> None:
             click.echo(f"         check: {each.check}")
         if each.mend and (verbose or not is_effect):
             click.echo(f"         fix:   {each.mend}")
-    click.echo(_sum(findings))
+    click.echo(_count_verdicts(findings))
 
 
-def _sum(findings: list[Finding]) -> str:
+def _count_verdicts(findings: list[Finding]) -> str:
     counts = {
         verdict: sum(each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings)
         for verdict in Verdict
@@ -107,7 +116,7 @@ def _sum(findings: list[Finding]) -> str:
 
 
 @click.command(context_settings=HELP)
-@asking
+@cluster_options
 @OUTPUT
 @CLUSTER
 @click.option(
@@ -130,76 +139,84 @@ def top(cluster: str | None, every_s: float, count: int | None) -> None:
 
     async def run(admin: Admin) -> bool:
         for number in count_up(1):
-            is_whole = await _look(admin, cluster, is_live)
+            is_whole = await _refresh(admin, cluster, is_live)
             if number == looks:
                 return is_whole
             await asyncio.sleep(every_s)
-        raise AssertionError("it counts on")
+        raise AssertionError("it counts without end")
 
     with suppress(KeyboardInterrupt):
         sys.exit(0 if ask(run) else 1)
 
 
-async def _look(admin: Admin, cluster: str | None, is_live: bool) -> bool:
+async def _refresh(admin: Admin, cluster: str | None, is_live: bool) -> bool:
     """Show the cluster once; returns whether all brokers are in it. A terminal waits for name servers to come back."""
     try:
-        found = await activity(admin.servers, cluster)
+        state = await activity(admin.servers, cluster)
     except NetworkError as error:
         if not is_live:
             raise
         say(str(error))
         return False
-    _show(found, is_live)
-    return not found.missing
+    _print_state(state, is_live)
+    return not state.missing
 
 
-def _show(found: Activity, is_live: bool) -> None:
-    most = _room(len(found.brokers)) if is_live else None
+def _print_state(state: Activity, is_live: bool) -> None:
+    most = _room(len(state.brokers)) if is_live else None
     if is_live:
         click.echo(_HOME_AND_CLEAR, nl=False)
     if is_for_people():
-        line(_summary(found))
+        line(_summary(state))
         click.echo()
     tables(
-        brokers=(_BROKERS, [_broker(each) for each in found.brokers]),
-        topics=(_TOPICS, [_topic(each) for each in found.topics[:most]]),
-        groups=(_GROUPS, [_group(each) for each in found.groups[:most]]),
+        brokers=(_BROKERS, [_broker_row(each) for each in state.brokers]),
+        topics=(_TOPICS, [_topic_row(each) for each in state.topics[:most]]),
+        groups=(_GROUPS, [_group_row(each) for each in state.groups[:most]]),
     )
-    for broker, why in found.missing.items():
+    for broker, why in state.missing.items():
         say(f"without {broker}: {why}")
 
 
 def _room(brokers: int) -> int:
     """Return how many topics, and how many groups, a terminal has room for."""
-    return max(_FEWEST, (shutil.get_terminal_size().lines - brokers - _BETWEEN) // 2)
+    return max(_MIN_ROWS, (shutil.get_terminal_size().lines - brokers - _OTHER_LINES) // 2)
 
 
-def _summary(found: Activity) -> str:
-    taken = sum(each.in_tps or 0 for each in found.brokers if each.role == "master")
-    given = sum(each.out_tps or 0 for each in found.brokers)
-    conditions = sum(len(each.conditions) for each in found.brokers)
+def _summary(state: Activity) -> str:
+    taken = sum(each.in_tps or 0 for each in state.brokers if each.role == "master")
+    given = sum(each.out_tps or 0 for each in state.brokers)
+    conditions = sum(len(each.conditions) for each in state.brokers)
     parts = [
         f"{datetime.now():%H:%M:%S}",
         f"{taken:,.1f} messages/s in, {given:,.1f} out",
-        f"{counted(len(found.topics), 'topic')}, {counted(len(found.groups), 'group')}",
-        *([f"{len(found.missing)} brokers do not answer"] if found.missing else []),
+        f"{counted(len(state.topics), 'topic')}, {counted(len(state.groups), 'group')}",
+        *([f"{len(state.missing)} brokers do not answer"] if state.missing else []),
         *([f"{conditions} conditions: see `sparrowmq doctor`"] if conditions else []),
     ]
     return "  |  ".join(parts)
 
 
-def _broker(each: Standing) -> Sequence[object]:
-    state = "does not answer" if each.is_silent else each.problem or " ".join(each.conditions) or "ok"
-    return each.broker, each.role, each.address, each.in_tps, each.out_tps, each.behind_bytes, state
+def _broker_row(standing: Standing) -> Sequence[object]:
+    state = "does not answer" if standing.is_silent else standing.problem or " ".join(standing.conditions) or "ok"
+    return (
+        standing.broker,
+        standing.role,
+        standing.address,
+        standing.in_tps,
+        standing.out_tps,
+        standing.behind_bytes,
+        state,
+    )
 
 
-def _topic(each: TopicRate) -> Sequence[object]:
-    return each.topic, round(each.per_second, 1), each.within_a_day
+def _topic_row(topic: TopicRate) -> Sequence[object]:
+    return topic.topic, round(topic.per_second, 1), topic.within_a_day
 
 
-def _group(each: GroupLag) -> Sequence[object]:
-    behind_s = each.behind_s(datetime.now().astimezone())
-    return each.group, each.lag, None if behind_s is None else round(behind_s), round(each.per_second, 1)
+def _group_row(group: GroupLag) -> Sequence[object]:
+    behind_s = group.behind_s(datetime.now().astimezone())
+    return group.group, group.lag, None if behind_s is None else round(behind_s), round(group.per_second, 1)
 
 
 @click.group(context_settings=HELP)
@@ -223,18 +240,18 @@ def list_connections(cluster: str | None, group: str | None) -> None:
             admin.servers.missing.update(failures)
         return found
 
-    found = look(run)
-    table(_CLIENTS, [_row(each) for each in found if group is None or each.group == group])
+    found = query(run)
+    table(_CLIENTS, [_client_row(each) for each in found if group is None or each.group == group])
 
 
-def _row(each: OnlineClient) -> list[object]:
-    places = [f"{broker}={address}" for broker, address in sorted(each.addresses.items())]
-    shown = " ".join(places) if is_for_people() else dict(each.addresses)
-    return [each.role, each.group, each.client_id, each.language, each.version, shown]
+def _client_row(client: OnlineClient) -> list[object]:
+    places = [f"{broker}={address}" for broker, address in sorted(client.addresses.items())]
+    shown = " ".join(places) if is_for_people() else dict(client.addresses)
+    return [client.role, client.group, client.client_id, client.language, client.version, shown]
 
 
 @click.command("bundle", context_settings=HELP)
-@asking
+@cluster_options
 @OUTPUT
 @click.argument("file", required=False, type=WrittenPath(dir_okay=False))
 def bundle(file: Path | None) -> None:

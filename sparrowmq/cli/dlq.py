@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.message import SHOWN
-from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, moment
-from sparrowmq.cli.terminal.cluster_command import HELP, ask, look, options, verb
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
+from sparrowmq.cli.terminal.cluster_command import HELP, ask, options, query, verb
 from sparrowmq.cli.terminal.output import Progress, confirm, done, is_for_people, say, table
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
@@ -24,7 +24,7 @@ from sparrowmq.settings.argument_types import ABOVE_ZERO, Whole
 
 _SHOWN_AT_ONCE: Final = 64
 _Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
-_Place: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
+_ResumePoint: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
 _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "SENT AGAIN", "REASON", "TAG", "BODY")
 
 
@@ -34,7 +34,7 @@ _filters = options(
     click.option("--skip", type=Whole(0), default=0, help="Skip this many of the oldest."),
     click.option(
         "--since",
-        callback=moment,
+        callback=parse_time,
         help="Only those that failed since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
     ),
     click.option("--tag", help="Only those with this tag."),
@@ -57,17 +57,17 @@ def dlq() -> None:
     show_default=True,
     help="At most this many, the oldest first.",
 )
-def list_letters(group: str, **wanted: Any) -> None:
+def list_letters(group: str, **filters: Any) -> None:
     """Show the dead letters of GROUP, the oldest first.
 
     REASON is what its consumer said. SENT AGAIN is the time at which a letter was first sent to the group again.
     """
 
     async def run(admin: Admin) -> list[tuple[object, ...]]:
-        letters = [letter async for letter, _ in _chosen(admin, group, **wanted)]
+        letters = [letter async for letter, _ in _chosen_letters(admin, group, **filters)]
         return list(map(_row, letters, await sent_again(admin.servers, letters)))
 
-    table(_HEADS, look(run))
+    table(_HEADS, query(run))
 
 
 @verb(dlq)
@@ -82,7 +82,7 @@ def redrive(
     rate: float | None,
     dry_run: bool,
     yes: bool,
-    **wanted: Any,
+    **filters: Any,
 ) -> None:
     """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
 
@@ -90,14 +90,14 @@ def redrive(
     command ends at a --limit or is interrupted, it prints how to continue, with --since and --skip.
     """
 
-    async def run(admin: Admin) -> tuple[int, _Place | None]:
-        total = sum([1 async for _ in _chosen(admin, group, **wanted)])
+    async def run(admin: Admin) -> tuple[int, _ResumePoint | None]:
+        total = sum([1 async for _ in _chosen_letters(admin, group, **filters)])
         if dry_run or not total:
             return total, None
         if not yes:
             confirm(f"let group {group} try {counted(total, 'dead letter')} again?")
-        is_cut = total == wanted["limit"]
-        letters = _chosen(admin, group, **wanted | {"limit": total})  # and none that died meanwhile
+        is_cut = total == filters["limit"]
+        letters = _chosen_letters(admin, group, **filters | {"limit": total})  # and none that died meanwhile
         count, last = await _send_again(admin, letters, total, rate)
         return count, last if is_cut else None
 
@@ -106,13 +106,15 @@ def redrive(
     if dry_run or not count:
         sentence = f"{counted(count, 'dead letter')} of group {group} would be sent again"
     since, skip = (iso(last[0]), last[1]) if last else (None, None)
-    rest = f"; {_go_on(*last)}" if last else ""
+    rest = f"; {_how_to_continue(*last)}" if last else ""
     done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
 
 
-async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float | None) -> tuple[int, _Place | None]:
+async def _send_again(
+    admin: Admin, letters: _Letters, total: int, rate: float | None
+) -> tuple[int, _ResumePoint | None]:
     """Send one after the other at the rate; returns the number, and the place of the last one."""
-    last: _Place | None = None
+    last: _ResumePoint | None = None
     count = 0
     with Progress() as progress:
         try:
@@ -125,16 +127,16 @@ async def _send_again(admin: Admin, letters: _Letters, total: int, rate: float |
                 progress("sending", count, total)
         except BaseException:
             progress.clear()
-            say(f"{count:,} of {total:,} were sent; {_go_on(*last) if last else 'begin again'}")
+            say(f"{count:,} of {total:,} were sent; {_how_to_continue(*last) if last else 'begin again'}")
             raise
     return count, last
 
 
-def _go_on(store_timestamp_ms: int, nth: int) -> str:
+def _how_to_continue(store_timestamp_ms: int, nth: int) -> str:
     return f"go on with --since {iso(store_timestamp_ms)} --skip {nth}"
 
 
-async def _chosen(
+async def _chosen_letters(
     admin: Admin,
     group: str,
     *,

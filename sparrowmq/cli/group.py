@@ -10,18 +10,18 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, time_of
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, parse_date
 from sparrowmq.cli.terminal.cluster_command import (
     AGAIN,
     EXIST_OK,
     HELP,
     add_list,
     ask,
-    at_all,
     at_masters,
-    look,
-    refuse_no_change,
-    tell,
+    change_all,
+    check_changes,
+    print_change,
+    query,
     verb,
 )
 from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
@@ -58,7 +58,7 @@ add_list(group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: adm
 @click.argument("name", type=GROUP)
 def show(name: str) -> None:
     """Show how the group NAME may consume at each broker, and its online members."""
-    found = look(lambda admin: admin.group(name))
+    found = query(lambda admin: admin.group(name))
     settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
     online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
     tables(
@@ -70,10 +70,10 @@ def show(name: str) -> None:
     )
 
 
-def _settings(each: GroupConfig) -> tuple[object, ...]:
-    switches = each.consume_enable, each.consume_broadcast_enable, each.consume_message_orderly
+def _settings(config: GroupConfig) -> tuple[object, ...]:
+    switches = config.consume_enable, config.consume_broadcast_enable, config.consume_message_orderly
     may = ["yes" if is_so else "no" for is_so in switches]
-    return each.retry_max_times, each.retry_queue_nums, *may, text_of(each.group_retry_policy)
+    return config.retry_max_times, config.retry_queue_nums, *may, text_of(config.group_retry_policy)
 
 
 @verb(group)
@@ -85,10 +85,10 @@ def _settings(each: GroupConfig) -> tuple[object, ...]:
 @click.option("--ordered/--not-ordered", default=False, show_default=True, help=_IN_ORDER)
 @click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
 @EXIST_OK
-def create(name: str, **given: Any) -> None:
+def create(name: str, **settings: Any) -> None:
     """Create the group NAME at every master of the cluster."""
-    brokers = at_all(lambda admin: admin.create_group(name, **given), given["cluster"], again=AGAIN)
-    tell("created", name, brokers)
+    brokers = change_all(lambda admin: admin.create_group(name, **settings), settings["cluster"], again=AGAIN)
+    print_change("created", name, brokers)
 
 
 @verb(group)
@@ -99,11 +99,11 @@ def create(name: str, **given: Any) -> None:
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
 @click.option("--ordered/--not-ordered", default=None, help=_IN_ORDER)
 @click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'.")
-def change(name: str, **given: Any) -> None:
+def change(name: str, **settings: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
-    refuse_no_change(given)
-    brokers = at_all(lambda admin: admin.change_group(name, **given), given["cluster"])
-    tell("changed", name, brokers)
+    check_changes(settings)
+    brokers = change_all(lambda admin: admin.change_group(name, **settings), settings["cluster"])
+    print_change("changed", name, brokers)
 
 
 @verb(group)
@@ -113,8 +113,8 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
     if not yes:
         confirm(f"delete group {name} with its offsets, retries and dead letters?")
-    brokers = at_all(lambda admin: admin.delete_group(name, cluster=cluster), cluster)
-    tell("deleted", name, brokers)
+    brokers = change_all(lambda admin: admin.delete_group(name, cluster=cluster), cluster)
+    print_change("deleted", name, brokers)
 
 
 @verb(group)
@@ -126,20 +126,20 @@ def members(name: str) -> None:
     waits longest. Of the last minute: messages per second that were handled and that failed, and the milliseconds of a
     call of the handler.
     """
-    found = look(lambda admin: admin.members(name))
+    found = query(lambda admin: admin.members(name))
     now_ms = time.time() * 1000
     rows = [
         (each.client_id, each.address, each.language, each.version, *row)
         for each in found
-        for row in (_consumed(each.running, now_ms) if each.running is not None else [("-",) * 8])
+        for row in (_member_rows(each.running, now_ms) if each.running is not None else [("-",) * 8])
     ]
     table(_MEMBERS, rows, keys={"PREFETCHED": "held"})
     for each in found:
         if each.silence is not None:
-            say(f"{each.client_id} does not say what it does: {each.silence}")
+            say(f"{each.client_id} did not report: {each.silence}")
 
 
-def _consumed(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
+def _member_rows(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
     """Yield a row for each topic of a member."""
     for each in running.subscription_set:
         queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
@@ -160,7 +160,7 @@ def lag(name: str, topic: str | None) -> None:
     LAG counts the messages that are not acknowledged. IN FLIGHT are those of them that consumers which pop have now.
     LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
     """
-    found = look(lambda admin: admin.lag(name, topic))
+    found = query(lambda admin: admin.lag(name, topic))
     now = datetime.now().astimezone()
     seconds = [each.behind_s(now) for each in found.queues]
     table(
@@ -174,16 +174,24 @@ def lag(name: str, topic: str | None) -> None:
     say(f"lag: {counted(found.lag, 'message')}{in_flight}{ago}; {found.per_second:.1f} messages per second")
 
 
-def _lag_row(each: QueueLag, behind_s: float | None) -> tuple[object, ...]:
-    place = each.queue.topic, each.queue.broker_name, each.queue.queue_id
+def _lag_row(queue_lag: QueueLag, behind_s: float | None) -> tuple[object, ...]:
+    place = queue_lag.queue.topic, queue_lag.queue.broker_name, queue_lag.queue.queue_id
     tenths = None if behind_s is None else round(behind_s, 1)
-    return *place, each.broker_offset, each.committed, each.lag, each.in_flight, tenths, each.last_consumed
+    return (
+        *place,
+        queue_lag.broker_offset,
+        queue_lag.committed,
+        queue_lag.lag,
+        queue_lag.in_flight,
+        tenths,
+        queue_lag.last_consumed,
+    )
 
 
 @verb(group)
 @click.argument("name", type=GROUP)
 @click.argument("topic", type=TOPIC)
-@click.argument("to", callback=lambda _context, _option, text: _target(text))
+@click.argument("to", callback=lambda _context, _option, text: _parse_target(text))
 @click.option("--dry-run", is_flag=True, help="Only show where each queue would continue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
@@ -194,7 +202,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
     """
     if not dry_run and not yes:
         confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
-    moved = at_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
+    moved = change_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
     table(
         ("BROKER", "QUEUE", "OFFSET"),
         [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
@@ -218,33 +226,33 @@ def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
         ask(lambda admin: _resend(admin, name, set(resend), limit))
         return
 
-    async def found(admin: Admin) -> list[tuple[object, ...]]:
+    async def list_letters(admin: Admin) -> list[tuple[object, ...]]:
         letters = walk(admin.servers, name, limit=limit or _SHOWN)
-        return [_letter(each) async for each in letters]
+        return [_letter_row(each) async for each in letters]
 
-    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), look(found))
+    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), query(list_letters))
 
 
-async def _resend(admin: Admin, name: str, wanted: set[str], limit: int | None) -> None:
+async def _resend(admin: Admin, name: str, ids: set[str], limit: int | None) -> None:
     """Send the wanted ones of the oldest dead letters again, and print each."""
-    missing = wanted - {"all"}
+    missing = ids - {"all"}
     async with aclosing(walk(admin.servers, name, limit=limit)) as letters:
         async for each in letters:
             missing.discard(each.msg_id)
-            if wanted & {"all", each.msg_id}:
+            if ids & {"all", each.msg_id}:
                 await admin.resend(each)
                 say(f"sent {each.msg_id} to group {name} again")
     if missing:
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
 
 
-def _letter(each: ReceivedMessage) -> tuple[object, ...]:
-    place = each.stored.properties.get(Property.RETRY_TOPIC, "-"), each.queue.broker_name, each.offset
-    stored = datetime.fromtimestamp(each.store_timestamp_ms // 1000).isoformat()
-    return each.msg_id, *place, each.reconsume_times, stored, len(readable(each.stored).content)
+def _letter_row(letter: ReceivedMessage) -> tuple[object, ...]:
+    place = letter.stored.properties.get(Property.RETRY_TOPIC, "-"), letter.queue.broker_name, letter.offset
+    stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
+    return letter.msg_id, *place, letter.reconsume_times, stored, len(readable(letter.stored).content)
 
 
-def _target(text: str) -> ResetTo:
+def _parse_target(text: str) -> ResetTo:
     """Parse TO. Raises: BadParameter."""
     if text == "earliest":
         return "earliest"
@@ -253,8 +261,8 @@ def _target(text: str) -> ResetTo:
     if (offset := whole_number(text)) is not None:
         return offset
     try:
-        return time_of(text)
+        return parse_date(text)
     except (ValueError, OverflowError):
         raise click.BadParameter(
-            f"{text!r} is none; give earliest, latest, a time as 2026-11-20T08:00, or an offset"
+            f"{text!r} is not a position; give earliest, latest, a time as 2026-11-20T08:00, or an offset"
         ) from None

@@ -14,8 +14,8 @@ from typing import Any, Final, TypeAlias
 import click
 from click.core import ParameterSource
 
-from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, moment
-from sparrowmq.cli.terminal.cluster_command import HELP, asking, connected, look, options, timeout_s_of, verb
+from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
+from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, connected, options, query, timeout_s_of, verb
 from sparrowmq.cli.terminal.output import (
     OUTPUT,
     Progress,
@@ -100,11 +100,11 @@ def send(
         del options["delay"]
 
     async def run(mq: Client) -> list[_Sent]:
-        async def one(number: int, each: bytes) -> _Sent:
-            sent = await mq.send(topic, each, timeout_s=timeout_s_of(), **options)
+        async def send_one(number: int, payload: bytes) -> _Sent:
+            sent = await mq.send(topic, payload, timeout_s=timeout_s_of(), **options)
             return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
 
-        return await _send_all(one, bodies, topic if lines else None)
+        return await _send_all(send_one, bodies, topic if lines else None)
 
     rows = connected(run)
     if is_for_people() and lines:
@@ -134,22 +134,22 @@ async def _send_all(
             progress.clear()
             rows.sort()
             if topic is not None and chunk:
-                _tell_rest(topic, rows, chunk[-1][0])
+                _print_unsent(topic, rows, chunk[-1][0])
             raise
     return sorted(rows)
 
 
-def _tell_rest(topic: str, rows: list[_Sent], last: int) -> None:
+def _print_unsent(topic: str, rows: list[_Sent], last: int) -> None:
     if not is_for_people():
         table(_SENT, rows)
     missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
     spans = [
         [number for _, number in group] for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
     ]
-    told = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+    sent_lines = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
     say(
         f"sent {counted(len(rows), 'message')} to {topic}: "
-        f"of the lines up to {last} all but {told}, and none after them"
+        f"of the lines up to {last} all but {sent_lines}, and none after them"
     )
 
 
@@ -184,11 +184,11 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
 def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
-    found = look(lambda admin: admin.message(msg_id, topic))
+    found = query(lambda admin: admin.message(msg_id, topic))
     if only_body:
-        sys.stdout.buffer.write(_whole(found))
+        sys.stdout.buffer.write(_body_as_sent(found))
         return
-    fields = described(found)
+    fields = describe(found)
     if is_for_people():
         click.echo(as_json(fields, indent=2))
     else:
@@ -198,19 +198,21 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
 @verb(message)
 @click.argument("topic", type=TOPIC)
 @click.option("--key", help="Only those with this key.")
-@click.option("--since", callback=moment, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.")
-@click.option("--until", callback=moment, help="Only those stored before, likewise.")
+@click.option(
+    "--since", callback=parse_time, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
+)
+@click.option("--until", callback=parse_time, help="Only those stored before, likewise.")
 @click.option("--limit", type=Whole(1), default=64, show_default=True)
-def find(topic: str, **wanted: Any) -> None:
+def find(topic: str, **criteria: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
-    found = look(lambda admin: _find(admin, topic, wanted))
+    found = query(lambda admin: _find(admin, topic, criteria))
     table(_FOUND, map(_row, found))
 
 
-async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[ReceivedMessage]:
-    if wanted["key"] is None and wanted["since"] is None:
+async def _find(admin: Admin, topic: str, criteria: dict[str, Any]) -> list[ReceivedMessage]:
+    if criteria["key"] is None and criteria["since"] is None:
         raise ConfigError("give a --key, or a time with --since")
-    found = await admin.find(topic, wanted.pop("key"), **wanted)
+    found = await admin.find(topic, criteria.pop("key"), **criteria)
     if not found:
         raise NoMessage("that fits", f"in topic {topic}")
     return found
@@ -220,7 +222,7 @@ async def _find(admin: Admin, topic: str, wanted: dict[str, Any]) -> list[Receiv
 @click.argument("topic", type=TOPIC)
 @click.option("--tag", help="Only those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'.")
-@click.option("--since", callback=moment, help="Begin with those stored since; by default only new ones.")
+@click.option("--since", callback=parse_time, help="Begin with those stored since; by default only new ones.")
 @click.option("--limit", type=Whole(1), help="End after this many messages.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
@@ -237,9 +239,9 @@ def tail(
         count = 0
         if is_csv():
             click.echo(csv_row([head.lower() for head in _FOUND]))
-        async for each in _arriving(mq, topic, tag, where, since):
+        async for each in _messages_as_they_come(mq, topic, tag, where, since):
             if wants_json or is_json():
-                click.echo(as_json(described(each)))
+                click.echo(as_json(describe(each)))
             elif is_csv():
                 click.echo(csv_row(_row(each)))
             else:
@@ -254,7 +256,7 @@ def tail(
         sys.exit(130)
 
 
-async def _arriving(
+async def _messages_as_they_come(
     mq: Client, topic: str, tag: str | None, where: str | None, since: datetime | None
 ) -> AsyncIterator[ReceivedMessage]:
     async with mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
@@ -271,50 +273,50 @@ async def _arriving(
 # Output ------------------------------------------------------------------------------------------------------------
 
 
-def described(found: ReceivedMessage) -> dict[str, Any]:
+def describe(message: ReceivedMessage) -> dict[str, Any]:
     """Return all about a message, for JSON; a body that is no text is in hexadecimal digits."""
-    stored, body = found.stored, readable(found.stored)
+    stored, body = message.stored, readable(message.stored)
     text = _text(body)
     return {
-        "id": found.msg_id,
+        "id": message.msg_id,
         "offset_id": stored.offset_id,
-        "topic": found.topic,
-        "broker": found.queue.broker_name,
-        "queue": found.queue.queue_id,
-        "offset": found.offset,
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.offset,
         "born": iso(stored.born_timestamp_ms),
         "born_host": stored.born_host,
         "stored": iso(stored.store_timestamp_ms),
         "store_host": stored.store_host,
         "tag": stored.tags,
         "keys": stored.keys,
-        "retries": found.reconsume_times,
+        "retries": message.reconsume_times,
         "properties": stored.properties,
         **({"body": text} if text is not None else {"body_hex": body.content.hex()}),
         **({"body_trouble": body.trouble} if body.trouble is not None else {}),
     }
 
 
-def _row(found: ReceivedMessage) -> tuple[object, ...]:
-    stored = found.stored
-    queue = found.queue
-    place = found.topic, queue.broker_name, queue.queue_id, found.offset
+def _row(message: ReceivedMessage) -> tuple[object, ...]:
+    stored = message.stored
+    queue = message.queue
+    place = message.topic, queue.broker_name, queue.queue_id, message.offset
     keys = " ".join(stored.keys) or None
-    return found.msg_id, *place, iso(stored.store_timestamp_ms), stored.tags, keys, _beginning(found)
+    return message.msg_id, *place, iso(stored.store_timestamp_ms), stored.tags, keys, _body_preview(message)
 
 
-def _line(found: ReceivedMessage) -> str:
-    stored = found.stored
+def _line(message: ReceivedMessage) -> str:
+    stored = message.stored
     marks = " ".join([*([f"tag={stored.tags}"] if stored.tags else []), *(f"key={key}" for key in stored.keys)])
-    place = f"{found.queue.broker_name}:{found.queue.queue_id}:{found.offset}"
+    place = f"{message.queue.broker_name}:{message.queue.queue_id}:{message.offset}"
     body = readable(stored)
     text = _text(body)
-    said = text if text is not None else f"{len(body.content)} bytes {body.content[:SHOWN].hex()}"
-    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, said, body.trouble]))
+    body_text = text if text is not None else f"{len(body.content)} bytes {body.content[:SHOWN].hex()}"
+    return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, body_text, body.trouble]))
 
 
-def _beginning(found: ReceivedMessage) -> str:
-    body = readable(found.stored)
+def _body_preview(message: ReceivedMessage) -> str:
+    body = readable(message.stored)
     text = _text(body)
     if body.trouble is not None:
         return f"{len(body.content)} bytes: {body.trouble}"
@@ -324,11 +326,11 @@ def _beginning(found: ReceivedMessage) -> str:
     return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
 
 
-def _whole(found: ReceivedMessage) -> bytes:
+def _body_as_sent(message: ReceivedMessage) -> bytes:
     """Return the body as it was sent. Raises: ClickException."""
-    body = readable(found.stored)
+    body = readable(message.stored)
     if body.trouble is not None:
-        why = f"the body of message {found.msg_id} cannot be decompressed: {body.trouble}"
+        why = f"the body of message {message.msg_id} cannot be decompressed: {body.trouble}"
         raise click.ClickException(f"{why}; without --body it is shown as it is stored")
     return body.content
 
@@ -346,7 +348,7 @@ def _text(body: ReadableBody) -> str | None:
 
 COPIED_AT_ONCE: Final = 200
 _WAIT_S: Final = 1.0
-_HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
+_TARGET_OPTIONS: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 
 
 # Copy and replay ----------------------------------------------------------------------------------------------------
@@ -355,17 +357,17 @@ _HOW_TO: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 # prints how far it came; a copy that starts again from the beginning sends messages twice.
 
 # The options that choose messages, and those of the run.
-_chosen = options(
-    asking,
+_SELECTION = options(
+    cluster_options,
     OUTPUT,
     click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
     click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
     click.option(
         "--since",
-        callback=moment,
+        callback=parse_time,
         help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
     ),
-    click.option("--until", callback=moment, help="Only those stored before, likewise."),
+    click.option("--until", callback=parse_time, help="Only those stored before, likewise."),
     click.option("--limit", type=Whole(1), help="End after this many messages."),
     click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second."),
     click.option("--yes", is_flag=True, help="Do not ask."),
@@ -374,7 +376,7 @@ _chosen = options(
 
 
 @message.command()
-@_chosen
+@_SELECTION
 @click.argument("topic", type=TOPIC)
 @click.argument("target", type=TOPIC)
 @click.option("--to", metavar="ADDRESSES", help="Name servers of another cluster that has TARGET.")
@@ -397,16 +399,16 @@ _chosen = options(
     metavar="FILE",
     help="Encrypt it as tls.client.* in this file say.",
 )
-def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
+def copy(topic: str, target: str, to: str | None, **options: Any) -> None:
     """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
 
     Messages of one queue go to one queue, in their order. TARGET must exist: `sparrowmq topic create`.
     """
     if topic == target and to is None:
         raise click.UsageError(f"{topic} would be copied onto itself; name another topic, or a cluster with --to")
-    how = {name: given.pop(name) for name in _HOW_TO}
-    if to is None and any(_is_typed(name) for name in how):
-        raise click.UsageError("how to speak to another cluster is said, and not which one: add --to")
+    target_options = {name: options.pop(name) for name in _TARGET_OPTIONS}
+    if to is None and any(_is_typed(name) for name in target_options):
+        raise click.UsageError("options for another cluster need its address: add --to")
 
     left_out = 0
 
@@ -414,7 +416,7 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
         async with AsyncExitStack() as stack:
             there = mq
             if to is not None:
-                there = await stack.enter_async_context(_client_of(to, **how))
+                there = await stack.enter_async_context(_client_of(to, **target_options))
             places = sorted(each.queue for each in (await mq.admin.topic(topic)).queues)
             await there.admin.topic(target)  # asking for its queues alone might make it
             queues = sorted(await there.queues(target))
@@ -423,23 +425,23 @@ def copy(topic: str, target: str, to: str | None, **given: Any) -> None:
 
             async def send(messages: list[ReceivedMessage]) -> None:
                 queue = queues[places.index(messages[0].queue) % len(queues)]
-                copies = [copy for each in messages if (copy := _copied(each, target)) is not None]
+                copies = [copy for each in messages if (copy := _copy_for(each, target)) is not None]
                 nonlocal left_out
                 left_out += len(messages) - len(copies)
                 await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
 
-            found = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **given)
+            found = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **options)
             return found - left_out
 
     count = connected(run)
-    is_dry = given["dry_run"]
+    is_dry = options["dry_run"]
     sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
     done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
     if left_out:
         raise click.ClickException(f"{counted(left_out, 'message')} left out: no consumer can decompress the body")
 
 
-def _copied(message: ReceivedMessage, target: str) -> Message | None:
+def _copy_for(message: ReceivedMessage, target: str) -> Message | None:
     """Return a message for the other topic; None, and a line, if its body cannot be decompressed."""
     body = readable(message.stored)
     if body.trouble is not None:
@@ -449,10 +451,10 @@ def _copied(message: ReceivedMessage, target: str) -> Message | None:
 
 
 @message.command()
-@_chosen
+@_SELECTION
 @click.argument("topic", type=TOPIC)
 @click.argument("group", type=GROUP)
-def replay(topic: str, group: str, **given: Any) -> None:
+def replay(topic: str, group: str, **options: Any) -> None:
     """Let GROUP handle messages of TOPIC again; other groups do not get them.
 
     They come by the group's retries, in no particular order. To go back with all of a group, see `group reset`.
@@ -465,12 +467,12 @@ def replay(topic: str, group: str, **given: Any) -> None:
             for each in messages:
                 await mq.admin.replay(each, group)
 
-        return await _send_each(mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **given)
+        return await _send_each(mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **options)
 
     count = connected(run)
-    said = "would be sent" if given["dry_run"] else "were sent"
-    sentence = f"{counted(count, 'message')} of {topic} {said} to group {group} again"
-    done(sentence, topic=topic, group=group, messages=count, dry_run=given["dry_run"])
+    outcome = "would be sent" if options["dry_run"] else "were sent"
+    sentence = f"{counted(count, 'message')} of {topic} {outcome} to group {group} again"
+    done(sentence, topic=topic, group=group, messages=count, dry_run=options["dry_run"])
 
 
 def _client_of(
@@ -501,15 +503,15 @@ async def _send_each(
     rate: float | None,
     dry_run: bool,
     yes: bool,
-    **wanted: Any,
+    **criteria: Any,
 ) -> int:
     """Send the chosen messages in batches of one queue; returns their number."""
     if not dry_run and not yes:
-        total = sum([len(batch) async for batch in _batches(mq, topic, **wanted)])
+        total = sum([len(batch) async for batch in _batches(mq, topic, **criteria)])
         confirm(question.format(f"{total:,}"))
     count, pause_s = 0, 0.0
     with Progress() as progress:
-        async for batch in _batches(mq, topic, **wanted):
+        async for batch in _batches(mq, topic, **criteria):
             if not dry_run:
                 await _send(send, batch, pause_s, count, progress)
             count += len(batch)
@@ -555,8 +557,10 @@ async def _batches(
             await reader.seek_to_time(since)
         while left != 0 and (open_queues := await _unread(reader, ends)):
             found = await reader.poll(COPIED_AT_ONCE, _WAIT_S)
-            ends |= {each.queue: each.offset for each in reversed(found) if _is_at(each, until, open_queues)}
-            inside = [each for each in found if _fits(each, since, ends)][:left]
+            ends |= {
+                each.queue: each.offset for each in reversed(found) if _is_first_too_young(each, until, open_queues)
+            }
+            inside = [each for each in found if _is_in_range(each, since, ends)][:left]
             for _, batch in groupby(inside, lambda each: each.queue):
                 yield list(batch)
             left = left and left - len(inside)
@@ -567,11 +571,11 @@ async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set
     return {queue for queue, at in (await reader.positions()).items() if at < ends[queue]}
 
 
-def _is_at(found: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
+def _is_first_too_young(message: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
     """Return whether a message is the first of its queue that is too young."""
-    return until is not None and found.queue in queues and found.store_timestamp_ms >= until.timestamp() * 1000
+    return until is not None and message.queue in queues and message.store_timestamp_ms >= until.timestamp() * 1000
 
 
-def _fits(found: ReceivedMessage, since: datetime | None, ends: Mapping[MessageQueue, int]) -> bool:
-    is_old = since is not None and found.store_timestamp_ms < since.timestamp() * 1000
-    return not is_old and found.offset < ends[found.queue]
+def _is_in_range(message: ReceivedMessage, since: datetime | None, ends: Mapping[MessageQueue, int]) -> bool:
+    is_old = since is not None and message.store_timestamp_ms < since.timestamp() * 1000
+    return not is_old and message.offset < ends[message.queue]

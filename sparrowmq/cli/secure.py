@@ -34,7 +34,7 @@ import click
 
 from sparrowmq.auth.account_files import replace_secret_file
 from sparrowmq.auth.accounts import MAX_INVALID_KEY_CHARACTERS
-from sparrowmq.cli.terminal.cluster_command import HELP, reporting
+from sparrowmq.cli.terminal.cluster_command import HELP, errors_in_a_sentence
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.listener import EVERYWHERE
 from sparrowmq.settings.argument_types import PATH, Whole
@@ -51,7 +51,7 @@ _SECRET_BYTES: Final = 24
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?|::1")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-LIMIT_S: Final = 30.0
+OPENSSL_TIMEOUT_S: Final = 30.0
 OWNERS_ALONE: Final = 0o600
 _CONFIG: Final = """\
 [req]
@@ -68,7 +68,7 @@ subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 """
 AUTHORITY_DAYS: Final = 3650
-_MOST_BROKERS: Final = 26
+_MAX_BROKERS: Final = 26
 _FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
 _DAYS: Final = click.option(
     "--days",
@@ -80,7 +80,7 @@ _DAYS: Final = click.option(
 
 
 @dataclass(frozen=True)
-class Known:
+class PlanFile:
     """The content of plan.json."""
 
     place: str  # the folder of the files at the servers
@@ -100,7 +100,7 @@ def secure() -> None:
 @_FOLDER
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more.")
 @click.option("--name-servers", type=Whole(1, 9), default=1, show_default=True)
-@click.option("--brokers", type=Whole(1, _MOST_BROKERS), default=1, show_default=True)
+@click.option("--brokers", type=Whole(1, _MAX_BROKERS), default=1, show_default=True)
 @click.option("--slaves", type=Whole(0, 9), default=0, show_default=True, help="So many of each broker.")
 @click.option("--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd.")
 @click.option("--etcd", type=Whole(1, 9), default=1, show_default=True, help="So many etcd, with --failover.")
@@ -117,20 +117,20 @@ def secure() -> None:
 @click.option("--broker-port", type=Whole(), default=BROKER_PORT, show_default=True)
 @click.option("--etcd-port", type=Whole(), default=ETCD_PORT, show_default=True)
 @_DAYS
-def init(folder: Path, days: int, **given: Any) -> None:
+def init(folder: Path, days: int, **options: Any) -> None:
     """Make the files of a closed cluster in the new folder DIR.
 
     DIR gets one folder for each server and each client. Each server needs its own folder, and no other file.
     """
     folder = folder.expanduser().absolute()
-    given["place"] = (given["place"] or str(folder)).rstrip("/")
-    given["data"] = given["data"].rstrip("/")
-    for name, usual in (("hosts", Wishes.hosts), ("clients", Wishes.clients)):
-        given[name] = given[name] or usual
-    with reporting("secure init"):
-        made = plan(Wishes(**given))
-        _write(folder, made, given["place"], days)
-    click.echo(_next_steps(folder, made, given["clients"]))
+    options["place"] = (options["place"] or str(folder)).rstrip("/")
+    options["data"] = options["data"].rstrip("/")
+    for name, usual in (("hosts", ClusterOptions.hosts), ("clients", ClusterOptions.clients)):
+        options[name] = options[name] or usual
+    with errors_in_a_sentence("secure init"):
+        cluster_plan = plan(ClusterOptions(**options))
+        _write(folder, cluster_plan, options["place"], days)
+    click.echo(_next_steps(folder, cluster_plan, options["clients"]))
 
 
 @secure.command()
@@ -142,7 +142,7 @@ def renew(folder: Path, days: int) -> None:
     The keys stay, and so does the CA. Copy the certificates to their machines. Servers and clients use them within a
     few seconds, etcd after a restart.
     """
-    with reporting("secure renew"):
+    with errors_in_a_sentence("secure renew"):
         certificates = _read_plan(folder).certificates
         for each in certificates:
             _sign(folder, each, days)
@@ -155,49 +155,51 @@ def renew(folder: Path, days: int) -> None:
 @_DAYS
 def add_client(folder: Path, name: str, days: int) -> None:
     """Make a certificate and an account for one more client, NAME, of the cluster in DIR."""
-    with reporting("secure add-client"):
-        demand_name(name)
-        known = _read_plan(folder)
-        wanted = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
-        if (folder / name).exists() or name in {each.name for each in known.certificates}:
+    with errors_in_a_sentence("secure add-client"):
+        check_account_name(name)
+        plan_file = _read_plan(folder)
+        certificate = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
+        if (folder / name).exists() or name in {each.name for each in plan_file.certificates}:
             raise ConfigError(f"{folder / name} exists already, and nothing in it is overwritten: choose another name")
         secret = new_secret()
-        for path, text in client_texts(known.place, name, secret, known.name_servers).items():
+        for path, text in client_texts(plan_file.place, name, secret, plan_file.name_servers).items():
             _write_private(folder / path, text)
-        _sign(folder, wanted, days)
-        shutil.copyfile(_authority(folder, wanted.authority).certificate, folder / name / "ca.pem")
-        known.certificates.append(wanted)
-        replace_secret_file(folder / PLAN_FILE, known.text().encode())
+        _sign(folder, certificate, days)
+        shutil.copyfile(_authority(folder, certificate.authority).certificate, folder / name / "ca.pem")
+        plan_file.certificates.append(certificate)
+        replace_secret_file(folder / PLAN_FILE, plan_file.text().encode())
     click.echo(
         f"{folder / name} has the files of the client. Add these lines to accounts.yml of each server:\n\n"
         f"{client_account(name, secret)}\nThey take effect within five seconds."
     )
 
 
-def _write(folder: Path, made: Plan, place: str, days: int) -> None:
+def _write(folder: Path, cluster_plan: Plan, place: str, days: int) -> None:
     """Write the folder, completely or not at all. Raises: ConfigError, OSError."""
     if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{folder} exists already, and nothing in it is overwritten: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # its mode is 0700
     try:
-        _fill(new, made, place, days)
+        _fill(new, cluster_plan, place, days)
         new.rename(folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
 
 
-def _fill(folder: Path, made: Plan, place: str, days: int) -> None:
-    for stem in made.authorities:
+def _fill(folder: Path, cluster_plan: Plan, place: str, days: int) -> None:
+    for stem in cluster_plan.authorities:
         make_authority(_authority(folder, stem), f"SparrowMQ {stem}", AUTHORITY_DAYS)
-    for path, text in made.texts.items():
+    for path, text in cluster_plan.texts.items():
         _write_private(folder / path, text)
-    for each in made.certificates:
+    for each in cluster_plan.certificates:
         _sign(folder, each, days)
-    for path, stem in made.copies.items():
+    for path, stem in cluster_plan.copies.items():
         shutil.copyfile(_authority(folder, stem).certificate, folder / path)
-    _write_private(folder / PLAN_FILE, Known(place, made.name_servers, list(made.certificates)).text())
+    _write_private(
+        folder / PLAN_FILE, PlanFile(place, cluster_plan.name_servers, list(cluster_plan.certificates)).text()
+    )
 
 
 def _write_private(path: Path, text: str) -> None:
@@ -206,29 +208,29 @@ def _write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _sign(folder: Path, wanted: Certificate, days: int) -> None:
-    files = Files(folder / wanted.stem, folder / wanted.key)
-    sign(files, wanted.name, tuple(wanted.hosts), _authority(folder, wanted.authority), days)
+def _sign(folder: Path, certificate: Certificate, days: int) -> None:
+    files = Files(folder / certificate.stem, folder / certificate.key)
+    sign(files, certificate.name, tuple(certificate.hosts), _authority(folder, certificate.authority), days)
 
 
 def _authority(folder: Path, stem: str) -> Files:
     return Files(folder / f"{stem}.pem", folder / f"{stem}.key")
 
 
-def _read_plan(folder: Path) -> Known:
+def _read_plan(folder: Path) -> PlanFile:
     """Raises: ConfigError, `init` did not make the folder."""
     try:
         plan = json.loads((folder / PLAN_FILE).read_text())
         plan["certificates"] = [Certificate(**each) for each in plan["certificates"]]
-        return Known(**plan)
+        return PlanFile(**plan)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{folder} is no folder that `sparrowmq secure init` made: {PLAN_FILE} cannot be read ({error})"
         ) from error
 
 
-def _next_steps(folder: Path, made: Plan, clients: Sequence[str]) -> str:
-    starts = "\n".join(f"    {line}" for line in made.starts)
+def _next_steps(folder: Path, cluster_plan: Plan, clients: Sequence[str]) -> str:
+    starts = "\n".join(f"    {line}" for line in cluster_plan.starts)
     return (
         f"{folder} has the files of the cluster. Copy the folder of each server to its machine, readable by the "
         f"server's user only.\n\nStart the servers in this order:\n{starts}\n\n"
@@ -242,7 +244,7 @@ def _next_steps(folder: Path, made: Plan, clients: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ClusterOptions:
     """The size and place of a cluster, as the command line gives them."""
 
     place: str  # the folder where the servers will find their files
@@ -262,15 +264,15 @@ class Wishes:
         """Return the folder in which a server keeps its messages and state."""
         return f"{self.data or self.place}/{server.folder}"
 
-    def demand_sense(self) -> None:
+    def check(self) -> None:
         """Raises: ConfigError, the wishes cannot be met."""
         for host in self.hosts:
             if not _HOST.fullmatch(host):
-                raise ConfigError(f"--host {host!r} is no address: give an IP address or a host name")
+                raise ConfigError(f"--host {host!r} is not an address: give an IP address or a host name")
         if self.has_failover and self.slaves:
             raise ConfigError("--slaves does not go with --failover: its members follow the one that etcd elects")
         for name in self.clients:
-            demand_name(name)
+            check_account_name(name)
         taken = [ADMINISTRATOR, *self.clients, *(each.folder for each in _servers(self))]
         twice = sorted({name for name in taken if taken.count(name) > 1})
         if twice:
@@ -329,8 +331,8 @@ class Plan:
 
 
 @dataclass
-class _Making:
-    wishes: Wishes
+class _PlanBuilder:
+    options: ClusterOptions
     texts: dict[str, str] = field(default_factory=dict)
     certificates: list[Certificate] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
@@ -342,36 +344,36 @@ class _Making:
         self.copies[f"{prefix}ca.pem"] = authority
 
 
-def plan(wishes: Wishes) -> Plan:
+def plan(options: ClusterOptions) -> Plan:
     """Return all files of a cluster. Raises: ConfigError, the wishes cannot be met."""
-    wishes.demand_sense()
-    making = _Making(wishes)
-    name_servers, etcd, brokers = _name_servers(wishes), _etcd(wishes), _brokers(wishes)
-    people = {name: new_secret() for name in (ADMINISTRATOR, *wishes.clients)}
+    options.check()
+    builder = _PlanBuilder(options)
+    name_servers, etcd, brokers = _name_servers(options), _etcd(options), _brokers(options)
+    people = {name: new_secret() for name in (ADMINISTRATOR, *options.clients)}
     accounts = _accounts(people, brokers)
     ha_secret = new_secret()
     addresses = ";".join(each.address for each in name_servers)
     for each in etcd:
-        _add_etcd(making, each, etcd)
+        _add_etcd(builder, each, etcd)
     for each in name_servers:
         path = f"{each.folder}/namesrv.conf"
-        making.texts[path] = _namesrv_conf(wishes, each)
-        making.texts[f"{each.folder}/accounts.yml"] = accounts
-        making.certify(each.folder, (each.host,))
-        making.starts.append(f"mqnamesrv -c {wishes.place}/{path}")
+        builder.texts[path] = _namesrv_conf(options, each)
+        builder.texts[f"{each.folder}/accounts.yml"] = accounts
+        builder.certify(each.folder, (each.host,))
+        builder.starts.append(f"mqnamesrv -c {options.place}/{path}")
     for each in brokers:
         path = f"{each.folder}/broker.conf"
-        making.texts[path] = _broker_conf(wishes, each, addresses, ha_secret, etcd)
-        making.texts[f"{each.folder}/accounts.yml"] = accounts
-        making.certify(each.folder, (each.host,))
+        builder.texts[path] = _broker_conf(options, each, addresses, ha_secret, etcd)
+        builder.texts[f"{each.folder}/accounts.yml"] = accounts
+        builder.certify(each.folder, (each.host,))
         if etcd:
-            making.certify(each.folder, file="etcd-", authority=ETCD_AUTHORITY)
-        making.starts.append(f"mqbroker -c {wishes.place}/{path}")
+            builder.certify(each.folder, file="etcd-", authority=ETCD_AUTHORITY)
+        builder.starts.append(f"mqbroker -c {options.place}/{path}")
     for name, secret in people.items():
-        making.texts |= client_texts(wishes.place, name, secret, addresses)
-        making.certify(name)
+        builder.texts |= client_texts(options.place, name, secret, addresses)
+        builder.certify(name)
     authorities = [AUTHORITY, ETCD_AUTHORITY] if etcd else [AUTHORITY]
-    return Plan(making.texts, making.certificates, making.copies, authorities, making.starts, addresses)
+    return Plan(builder.texts, builder.certificates, builder.copies, authorities, builder.starts, addresses)
 
 
 def client_texts(place: str, name: str, secret: str, name_servers: str) -> dict[str, str]:
@@ -396,7 +398,7 @@ def new_secret() -> str:
     return secrets.token_hex(_SECRET_BYTES)
 
 
-def demand_name(name: str) -> None:
+def check_account_name(name: str) -> None:
     """Raises: ConfigError, it cannot be the name of a client and its account."""
     if not _NAME.fullmatch(name) or len(name) <= MAX_INVALID_KEY_CHARACTERS:
         raise ConfigError(
@@ -408,40 +410,40 @@ def demand_name(name: str) -> None:
 # Servers ------------------------------------------------------------------------------------------------------------
 
 
-def _servers(wishes: Wishes) -> list[Server]:
-    return [*_name_servers(wishes), *_brokers(wishes), *_etcd(wishes)]
+def _servers(options: ClusterOptions) -> list[Server]:
+    return [*_name_servers(options), *_brokers(options), *_etcd(options)]
 
 
-def _name_servers(wishes: Wishes) -> list[Server]:
-    hosts = _in_turn(wishes, wishes.namesrv_port, wishes.name_servers)
+def _name_servers(options: ClusterOptions) -> list[Server]:
+    hosts = _addresses_in_turn(options, options.namesrv_port, options.name_servers)
     return [Server(f"name-server-{n}", *place) for n, place in enumerate(hosts, 1)]
 
 
-def _etcd(wishes: Wishes) -> list[Server]:
-    if not wishes.has_failover:
+def _etcd(options: ClusterOptions) -> list[Server]:
+    if not options.has_failover:
         return []
-    hosts = _in_turn(wishes, wishes.etcd_port, wishes.etcd)
+    hosts = _addresses_in_turn(options, options.etcd_port, options.etcd)
     return [Server(f"etcd-{n}", *place) for n, place in enumerate(hosts, 1)]
 
 
-def _brokers(wishes: Wishes) -> list[BrokerServer]:
+def _brokers(options: ClusterOptions) -> list[BrokerServer]:
     """A slave is on the host after that of its master."""
-    ports = dict.fromkeys(wishes.hosts, wishes.broker_port)
+    ports = dict.fromkeys(options.hosts, options.broker_port)
     found = []
-    for number in range(wishes.brokers):
+    for number in range(options.brokers):
         letter = _LETTERS[number % len(_LETTERS)] + str(number // len(_LETTERS) or "")
-        name = "broker-a" if wishes.has_failover else f"broker-{letter}"
-        for copy in range(wishes.slaves + 1):
-            host = wishes.hosts[(number + copy) % len(wishes.hosts)]
+        name = "broker-a" if options.has_failover else f"broker-{letter}"
+        for copy in range(options.slaves + 1):
+            host = options.hosts[(number + copy) % len(options.hosts)]
             port, ports[host] = ports[host], ports[host] + _APART
-            own = number + 1 if wishes.has_failover else copy
-            folder = f"{name}-{own}" if wishes.has_failover else f"{name}-slave-{copy}" if copy else name
+            own = number + 1 if options.has_failover else copy
+            folder = f"{name}-{own}" if options.has_failover else f"{name}-slave-{copy}" if copy else name
             found.append(BrokerServer(folder, host, port, name, own))
     return found
 
 
-def _in_turn(wishes: Wishes, first_port: int, count: int) -> Iterator[tuple[str, int]]:
-    hosts = wishes.hosts
+def _addresses_in_turn(options: ClusterOptions, first_port: int, count: int) -> Iterator[tuple[str, int]]:
+    hosts = options.hosts
     for number in range(count):
         yield hosts[number % len(hosts)], first_port + number // len(hosts) * _APART
 
@@ -449,20 +451,20 @@ def _in_turn(wishes: Wishes, first_port: int, count: int) -> Iterator[tuple[str,
 # Texts --------------------------------------------------------------------------------------------------------------
 
 
-def _namesrv_conf(wishes: Wishes, server: Server) -> str:
-    at = f"{wishes.place}/{server.folder}"
+def _namesrv_conf(options: ClusterOptions, server: Server) -> str:
+    at = f"{options.place}/{server.folder}"
     own = {
         "listenPort": str(server.port),
         "bindAddress": _bind(server.host),
-        "kvConfigPath": f"{wishes.folder_of(server)}/kvConfig.json",
+        "kvConfigPath": f"{options.folder_of(server)}/kvConfig.json",
     }
-    return _properties(own) + _guard(at)
+    return _properties(own) + _access_settings(at)
 
 
 def _broker_conf(
-    wishes: Wishes, server: BrokerServer, name_servers: str, ha_secret: str, etcd: Sequence[Server]
+    options: ClusterOptions, server: BrokerServer, name_servers: str, ha_secret: str, etcd: Sequence[Server]
 ) -> str:
-    at = f"{wishes.place}/{server.folder}"
+    at = f"{options.place}/{server.folder}"
     is_slave = server.number > 0 and not etcd
     own = {
         "brokerName": server.name,
@@ -474,7 +476,7 @@ def _broker_conf(
         "listenPort": str(server.port),
         "haListenPort": str(server.port + 1),
         "fastListenPort": "off",
-        "storePathRootDir": f"{wishes.folder_of(server)}/store",
+        "storePathRootDir": f"{options.folder_of(server)}/store",
         "haSecret": ha_secret,
     }
     if etcd:
@@ -486,10 +488,10 @@ def _broker_conf(
             "etcd.tls.certPath": f"{at}/etcd-certificate.pem",
             "etcd.tls.keyPath": f"{at}/etcd-key.pem",
         }
-    return _properties(own) + _guard(at)
+    return _properties(own) + _access_settings(at)
 
 
-def _guard(at: str) -> str:
+def _access_settings(at: str) -> str:
     server = {
         "aclEnable": "true",
         "aclFile": f"{at}/accounts.yml",
@@ -537,15 +539,15 @@ def _account(name: str, secret: str, role: str) -> str:
     return f"  - accessKey: {name}\n    secretKey: {secret}\n    certificate: {name}\n    {role}: true\n"
 
 
-def _add_etcd(making: _Making, server: Server, group: Sequence[Server]) -> None:
-    at = f"{making.wishes.place}/{server.folder}"
-    making.certify(server.folder, (server.host,), authority=ETCD_AUTHORITY)
+def _add_etcd(builder: _PlanBuilder, server: Server, group: Sequence[Server]) -> None:
+    at = f"{builder.options.place}/{server.folder}"
+    builder.certify(server.folder, (server.host,), authority=ETCD_AUTHORITY)
     peers = ",".join(f"{each.folder}=https://{_peer(each).address}" for each in group)
     files = f"  cert-file: {at}/certificate.pem\n  key-file: {at}/key.pem\n"
     security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {at}/ca.pem\n"
     path = f"{server.folder}/etcd.yml"
-    making.texts[path] = (
-        f"name: {server.folder}\ndata-dir: {making.wishes.folder_of(server)}/data\n"
+    builder.texts[path] = (
+        f"name: {server.folder}\ndata-dir: {builder.options.folder_of(server)}/data\n"
         f"listen-client-urls: https://{server.url_host}:{server.port}\n"
         f"advertise-client-urls: https://{server.address}\n"
         f"listen-peer-urls: https://{server.url_host}:{_peer(server).port}\n"
@@ -555,7 +557,7 @@ def _add_etcd(making: _Making, server: Server, group: Sequence[Server]) -> None:
         "enable-grpc-gateway: true\n"
         f"client-transport-security:\n{security}peer-transport-security:\n{security}"
     )
-    making.starts.append(f"etcd --config-file {making.wishes.place}/{path}")
+    builder.starts.append(f"etcd --config-file {builder.options.place}/{path}")
 
 
 def _peer(server: Server) -> Server:
@@ -589,7 +591,7 @@ def make_authority(files: Files, name: str, days: int) -> None:
     """Make the key and the certificate of a CA. Raises: ConfigError, openssl is missing or fails."""
     _make_key(files.key)
     with TemporaryDirectory(prefix="sparrowmq-") as folder:
-        config = _written(folder, _CONFIG)
+        config = _write_config(folder, _CONFIG)
         _openssl(
             *("req", "-x509", "-new", "-config", config, "-extensions", "authority", "-key", files.key),
             *("-subj", f"/CN={name}", "-days", days, "-set_serial", _serial(), "-out", files.certificate),
@@ -612,7 +614,7 @@ def sign(files: Files, name: str, hosts: tuple[str, ...], authority: Files, days
     if hosts:
         extensions += f"subjectAltName = {', '.join(map(_alternative, hosts))}\n"
     with TemporaryDirectory(prefix="sparrowmq-") as folder:
-        config, request = _written(folder, _CONFIG + extensions), Path(folder, "request.pem")
+        config, request = _write_config(folder, _CONFIG + extensions), Path(folder, "request.pem")
         made = Path(folder, "made.pem")
         _openssl(*("req", "-new", "-config", config, "-key", files.key, "-subj", f"/CN={name}", "-out", request))
         _openssl(
@@ -646,7 +648,7 @@ def _serial() -> str:
     return f"0x{secrets.randbits(127) | 1 << 126:x}"
 
 
-def _written(folder: str, text: str) -> Path:
+def _write_config(folder: str, text: str) -> Path:
     path = Path(folder, "openssl.cnf")
     path.write_text(text)
     return path
@@ -659,7 +661,7 @@ def _openssl(*words: object) -> None:
             check=True,
             capture_output=True,
             stdin=subprocess.DEVNULL,
-            timeout=LIMIT_S,
+            timeout=OPENSSL_TIMEOUT_S,
         )
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]

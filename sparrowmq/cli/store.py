@@ -22,11 +22,11 @@ from sparrowmq.cli.terminal.arguments import TOPIC, iso
 from sparrowmq.cli.terminal.cluster_command import (
     F,
     ask,
-    asking,
+    cluster_options,
     credentials_of,
+    errors_in_a_sentence,
+    identity_options,
     options,
-    reporting,
-    showing_who,
     tls_of,
 )
 from sparrowmq.cli.terminal.output import OUTPUT, Progress, confirm, done, is_for_people, say, table, tables
@@ -83,11 +83,11 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     Each violation is one line, printed as soon as it is found; programs get rows at the end. The exit status is 0 when
     there is none and 1 when there is one. If the broker's files are not of Java's sizes, give its settings with -c.
     """
-    with reporting("store check"):
+    with errors_in_a_sentence("store check"):
         points = RestorePoints(Disk(), path)
         stores = [Path(points.path(name)) for name in points.names()] or [path]
-        violations = [each for one in stores for each in found(settings_of(one, file, changes))]
-    _tell_programs(violations)
+        violations = [each for one in stores for each in find_violations(settings_of(one, file, changes))]
+    _print_for_programs(violations)
     say(f"{len(violations)} violations" if violations else f"{path} is sound")
     sys.exit(1 if violations else 0)
 
@@ -103,7 +103,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
     Of a log file each record, of a queue or index file each entry, of the store all of it in a dozen lines. The
     broker may be running.
     """
-    with reporting("store inspect"):
+    with errors_in_a_sentence("store inspect"):
         lines = describe(path, start, limit)
         if not is_for_people():
             table(("LINE",), [(line,) for line in lines])
@@ -128,10 +128,10 @@ def backup(
     has already are linked, not copied; with --check they are read again first. If the broker's files are not of Java's
     sizes, give its settings with -c.
     """
-    with reporting("store backup"):
+    with errors_in_a_sentence("store backup"):
         settings = settings_of(path, file, changes)
         with Progress() as progress:
-            disk = _copying(backups.sources(settings.layout), progress)
+            disk = _progress_disk(backups.sources(settings.layout), progress)
             points = RestorePoints(disk, to)
             added = points.add(settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress)
     if is_for_people():
@@ -159,13 +159,13 @@ def restore(
     A damaged copy makes no store: each problem is one line, and the exit status is 1.
     """
     problems: list[str] = []
-    with reporting("store restore"):
+    with errors_in_a_sentence("store restore"):
         settings = _settings(path, file, changes)
         with Progress() as progress:
             copy = _copy_in(source, point)
             files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
-            disk = _copying(files, progress)
-            restores.restore(copy, settings, disk, progress, tell=_telling(problems, progress), salvage=salvage)
+            disk = _progress_disk(files, progress)
+            restores.restore(copy, settings, disk, progress, tell=_problem_printer(problems, progress), salvage=salvage)
     if is_for_people():
         click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
     else:
@@ -179,7 +179,7 @@ def _copy_in(source: Path, point: str | None) -> str:
     return RestorePoints(Disk(), source).path(point)
 
 
-def _telling(problems: list[str], progress: Progress) -> Callable[[str], None]:
+def _problem_printer(problems: list[str], progress: Progress) -> Callable[[str], None]:
     """Return a function that notes a problem, and prints it at once for people."""
 
     def tell(problem: str) -> None:
@@ -198,7 +198,7 @@ def _telling(problems: list[str], progress: Progress) -> Callable[[str], None]:
     metavar="HOST:PORT",
     help="Take damaged records from this broker: a slave of the store's master, or the master of a slave.",
 )
-@showing_who
+@identity_options
 @_of_broker
 def repair(path: Path, address: str | None, file: str | None, changes: tuple[str, ...]) -> None:
     """Repair the log at PATH, which no broker may have open, and bring queues and index in order.
@@ -209,12 +209,12 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
 
     The exit status is 0 when nothing is left that `check` would find.
     """
-    with reporting("store repair"):
+    with errors_in_a_sentence("store repair"):
         settings = settings_of(path, file, changes)
-        replaced = _repaired(settings, address)
-        violations = found(settings)
+        replaced = _repair(settings, address)
+        violations = find_violations(settings)
     pieces = Disk().list_folder(settings.layout.set_aside)
-    _tell_programs(violations)
+    _print_for_programs(violations)
     if address is not None:
         missing = "".join(f"; it has none from offset {begin} to {end}" for begin, end in replaced.left)
         say(f"{replaced.count} records are as {address} has them{missing}")
@@ -222,7 +222,7 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
     sys.exit(1 if violations else 0)
 
 
-def _repaired(settings: StoreSettings, address: str | None) -> Replaced:
+def _repair(settings: StoreSettings, address: str | None) -> Replaced:
     with Progress() as progress:
         disk = ReadDisk(settings, progress) if progress.is_shown else Disk()
         if address is None:
@@ -276,12 +276,12 @@ class LogCopy:
         if self._link is None:
             self._link = BlockingLink(self._address, self._sign, self._tls)
         try:
-            _, found = self._link.call(ViewMessage(offset))
+            _, record = self._link.call(ViewMessage(offset))
         except RemoteError as error:
             if error.code == ResponseCode.SYSTEM_ERROR:  # "can not find message by the offset"
                 return None
             raise
-        return found
+        return record
 
     def _hang_up(self) -> None:
         if self._link is not None:
@@ -289,7 +289,7 @@ class LogCopy:
         self._link = None
 
 
-def _copying(sources: list[str], progress: Progress) -> Disk:
+def _progress_disk(sources: list[str], progress: Progress) -> Disk:
     return WrittenDisk(sources, progress) if progress.is_shown else Disk()
 
 
@@ -311,7 +311,7 @@ def _settings(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSe
     return merge(BrokerSettings, sources(file, {}, changes, typed)).store(0)
 
 
-def found(settings: StoreSettings) -> list[str]:
+def find_violations(settings: StoreSettings) -> list[str]:
     """Return the violations of a store that no broker has open; people see each at once, as a check takes minutes.
 
     Raises: StoreLocked, a broker has it open.
@@ -333,7 +333,7 @@ def found(settings: StoreSettings) -> list[str]:
     return violations
 
 
-def _tell_programs(violations: list[str]) -> None:
+def _print_for_programs(violations: list[str]) -> None:
     if not is_for_people():
         table(("VIOLATION",), [(violation,) for violation in violations])
 
@@ -345,11 +345,11 @@ def _tell_programs(violations: list[str]) -> None:
 # Each step asks or tells before it changes something. An interrupted run can be repeated: what was sent is there then.
 
 
-_Messages: TypeAlias = "Iterable[tuple[Place, Resent]]"
+_Messages: TypeAlias = "Iterable[tuple[ResendPosition, Resent]]"
 
 
 @dataclass(slots=True)
-class _OfTopic:
+class _TopicCount:
     """The messages of one topic: how many are missing and there; when the first and last missing ones were stored."""
 
     missing: int = 0
@@ -369,8 +369,8 @@ class _OfTopic:
 class _Plan:
     """The places of the messages to send, and the counts by topic."""
 
-    places: set[Place] = field(default_factory=set)
-    topics: dict[str, _OfTopic] = field(default_factory=dict)
+    places: set[ResendPosition] = field(default_factory=set)
+    topics: dict[str, _TopicCount] = field(default_factory=dict)
 
     @property
     def there(self) -> int:
@@ -378,7 +378,7 @@ class _Plan:
 
 
 @store.command()
-@options(asking, OUTPUT)
+@options(cluster_options, OUTPUT)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated.")
 @click.option("--delete", is_flag=True, help="Then delete the files: this ends the condition that names them.")
@@ -396,7 +396,7 @@ def resend(
     """
     if delete and topics:
         raise click.UsageError("--delete would delete messages of other topics, too; leave out --topic")
-    with reporting("store resend"):
+    with errors_in_a_sentence("store resend"):
         draft = Draft(files, topics)
         if not draft.sound and not delete:
             raise click.ClickException(
@@ -415,7 +415,7 @@ def resend(
         if is_deleted:
             for file in files:
                 file.unlink()
-    _tell(plan, draft, files, sent, dry_run=dry_run, is_deleted=is_deleted, is_part=bool(topics) or is_open)
+    _print_result(plan, draft, files, sent, dry_run=dry_run, is_deleted=is_deleted, is_part=bool(topics) or is_open)
 
 
 async def _run(
@@ -439,7 +439,7 @@ async def _run(
             "--unchecked sends all messages, also those that are there already"
         )
     with Progress() as progress:
-        plan = await _compared(resending, draft, progress)
+        plan = await _compare(resending, draft, progress)
         progress.clear()
         _show(plan, draft)
         if dry_run:
@@ -449,17 +449,17 @@ async def _run(
         return plan, await _send_all(resending, draft.messages(plan.places), len(plan.places), progress)
 
 
-async def _compared(resending: Resending, draft: Draft, progress: Progress) -> _Plan:
+async def _compare(resending: Resending, draft: Draft, progress: Progress) -> _Plan:
     """Ask the cluster for each message."""
     plan, count = _Plan(), 0
     for chunk in _chunks(draft.messages(draft.places)):
-        answers = await _together([resending.state_of(message) for _, message in chunk])
+        answers = await _gather([resending.state_of(message) for _, message in chunk])
         for (place, message), standing in zip(chunk, answers, strict=True):
             if standing is ResendState.OPEN:
                 draft.left_out[LeftOut.OPEN] += 1
             elif standing is ResendState.MISSING:
                 plan.places.add(place)
-            of_topic = plan.topics.setdefault(message.topic, _OfTopic())
+            of_topic = plan.topics.setdefault(message.topic, _TopicCount())
             of_topic.add(standing, message.stored.store_timestamp_ms)
         count += len(chunk)
         progress("asking the cluster", count, len(draft.places))
@@ -480,7 +480,7 @@ async def _send_all(resending: Resending, messages: _Messages, total: int, progr
     try:
         for chunk in _chunks(messages):
             by_queue = sorted((each for _, each in chunk), key=resending.queue_of)
-            await _together([send(list(few)) for _, few in groupby(by_queue, key=resending.queue_of)])
+            await _gather([send(list(few)) for _, few in groupby(by_queue, key=resending.queue_of)])
     except BaseException:
         progress.clear()
         say(f"{sent:,} of {total:,} messages were sent; run the same command again to go on")
@@ -488,7 +488,7 @@ async def _send_all(resending: Resending, messages: _Messages, total: int, progr
     return sent
 
 
-async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all, each in a task. Raises: the first error, which ends the others."""
     failures: list[Exception] = []
     begun: list[asyncio.Task[T]] = []
@@ -502,7 +502,7 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [each.result() for each in begun]
 
 
-def _chunks(messages: _Messages) -> Iterator[list[tuple[Place, Resent]]]:
+def _chunks(messages: _Messages) -> Iterator[list[tuple[ResendPosition, Resent]]]:
     rest = iter(messages)
     while chunk := list(islice(rest, _AT_ONCE)):
         yield chunk
@@ -536,7 +536,7 @@ def _question(count: int, files: Collection[Path], delete: bool) -> str:
     return f"{', then '.join(steps)}?"
 
 
-def _tell(
+def _print_result(
     plan: _Plan,
     draft: Draft,
     files: Collection[Path],
@@ -576,7 +576,7 @@ def _names(files: Iterable[Path]) -> str:
     return ", ".join(map(str, files))
 
 
-class Place(NamedTuple):
+class ResendPosition(NamedTuple):
     """A message in a piece."""
 
     file: Path
@@ -608,7 +608,7 @@ class Draft:
         self._only = frozenset(topics)
         self.left_out: Counter[LeftOut] = Counter()
         self.sound = self.damaged = self.damaged_bytes = 0
-        self._chosen: dict[Key, tuple[Place, int]] = {}  # and the number of tries
+        self._chosen: dict[Key, tuple[ResendPosition, int]] = {}  # and the number of tries
         self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
         self._recalls = Recalls()
         for file in self._files:
@@ -625,31 +625,31 @@ class Draft:
         """The topics of the chosen messages."""
         return sorted({topic for topic, *_ in self._chosen})
 
-    def messages(self, places: Collection[Place]) -> Iterator[tuple[Place, Resent]]:
+    def messages(self, places: Collection[ResendPosition]) -> Iterator[tuple[ResendPosition, Resent]]:
         """Yield the messages at these places, in the order of the log."""
         for file in self._files:
             for each in read_piece(file):
-                place = Place(file, each.offset)
+                place = ResendPosition(file, each.offset)
                 if each.message is not None and place in places:
                     message = resent(each.message)
                     if isinstance(message, Resent):
                         yield place, message
 
-    def _take(self, file: Path, found: PieceRecord) -> None:
-        if found.message is None:
+    def _take(self, file: Path, record: PieceRecord) -> None:
+        if record.message is None:
             self.damaged += 1
-            self.damaged_bytes += found.size
+            self.damaged_bytes += record.size
             return
         self.sound += 1
-        message = resent(found.message)
+        message = resent(record.message)
         if isinstance(message, LeftOut):
             self.left_out[message] += 1
             if message is LeftOut.RECALL:
-                self._recalls.add(found.message.properties)
+                self._recalls.add(record.message.properties)
         elif not self._only or message.topic in self._only:
-            self._choose(Place(file, found.offset), message)
+            self._choose(ResendPosition(file, record.offset), message)
 
-    def _choose(self, place: Place, message: Resent) -> None:
+    def _choose(self, place: ResendPosition, message: Resent) -> None:
         """Choose a message, or the last of several tries of one."""
         tries = message.stored.reconsume_times
         before = self._chosen.get(message.key)

@@ -16,12 +16,12 @@ from sparrowmq.cli.terminal.cluster_command import (
     HELP,
     add_list,
     ask,
-    at_all,
     at_masters,
-    look,
+    change_all,
+    check_changes,
     options,
-    refuse_no_change,
-    tell,
+    print_change,
+    query,
     verb,
 )
 from sparrowmq.cli.terminal.output import Progress, Steps, confirm, table, tables
@@ -32,7 +32,7 @@ from sparrowmq.errors import StillUnread
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings.argument_types import Number, Whole
 
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
 _COUNT = Whole(1)
 _TYPED = click.option(
@@ -59,7 +59,7 @@ add_list(
 @click.argument("name", type=TOPIC)
 def show(name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
-    found = look(lambda admin: admin.topic(name))
+    found = query(lambda admin: admin.topic(name))
     tables(
         brokers=(
             ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED", "TYPE"),
@@ -98,10 +98,10 @@ def show(name: str) -> None:
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
 @_TYPED
 @EXIST_OK
-def create(name: str, **given: Any) -> None:
+def create(name: str, **settings: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
-    brokers = at_all(lambda admin: admin.create_topic(name, **given), given["cluster"], again=AGAIN)
-    tell("created", name, brokers)
+    brokers = change_all(lambda admin: admin.create_topic(name, **settings), settings["cluster"], again=AGAIN)
+    print_change("created", name, brokers)
 
 
 @verb(topic)
@@ -120,30 +120,30 @@ def create(name: str, **given: Any) -> None:
     help="Wait at most this long until queues that are to go are consumed.",
 )
 @click.option("--yes", "hide_unread", is_flag=True, help="Hide messages that were not consumed.")
-def change(name: str, wait_s: float, hide_unread: bool, **given: Any) -> None:
+def change(name: str, wait_s: float, hide_unread: bool, **settings: Any) -> None:
     """Change the topic NAME at every master that has it; what is not given stays as it is.
 
     Queues that are to go get no more messages at once. While they have messages that a group has not consumed, they are
     still read, and the exit status is 1.
     """
-    refuse_no_change(given)
-    wanted = given | {"hide_unread": hide_unread}
-    brokers = at_all(lambda admin: _change(admin, name, wait_s, wanted), given["cluster"], topic=name)
-    tell("changed", name, brokers)
+    check_changes(settings)
+    changes = settings | {"hide_unread": hide_unread}
+    brokers = change_all(lambda admin: _change(admin, name, wait_s, changes), settings["cluster"], topic=name)
+    print_change("changed", name, brokers)
 
 
-async def _change(admin: Admin, name: str, wait_s: float, given: dict[str, Any]) -> list[str]:
+async def _change(admin: Admin, name: str, wait_s: float, settings: dict[str, Any]) -> list[str]:
     """Change a topic; try again until its queues are consumed, or the time is over."""
     end = time.monotonic() + wait_s
     with Progress() as progress:
         while True:
             try:
-                return await admin.change_topic(name, **given)
+                return await admin.change_topic(name, **settings)
             except StillUnread as left:
                 if time.monotonic() >= end:
                     raise
                 progress.tell(f"{sum(left.groups.values()):,} messages are to be consumed")
-                await asyncio.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+                await asyncio.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
 
 
 @verb(topic)
@@ -153,8 +153,8 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
     if not yes:
         confirm(f"delete topic {name} with all its messages?")
-    brokers = at_all(lambda admin: admin.delete_topic(name, cluster=cluster), cluster, topic=name)
-    tell("deleted", name, brokers)
+    brokers = change_all(lambda admin: admin.delete_topic(name, cluster=cluster), cluster, topic=name)
+    print_change("deleted", name, brokers)
 
 
 _HOW = options(
@@ -195,7 +195,7 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 
     brokers = ask(run)
     if not dry_run:
-        tell("scaled", name, brokers)
+        print_change("scaled", name, brokers)
 
 
 @verb(topic)
@@ -227,7 +227,7 @@ def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, 
 
     ask(run)
     if not dry_run:
-        tell("moved", name, [target])
+        print_change("moved", name, [target])
         return
     steps = [
         (target, f"have topic {name}, and take its messages"),

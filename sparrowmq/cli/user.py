@@ -11,8 +11,17 @@ from typing import Final
 
 import click
 
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, look, options, refuse_no_change, tell, verb
-from sparrowmq.cli.terminal.output import confirm, heads, hidden, tables
+from sparrowmq.cli.terminal.cluster_command import (
+    CLUSTER,
+    HELP,
+    ask,
+    check_changes,
+    options,
+    print_change,
+    query,
+    verb,
+)
+from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, tables
 from sparrowmq.client.admin import operations as operations
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import ConfigError
@@ -56,7 +65,7 @@ def list_users(cluster: str | None) -> None:
 
         return await servers.all(masters, both)
 
-    found = look(run)
+    found = query(run)
     users = [
         (broker, each.username, each.user_type, each.user_status)
         for broker, (entries, _) in found.items()
@@ -72,7 +81,7 @@ def list_users(cluster: str | None) -> None:
 @_SUPER
 def add(name: str, cluster: str | None, password: str | None, is_super: bool | None) -> None:
     """Add the user NAME at every master of the cluster."""
-    entry = UserEntry(name, _asked(password or "-"), SUPER if is_super else NORMAL)
+    entry = UserEntry(name, _ask_password(password or "-"), SUPER if is_super else NORMAL)
     _at_masters("added", name, cluster, lambda admin, at: operations.create_user(admin.servers, at, entry))
 
 
@@ -85,10 +94,10 @@ def change(
     name: str, cluster: str | None, password: str | None, is_super: bool | None, is_enabled: bool | None
 ) -> None:
     """Change the user NAME at every master; what is not given stays as it is."""
-    refuse_no_change({"password": password, "super": is_super, "enabled": is_enabled})
+    check_changes({"password": password, "super": is_super, "enabled": is_enabled})
     entry = UserEntry(
         name,
-        _asked(password),
+        _ask_password(password),
         None if is_super is None else SUPER if is_super else NORMAL,
         None if is_enabled is None else ENABLED if is_enabled else DISABLED,
     )
@@ -150,7 +159,7 @@ def deny(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
 def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> None:
     """Delete what the user NAME is allowed and denied for RESOURCE; without it, all of the user's policies."""
     if resource == "":
-        raise click.UsageError('RESOURCE is "", which is none; leave it out for all policies of the user')
+        raise click.UsageError('RESOURCE is "", which names no resource; leave it out for all policies of the user')
     if resource is None and not yes:
         confirm(f"delete all policies of user {name}?")
     subject = f"{SUBJECT}{name}"
@@ -165,12 +174,12 @@ def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> N
     _at_masters("revoked", name, cluster, work)
 
 
-def _put(done: str, name: str, cluster: str | None, given: list[Policy]) -> None:
+def _put(done: str, name: str, cluster: str | None, policies: list[Policy]) -> None:
     _at_masters(
         done,
         name,
         cluster,
-        lambda admin, at: operations.update_policies(admin.servers, at, f"{SUBJECT}{name}", given),
+        lambda admin, at: operations.update_policies(admin.servers, at, f"{SUBJECT}{name}", policies),
     )
 
 
@@ -182,13 +191,13 @@ def _at_masters(done: str, name: str, cluster: str | None, work: Callable[[Admin
         masters = await admin.servers.masters(cluster)
         return await admin.servers.change(f"changing user {name}", masters, one)
 
-    tell(done, name, ask(run))
+    print_change(done, name, ask(run))
 
 
-def _asked(password: str | None) -> str | None:
+def _ask_password(password: str | None) -> str | None:
     if password != "-":
         return password
-    return hidden("its password", "give the password itself after --password")
+    return ask_secret("its password", "give the password itself after --password")
 
 
 def _policy(
@@ -198,9 +207,9 @@ def _policy(
     return [Policy(None, rules)]
 
 
-def _rows(each: UserPolicies) -> Iterator[tuple[object, ...]]:
-    for policy in each.policies:
+def _rows(policies: UserPolicies) -> Iterator[tuple[object, ...]]:
+    for policy in policies.policies:
         for rule in policy.entries:
             actions, sources = ", ".join(rule.actions), ", ".join(rule.source_ips or ()) or None
-            name = each.subject.removeprefix(SUBJECT)
+            name = policies.subject.removeprefix(SUBJECT)
             yield name, policy.policy_type, rule.resource, actions, sources, rule.decision

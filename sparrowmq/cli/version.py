@@ -9,7 +9,7 @@ import click
 
 from sparrowmq import compiled
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli.servers.serve import identity, keeping
+from sparrowmq.cli.servers.serve import identity, storage_line
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
 from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
 from sparrowmq.errors import ConfigError
@@ -30,7 +30,7 @@ def version(file: str | None, changes: tuple[str, ...]) -> None:
         click.echo(f"version: {error}", err=True)
         sys.exit(2)
     if is_for_people():
-        click.echo(f"{identity()}\n{keeping(settings)}")
+        click.echo(f"{identity()}\n{storage_line(settings)}")
         return
     python = ".".join(map(str, sys.version_info[:3]))
     row = VERSION, compiled.is_in_use(), python, str(settings.store_path), settings.flush.value

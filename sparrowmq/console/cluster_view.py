@@ -30,7 +30,7 @@ from sparrowmq.console.console_metrics import CountedAdmin, CountedServers
 from sparrowmq.errors import ConfigError, NetworkError, NoGroup, SparrowError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import Conditions, ending
+from sparrowmq.metrics.conditions import Conditions, client_certificate_probe
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
@@ -130,7 +130,7 @@ class Look:
         self.is_encrypted = context is not None
         self.clock = clock or SystemClock()
         self.conditions = Conditions(self.clock, Figures())
-        self._probes = [ending(self.clock, context)]
+        self._probes = [client_certificate_probe(self.clock, context)]
         self.watch()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted

@@ -86,7 +86,7 @@ class Accounts:
 def read(path: Path) -> Accounts:
     """The accounts of a file, which may change. Raises: ConfigError, as `renew`."""
     files = ChangedFiles(lambda: [path])
-    return Accounts(_in_file(path), lambda: _in_file(path) if files.look() else None)
+    return Accounts(_in_file(path), lambda: _in_file(path) if files.has_changed() else None)
 
 
 def _in_file(path: Path) -> Mapping[str, Account]:

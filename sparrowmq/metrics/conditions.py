@@ -28,7 +28,7 @@ from sparrowmq.remoting.tls.contexts import ClientContext
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 JUMP_S: Final = 5.0
 TRUST_S: Final = 600.0
 PAUSED_S: Final = 5.0
@@ -46,7 +46,7 @@ class Condition:
     """One condition that lasts."""
 
     kind: Kind
-    what: str  # the facts, in one sentence
+    facts: str  # in one sentence
     since_s: float  # when it was first seen, by the steady clock: the time of day may be what is wrong
 
 
@@ -65,7 +65,7 @@ class Conditions:
         self._names = names
         self._probes: Mapping[Kind, list[Callable[[], str]]] = {}
         self._now: dict[str, Condition] = {}
-        self._unseen: set[str] = set()  # of which a probe failed at the last look
+        self._failed_probes: set[str] = set()  # of which a probe failed at the last look
         figures.gauges(
             "sparrowmq_condition",
             "1 for each condition in which the broker does less than expected",
@@ -81,34 +81,34 @@ class Conditions:
             together.setdefault(kind, []).append(probe)
         self._probes = together
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """See which conditions last now."""
         for kind, probes in self._probes.items():
             before = self._now.get(kind.name)
             try:
-                what = "; ".join(said for probe in probes if (said := probe()))
+                facts = "; ".join(text for probe in probes if (text := probe()))
             except (OSError, DiskFull) as error:  # as when no descriptor is left
-                self._note_unseen(kind, error)
+                self._note_failed_probe(kind, error)
                 continue
-            self._unseen.discard(kind.name)
-            if what and before is None:
-                self._now[kind.name] = Condition(kind, what, self._clock.monotonic())
-                log.warning("condition %s: %s. What to do: %s", kind.name, what, self._remedy(kind))
-            elif what and before is not None and before.what != what:
-                self._now[kind.name] = Condition(kind, what, before.since_s)
-            elif not what and before is not None:
+            self._failed_probes.discard(kind.name)
+            if facts and before is None:
+                self._now[kind.name] = Condition(kind, facts, self._clock.monotonic())
+                log.warning("condition %s: %s. What to do: %s", kind.name, facts, self._remedy(kind))
+            elif facts and before is not None and before.facts != facts:
+                self._now[kind.name] = Condition(kind, facts, before.since_s)
+            elif not facts and before is not None:
                 del self._now[kind.name]
                 log.info("condition %s is over", kind.name)
 
-    def _note_unseen(self, kind: Kind, error: Exception) -> None:
+    def _note_failed_probe(self, kind: Kind, error: Exception) -> None:
         """Log once that a condition cannot be looked for; the others are."""
-        if kind.name not in self._unseen:
+        if kind.name not in self._failed_probes:
             log.warning("condition %s cannot be looked for, and stays as it was: %s", kind.name, error)
-        self._unseen.add(kind.name)
+        self._failed_probes.add(kind.name)
 
     def now(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""
-        self.look()
+        self.poll()
         worst_first = list(Severity)
         return sorted(self._now.values(), key=lambda each: (worst_first.index(each.kind.severity), each.since_s))
 
@@ -122,7 +122,7 @@ class Conditions:
         return {
             CONDITION + each.kind.name: ReportedCondition(
                 severity=each.kind.severity.value,
-                what=each.what,
+                what=each.facts,
                 since_ms=now_ms - round((now_s - each.since_s) * 1000),
                 remedy=self._remedy(each.kind),
                 cause=next((name for name in each.kind.follows if name in self._now), None),
@@ -135,7 +135,7 @@ class Conditions:
     async def ready(self) -> str:
         """Return the text of /readyz. Raises: NotReady; its text begins with what keeps the broker from its work."""
         now = sorted(self.now(), key=lambda each: not each.kind.is_unready)
-        lines = [f"{each.kind.name}: {each.what}" for each in now]
+        lines = [f"{each.kind.name}: {each.facts}" for each in now]
         if now and now[0].kind.is_unready:
             raise NotReady("; ".join(lines))
         return "".join(f"{line}\n" for line in ["ok", *lines])
@@ -219,7 +219,7 @@ class Machine:
         return f"{text}; if this clock is right, this ends by itself, with the first message{after}"
 
 
-def ending(clock: Clock, *shown: ssl.SSLContext | None) -> Probe:
+def client_certificate_probe(clock: Clock, *shown: ssl.SSLContext | None) -> Probe:
     """Return the probe of certificates that end soon, or whose changed files cannot be used.
 
     Args:

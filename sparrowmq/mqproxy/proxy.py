@@ -17,7 +17,7 @@ from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL, Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions, ending
+from sparrowmq.metrics.conditions import POLL_S, Conditions, client_certificate_probe
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.mqproxy.account_brokers import AccountCluster
@@ -130,7 +130,7 @@ class Proxy:
                 opened.append(port)
             problems = [lambda: capacity.problem, *(port.problem for port in opened)]
             probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each() for each in problems)))))
-            probes += [(CERTIFICATE, lambda: server_tls.problem), ending(clock, self._tls)]
+            probes += [(CERTIFICATE, lambda: server_tls.problem), client_certificate_probe(clock, self._tls)]
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
                 await self._open_metrics(stack, tasks, settings.metrics_port)
@@ -188,5 +188,5 @@ class Proxy:
     async def serve(self) -> None:
         """Serve until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
-            self._conditions.look()
+            await self._clock.sleep(POLL_S)
+            self._conditions.poll()

@@ -26,7 +26,7 @@ from sparrowmq.loop.slices import Steps, to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
-from sparrowmq.metrics.conditions import LOOK_S, Conditions, Machine
+from sparrowmq.metrics.conditions import POLL_S, Conditions, Machine
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import metrics_door
@@ -145,7 +145,7 @@ class Namesrv:
 
     def unready(self) -> str:
         """Return the conditions that keep it from its work, in words; "" if there are none."""
-        return "; ".join(each.what for each in self._conditions.unready())
+        return "; ".join(each.facts for each in self._conditions.unready())
 
     def _probes(
         self, values: KeyValues, server: Server, tls: ServerTls, access: NamesrvAccess | None
@@ -164,10 +164,10 @@ class Namesrv:
     async def _look(self, values: KeyValues) -> None:
         """Look for conditions each second, and try again what could not be written."""
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)
             await values.try_again()
             await self._changing.save_again()
-            self._conditions.look()
+            self._conditions.poll()
 
     def _access(self) -> NamesrvAccess | None:
         demand_one_kind(self._settings, self._settings.acl)
@@ -275,7 +275,7 @@ class DeadBrokers:
     async def watch(self) -> None:
         """Look each second, until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)
             try:
                 await self.look()
             except OSError as error:

@@ -179,7 +179,7 @@ class NamesrvUsers:
 
     def poll(self) -> None:
         """Load a change that was the same at two looks."""
-        if self._path is None or not self._changed.look():
+        if self._path is None or not self._changed.has_changed():
             return
         try:
             self.by_name = self._principals(_table(self._path))

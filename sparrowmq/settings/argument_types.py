@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-_FOREIGN: Final = "{!r} is no number; write it with the digits 0 to 9"
+_FOREIGN: Final = "{!r} is not a number; use the digits 0 to 9"
 _ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -32,7 +32,7 @@ class Number(click.FloatRange):
             self.fail(_FOREIGN.format(value), param, ctx)
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{number} is no number to count with", param, ctx)
+            self.fail(f"{number} is not a finite number", param, ctx)
         return number
 
 
@@ -54,7 +54,7 @@ class WrittenPath(click.Path):
         if not str(value).strip():
             self.fail("the path is blank; write it, as /data/orders, or . for the current folder", param, ctx)
         if _ADDRESS.match(str(value)):
-            self.fail(f"{value} is an address, and this must be the path of a file or folder here", param, ctx)
+            self.fail(f"{value} is an address; give the path of a file or folder on this machine", param, ctx)
         return super().convert(value, param, ctx)
 
 

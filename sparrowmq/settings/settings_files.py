@@ -104,13 +104,13 @@ def stamp(files: Iterable[Path]) -> Stamp:
 class ChangedFiles:
     """The files that were loaded, and their changes since then: accounts, users, certificates.
 
-    A change counts at the second look that finds the same files. A half-written file could show an administrator
+    A change counts at the second call that sees the same files. A half-written file could show an administrator
     without its limits, and of a certificate and its key only one may have been replaced.
 
     Args:
         files: returns the paths of the files.
     Attributes:
-        loaded: their stamp; None lets the next look want them again, as they could not be used.
+        loaded: their stamp; None if they could not be used, so that they count as changed again.
     """
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
@@ -118,7 +118,7 @@ class ChangedFiles:
         self._seen = stamp(files())
         self.loaded: Stamp | None = self._seen
 
-    def look(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether the files are to be loaded again; they count as loaded then."""
         last, self._seen = self._seen, stamp(self._files())
         if self._seen != last or self._seen == self.loaded:

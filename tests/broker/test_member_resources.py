@@ -44,7 +44,7 @@ async def spoiled(settings: BrokerSettings, spoil: Callable[[], object], first: 
 
 def conditions(start: MemberStart) -> dict[str, str]:
     assert start.broker is not None
-    return {each.kind.name: each.what for each in start.broker._conditions.now()}
+    return {each.kind.name: each.facts for each in start.broker._conditions.now()}
 
 
 async def test_a_member_changes_its_role_with_the_accounts_it_had_if_their_file_is_broken(
@@ -74,7 +74,7 @@ async def test_a_member_changes_its_role_with_the_certificate_it_had_if_the_new_
     start = await spoiled(settings, lambda: shutil.copy(other.key, own.key), BrokerRole.SLAVE)
     assert start.broker is not None and start.broker._tls.context is not None
     for _ in range(2):
-        if start.broker._tls._changed.look():
+        if start.broker._tls._changed.has_changed():
             await start.broker._tls._load_again()
     assert "cannot be used" in conditions(start)[CERTIFICATE.name]
     await start.end()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sparrowmq.broker.failover.etcd import EtcdAccess
 from sparrowmq.broker.failover.failover_settings import FailoverSettings
-from sparrowmq.metrics.conditions import ending
+from sparrowmq.metrics.conditions import client_certificate_probe
 from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings
 from sparrowmq.testing.clock import ManualClock
@@ -26,7 +26,7 @@ def test_certificates_for_other_servers_that_end_soon_are_named(tmp_path: Path) 
         ((None, of_etcd), [other.certificate]),
         ((of_brokers, of_etcd), [pair.certificate, other.certificate]),
     ):
-        kind, problem = ending(clock, *shown)
+        kind, problem = client_certificate_probe(clock, *shown)
         assert kind.name == "client_certificate"
         for days, words in ((0, ""), (7, " ends at "), (21, "; other servers refuse it")):
             clock._start_ms = start_ms + days * 86_400_000
@@ -36,5 +36,5 @@ def test_certificates_for_other_servers_that_end_soon_are_named(tmp_path: Path) 
 
 
 def test_a_server_that_shows_no_certificate_says_nothing() -> None:
-    _, problem = ending(ManualClock(), None, client_context(ClientTlsSettings(checks_server=False)))
+    _, problem = client_certificate_probe(ManualClock(), None, client_context(ClientTlsSettings(checks_server=False)))
     assert problem() == ""

@@ -43,7 +43,7 @@ async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
     conditions, said, clock, figures = watched()
     assert conditions.now() == [] and await conditions.ready() == "ok\n"
     begun, said["drained"] = clock.monotonic(), "it takes no messages"
-    conditions.look()
+    conditions.poll()
     await clock.advance(60)
     said["disk_full"] = "no room"
     first, second = conditions.now()
@@ -93,7 +93,7 @@ async def test_the_time_since_when_it_lasts_is_right_once_the_clock_is(
     right_ms = clock.now_ms()
     said["drained"] = "it takes no messages"
     monkeypatch.setattr(clock, "now_ms", lambda: right_ms + 3_600_000)
-    conditions.look()
+    conditions.poll()
     monkeypatch.undo()
     await clock.advance(60)
     assert reported_conditions(conditions.as_properties())["drained"].since_ms == right_ms
@@ -112,9 +112,9 @@ def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.Log
     said["drained"] = "it takes no messages"
     assert [each.kind for each in (*conditions.now(), *conditions.now())] == [DRAINED, DRAINED]
     failing = False
-    conditions.look()
+    conditions.poll()
     failing = True
-    conditions.look()
+    conditions.poll()
     assert caplog.text.count("condition log_fenced cannot be looked for, and stays as it was") == 2
 
 
@@ -124,7 +124,7 @@ def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     before = conditions.now()[0]
     said["disk_full"] = "91 %"
     after = conditions.now()[0]
-    assert (after.what, after.since_s) == ("91 %", before.since_s)
+    assert (after.facts, after.since_s) == ("91 %", before.since_s)
 
 
 def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCaptureFixture) -> None:
@@ -132,9 +132,9 @@ def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCapt
     said = {"topics": "topics.json", "groups": "", "offsets": ""}
     conditions = Conditions(ManualClock(), Figures())
     conditions.watch([(STATE_NOT_SAVED, lambda name=name: said[name]) for name in said])  # type: ignore[misc]
-    assert [each.what for each in conditions.now()] == ["topics.json"]
+    assert [each.facts for each in conditions.now()] == ["topics.json"]
     said["groups"] = "groups.json"
-    assert [each.what for each in conditions.now()] == ["topics.json; groups.json"]
+    assert [each.facts for each in conditions.now()] == ["topics.json; groups.json"]
     assert len(caplog.messages) == 1, "one line when the condition begins"
     said |= dict.fromkeys(said, "")
     assert conditions.now() == [] and "state_not_saved is over" in caplog.text

@@ -30,7 +30,7 @@ def test_what_is_no_number_is_refused_with_its_option(text: str) -> None:
 def test_digits_are_0_to_9(option: str, text: str) -> None:
     done = CliRunner().invoke(main, ["message", "find", "T", "-n", "127.0.0.1:1", option, text])
     assert done.exit_code == 2
-    assert f"Invalid value for '{option}': {text!r} is no number; write it with the digits 0 to 9" in done.stderr
+    assert f"Invalid value for '{option}': {text!r} is not a number; use the digits 0 to 9" in done.stderr
 
 
 def test_all_numbers_are_of_these_types() -> None:

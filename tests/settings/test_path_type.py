@@ -31,7 +31,7 @@ def test_a_blank_path_is_not_the_current_folder(words: list[str]) -> None:
 def test_an_address_is_no_path_and_is_shown_as_it_was_written(words: list[str]) -> None:
     done = CliRunner().invoke(main, [*words, "s3://bucket/orders"])
     assert done.exit_code == 2
-    assert "s3://bucket/orders is an address, and this must be the path" in " ".join(done.stderr.split())
+    assert "s3://bucket/orders is an address; give the path of a file" in " ".join(done.stderr.split())
 
 
 def test_all_paths_are_of_this_type() -> None:

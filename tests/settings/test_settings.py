@@ -207,7 +207,7 @@ def test_the_settings_of_a_class_come_before_those_that_it_extends():
 def test_no_setting_is_honoured_in_name_only(settings):
     """A key that nothing reads belongs among those that are accepted without effect, with the reason."""
     own = Path(inspect.getfile(settings))
-    of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("tls*.py")
+    of_tls = Path(inspect.getfile(ServerTlsSettings)).parent.glob("*.py")
     files = [*own.parent.rglob("*.py"), *of_tls, Path(inspect.getfile(MetricsSettings)), Path(logs.__file__)]
     files += [Path(request_dispatch.__file__), Path(metrics_port.__file__)]  # for brokers and name servers alike
     files.append(Path(users.__file__))

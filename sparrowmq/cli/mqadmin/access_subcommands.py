@@ -74,19 +74,19 @@ async def copy_user(call: Call) -> None:
 
 
 async def create_acl(call: Call) -> None:
-    subject, given = call.text("s"), _given(call)
+    subject, policies = call.text("s"), _policies_of_call(call)
     await _change(
         call,
-        lambda address: operations.create_policies(call, address, subject, given),
+        lambda address: operations.create_policies(call, address, subject, policies),
         "create acl to %s success.",
     )
 
 
 async def update_acl(call: Call) -> None:
-    subject, given = call.text("s"), _given(call)
+    subject, policies = call.text("s"), _policies_of_call(call)
     await _change(
         call,
-        lambda address: operations.update_policies(call, address, subject, given),
+        lambda address: operations.update_policies(call, address, subject, policies),
         "update acl to %s success.",
     )
 
@@ -112,24 +112,24 @@ async def list_acl(call: Call) -> None:
     async def policies(address: str) -> list[UserPolicies]:
         return await operations.all_policies(call, address, call.text("s"), call.text("r"))
 
-    for found in await call.each(await _places(call), policies):
+    for found in await call.all_answers(await _places(call), policies):
         if found:
             _print_policies(call, found)
 
 
 async def copy_acl(call: Call) -> None:
-    async def put(target: str, each: UserPolicies) -> str:
-        is_there = await operations.policies(call, target, each.subject) is not None
+    async def put(target: str, entry: UserPolicies) -> str:
+        is_there = await operations.policies(call, target, entry.subject) is not None
         change = operations.update_policies if is_there else operations.create_policies
-        await change(call, target, each.subject, each.policies)
-        return each.subject
+        await change(call, target, entry.subject, entry.policies)
+        return entry.subject
 
     await _copy(call, "acl", call.text("s"), operations.policies, operations.all_policies, put)
 
 
 async def _copy(
     call: Call,
-    what: str,
+    noun: str,
     names: str,
     one: Callable[[Call, str, str], Awaitable[T | None]],
     every: Callable[[Call, str], Awaitable[list[T]]],
@@ -143,7 +143,7 @@ async def _copy(
         found = list(await every(call, source))
     for each in found:
         if each is not None:
-            call.line("copy %s of %s from %s to %s success.", what, await put(target, each), source, target)
+            call.line("copy %s of %s from %s to %s success.", noun, await put(target, each), source, target)
 
 
 async def _change(call: Call, change: Callable[[str], Awaitable[None]], done: str) -> None:
@@ -160,18 +160,18 @@ async def _places(call: Call) -> list[str]:
     return found
 
 
-def _given(call: Call) -> list[Policy]:
-    actions = _listed(call.text("a"))
-    sources = _listed(call.text("i")) or None
-    rules = [PolicyRule(resource, actions, sources, call.text("d")) for resource in _listed(call.text("r"))]
+def _policies_of_call(call: Call) -> list[Policy]:
+    actions = _split_list(call.text("a"))
+    sources = _split_list(call.text("i")) or None
+    rules = [PolicyRule(resource, actions, sources, call.text("d")) for resource in _split_list(call.text("r"))]
     return [Policy(None, rules)]
 
 
-def _listed(text: str) -> list[str]:
+def _split_list(text: str) -> list[str]:
     return [each.strip() for each in text.split(",") if each.strip()]
 
 
-def _shown(texts: list[str] | None) -> str:
+def _list_text(texts: list[str] | None) -> str:
     return "null" if texts is None else f"[{', '.join(texts)}]"
 
 
@@ -179,15 +179,15 @@ def _print_users(call: Call, entries: Iterable[UserEntry]) -> None:
     call.heads(_USER, "#UserName|#Password|#UserType|#UserStatus")
     for entry in entries:
         row = entry.username, entry.password, entry.user_type, entry.user_status
-        call.line(_USER, *map(java.truth, row))
+        call.line(_USER, *map(java.text, row))
 
 
-def _print_policies(call: Call, found: Iterable[UserPolicies]) -> None:
+def _print_policies(call: Call, entries: Iterable[UserPolicies]) -> None:
     call.heads(_RULE, "#Subject|#PolicyType|#Resource|#Actions|#SourceIp|#Decision")
-    for each in found:
+    for each in entries:
         for policy in each.policies:
             for rule in policy.entries:
-                actions, sources = _shown(rule.actions), _shown(rule.source_ips)
+                actions, sources = _list_text(rule.actions), _list_text(rule.source_ips)
                 place = each.subject, policy.policy_type, rule.resource
                 call.line(_RULE, *place, actions, sources, rule.decision)
 
@@ -196,34 +196,34 @@ def _print_policies(call: Call, found: Iterable[UserPolicies]) -> None:
 
 
 async def update_acl_config(call: Call) -> None:
-    def given(letter: str) -> str | None:
+    def option(letter: str) -> str | None:
         return call.text(letter) if call.has(letter) else None
 
     request = UpdateAndCreateAclConfig(
         access_key=call.text("a"),
-        secret_key=given("s"),
-        white_remote_address=given("w"),
+        secret_key=option("s"),
+        white_remote_address=option("w"),
         admin=call.is_true("m"),
-        default_topic_perm=given("i"),
-        default_group_perm=given("u"),
-        topic_perms=given("t"),
-        group_perms=given("g"),
+        default_topic_perm=option("i"),
+        default_group_perm=option("u"),
+        topic_perms=option("t"),
+        group_perms=option("g"),
     )
     for address in await target_addresses(call, addresses_of):
         await operations.put_account(call, address, request)
         call.line("create or update plain access config to %s success.", address)
-    call.write(_text(request))
+    call.write(_account_text(request))
 
 
-def _text(request: UpdateAndCreateAclConfig) -> str:
+def _account_text(request: UpdateAndCreateAclConfig) -> str:
     """Describe the account. Unlike Java, which prints an object's address; without the secret key."""
     perms = [request.topic_perms, request.group_perms]
     topics, groups = ("null" if each is None else f"[{', '.join(each.split(','))}]" for each in perms)
     return (
         f"PlainAccessConfig{{accessKey='{request.access_key}', "
-        f"whiteRemoteAddress='{java.truth(request.white_remote_address)}', admin={java.truth(request.admin)}, "
-        f"defaultTopicPerm='{java.truth(request.default_topic_perm)}', "
-        f"defaultGroupPerm='{java.truth(request.default_group_perm)}', topicPerms={topics}, groupPerms={groups}}}"
+        f"whiteRemoteAddress='{java.text(request.white_remote_address)}', admin={java.text(request.admin)}, "
+        f"defaultTopicPerm='{java.text(request.default_topic_perm)}', "
+        f"defaultGroupPerm='{java.text(request.default_group_perm)}', topicPerms={topics}, groupPerms={groups}}}"
     )
 
 
@@ -251,7 +251,7 @@ async def cluster_acl_config_version(call: Call) -> None:
         _VERSION,
         "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime",
     )
-    await call.each(addresses, lambda address: _show_versions(call, address))
+    await call.all_answers(addresses, lambda address: _show_versions(call, address))
     call.line("get cluster's plain access config version success.")
 
 
@@ -260,4 +260,4 @@ async def _show_versions(call: Call, address: str) -> None:
     versions = msgspec.json.decode(header.all_acl_file_version or "{}", type=dict[str, DataVersion])
     for path, version in java.table(versions):
         place = header.cluster_name, header.broker_name, header.broker_addr, path
-        call.line(_VERSION, *place, version.counter, java.when(version.timestamp))
+        call.line(_VERSION, *place, version.counter, java.time_text(version.timestamp))

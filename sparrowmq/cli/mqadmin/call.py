@@ -3,8 +3,9 @@
 A `Call` sends the requests of the catalogue (client/admin/operations), as the `Servers` of the client's `Admin` do. It
 raises the `Failure` for Java's exception, so commands can distinguish errors as Java's commands do.
 
-A server that does not answer is waited for once. Commands that only read print the answers of the other servers (`each`
-and `first`), unlike Java's. The end of the command names the servers that did not answer, and the command has failed.
+A command waits once for a server that does not answer. Commands that only read print the answers of the other servers
+(`all_answers` and `first_answer`), unlike Java's. At the end the command names the servers that did not answer, and
+fails.
 Source for the brokers of a command: CommandUtil, DefaultMQAdminExtImpl and BrokerData, Java 4.9.8.
 """
 
@@ -50,7 +51,7 @@ class Call:
     def __init__(
         self,
         command: Command,
-        given: dict[str, str],
+        options: dict[str, str],
         servers: Servers,
         out: TextIO,
         err: TextIO,
@@ -62,18 +63,18 @@ class Call:
         self.credentials = credentials
         self.tls = tls
         self.failed = False
-        self._given = given
+        self._options = options
         self._out = out
         self._err = err
         self._silent: dict[str, Failure] = {}  # by the address of the server that did not answer
         self._printed: list[Failure] = []
 
     def has(self, letter: str) -> bool:
-        return letter in self._given
+        return letter in self._options
 
     def text(self, letter: str, otherwise: str = "") -> str:
         """Return an option's value without spaces around it."""
-        return self._given.get(letter, otherwise).strip()
+        return self._options.get(letter, otherwise).strip()
 
     def number(self, letter: str, otherwise: int = 0, most: int = LONG) -> int:
         """Return an option's value as a number. Raises: Failure, Java has no such number."""
@@ -166,17 +167,17 @@ class Call:
         if silence is not None and not has_answers:
             raise silence
 
-    async def each(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
+    async def all_answers(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
         """Return all `answers`."""
         return [answer async for answer in self.answers(places, ask)]
 
-    async def first(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> T:
+    async def first_answer(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> T:
         """Return the first of the `answers`."""
         async for answer in self.answers(places, ask):
             return answer
         raise null_failure("no broker is in the route")
 
-    def need_all(self) -> None:
+    def check_all_answered(self) -> None:
         """Check that each server has answered; for changes that follow from the answers. Raises: Failure."""
         for failure in self._silent.values():
             raise failure

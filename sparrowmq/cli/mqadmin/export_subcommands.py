@@ -14,7 +14,7 @@ import msgspec
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, masters_of, masters_with_slaves
-from sparrowmq.cli.mqadmin.group_subcommands import members
+from sparrowmq.cli.mqadmin.group_subcommands import online_members
 from sparrowmq.cli.mqadmin.java import Failure, null_failure, write
 from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
 from sparrowmq.client.admin.operations import (
@@ -163,7 +163,7 @@ async def _clients(call: Call, groups: Mapping[str, GroupConfig]) -> list[str]:
     found: set[str] = set()
     for group in groups:
         try:
-            connected = (await members(call, group)).connection_set
+            connected = (await online_members(call, group)).connection_set
         except Failure:
             continue
         found.update(f"{each.language}%{version_name(each.version)}" for each in connected)
@@ -223,4 +223,4 @@ def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _write(folder: str, file: str, table: dict[str, Any]) -> Path:
     """Write a table as JSON. Raises: Failure."""
-    return write(Path(folder) / file, java.pretty(table).encode())
+    return write(Path(folder) / file, java.pretty_json(table).encode())

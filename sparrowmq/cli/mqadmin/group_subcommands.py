@@ -133,13 +133,13 @@ async def get_consumer_config(call: Call) -> None:
         address = address_to_ask(broker.broker_addrs) or ""
         return name, (await group_table(call, address)).get(group)
 
-    for name, config in await call.each(java.table(table.broker_addr_table), at):
+    for name, config in await call.all_answers(java.table(table.broker_addr_table), at):
         if config is None:
             continue
         cluster = cluster_of(table, name)
-        call.line("=============================%s:%s=============================", java.truth(cluster), name)
+        call.line("=============================%s:%s=============================", java.text(cluster), name)
         for key, value in java.group_table(config).items():
-            call.line("%-40s=  %s", key, java.truth(value))
+            call.line("%-40s=  %s", key, java.text(value))
 
 
 # Lag, members and rates ----------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ async def consume_stats(call: Call, group: str, topic: str | None = None) -> Con
     """Return the offsets of a group at its brokers. Raises: Failure, with code 17 for an unknown group."""
     found = ConsumeStats()
     addresses = addresses_to_ask(await call.route(retry_topic(group)))
-    for stats in await call.each(addresses, lambda address: group_progress(call, address, group, topic)):
+    for stats in await call.all_answers(addresses, lambda address: group_progress(call, address, group, topic)):
         found.offset_table.update(stats.offset_table)
         found.consume_tps += stats.consume_tps
     if not found.offset_table:
@@ -165,25 +165,27 @@ def lag_of(stats: ConsumeStats) -> int:
     return sum(row.lag for row in stats.offset_table.values())
 
 
-async def members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
+async def online_members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
     """Return the online members of a group, from the given broker or any of its brokers. Raises: Failure."""
     places = [address] if address else _shuffled(await call.route(retry_topic(group)))
-    found = await call.first(places, lambda place: group_connections(call, place, group))
+    found = await call.first_answer(places, lambda place: group_connections(call, place, group))
     if not found.connection_set:
         raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
     return found
 
 
-async def running(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
+async def running_info(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     """Return the report of one member. Raises: Failure."""
     addresses = addresses_to_ask(await call.route(RETRY + group))
-    return await call.first(addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack))
+    return await call.first_answer(
+        addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack)
+    )
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
     """Return the groups that consume a topic, from the first of its brokers that answers. Raises: Failure."""
     addresses = addresses_to_ask(await call.route(topic))
-    return java.names(await call.first(addresses, lambda address: groups_of_topic(call, address, topic)))
+    return java.names(await call.first_answer(addresses, lambda address: groups_of_topic(call, address, topic)))
 
 
 def _shuffled(route: TopicRoute) -> list[str]:
@@ -191,7 +193,7 @@ def _shuffled(route: TopicRoute) -> list[str]:
     return random.sample(addresses, len(addresses))
 
 
-async def measured(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
+async def figure_of_brokers(call: Call, addresses: Iterable[str], name: str, key: str) -> tuple[float, int]:
     """Return the sum of a figure over all brokers: per second in the last minute, and per day.
 
     A broker that has counted nothing answers with an error, which counts as 0.
@@ -208,7 +210,7 @@ async def measured(call: Call, addresses: Iterable[str], name: str, key: str) ->
 
 
 async def consumer_connection(call: Call) -> None:
-    found = await members(call, call.text("g"), call.text("b") or None)
+    found = await online_members(call, call.text("g"), call.text("b") or None)
     call.line(_MEMBER, "#ClientId", "#ClientAddr", "#Language", "#Version")
     for each in found.connection_set:
         call.line(_MEMBER, each.client_id, each.client_addr, each.language, version_name(each.version))
@@ -217,14 +219,14 @@ async def consumer_connection(call: Call) -> None:
     for _, wish in java.table(found.subscription_table):
         call.line("%-20s %s", wish.topic, wish.expression)
     call.line()
-    call.line("ConsumeType: %s", java.truth(found.consume_type))
-    call.line("MessageModel: %s", java.truth(found.message_model))
-    call.line("ConsumeFromWhere: %s", java.truth(found.consume_from_where))
+    call.line("ConsumeType: %s", java.text(found.consume_type))
+    call.line("MessageModel: %s", java.text(found.message_model))
+    call.line("ConsumeFromWhere: %s", java.text(found.consume_from_where))
 
 
 async def producer_connection(call: Call) -> None:
     places = _shuffled(await call.route(call.text("t")))
-    found = await call.first(places, lambda place: producer_connections(call, place, call.text("g")))
+    found = await call.first_answer(places, lambda place: producer_connections(call, place, call.text("g")))
     for number, each in enumerate(found.connection_set, 1):
         version = version_name(each.version)
         call.line("%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version)
@@ -244,7 +246,7 @@ async def consumer_progress(call: Call) -> None:
         place = queue.topic, queue.broker_name, queue.queue_id
         offsets = row.broker_offset, row.consumer_offset
         client = [clients.get(queue, "N/A")] if shows_clients else []
-        when = java.when(row.last_timestamp) if row.last_timestamp else "N/A"
+        when = java.time_text(row.last_timestamp) if row.last_timestamp else "N/A"
         call.line(form, *place, *offsets, *client, row.lag, when)
     call.line("\nConsume TPS: %.2f", stats.consume_tps)
     call.line("Diff Total: %d", lag_of(stats))
@@ -254,9 +256,9 @@ async def _clients(call: Call, group: str) -> dict[MessageQueue, str]:
     """Return the host of each queue, as far as members answer."""
     found: dict[MessageQueue, str] = {}
     try:
-        for each in (await members(call, group)).connection_set:
-            said = await running(call, group, each.client_id)
-            found.update(dict.fromkeys(said.mq_table, each.client_id.split("@")[0]))
+        for each in (await online_members(call, group)).connection_set:
+            report = await running_info(call, group, each.client_id)
+            found.update(dict.fromkeys(report.mq_table, each.client_id.split("@")[0]))
     except Failure:
         pass
     return found
@@ -278,7 +280,7 @@ async def _summary(call: Call, group: str) -> tuple[object, ...]:
     except Failure:
         pass
     try:
-        found = await members(call, group)
+        found = await online_members(call, group)
     except Failure:
         return 0, "OFFLINE", "", "", pace, behind
     is_push = found.consume_type == "CONSUME_PASSIVELY"
@@ -293,26 +295,26 @@ async def _summary(call: Call, group: str) -> tuple[object, ...]:
 
 async def consumer_status(call: Call) -> None:
     group, jstack = call.text("g"), call.has("s")
-    found = await members(call, group, call.text("b") or None)
+    found = await online_members(call, group, call.text("b") or None)
     if call.has("i"):
-        call.write(describe(await running(call, group, call.text("i"), jstack)))
+        call.write(describe(await running_info(call, group, call.text("i"), jstack)))
         return
     folder = Path(str(round(time.time() * 1000)))
-    said: dict[str, ConsumerRunning] = {}
+    reports: dict[str, ConsumerRunning] = {}
     call.line(_RUNNING_MEMBER, "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile")
     for each in found.connection_set:
         try:
-            said[each.client_id] = await running(call, group, each.client_id, jstack)
-            path = _keep(folder, each.client_id, describe(said[each.client_id]))
+            reports[each.client_id] = await running_info(call, group, each.client_id, jstack)
+            path = _write_report(folder, each.client_id, describe(reports[each.client_id]))
         except Failure as failure:
             call.complain(failure)
             continue
-        call.line(_RUNNING_MEMBER, len(said), each.client_id, version_name(each.version), path)
-    if said:
-        _judge(call, said)
+        call.line(_RUNNING_MEMBER, len(reports), each.client_id, version_name(each.version), path)
+    if reports:
+        _print_verdict(call, reports)
 
 
-def _keep(folder: Path, client_id: str, text: str) -> Path:
+def _write_report(folder: Path, client_id: str, text: str) -> Path:
     """Write a member's report to a file below the current folder, as Java does. Raises: Failure.
 
     A client may have any id, such as `..`, or one that is too long for the name of a file.
@@ -321,20 +323,20 @@ def _keep(folder: Path, client_id: str, text: str) -> Path:
     return write(folder / (name if name.strip(".") else f"_{name}"), text.encode())
 
 
-def _judge(call: Call, said: Mapping[str, ConsumerRunning]) -> None:
-    if not agree(said):
+def _print_verdict(call: Call, reports: Mapping[str, ConsumerRunning]) -> None:
+    if not have_same_subscription(reports):
         call.write("\n\nWARN: Different subscription in the same group of consumer!!!")
         return
     call.write("\n\nSame subscription in the same group of consumer")
     call.write("\n\nRebalance OK\n")
-    for client_id, each in sorted(said.items()):
+    for client_id, each in sorted(reports.items()):
         for complaint in complaints(client_id, each):
             call.line(complaint)
 
 
-def agree(said: Mapping[str, ConsumerRunning]) -> bool:
+def have_same_subscription(reports: Mapping[str, ConsumerRunning]) -> bool:
     """Return whether all members subscribe the same; young members and pull consumers are not compared."""
-    rows = [each for _, each in sorted(said.items())]
+    rows = [each for _, each in sorted(reports.items())]
     first = rows[0].properties
     started_ms = int(first.get("PROP_CONSUMER_START_TIMESTAMP") or time.time() * 1000)
     if not _is_push(rows[0]) or time.time() * 1000 - started_ms <= _SETTLED_MS:
@@ -343,13 +345,13 @@ def agree(said: Mapping[str, ConsumerRunning]) -> bool:
     return len(wishes) == 1 and bool(rows[-1].subscription_set)
 
 
-def complaints(client_id: str, said: ConsumerRunning) -> Iterator[str]:
+def complaints(client_id: str, report: ConsumerRunning) -> Iterator[str]:
     """Yield the queues of a member that are stuck."""
-    if not _is_push(said):
+    if not _is_push(report):
         return
     now_ms = time.time() * 1000
-    is_orderly = java.is_true(said.properties.get("PROP_CONSUMEORDERLY", "false"))
-    for queue, state in sorted(said.mq_table.items()):
+    is_orderly = java.is_true(report.properties.get("PROP_CONSUMEORDERLY", "false"))
+    for queue, state in sorted(report.mq_table.items()):
         where = f"{client_id} {java.queue_text(queue)}"
         if is_orderly and not state.locked:
             yield f"{where} can't lock for a while, {now_ms - state.last_lock_timestamp:.0f}ms"
@@ -361,21 +363,21 @@ def complaints(client_id: str, said: ConsumerRunning) -> Iterator[str]:
                 yield f"{where} can't consume for a while, maybe blocked, {silent_ms:.0f}ms"
 
 
-def _is_push(said: ConsumerRunning) -> bool:
-    return said.properties.get("PROP_CONSUME_TYPE") == "CONSUME_PASSIVELY"
+def _is_push(report: ConsumerRunning) -> bool:
+    return report.properties.get("PROP_CONSUME_TYPE") == "CONSUME_PASSIVELY"
 
 
-def describe(said: ConsumerRunning) -> str:
+def describe(report: ConsumerRunning) -> str:
     """ConsumerRunningInfo.formatString."""
     parts = ["#Consumer Properties#\n"]
-    parts += [f"{key:<40}: {value}\n" for key, value in java.table(said.properties)]
+    parts += [f"{key:<40}: {value}\n" for key, value in java.table(report.properties)]
     parts.append("\n\n#Consumer Subscription#\n")
-    for number, each in enumerate(sorted(said.subscription_set, key=lambda each: each.topic), 1):
+    for number, each in enumerate(sorted(report.subscription_set, key=lambda each: each.topic), 1):
         parts.append(
-            f"{number:03d} Topic: {each.topic:<40} ClassFilter: {java.truth(each.class_filter):<8} "
+            f"{number:03d} Topic: {each.topic:<40} ClassFilter: {java.text(each.class_filter):<8} "
             f"SubExpression: {each.expression}\n"
         )
-    queues = sorted(said.mq_table.items())
+    queues = sorted(report.mq_table.items())
     parts.append("\n\n#Consumer Offset#\n" + _RUNNING_QUEUE % ("#Topic", "#Broker Name", "#QID", "#Consumer Offset"))
     parts += [_OFFSET % (*_place(queue), state.commit_offset) for queue, state in queues]
     parts.append(
@@ -384,11 +386,11 @@ def describe(said: ConsumerRunning) -> str:
     parts += [_DETAIL % (*_place(queue), _state_text(state)) for queue, state in queues]
     heads = "#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS"
     parts.append("\n\n#Consumer RT&TPS#\n" + _RATE_HEAD % (*heads, "#ConsumeFailedMsgsInHour"))
-    for topic, pace in sorted(said.status_table.items()):
+    for topic, pace in sorted(report.status_table.items()):
         rates = pace.pull_rt, pace.pull_tps, pace.consume_rt, pace.consume_ok_tps, pace.consume_failed_tps
         parts.append(_RATE % (topic, *rates, pace.consume_failed_msgs))
-    if said.jstack is not None:
-        parts.append(f"\n\n#Consumer jstack#\n{said.jstack}")
+    if report.jstack is not None:
+        parts.append(f"\n\n#Consumer jstack#\n{report.jstack}")
     return "".join(parts)
 
 
@@ -411,10 +413,10 @@ def _state_text(state: ProcessQueueState) -> str:
             "transactionMsgCount": state.transaction_msg_count,
             "locked": state.locked,
             "tryUnlockTimes": state.try_unlock_times,
-            "lastLockTimestamp": java.when_compactly(state.last_lock_timestamp),
+            "lastLockTimestamp": java.compact_time_text(state.last_lock_timestamp),
             "droped": state.dropped,
-            "lastPullTimestamp": java.when_compactly(state.last_pull_timestamp),
-            "lastConsumeTimestamp": java.when_compactly(state.last_consume_timestamp),
+            "lastPullTimestamp": java.compact_time_text(state.last_pull_timestamp),
+            "lastConsumeTimestamp": java.compact_time_text(state.last_consume_timestamp),
         },
     )
 
@@ -426,11 +428,11 @@ async def start_monitoring(call: Call) -> None:
     """Unlike Java, which writes to a log file of its own and so shows nothing."""
     await call.pause(_FIRST_ROUND_S)
     while True:
-        await report(call)
+        await report_all_groups(call)
         await call.pause(_ROUND_S)
 
 
-async def report(call: Call) -> None:
+async def report_all_groups(call: Call) -> None:
     """Report once on all groups. Raises: Failure, no name server answers."""
     for topic in await call.topics():
         if topic.startswith(RETRY):
@@ -439,22 +441,22 @@ async def report(call: Call) -> None:
 
 async def _report_group(call: Call, group: str) -> None:
     try:
-        found = await members(call, group)
+        found = await online_members(call, group)
         stats = await consume_stats(call, group)
     except Failure:
         return
     for topic, total, most in _behind(stats):
         values = f"consumerGroup={group}, topic={topic}, undoneMsgsTotal={total}, undoneMsgsSingleMQ={most}"
         call.line("[MONITOR] reportUndoneMsgs: UndoneMsgs [%s]", values)
-    said: dict[str, ConsumerRunning] = {}
+    reports: dict[str, ConsumerRunning] = {}
     for each in found.connection_set:
         try:
-            said[each.client_id] = await running(call, group, each.client_id)
+            reports[each.client_id] = await running_info(call, group, each.client_id)
         except Failure:
             continue
-    if said and not agree(said):
+    if reports and not have_same_subscription(reports):
         call.line("[NOTIFY] reportConsumerRunningInfo: ConsumerGroup: %s, Subscription different", group)
-    for client_id, member in sorted(said.items()):
+    for client_id, member in sorted(reports.items()):
         for complaint in complaints(client_id, member):
             where = f"ConsumerGroup: {group}, ClientId: {client_id}"
             call.line("[NOTIFY] reportConsumerRunningInfo: %s, %s", where, complaint)

@@ -61,7 +61,7 @@ def hash_of_queue(queue: MessageQueue) -> int:
     return (31 * code + hash_of(queue.topic)) & _MASK
 
 
-def hashed(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
+def in_hash_order(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
     """Return items in the order of a HashMap or HashSet that grew with them."""
     found = list(items)
     buckets = _LEAST_BUCKETS
@@ -77,12 +77,12 @@ def hashed(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
 
 def names(items: Iterable[str]) -> list[str]:
     """Return texts in the order of a HashSet."""
-    return hashed(items, hash_of)
+    return in_hash_order(items, hash_of)
 
 
 def queues(items: Iterable[MessageQueue]) -> list[MessageQueue]:
     """Return queues in the order of a HashMap."""
-    return hashed(items, hash_of_queue)
+    return in_hash_order(items, hash_of_queue)
 
 
 def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
@@ -90,7 +90,7 @@ def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
     return [(key, items[key]) for key in names(items)]
 
 
-def pretty(value: Any, depth: int = 0) -> str:
+def pretty_json(value: Any, depth: int = 0) -> str:
     """Return JSON as fastjson writes it for people: tabs, and a map's closing brace on a line of its own.
 
     Keys of a dict that are integers have no quotes.
@@ -100,29 +100,29 @@ def pretty(value: Any, depth: int = 0) -> str:
         if not value:
             return "{}"
         pairs = [
-            f"{key if isinstance(key, int) else json.dumps(key, ensure_ascii=False)}:{pretty(each, depth + 1)}"
+            f"{key if isinstance(key, int) else json.dumps(key, ensure_ascii=False)}:{pretty_json(each, depth + 1)}"
             for key, each in value.items()
         ]
         bare = isinstance(next(iter(value)), int)
         return "{" + ("" if bare else inner) + ("," if bare else "," + inner).join(pairs) + outer + "}"
     if isinstance(value, list):
         if not any(isinstance(each, dict | list) for each in value):
-            return "[" + ",".join(pretty(each) for each in value) + "]"
-        return "[" + inner + ("," + inner).join(pretty(each, depth + 1) for each in value) + outer + "]"
+            return "[" + ",".join(pretty_json(each) for each in value) + "]"
+        return "[" + inner + ("," + inner).join(pretty_json(each, depth + 1) for each in value) + outer + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def when(timestamp_ms: int) -> str:
+def time_text(timestamp_ms: int) -> str:
     """yyyy-MM-dd HH:mm:ss, local."""
     return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y-%m-%d %H:%M:%S}"
 
 
-def when_exactly(timestamp_ms: int) -> str:
+def time_text_ms(timestamp_ms: int) -> str:
     """UtilAll.timeMillisToHumanString2."""
-    return f"{when(timestamp_ms)},{timestamp_ms % 1000:03d}"
+    return f"{time_text(timestamp_ms)},{timestamp_ms % 1000:03d}"
 
 
-def when_compactly(timestamp_ms: int) -> str:
+def compact_time_text(timestamp_ms: int) -> str:
     """UtilAll.timeMillisToHumanString."""
     return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
 
@@ -136,7 +136,7 @@ def moment(text: str) -> int:
         return round(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + whole_number(millis)
 
 
-def truth(value: object) -> str:
+def text(value: object) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -149,7 +149,7 @@ def is_true(text: str) -> bool:
 
 def fields(name: str, values: Mapping[str, object]) -> str:
     """Return a description such as `TopicConfig [topicName=T, perm=RW-]`."""
-    return f"{name} [{', '.join(f'{key}={truth(value)}' for key, value in values.items())}]"
+    return f"{name} [{', '.join(f'{key}={text(value)}' for key, value in values.items())}]"
 
 
 def perm_text(perm: int) -> str:
@@ -294,9 +294,9 @@ def number_failure(text: str) -> Failure:
     return Failure("java.lang.NumberFormatException", f'For input string: "{text}"')
 
 
-def null_failure(what: str) -> Failure:
+def null_failure(reason: str) -> Failure:
     """The NullPointerException that Java throws; unlike Java with the reason."""
-    return Failure("java.lang.NullPointerException", what)
+    return Failure("java.lang.NullPointerException", reason)
 
 
 def _with_hint(text: str) -> str:

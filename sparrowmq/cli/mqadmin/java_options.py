@@ -40,7 +40,7 @@ class WrongOptions(Exception):
 def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
     """Return the values by letter; "" for a flag. Raises: WrongOptions."""
     by_key = {key: option for option in options for key in (option.letter, option.name)}
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     left = _split(words, by_key)
     while left:
         word = left.pop(0)
@@ -51,10 +51,10 @@ def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
         option = by_key.get(_key(word))
         if option is None:
             raise WrongOptions(f"there is no option {word}")
-        _check_group(option, given, by_key)
-        given[option.letter] = _value(option, left, by_key, given)
-    _check_required(given, by_key)
-    return given
+        _check_group(option, values, by_key)
+        values[option.letter] = _value(option, left, by_key, values)
+    _check_required(values, by_key)
+    return values
 
 
 def usage(command: str, options: Iterable[Option]) -> str:
@@ -79,13 +79,13 @@ def _split(words: Sequence[str], by_key: dict[str, Option]) -> list[str]:
         if word.startswith("--") and "=" in word:
             found += word.split("=", 1)
         elif word.startswith("-") and not word.startswith("--") and len(word) > 2 and _key(word) not in by_key:
-            found += _burst(word, by_key)
+            found += _split_bundle(word, by_key)
         else:
             found.append(word)
     return found
 
 
-def _burst(word: str, by_key: dict[str, Option]) -> list[str]:
+def _split_bundle(word: str, by_key: dict[str, Option]) -> list[str]:
     found: list[str] = []
     for at, letter in enumerate(word[1:], 1):
         option = by_key.get(letter)
@@ -97,26 +97,26 @@ def _burst(word: str, by_key: dict[str, Option]) -> list[str]:
     return found
 
 
-def _value(option: Option, left: list[str], by_key: dict[str, Option], given: dict[str, str]) -> str:
+def _value(option: Option, left: list[str], by_key: dict[str, Option], values: dict[str, str]) -> str:
     if not option.has_value:
         return ""
     if not left or left[0] == "--" or (left[0].startswith("-") and _key(left[0]) in by_key):
         raise WrongOptions(f"-{option.letter} needs a value")
     value = left.pop(0)
     # Given twice, the first one counts.
-    return given.get(option.letter, value.removeprefix('"').removesuffix('"'))
+    return values.get(option.letter, value.removeprefix('"').removesuffix('"'))
 
 
-def _check_group(option: Option, given: dict[str, str], by_key: dict[str, Option]) -> None:
-    for letter in given:
+def _check_group(option: Option, values: dict[str, str], by_key: dict[str, Option]) -> None:
+    for letter in values:
         if option.group and letter != option.letter and by_key[letter].group == option.group:
             raise WrongOptions(f"-{option.letter} and -{letter} exclude each other")
 
 
-def _check_required(given: dict[str, str], by_key: dict[str, Option]) -> None:
-    groups = {by_key[letter].group for letter in given}
+def _check_required(values: dict[str, str], by_key: dict[str, Option]) -> None:
+    groups = {by_key[letter].group for letter in values}
     for option in by_key.values():
-        missing = option.group not in groups if option.group else option.required and option.letter not in given
+        missing = option.group not in groups if option.group else option.required and option.letter not in values
         if missing:
             raise WrongOptions(f"-{option.letter} is missing")
 

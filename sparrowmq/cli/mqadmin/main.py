@@ -75,14 +75,14 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
         out.write(f"The sub command {words[0]} not exist.\n")
         return wrong
     try:
-        given = parse(words[1:], command.options)
+        options = parse(words[1:], command.options)
     except WrongOptions:
         out.write(usage(f"mqadmin {command.name}", command.options))
         return 1
-    if "h" in given:
+    if "h" in options:
         out.write(usage(f"mqadmin {command.name}", command.options))
         return 0
-    return wrong if asyncio.run(_execute(command, given, out, err)) else 0
+    return wrong if asyncio.run(_execute(command, options, out, err)) else 0
 
 
 def _list() -> str:
@@ -102,7 +102,7 @@ def _help(name: str, out: TextIO, wrong: int) -> int:
     return 0
 
 
-async def _execute(command: Command, given: dict[str, str], out: TextIO, err: TextIO) -> bool:
+async def _execute(command: Command, options: dict[str, str], out: TextIO, err: TextIO) -> bool:
     """Run a command against the cluster; returns whether it failed."""
     from sparrowmq.cli.mqadmin.call import Call
     from sparrowmq.cli.mqadmin.java import Failure, failure_from
@@ -115,8 +115,8 @@ async def _execute(command: Command, given: dict[str, str], out: TextIO, err: Te
     try:
         tls = Path(file) if (file := os.environ.get("SPARROWMQ_TLS_CONFIG")) else False
         credentials = account()
-        async with Network(given.get("n"), credentials=credentials, tls=tls) as network:
-            call = Call(command, given, Servers(network, TIMEOUT_S), out, err, credentials, tls)
+        async with Network(options.get("n"), credentials=credentials, tls=tls) as network:
+            call = Call(command, options, Servers(network, TIMEOUT_S), out, err, credentials, tls)
             try:
                 await do(call)
             except SparrowError as error:
@@ -147,11 +147,11 @@ def account() -> Credentials | None:
     from sparrowmq.settings.settings_files import read_text, value_of
 
     try:
-        said = yaml.safe_load(read_text(file)) or {}
+        values = yaml.safe_load(read_text(file)) or {}
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     access_key, secret_key = (
-        value_of(str(said.get(key) or "").strip(), f"{file}: {key}") for key in ("accessKey", "secretKey")
+        value_of(str(values.get(key) or "").strip(), f"{file}: {key}") for key in ("accessKey", "secretKey")
     )
     return Credentials(access_key, secret_key) if access_key and secret_key else None
 

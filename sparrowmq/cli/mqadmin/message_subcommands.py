@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import INT, Call, brokers_to_ask
-from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, members
+from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, online_members
 from sparrowmq.cli.mqadmin.java import (
     FURTHER,
     Failure,
@@ -61,8 +61,8 @@ if TYPE_CHECKING:  # most commands send nothing
 
 BODIES: Final = Path("/tmp/rocketmq/msgbodys")
 _IN_NAMES: Final = " !#$&'()*+,:;=?@[]"  # signs that stay in names of files
-_MOST: Final = 64
-_MOST_OF_ONE_ID: Final = 32
+_MAX_MESSAGES: Final = 64
+_MAX_OF_ONE_ID: Final = 32
 _KEY: Final = "%-50s %4s %40s"
 _TRACE: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
 _UTF8: Final = "UTF-8"
@@ -134,7 +134,7 @@ class PrintedMessage:
         )
 
 
-def looked_up(stored: StoredMessage) -> PrintedMessage:
+def message_from_store(stored: StoredMessage) -> PrintedMessage:
     """Return a message that a broker found by an id or a key."""
     return PrintedMessage(stored, None, stored.properties)
 
@@ -232,7 +232,7 @@ async def view(call: Call, msg_id: str) -> PrintedMessage:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
         raise client_failure("query message by id finished, but no message.", ResponseCode.NO_MESSAGE) from None
-    return looked_up(await view_message(call, place.store_host, place.physical_offset))
+    return message_from_store(await view_message(call, place.store_host, place.physical_offset))
 
 
 async def _push(call: Call, msg_id: str) -> None:
@@ -263,7 +263,7 @@ async def _send_again(call: Call, msg_id: str) -> None:
     try:
         message = await view(call, msg_id)
         call.write(f"prepare resend msg. originalMsgId={msg_id}")
-        async with producing(call) as mq:
+        async with open_client(call) as mq:
             try:
                 body = compression.decompress(message.stored.body, message.stored.sys_flag)
                 copy = message.stored.copy_for(message.stored.topic, body)
@@ -283,7 +283,7 @@ async def query_msg_by_offset(call: Call) -> None:
 
 
 async def query_msg_by_key(call: Call) -> None:
-    found = await _query(call, call.text("t"), call.text("k"), _MOST, FOR_EVER_MS)
+    found = await _query(call, call.text("t"), call.text("k"), _MAX_MESSAGES, FOR_EVER_MS)
     call.line(_KEY, "#Message ID", "#QID", "#Offset")
     for message in found:
         stored = message.stored
@@ -309,7 +309,7 @@ async def _by_any_id(call: Call, topic: str, msg_id: str) -> PrintedMessage:
 
 
 async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[PrintedMessage]:
-    return await _query(call, topic, msg_id, _MOST_OF_ONE_ID, FOR_EVER_MS, is_id=True)
+    return await _query(call, topic, msg_id, _MAX_OF_ONE_ID, FOR_EVER_MS, is_id=True)
 
 
 async def _query(
@@ -325,7 +325,7 @@ async def _query(
             if failure.code != ResponseCode.QUERY_NOT_FOUND:
                 call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
             continue
-        found += [looked_up(each) for each in messages if _has_key(each, key, is_id)]
+        found += [message_from_store(each) for each in messages if _has_key(each, key, is_id)]
     if not found:
         raise client_failure("query message by key finished, but no message.", ResponseCode.NO_MESSAGE)
     return found
@@ -342,14 +342,14 @@ async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id:
     rows: list[tuple[str, object]] = [
         *([("OffsetID:", stored.offset_id)] if is_by_id else []),
         ("Topic:", stored.topic),
-        ("Tags:", f"[{java.truth(stored.tags)}]"),
-        ("Keys:", f"[{java.truth(stored.properties.get('KEYS'))}]"),
+        ("Tags:", f"[{java.text(stored.tags)}]"),
+        ("Keys:", f"[{java.text(stored.properties.get('KEYS'))}]"),
         ("Queue ID:", stored.queue_id),
         ("Queue Offset:", stored.queue_offset),
         ("CommitLog Offset:", stored.physical_offset),
         ("Reconsume Times:", stored.reconsume_times),
-        ("Born Timestamp:", java.when_exactly(stored.born_timestamp_ms)),
-        ("Store Timestamp:", java.when_exactly(stored.store_timestamp_ms)),
+        ("Born Timestamp:", java.time_text_ms(stored.born_timestamp_ms)),
+        ("Store Timestamp:", java.time_text_ms(stored.store_timestamp_ms)),
         ("Born Host:", stored.born_host),
         ("Store Host:", stored.store_host),
         ("System Flag:", stored.sys_flag),
@@ -393,13 +393,13 @@ async def tracks_of(call: Call, message: StoredMessage) -> list[str]:
 async def _track(call: Call, message: StoredMessage, group: str) -> str:
     kind, why = "UNKNOWN", None
     try:
-        found = await members(call, group)
+        found = await online_members(call, group)
         if found.consume_type == "CONSUME_ACTIVELY":
             kind = "PULL"
         elif not await _is_behind(call, message, group):
             kind = "NOT_CONSUME_YET"
         else:
-            kind = "CONSUMED" if _wants(found, message) else "CONSUMED_BUT_FILTERED"
+            kind = "CONSUMED" if _subscribes(found, message) else "CONSUMED_BUT_FILTERED"
     except Failure as failure:
         # Unlike Java, which says UNKNOWN where a broker answers with an empty list of members.
         is_away = failure.code == ResponseCode.CONSUMER_NOT_ONLINE
@@ -422,14 +422,14 @@ async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
     )
 
 
-def _wants(group: ConsumerConnections, message: StoredMessage) -> bool:
+def _subscribes(group: ConsumerConnections, message: StoredMessage) -> bool:
     subscription = group.subscription_table.get(message.topic)
     return subscription is None or not subscription.tags or message.tags in subscription.tags
 
 
 async def query_msg_trace_by_id(call: Call) -> None:
     msg_id = call.text("i")
-    found = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MOST, round(time.time() * 1000))
+    found = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MAX_MESSAGES, round(time.time() * 1000))
     consumers: dict[str, list[tuple[object, ...]]] = {}
     for message in found:
         host = message.stored.born_host.rpartition(":")[0]
@@ -438,11 +438,11 @@ async def query_msg_trace_by_id(call: Call) -> None:
                 continue
             if isinstance(each, PubTrace):
                 _head(call, "#ProducerGroup", "#SendTime")
-                call.line(_TRACE, "Pub", *_traced(each.group, host, each))
+                call.line(_TRACE, "Pub", *_trace_row(each.group, host, each))
                 call.line()
             elif isinstance(each, SubAfterTrace):
                 group = each.group or ""
-                consumers.setdefault(group, []).append(_traced(group, host, each))
+                consumers.setdefault(group, []).append(_trace_row(group, host, each))
     for _, rows in java.table(consumers):
         _head(call, "#ConsumerGroup", "#ConsumerTime")
         for row in rows:
@@ -454,9 +454,9 @@ def _head(call: Call, group: str, moment: str) -> None:
     call.line(_TRACE, "#Type", group, "#ClientHost", moment, "#CostTimes", "#Status")
 
 
-def _traced(group: str, host: str, each: PubTrace | SubAfterTrace) -> tuple[object, ...]:
-    status = "success" if each.is_success else "failed"
-    return group, host, java.when(each.time_ms or 0), f"{each.cost_ms}ms", status
+def _trace_row(group: str, host: str, event: PubTrace | SubAfterTrace) -> tuple[object, ...]:
+    status = "success" if event.is_success else "failed"
+    return group, host, java.time_text(event.time_ms or 0), f"{event.cost_ms}ms", status
 
 
 # Messages of queues --------------------------------------------------------------------------------------------------
@@ -478,7 +478,7 @@ async def print_msg(call: Call) -> None:
                 break
         call.line(_RULE)
 
-    await call.each(await queues_of(call, call.text("t")), show)
+    await call.all_answers(await queues_of(call, call.text("t")), show)
 
 
 async def print_msg_by_queue(call: Call) -> None:
@@ -634,7 +634,7 @@ async def _consume(call: Call, address: str, queue: MessageQueue, offset: int, l
 # Sends ---------------------------------------------------------------------------------------------------------------
 
 
-def producing(call: Call, trace: bool = False) -> Client:
+def open_client(call: Call, trace: bool = False) -> Client:
     """A client with connections of its own; with `trace` it reports to the trace topic."""
     from sparrowmq.client.client import Client
 
@@ -671,11 +671,11 @@ async def send_message(call: Call) -> None:
     if call.has("b") and call.has("i") and call.number("i") > -1:
         queue = MessageQueue(message.topic, call.text("b"), call.number("i"))
         address = await _address_for_send(call, queue)
-    async with producing(call, trace=call.is_true("m")) as mq:
+    async with open_client(call, trace=call.is_true("m")) as mq:
         try:
             result = await mq.send(message, queue=queue)
         except InvalidName:
-            raise _illegal(message.topic) from None
+            raise _illegal_topic(message.topic) from None
         except SendFailed as error:
             if queue is not None and isinstance(error.cause, RemoteError):
                 raise broker_failure(error.cause, address) from None
@@ -693,7 +693,7 @@ async def _address_for_send(call: Call, queue: MessageQueue) -> str:
     try:
         await call.route(check_topic(queue.topic))
     except InvalidName:
-        raise _illegal(queue.topic) from None
+        raise _illegal_topic(queue.topic) from None
     except Failure as failure:
         if failure.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
@@ -701,13 +701,13 @@ async def _address_for_send(call: Call, queue: MessageQueue) -> str:
     return await address_of(call, queue)
 
 
-def _illegal(topic: str) -> Failure:
+def _illegal_topic(topic: str) -> Failure:
     return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_NAMES}")
 
 
 async def send_msg_status(call: Call) -> None:
     broker, size, count = call.text("b"), call.number("s", 128, INT), call.number("c", 50)
-    async with producing(call) as mq:
+    async with open_client(call) as mq:
         await _send(mq, Message(broker, _jodie(16)))
         for _ in range(count):
             start = time.monotonic()
@@ -730,12 +730,12 @@ async def check_msg_send_rt(call: Call) -> None:
         template = Route.build(DEFAULT_TOPIC, await call.route(DEFAULT_TOPIC))
         queues = template.for_new_topic(message.topic).writable
     elapsed = 0
-    async with producing(call) as mq:
+    async with open_client(call) as mq:
         for number in range(amount):
             queue = queues[number % len(queues)]
-            is_ok, took_ms = await _timed(mq, message, queue)
+            is_ok, took_ms = await _send_and_time(mq, message, queue)
             elapsed += took_ms if number else 0
-            call.line(_SENT, queue.broker_name, queue.queue_id, java.truth(is_ok), took_ms)
+            call.line(_SENT, queue.broker_name, queue.queue_id, java.text(is_ok), took_ms)
     call.line("Avg RT: %s", _average(elapsed, amount))
 
 
@@ -746,7 +746,7 @@ async def cluster_rt(call: Call) -> None:
     chosen = [call.text("c")] if call.has("c") else java.names(clusters)
     if not as_log:
         call.heads("%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount")
-    async with producing(call) as mq:
+    async with open_client(call) as mq:
         while True:
             for cluster in chosen:
                 if cluster not in clusters:
@@ -762,7 +762,7 @@ async def cluster_rt(call: Call) -> None:
 
 async def _measure(call: Call, mq: Client, cluster: str, broker: str, amount: int, size: int, as_log: bool) -> None:
     message = Message(broker, b"a" * size)
-    outcomes = [await _timed(mq, message, None) for _ in range(amount)]
+    outcomes = [await _send_and_time(mq, message, None) for _ in range(amount)]
     average = _average(sum(took_ms for _, took_ms in outcomes[1:]), amount)
     went_well = sum(is_ok for is_ok, _ in outcomes)
     if as_log:
@@ -773,7 +773,7 @@ async def _measure(call: Call, mq: Client, cluster: str, broker: str, amount: in
         call.line(_RT, cluster, broker, average, went_well, amount - went_well)
 
 
-async def _timed(mq: Client, message: Message, queue: MessageQueue | None) -> tuple[bool, int]:
+async def _send_and_time(mq: Client, message: Message, queue: MessageQueue | None) -> tuple[bool, int]:
     start = time.monotonic()
     try:
         await mq.send(message, queue=queue)

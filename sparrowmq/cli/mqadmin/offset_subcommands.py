@@ -35,7 +35,7 @@ _TO_THE_END: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Reset:
     """A reset: to the first message since a time, or to the end; only back, unless `force`."""
 
     group: str
@@ -45,19 +45,19 @@ class _Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
+class _QueueReset:
     """The reset of one queue. (Java: RollbackStats)"""
 
     queue: MessageQueue
     before: QueueProgress
-    wanted: int
+    target: int
     now: int
 
 
 async def clone_group_offset(call: Call) -> None:
     source, target, topic = call.text("s"), call.text("d"), call.text("t")
     stats = await consume_stats(call, source)
-    call.need_all()
+    call.check_all_answered()
     route = await call.route(topic)
     addresses = {broker.broker_name: address for broker, address in brokers_to_ask(route)}
     for queue, row in stats.offset_table.items():
@@ -71,49 +71,49 @@ async def clone_group_offset(call: Call) -> None:
 
 
 async def reset_offset_by_time(call: Call) -> None:
-    said = call.text("s")
+    text = call.text("s")
     try:
-        timestamp = _TO_THE_END if said == "now" else java.moment(said)
+        timestamp = _TO_THE_END if text == "now" else java.moment(text)
     except ValueError:
-        raise null_failure(f"{said!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
-    wish = _Wish(call.text("g"), call.text("t"), timestamp, call.is_true("f", True))
-    where = f"force[{java.truth(wish.force)}], timestamp(string)[{said}], timestamp(long)[{timestamp}]"
+        raise null_failure(f"{text!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
+    reset = _Reset(call.text("g"), call.text("t"), timestamp, call.is_true("f", True))
+    where = f"force[{java.text(reset.force)}], timestamp(string)[{text}], timestamp(long)[{timestamp}]"
     try:
-        moved = await _reset_members(call, wish)
+        moved = await _reset_members(call, reset)
     except Failure as failure:
         if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
-        rows = await _reset_in_place(call, wish)
+        rows = await _reset_in_place(call, reset)
         call.line(
             "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s",
-            wish.group,
-            wish.topic,
+            reset.group,
+            reset.topic,
             where,
         )
         _show_rows(call, rows)
         return
-    call.line("rollback consumer offset by specified group[%s], topic[%s], %s", wish.group, wish.topic, where)
+    call.line("rollback consumer offset by specified group[%s], topic[%s], %s", reset.group, reset.topic, where)
     _show_members(call, moved)
 
 
 async def skip_accumulated_message(call: Call) -> None:
-    wish = _Wish(call.text("g"), call.text("t"), _TO_THE_END, call.is_true("f", True))
+    reset = _Reset(call.text("g"), call.text("t"), _TO_THE_END, call.is_true("f", True))
     try:
-        _show_members(call, await _reset_members(call, wish))
+        _show_members(call, await _reset_members(call, reset))
     except Failure as failure:
         if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
-        _show_rows(call, await _reset_in_place(call, wish))
+        _show_rows(call, await _reset_in_place(call, reset))
 
 
-async def _reset_members(call: Call, wish: _Wish) -> dict[MessageQueue, int]:
+async def _reset_members(call: Call, reset: _Reset) -> dict[MessageQueue, int]:
     """Let brokers reset the online members. Raises: Failure, with code 206 if none is online.
 
     -c changes nothing: our brokers write to C++ members in their format; Apache's do so only for a C++ admin.
     """
     moved: dict[MessageQueue, int] = {}
-    for _, address in brokers_to_ask(await call.route(wish.topic)):
-        moved |= await reset_members(call, address, wish.group, wish.topic, wish.timestamp, force=wish.force)
+    for _, address in brokers_to_ask(await call.route(reset.topic)):
+        moved |= await reset_members(call, address, reset.group, reset.topic, reset.timestamp, force=reset.force)
     return moved
 
 
@@ -123,19 +123,19 @@ def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
         call.line(_ONLINE, queue.broker_name[:32], queue.queue_id, moved[queue])
 
 
-async def _reset_in_place(call: Call, wish: _Wish) -> list[_Moved]:
-    found: list[_Moved] = []
-    route = await call.route(wish.topic)
+async def _reset_in_place(call: Call, reset: _Reset) -> list[_QueueReset]:
+    found: list[_QueueReset] = []
+    route = await call.route(reset.topic)
     counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
     for broker, address in brokers_to_ask(route):
-        table = (await group_progress(call, address, wish.group)).offset_table
-        rows = {queue: row for queue, row in table.items() if queue.topic == wish.topic}
+        table = (await group_progress(call, address, reset.group)).offset_table
+        rows = {queue: row for queue, row in table.items() if queue.topic == reset.topic}
         if not rows:
-            rows = await _beginnings(call, address, wish.topic, broker.broker_name, counts[broker.broker_name])
+            rows = await _beginnings(call, address, reset.topic, broker.broker_name, counts[broker.broker_name])
             order = list(rows)
         else:
             order = java.queues(rows)
-        found += [await _reset_queue(call, address, wish, queue, rows[queue]) for queue in order]
+        found += [await _reset_queue(call, address, reset, queue, rows[queue]) for queue in order]
     return found
 
 
@@ -148,19 +148,19 @@ async def _beginnings(
     return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
 
 
-async def _reset_queue(call: Call, address: str, wish: _Wish, queue: MessageQueue, row: QueueProgress) -> _Moved:
-    if wish.timestamp == _TO_THE_END:
-        wanted = await max_offset(call, address, queue)
+async def _reset_queue(call: Call, address: str, reset: _Reset, queue: MessageQueue, row: QueueProgress) -> _QueueReset:
+    if reset.timestamp == _TO_THE_END:
+        target = await max_offset(call, address, queue)
     else:
-        wanted = await offset_since(call, address, queue, wish.timestamp)
-    if not wish.force and wanted > row.consumer_offset:
-        return _Moved(queue, row, wanted, row.consumer_offset)
-    await commit_offset(call, address, wish.group, queue, wanted)
-    return _Moved(queue, row, wanted, wanted)
+        target = await offset_since(call, address, queue, reset.timestamp)
+    if not reset.force and target > row.consumer_offset:
+        return _QueueReset(queue, row, target, row.consumer_offset)
+    await commit_offset(call, address, reset.group, queue, target)
+    return _QueueReset(queue, row, target, target)
 
 
-def _show_rows(call: Call, rows: list[_Moved]) -> None:
+def _show_rows(call: Call, rows: list[_QueueReset]) -> None:
     call.heads(_OFFLINE, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
     for each in rows:
         before = each.before.broker_offset, each.before.consumer_offset
-        call.line(_OFFLINE, each.queue.broker_name[:32], each.queue.queue_id, *before, each.wanted, each.now)
+        call.line(_OFFLINE, each.queue.broker_name[:32], each.queue.queue_id, *before, each.target, each.now)

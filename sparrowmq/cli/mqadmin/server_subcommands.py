@@ -44,7 +44,7 @@ async def get_broker_config(call: Call) -> None:
             heads[master] = f"============Master: {master}============"
             for slave in slaves:
                 heads[slave] = f"============My Master: {master}=====Slave: {slave}============"
-        await call.each(heads, lambda address: _show_config(call, heads[address], address))
+        await call.all_answers(heads, lambda address: _show_config(call, heads[address], address))
 
 
 async def _show_config(call: Call, head: str, address: str) -> None:
@@ -89,7 +89,7 @@ async def ha_status(call: Call) -> None:
 
 
 async def _show_replication(call: Call) -> None:
-    await call.each(await target_addresses(call), lambda address: _show_status_at(call, address))
+    await call.all_answers(await target_addresses(call), lambda address: _show_status_at(call, address))
 
 
 async def _show_status_at(call: Call, address: str) -> None:
@@ -116,8 +116,8 @@ def _show_slave(call: Call, slave: FollowingState) -> None:
     call.line("\n#MasterAddr\t%s", slave.master_addr)
     call.line("#CommitLogMaxOffset\t%d", slave.max_offset)
     call.line("#TransferSpeed(KB/s)\t%.2f", slave.transferred_byte_in_second / 1024)
-    call.line("#LastReadTime\t%s", java.when_exactly(slave.last_read_timestamp))
-    call.line("#LastWriteTime\t%s", java.when_exactly(slave.last_write_timestamp))
+    call.line("#LastReadTime\t%s", java.time_text_ms(slave.last_read_timestamp))
+    call.line("#LastWriteTime\t%s", java.time_text_ms(slave.last_write_timestamp))
     call.line("#MasterFlushOffset\t%d", slave.master_flush_offset)
 
 
@@ -138,7 +138,7 @@ async def broker_consume_stats(call: Call) -> None:
         if behind >= least and row.last_timestamp > 0:
             offsets = row.broker_offset, row.consumer_offset, behind
             place = queue.topic, group, queue.broker_name, queue.queue_id
-            call.line(_PROGRESS, *place, *offsets, java.when(row.last_timestamp))
+            call.line(_PROGRESS, *place, *offsets, java.time_text(row.last_timestamp))
     call.line("\nDiff Total: %d", stats.total_diff)
 
 
@@ -165,7 +165,7 @@ async def query_cq(call: Call) -> None:
     request = QueryConsumeQueue(topic, call.number("q"), index, call.number("c", 10), call.text("g") or None)
     found = await operations.queue_entries(call, address, request)
     if found.subscription_data is not None:
-        call.line("Subscription data: \n%s", java.pretty(_subscription(found.subscription_data)))
+        call.line("Subscription data: \n%s", java.pretty_json(_subscription(found.subscription_data)))
         call.line(_RULE)
     if found.filter_data is not None:
         call.line("Filter data: \n%s", found.filter_data)
@@ -176,8 +176,8 @@ async def query_cq(call: Call) -> None:
         call.line("idx: %d", number)
         call.write(
             f"ConsumeQueueData{{physicOffset={each.physic_offset}, physicSize={each.physic_size}, "
-            f"tagsCode={each.tags_code}, extendDataJson='{java.truth(each.extend_data_json)}', "
-            f"bitMap='{java.truth(each.bit_map)}', eval={java.truth(each.eval)}, msg='{java.truth(each.msg)}'}}\n"
+            f"tagsCode={each.tags_code}, extendDataJson='{java.text(each.extend_data_json)}', "
+            f"bitMap='{java.text(each.bit_map)}', eval={java.text(each.eval)}, msg='{java.text(each.msg)}'}}\n"
         )
         call.line(_RULE)
 
@@ -186,7 +186,7 @@ def _subscription(subscription: Subscription) -> dict[str, Any]:
     """As Java shows it: its members by name, the sets in the order of a HashSet."""
     told: dict[str, Any] = msgspec.to_builtins(subscription)
     told["tagsSet"] = java.names(subscription.tags)
-    told["codeSet"] = java.hashed(sorted(subscription.codes), lambda code: code & 0xFFFFFFFF)
+    told["codeSet"] = java.in_hash_order(sorted(subscription.codes), lambda code: code & 0xFFFFFFFF)
     return dict(sorted(told.items()))
 
 
@@ -215,7 +215,7 @@ async def _clean(call: Call, clean: Callable[[Call, str], Awaitable[None]]) -> N
             for name in java.names(table.cluster_addr_table.get(cluster, ()))
             for address in table.broker_addr_table[name].broker_addrs.values()
         ]
-    await call.each(addresses, lambda address: clean(call, address))
+    await call.all_answers(addresses, lambda address: clean(call, address))
     call.failed = not addresses
     call.write("success" if addresses else "false")
 
@@ -305,7 +305,7 @@ async def update_order_conf(call: Call) -> None:
     topic, method = call.text("t"), call.text("m")
     if method == "get":
         value = await operations.value_of(call, ORDER_TOPICS, topic)
-        call.write(f"get orderConf success. topic=[{topic}], orderConf=[{java.truth(value)}] ")
+        call.write(f"get orderConf success. topic=[{topic}], orderConf=[{java.text(value)}] ")
     elif method == "put":
         value = call.text("v")
         if not value:

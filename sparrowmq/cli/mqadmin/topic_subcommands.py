@@ -21,7 +21,7 @@ from sparrowmq.cli.mqadmin.call import (
     masters_of,
     remove_topic,
 )
-from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, lag_of, measured
+from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, figure_of_brokers, lag_of
 from sparrowmq.cli.mqadmin.java import Failure, client_failure
 from sparrowmq.cli.mqadmin.server_subcommands import put_order, put_order_of_broker
 from sparrowmq.client.admin import operations
@@ -122,7 +122,7 @@ async def delete_topic(call: Call) -> None:
 async def topic_route(call: Call) -> None:
     route = await call.route(call.text("t"))
     if not call.has("l"):
-        call.line(java.pretty(_route_json(route)))
+        call.line(java.pretty_json(_route_json(route)))
         return
     rows = {row.broker_name: row for row in route.queue_datas}
     call.line(_ROUTE, "#ClusterName", "#BrokerName", "#BrokerAddrs", "#ReadQueue", "#WriteQueue", "#Perm")
@@ -171,7 +171,7 @@ async def topic_status(call: Call) -> None:
     call.heads(_STATUS, "#Broker Name|#QID|#Min Offset|#Max Offset|#Last Updated")
     for queue, each in sorted(offsets.items()):
         updated = each.last_update_timestamp
-        when = java.when_exactly(updated) if updated > 0 else ""
+        when = java.time_text_ms(updated) if updated > 0 else ""
         call.line(_STATUS, queue.broker_name[:32], queue.queue_id, each.min_offset, each.max_offset, when)
 
 
@@ -179,7 +179,7 @@ async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffse
     """Return the queues of a topic at the brokers that answer. Raises: Failure."""
     found: dict[MessageQueue, TopicOffset] = {}
     addresses = addresses_to_ask(await call.route(topic))
-    for share in await call.each(addresses, lambda address: operations.topic_offsets(call, address, topic)):
+    for share in await call.all_answers(addresses, lambda address: operations.topic_offsets(call, address, topic)):
         found |= share
     if not found:
         raise client_failure("Not found the topic stats info")
@@ -248,9 +248,9 @@ async def _show_topic(call: Call, topic: str, only_active: bool) -> None:
     groups = await consumers_of(call, topic)
     masters = (broker.broker_addrs.get(MASTER) for broker in route.broker_datas)
     addresses = [address for address in masters if address is not None]
-    came, came_a_day = await measured(call, addresses, "TOPIC_PUT_NUMS", topic)
+    came, came_a_day = await figure_of_brokers(call, addresses, "TOPIC_PUT_NUMS", topic)
     for group in groups:
-        went, went_a_day = await measured(call, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
+        went, went_a_day = await figure_of_brokers(call, addresses, "GROUP_GET_NUMS", f"{topic}@{group}")
         behind = 0
         with suppress(Failure):
             behind = max(0, lag_of(await consume_stats(call, group, topic)))

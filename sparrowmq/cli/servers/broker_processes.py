@@ -37,27 +37,27 @@ log = logging.getLogger(__name__)
 
 PORT_STEP: Final = 10  # a broker has listenPort, and beside it the fast one and that of slaves
 _WRONG_SETTINGS: Final = 2
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 30.0
+_MAX_PAUSE_S: Final = 30.0
 _STEADY_S: Final = 60.0
 _REMIND_S: Final = 60.0
 
 
-def command(settings: BrokerSettings, given: Mapping[str, Any], number: int) -> list[str]:
+def command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -> list[str]:
     """Return the command line of broker `number`, from that of all."""
     words = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
     values = {"-c": "file", "-pc": "proxy_file", "-n": "namesrv", "--log-size": "log_size"}
     for option, name in values.items():
-        words += [option, str(given[name])] if given[name] is not None else []
-    words += ["--log-format", given["log_format"], "--log-keep", str(given["log_keep"])]
-    words += ["--log-file", f"{given['log_file']}-{number}"] if given["log_file"] else []
+        words += [option, str(options[name])] if options[name] is not None else []
+    words += ["--log-format", options["log_format"], "--log-keep", str(options["log_keep"])]
+    words += ["--log-file", f"{options['log_file']}-{number}"] if options["log_file"] else []
     flags = {"--enable-proxy": "enable_proxy", "--insecure": "insecure", "-v": "verbose"}
-    words += [flag for flag, name in flags.items() if given[name]]
+    words += [flag for flag, name in flags.items() if options[name]]
     derived = [f"{key}={value}" for key, value in settings_of(settings, number).items()]
     return [
         *words,
-        *(word for change in (*given["changes"], *given["pairs"], *derived) for word in ("--set", change)),
+        *(word for change in (*options["changes"], *options["pairs"], *derived) for word in ("--set", change)),
     ]
 
 
@@ -88,11 +88,11 @@ class _Broker:
     words: Sequence[str]
     store: str = ""  # the folder of its store
     process: subprocess.Popen[bytes] | None = None
-    at_s: float = 0.0
+    start_s: float = 0.0
     pause_s: float = _FIRST_PAUSE_S
     is_first: bool = True  # whether no process was there before this one
     holder: int = 0  # the process of an earlier run that has the store open
-    told_s: float = 0.0  # when that was logged last
+    logged_s: float = 0.0  # when that was logged last
     has_served: bool = False
     alive_s: float | None = None  # when its loop said that it runs; None until it serves
 
@@ -128,14 +128,14 @@ class Brokers:
         signal.signal(signal.SIGHUP, self._reload)
         status = 0
         while not self._is_stopping and status != _WRONG_SETTINGS:
-            status = self.look()
+            status = self.start_due()
             self._supervise()
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         self._notifier.stops()
         self.end()
         return status
 
-    def look(self) -> int:
+    def start_due(self) -> int:
         """Start those that do not run, once it is time; `_WRONG_SETTINGS` if one never did for that reason, else 0."""
         for broker in self._brokers:
             status = None if broker.process is None else broker.process.poll()
@@ -145,8 +145,8 @@ class Brokers:
                 return status
             if status is not None:
                 self._note_end(broker, status)
-            elif self._now_s() >= broker.at_s and not self._is_held(broker):
-                broker.process, broker.at_s = self._started(broker.words), self._now_s()
+            elif self._now_s() >= broker.start_s and not self._is_store_in_use(broker):
+                broker.process, broker.start_s = self._start_process(broker.words), self._now_s()
                 broker.alive_s = None
         return 0
 
@@ -157,9 +157,9 @@ class Brokers:
             process.terminate()
         for process in running:
             process.wait()
-            _let_go(process)
+            _close_stdin(process)
 
-    def _started(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start_process(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process; no other process has the other end of its stdin, as Python lets none inherit it."""
         watched = self._listener.environment(self._notifier.watchdog_s) if self._listener is not None else {}
         return subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **watched})
@@ -186,22 +186,22 @@ class Brokers:
     def _silence_s(self, broker: _Broker) -> float:
         return self._now_s() - (broker.alive_s or 0.0)
 
-    def _is_held(self, broker: _Broker) -> bool:
+    def _is_store_in_use(self, broker: _Broker) -> bool:
         """Whether another process has the store open. Log that once, and then every minute."""
         holder = lock_holder(os.path.join(broker.store, "lock")) if broker.store else 0
-        if holder and (holder != broker.holder or self._now_s() - broker.told_s >= _REMIND_S):
+        if holder and (holder != broker.holder or self._now_s() - broker.logged_s >= _REMIND_S):
             log.warning(
                 "the store %s is in use by process %d, perhaps a broker of an earlier start that hangs or is halted; "
                 "the broker starts once that has ended. `kill -CONT %d` lets a halted one end in order, "
                 "`kill -KILL %d` ends it at once; either way no acknowledged message is lost",
                 *(broker.store, holder, holder, holder),
             )
-            broker.told_s = self._now_s()
+            broker.logged_s = self._now_s()
         broker.holder = holder
         return holder != 0
 
     def _was_steady(self, broker: _Broker) -> bool:
-        return self._now_s() - broker.at_s >= _STEADY_S
+        return self._now_s() - broker.start_s >= _STEADY_S
 
     def _note_end(self, broker: _Broker, status: int) -> None:
         """Say how it ended, and when it is started again."""
@@ -214,10 +214,10 @@ class Brokers:
         if status == _WRONG_SETTINGS:
             how += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
         log.error("a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s)
-        _let_go(broker.process)
+        _close_stdin(broker.process)
         broker.is_first = False
-        broker.process, broker.at_s = None, self._now_s() + broker.pause_s
-        broker.pause_s = min(2 * broker.pause_s, _LONGEST_PAUSE_S)
+        broker.process, broker.start_s = None, self._now_s() + broker.pause_s
+        broker.pause_s = min(2 * broker.pause_s, _MAX_PAUSE_S)
 
     def _reload(self, *_: object) -> None:
         for broker in self._brokers:
@@ -228,6 +228,6 @@ class Brokers:
         self._is_stopping = True
 
 
-def _let_go(process: subprocess.Popen[bytes]) -> None:
+def _close_stdin(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
-from sparrowmq.cli.terminal.cluster_command import HELP, asking, credentials_of, namesrv_of, tls_of
-from sparrowmq.cli.terminal.output import hidden
+from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, credentials_of, namesrv_of, tls_of
+from sparrowmq.cli.terminal.output import ask_secret
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.history import lock_history_folder
 from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
@@ -28,7 +28,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 
 
 @click.command(context_settings=HELP)
-@asking
+@cluster_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option("--port", type=Whole(0, 65535), default=PORT, show_default=True, help="0: a free one.")
 @click.option("--prefix", default="", metavar="PATH", help="All addresses begin with it: /mq, for a proxy.")
@@ -64,7 +64,7 @@ def console(
     make_user: str | None,
     history: str | None,
     verbose: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
 
@@ -73,22 +73,22 @@ def console(
     log_on_stderr(verbose)
     try:
         if make_user:
-            click.echo(_asked(make_user, "--make-user").line())
+            click.echo(_ask_account(make_user, "--make-user").line())
             sys.exit(0)
-        accounts, told = accounts_of(users, user)
-        settings = ConsoleSettings(accounts, namesrv_of(), **given)
-        _serve(settings, history, told)
+        accounts, login_note = accounts_of(users, user)
+        settings = ConsoleSettings(accounts, namesrv_of(), **options)
+        _serve(settings, history, login_note)
     except ConfigError as error:
         fail(error)
 
 
-def _serve(settings: ConsoleSettings, history: str | None, told: str) -> NoReturn:
+def _serve(settings: ConsoleSettings, history: str | None, login_note: str) -> NoReturn:
     """Raises: ConfigError, a setting is wrong."""
     credentials, tls = credentials_of(), tls_of()
 
     def ready(serving: Console) -> str:
         metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
-        return f"the console is at {serving.url}{told}{metrics}"
+        return f"the console is at {serving.url}{login_note}{metrics}"
 
     with lock_history_folder(history, settings.namesrv) as folder:
         from sparrowmq.console.loading import console_of  # NiceGUI takes a second
@@ -104,7 +104,7 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
     if users:
         return read(Path(users).expanduser()), ""
     if user:
-        account = _asked(user, "--user")
+        account = _ask_account(user, "--user")
         return Accounts({account.name: account}), ""
     accounts, password = one_time()
     return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
@@ -117,11 +117,11 @@ def one_time() -> tuple[Accounts, str]:
     return Accounts({account.name: account}), password
 
 
-def _asked(text: str, source: str) -> Account:
+def _ask_account(text: str, source: str) -> Account:
     name, role = named(text, source)
-    password = os.environ.get(PASSWORD) or hidden(
+    password = os.environ.get(PASSWORD) or ask_secret(
         f"Password of {name}", f"give the password in the variable {PASSWORD}"
     )
     if len(password) < 8:
-        raise ConfigError("the password has less than 8 characters; take a longer one")
+        raise ConfigError("the password has fewer than 8 characters; choose a longer one")
     return Account(name, role, hashed(password))

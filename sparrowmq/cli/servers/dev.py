@@ -92,14 +92,14 @@ def dev(
     place = Path(others["folder"]).expanduser() if others["folder"] else None
     run(
         lambda: Dev(settings, port, place, names, others["console_port"] if others["has_console"] else None),
-        lambda server: server.as_json() if as_json else server.told(),
+        lambda server: server.as_json() if as_json else server.as_text(),
     )
 
 
-def _grpc(port: int, wanted: int | None) -> dict[str, str]:
+def _grpc(port: int, grpc_port: int | None) -> dict[str, str]:
     """The setting of the gRPC port. Without a wish, it is there only if the packages for it are."""
-    if wanted is not None:
-        return {"grpcServerPort": str(wanted)}
+    if grpc_port is not None:
+        return {"grpcServerPort": str(grpc_port)}
     if packages.missing_packages():
         return {}
     return {"grpcServerPort": str(GRPC_PORT if port == NAMESRV_PORT and _is_free(GRPC_PORT) else 0)}
@@ -162,18 +162,18 @@ class Dev:
 
     def as_json(self) -> str:
         """The addresses for a script."""
-        told: dict[str, object] = {
+        addresses: dict[str, object] = {
             "namesrv": self.namesrv,
             "broker": self.broker,
             "topics": list(self._topics),
         }
         if self.grpc:
-            told["grpc"] = self.grpc
+            addresses["grpc"] = self.grpc
         if self.console:
-            told |= {"console": self.console, "user": ONE_TIME_USER, "password": self._password}
-        return json.dumps(told)
+            addresses |= {"console": self.console, "user": ONE_TIME_USER, "password": self._password}
+        return json.dumps(addresses)
 
-    def told(self) -> str:
+    def as_text(self) -> str:
         """The addresses for a person, with lines to paste."""
         topic = self._topics[0] if self._topics else "orders"
         shown = f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n" if self.console else ""

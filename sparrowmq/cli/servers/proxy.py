@@ -21,7 +21,7 @@ from click.core import ParameterSource
 
 from sparrowmq.cli.servers.serve import broker, fail, log_on_stderr, run
 from sparrowmq.cli.servers.settings_sources import ProxyFile
-from sparrowmq.cli.terminal.cluster_command import HELP, asking, credentials_of, namesrv_of, tls_of
+from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, credentials_of, namesrv_of, tls_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
 from sparrowmq.settings.argument_types import PATH, Whole
@@ -55,7 +55,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
 
 
 @click.command("proxy", context_settings=HELP)
-@asking
+@cluster_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option("--port", type=Whole(0, 65535), default=8081, show_default=True, help="0: a free one.")
 @click.option("--remoting-port", type=Whole(0, 65535), help="Serve clients of the remoting protocol here.")
@@ -106,10 +106,10 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @click.version_option(VERSION, prog_name="sparrowmq")
-def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: str | None, **given: Any) -> None:
+def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: str | None, **options: Any) -> None:
     """Let the official clients of RocketMQ 5 use a cluster, by gRPC."""
     if mode == "local":
-        _run_broker(proxy_file, broker_file, verbose, given["insecure"])
+        _run_broker(proxy_file, broker_file, verbose, options["insecure"])
     log_on_stderr(verbose)
     logging.getLogger("sparrowmq.metrics.conditions").setLevel(logging.INFO)  # also when one is over
     try:
@@ -119,7 +119,7 @@ def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: s
         credentials = credentials_of()
         if proxy_file is not None:
             proxy_file.check_proxy(has_account=credentials is not None)
-        settings = ProxySettings(**given, credentials=credentials)
+        settings = ProxySettings(**options, credentials=credentials)
         namesrv, tls = namesrv_of(), tls_of()
     except ConfigError as error:
         fail(error)

@@ -135,19 +135,19 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 
 @_command("namesrv")
-def namesrv(**given: Any) -> None:
+def namesrv(**options: Any) -> None:
     """Run a name server: clients ask it which brokers have a topic."""
     hangup.remember()
     from sparrowmq.namesrv.namesrv import Namesrv
     from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 
-    given["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
-    settings = _settings(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)
+    options["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
+    settings = _settings(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME)
     log.info("%s", identity())
     run(
-        lambda: Namesrv(settings, SystemClock(), _file(given)),
+        lambda: Namesrv(settings, SystemClock(), _file(options)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
-        lambda server: server.reload(_merged(NamesrvSettings, given, "RMQ_NAMESRV_", _HOME)),
+        lambda server: server.reload(_merged(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME)),
         unready=lambda server: server.unready(),
     )
 
@@ -166,23 +166,23 @@ def namesrv(**given: Any) -> None:
     help="Settings of the gRPC port: Apache's rmq-proxy.json.",
 )
 @click.option("--ends-with-stdin", is_flag=True, hidden=True, help="Stop when the other end of stdin is closed.")
-def broker(**given: Any) -> None:
+def broker(**options: Any) -> None:
     """Run a broker: it keeps messages and gives them to consumers."""
     hangup.remember()
     from sparrowmq.broker.broker import Broker
     from sparrowmq.broker.broker_settings import BrokerSettings
 
-    if given["proxy_file"] and not given["enable_proxy"]:
-        fail(ConfigError("-pc is about the gRPC port; add --enable-proxy, which opens it"))
-    settings = _settings(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
-    if given["brokers"] > 1:
+    if options["proxy_file"] and not options["enable_proxy"]:
+        fail(ConfigError("-pc configures the gRPC port; add --enable-proxy, which opens it"))
+    settings = _settings(BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
+    if options["brokers"] > 1:
         from sparrowmq.cli.servers.broker_processes import Brokers, command
 
-        numbers = range(given["brokers"])
-        commands = [command(settings, given, number) for number in numbers]
+        numbers = range(options["brokers"])
+        commands = [command(settings, options, number) for number in numbers]
         stores = [f"{settings.store_path}-{number}" for number in numbers]
         sys.exit(Brokers(commands, stores=stores, notifier=Notifier.of(os.environ)).run())
-    log.info("%s, %s", identity(), keeping(settings))
+    log.info("%s, %s", identity(), storage_line(settings))
     known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
     def ready(server: Broker | Member) -> str:
@@ -191,39 +191,39 @@ def broker(**given: Any) -> None:
         return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}{grpc}"
 
     def reload(server: Broker | Member) -> None:
-        server.reload(_merged(BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
+        server.reload(_merged(BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
 
     def unready(server: Broker | Member) -> str:
         running = server if isinstance(server, Broker) else server.broker
         return running.unready() if running is not None else "no broker runs; the log says why"
 
-    OF_PROCESS.check = partial(_merged, BrokerSettings, given, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
-    ends = given["ends_with_stdin"]
+    OF_PROCESS.check = partial(_merged, BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
+    ends = options["ends_with_stdin"]
     if settings.failover:
         from sparrowmq.broker.member import Member
 
-        run(lambda: Member(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
-    run(lambda: Broker(settings, SystemClock(), _file(given)), ready, reload, ends, unready=unready)
+        run(lambda: Member(settings, SystemClock(), _file(options)), ready, reload, ends, unready=unready)
+    run(lambda: Broker(settings, SystemClock(), _file(options)), ready, reload, ends, unready=unready)
 
 
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
-def _settings(cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
+def _settings(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
     """Return the settings of a command line; ends the program when they are only to be printed, or wrong.
 
     Args:
         prefix: of environment variables that are named like keys.
         variables: other environment variables, each with its key; in Java a file overrules them.
     """
-    _begin_log(given)
+    _begin_log(options)
     try:
-        settings = _merged(cls, given, prefix, variables)
+        settings = _merged(cls, options, prefix, variables)
     except ConfigError as error:
         fail(error)
-    if given["show_all"] or given["show"]:
+    if options["show_all"] or options["show"]:
         properties = settings.as_properties()
-        shown = sorted(properties) if given["show_all"] else [key for key in IMPORTANT if key in properties]
+        shown = sorted(properties) if options["show_all"] else [key for key in IMPORTANT if key in properties]
         for key in shown:
             click.echo(f"{key}={properties[key]}")
         sys.exit(0)
@@ -231,35 +231,35 @@ def _settings(cls: type[S], given: Mapping[str, Any], prefix: str, variables: Ma
     return settings
 
 
-def _merged(cls: type[S], given: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
+def _merged(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
     """Return the settings of all sources. Raises: ConfigError."""
     weak = [(name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)]
-    if given.get("enable_proxy"):
+    if options.get("enable_proxy"):
         weak.append(("--enable-proxy", {"grpcServerPort": PORT}))
     environment = config.from_environment(prefix, os.environ)
-    typed = {"insecure": "true"} if given["insecure"] else {}
-    if given["namesrv"] is not None:
-        typed["namesrvAddr"] = given["namesrv"]
-    if given["verbose"]:
+    typed = {"insecure": "true"} if options["insecure"] else {}
+    if options["namesrv"] is not None:
+        typed["namesrvAddr"] = options["namesrv"]
+    if options["verbose"]:
         typed["logLevel"] = "DEBUG"
-    changes = (*given["changes"], *given["pairs"])
-    return merge(cls, [*weak, *sources(given["file"], environment, changes, typed, given.get("proxy_file"))])
+    changes = (*options["changes"], *options["pairs"])
+    return merge(cls, [*weak, *sources(options["file"], environment, changes, typed, options.get("proxy_file"))])
 
 
-def _begin_log(given: Mapping[str, Any]) -> None:
+def _begin_log(options: Mapping[str, Any]) -> None:
     """Log to the place that the command line names."""
     try:
-        size_bytes = LOG_SIZE.parse(given["log_size"]) if given["log_size"] else None
-        logs.begin(given["log_file"], logs.Form(given["log_format"]), size_bytes, given["log_keep"])
+        size_bytes = LOG_SIZE.parse(options["log_size"]) if options["log_size"] else None
+        logs.begin(options["log_file"], logs.Form(options["log_format"]), size_bytes, options["log_keep"])
     except ValueError:
-        fail(ConfigError(f"--log-size {given['log_size']}: must be {LOG_SIZE.allowed}"))
+        fail(ConfigError(f"--log-size {options['log_size']}: must be {LOG_SIZE.allowed}"))
     except OSError as error:
-        fail(ConfigError(f"--log-file {given['log_file']} cannot be written ({error.strerror})"))
+        fail(ConfigError(f"--log-file {options['log_file']} cannot be written ({error.strerror})"))
 
 
-def _file(given: Mapping[str, Any]) -> Path | None:
+def _file(options: Mapping[str, Any]) -> Path | None:
     """Return the file that keeps changes of settings."""
-    return Path(given["file"]).expanduser() if given["file"] else None
+    return Path(options["file"]).expanduser() if options["file"] else None
 
 
 # Running ------------------------------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]
     starts_again = False
     try:
         async with server as serving:
-            _calm_the_collector()
+            _tune_garbage_collection()
             process.keep_freed()
             starting.serves(serving)
             try:
@@ -372,7 +372,7 @@ def _follow_stdin(stop: Callable[[], object]) -> None:
     def read() -> None:
         if not os.read(0, 1024):
             loop.remove_reader(0)
-            log.warning("the process that started this one has ended, so this one ends, too")
+            log.warning("the parent process has ended, so this process stops, too")
             stop()
 
     loop.add_reader(0, read)
@@ -386,7 +386,7 @@ def _reload(reload: Callable[[V], object], server: V) -> None:
         log.error("the settings stay as they are: %s", error)
 
 
-def _calm_the_collector() -> None:
+def _tune_garbage_collection() -> None:
     """Collect cyclic garbage seldom, and not among the objects of the start.
 
     A message's objects die by reference counting. Looking for cycles among them took a twentieth of a busy broker's
@@ -410,7 +410,7 @@ def identity() -> str:
     return f"sparrowmq {VERSION}, {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
-def keeping(settings: BrokerSettings) -> str:
+def storage_line(settings: BrokerSettings) -> str:
     """Return where a broker stores messages, and what a send waits for."""
     return f"store {settings.store_path}, {settings.flush.value}"
 

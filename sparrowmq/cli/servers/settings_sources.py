@@ -77,30 +77,30 @@ def sources(
     return [*from_file, ("the environment", environment), ("the command line", from_line)]
 
 
-def merge(cls: type[S], given: Sequence[Source]) -> S:
+def merge(cls: type[S], values_by_source: Sequence[Source]) -> S:
     """Merge all sources; logs values without effect. Raises: ConfigError, a value is wrong."""
     settings = cls()
-    for source, values in [*_of_tls(cls, given), *given]:
+    for source, values in [*_of_tls(cls, values_by_source), *values_by_source]:
         settings, report = config.build(cls, values, source, settings)
         for sentence in report.sentences():
             log.warning("%s: %s", source, sentence)
     return settings
 
 
-def _of_tls(cls: type[Settings], given: Sequence[Source]) -> list[Source]:
+def _of_tls(cls: type[Settings], values_by_source: Sequence[Source]) -> list[Source]:
     """Return the TLS file that programs share, weaker than all settings of this one."""
     if not issubclass(cls, ClientTlsSettings):
         return []
-    named = [values[FILE_KEY] for _, values in given if FILE_KEY in values]
+    named = [values[FILE_KEY] for _, values in values_by_source if FILE_KEY in values]
     path = named[-1] if named else None
-    said = shared_file(path)
-    return [(path or str(SHARED_FILE), said)] if said else []
+    values = shared_file(path)
+    return [(path or str(SHARED_FILE), values)] if values else []
 
 
 def _pair(change: str) -> tuple[str, str]:
     key, separator, value = change.partition("=")
     if not separator or not key.strip():
-        raise ConfigError(f"{change!r} is no setting: write key=value, as in listenPort=10921")
+        raise ConfigError(f"{change!r} is not key=value, as in listenPort=10921")
     return key.strip(), value
 
 
@@ -123,7 +123,7 @@ class ProxyFile:
         try:
             table = json.loads(read_text(Path(path).expanduser()))
             if not isinstance(table, dict):
-                raise ValueError("it is no object in { }")
+                raise ValueError("it is not a JSON object")
         except OSError as error:
             raise ConfigError(f"cannot read {path} ({error.strerror}); check the path of -pc") from error
         except ValueError as error:

@@ -74,19 +74,19 @@ CLUSTER_NAME: Final = NameOf(_clusters)
 CONTEXT: Final = ContextName()
 
 
-def moment(_context: object, _option: object, text: str | None) -> datetime | None:
+def parse_time(_context: object, _option: object, text: str | None) -> datetime | None:
     """Parse a time: 2026-11-20T08:00, or an age such as 90s, 15m, 2h, 3d. Raises: BadParameter."""
     if text is None:
         return None
     try:
         if text[-1:] in AGES and text.isascii() and text[:-1].replace(".", "", 1).isdigit():
             return datetime.now().astimezone() - timedelta(**{AGES[text[-1]]: float(text[:-1])})
-        return time_of(text)
+        return parse_date(text)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r} is no time; give 2026-11-20T08:00, or 15m for so long ago") from None
+        raise click.BadParameter(f"{text!r} is not a time; give 2026-11-20T08:00, or 15m for 15 minutes ago") from None
 
 
-def time_of(text: str) -> datetime:
+def parse_date(text: str) -> datetime:
     """Parse a time that exists on this machine. Raises: ValueError, OverflowError."""
     found = datetime.fromisoformat(text)
     found.timestamp()  # the first and the last days of the calendar have none in some zones

@@ -75,7 +75,7 @@ AT_MOST: Final = click.option(
 Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
+def _store_value(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep an option's value for `ask`, so that commands need not pass it on."""
     assert param.name is not None
     ctx.meta[f"sparrowmq.{param.name}"] = value
@@ -84,35 +84,35 @@ def _keep(ctx: click.Context, param: click.Parameter, value: object) -> None:
         ctx.meta[f"sparrowmq.line.{param.name}"] = value
 
 
-def _kept(name: str) -> Any:
+def _option_value(name: str) -> Any:
     return click.get_current_context().meta.get(f"sparrowmq.{name}")
 
 
-def _of_line(name: str) -> Any:
+def _command_line_value(name: str) -> Any:
     """The value that the command line itself gives, and not the environment."""
-    return _kept(f"line.{name}")
+    return _option_value(f"line.{name}")
 
 
-def _kept_option(*names: str, **given: Any) -> Callable[[F], F]:
+def _hidden_option(*names: str, **attrs: Any) -> Callable[[F], F]:
     """An option whose value the command itself does not get."""
-    return click.option(*names, expose_value=False, callback=_keep, **given)
+    return click.option(*names, expose_value=False, callback=_store_value, **attrs)
 
 
-_ASKING: Final = (
-    _kept_option(
+_CLUSTER_OPTIONS: Final = (
+    _hidden_option(
         "--context",
         type=CONTEXT,
         metavar="NAME",
         envvar=contexts.ENVIRONMENT,
         help="Address, account and TLS as `sparrowmq context set NAME` noted them.",
     ),
-    _kept_option(
+    _hidden_option(
         "-n",
         "--namesrv",
         metavar="ADDRESSES",
         help="Name servers: host:port;host:port. By default NAMESRV_ADDR, or the context in use.",
     ),
-    _kept_option(
+    _hidden_option(
         "--timeout",
         "timeout_s",
         type=ABOVE_ZERO,
@@ -120,20 +120,20 @@ _ASKING: Final = (
         show_default=True,
         help="In seconds.",
     ),
-    _kept_option(
+    _hidden_option(
         "--access-key",
         metavar="KEY",
         envvar="ROCKETMQ_ACCESS_KEY",
         help="Sign as this account of brokers with access control; or ROCKETMQ_ACCESS_KEY.",
     ),
-    _kept_option(
+    _hidden_option(
         "--secret-key",
         metavar="KEY",
         envvar="ROCKETMQ_SECRET_KEY",
         help="Its secret key; better in ROCKETMQ_SECRET_KEY, as others see command lines.",
     ),
-    _kept_option("--tls", is_flag=True, help="Encrypt; see also --tls-config."),
-    _kept_option(
+    _hidden_option("--tls", is_flag=True, help="Encrypt; see also --tls-config."),
+    _hidden_option(
         "--tls-config",
         metavar="FILE",
         envvar="SPARROWMQ_TLS_CONFIG",
@@ -153,19 +153,19 @@ def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
     return give
 
 
-asking = options(*_ASKING)  # those that `ask` and `connected` read
-showing_who = options(*_ASKING[3:])  # those that `credentials_of` and `tls_of` read
+cluster_options = options(*_CLUSTER_OPTIONS)  # those that `ask` and `connected` read
+identity_options = options(*_CLUSTER_OPTIONS[3:])  # those that `credentials_of` and `tls_of` read
 
 
-class UsualVerb(click.Group):
+class DefaultVerb(click.Group):
     """A noun that has a verb of its own: `sparrowmq cluster` is `sparrowmq cluster show`.
 
     Args:
         verb: the name of the command that gets the options of a line without a command.
     """
 
-    def __init__(self, *args: Any, verb: str, **given: Any) -> None:
-        super().__init__(*args, **given)
+    def __init__(self, *args: Any, verb: str, **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
         self._verb = verb
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -178,19 +178,19 @@ def verb(
     noun: click.Group, name: str | None = None, help: str | None = None
 ) -> Callable[[Callable[..., object]], click.Command]:
     """Make a function a command of a noun, with the options of `asking`, and --output."""
-    return lambda command: noun.command(name, help=help)(asking(OUTPUT(_naming_missing(command))))
+    return lambda command: noun.command(name, help=help)(cluster_options(OUTPUT(_with_missing_brokers(command))))
 
 
-def _naming_missing(command: Callable[..., object]) -> Callable[..., object]:
+def _with_missing_brokers(command: Callable[..., object]) -> Callable[..., object]:
     """Let a command name the brokers that its answer or its change lacks, after the answer, and end with 1."""
 
     @functools.wraps(command)
-    def run(*args: Any, **given: Any) -> None:
-        command(*args, **given)
-        missing, unchanged = _kept(_MISSING) or {}, _kept(_UNCHANGED) or []
-        _name_missing(missing)
+    def run(*args: Any, **options: Any) -> None:
+        command(*args, **options)
+        missing, unchanged = _option_value(_MISSING) or {}, _option_value(_UNCHANGED) or []
+        _print_missing(missing)
         for text in unchanged:
-            _say(text)
+            _print_error(text)
         if missing or unchanged:
             sys.exit(1)
 
@@ -209,7 +209,7 @@ def add_list(noun: click.Group, hidden: str, names: Names) -> None:
     @CLUSTER
     @click.option("--all", "hidden", is_flag=True, help=hidden)
     def list_names(cluster: str | None, hidden: bool) -> None:
-        output.names(look(lambda admin: names(admin, cluster, hidden)), noun.name or "")
+        output.names(query(lambda admin: names(admin, cluster, hidden)), noun.name or "")
 
 
 def at_masters(kind: NameOf) -> Callable[[F], F]:
@@ -217,14 +217,14 @@ def at_masters(kind: NameOf) -> Callable[[F], F]:
     return options(CLUSTER, click.argument("name", type=kind))
 
 
-def refuse_no_change(given: Mapping[str, object]) -> None:
+def check_changes(changes: Mapping[str, object]) -> None:
     """End a command without any change."""
-    if all(value is None for key, value in given.items() if key != "cluster"):
+    if all(value is None for key, value in changes.items() if key != "cluster"):
         path = click.get_current_context().command_path
         raise click.UsageError(f"nothing is to be changed; `{path} -h` lists what can")
 
 
-def tell(done: str, name: str, brokers: Iterable[str]) -> None:
+def print_change(done: str, name: str, brokers: Iterable[str]) -> None:
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
     noun, places = parent.command.name or "", list(brokers)
@@ -241,7 +241,7 @@ def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     return _run(run())
 
 
-def at_all(
+def change_all(
     change: Callable[[Admin], Coroutine[Any, Any, T]],
     cluster: str | None = None,
     *,
@@ -270,7 +270,7 @@ def at_all(
     return _run(run())
 
 
-def look(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+def query(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     """Return the answer of the brokers that answer; the command names the others when it ends.
 
     No answer where no broker is registered is an error: lists and searches end as commands about one thing do.
@@ -309,13 +309,13 @@ def _run(work: Coroutine[Any, Any, T], missing: Mapping[str, SparrowError] | Non
     try:
         return asyncio.run(work)
     except SparrowError as error:
-        _say(str(error))
-        _name_missing({name: each for name, each in (missing or {}).items() if each is not error})
+        _print_error(str(error))
+        _print_missing({name: each for name, each in (missing or {}).items() if each is not error})
         sys.exit(exit_status(error))
 
 
 @contextmanager
-def reporting(command: str) -> Iterator[None]:
+def errors_in_a_sentence(command: str) -> Iterator[None]:
     """End the program with one sentence for an error inside the `with`, of a command that asks no cluster."""
     try:
         yield
@@ -326,49 +326,49 @@ def reporting(command: str) -> Iterator[None]:
         sys.exit(exit_status(error))
 
 
-def _name_missing(missing: Mapping[str, SparrowError]) -> None:
+def _print_missing(missing: Mapping[str, SparrowError]) -> None:
     for name, error in sorted(missing.items()):
-        _say(f"the answer lacks broker {name}: {error}")
+        _print_error(f"the answer lacks broker {name}: {error}")
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     """Print a line on stderr."""
     click.echo(f"{click.get_current_context().command_path}: {shown(text)}", err=True)
 
 
 def context_of() -> Context | None:
     """Return the context that this command uses. Raises: ConfigError, there is no such context."""
-    return contexts.chosen(_kept("context"), _kept("namesrv"))
+    return contexts.choose(_option_value("context"), _option_value("namesrv"))
 
 
 def namesrv_of() -> str | None:
     """Return the name servers that the command line or the context names."""
-    if namesrv := _kept("namesrv"):
+    if namesrv := _option_value("namesrv"):
         return str(namesrv)
     context = context_of()
     return context.namesrv if context is not None else None
 
 
 def timeout_s_of() -> float:
-    timeout_s: float = _kept("timeout_s")
+    timeout_s: float = _option_value("timeout_s")
     return timeout_s
 
 
 def credentials_of() -> Credentials | None:
     """Return the account that signs requests. Raises: ConfigError, one of the two keys is missing."""
     context = context_of()
-    if context is not None and not (_of_line("access_key") or _of_line("secret_key")):
+    if context is not None and not (_command_line_value("access_key") or _command_line_value("secret_key")):
         return context.credentials
-    access_key, secret_key = _kept("access_key") or "", _kept("secret_key") or ""
+    access_key, secret_key = _option_value("access_key") or "", _option_value("secret_key") or ""
     return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
 def tls_of() -> bool | Path:
     """Return whether connections are encrypted, and by which file."""
     context = context_of()
-    file, wanted = _kept("tls_config"), bool(_kept("tls"))
+    file, wanted = _option_value("tls_config"), bool(_option_value("tls"))
     if context is not None:
-        file, wanted = _of_line("tls_config") or context.tls_config, wanted or context.tls
+        file, wanted = _command_line_value("tls_config") or context.tls_config, wanted or context.tls
     if file:
         return Path(file)
     return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted

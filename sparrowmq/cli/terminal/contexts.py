@@ -25,7 +25,7 @@ from sparrowmq.errors import BadStore, ConfigError
 
 FILE: Final = "SPARROWMQ_CONTEXTS"
 ENVIRONMENT: Final = "SPARROWMQ_CONTEXT"
-_OF_OTHERS: Final = 0o077  # what is taken away
+_OTHERS_PERMISSIONS: Final = 0o077  # what is taken away
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -64,7 +64,7 @@ class Contexts(msgspec.Struct):
         )
 
 
-def place() -> Path:
+def contexts_file() -> Path:
     if given := os.environ.get(FILE):
         return Path(given).expanduser()
     home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
@@ -74,15 +74,15 @@ def place() -> Path:
 def load() -> Contexts:
     """Return the contexts of this user. Raises: ConfigError, the file cannot be read."""
     try:
-        return snapshot.load(place(), Contexts) or Contexts()
+        return snapshot.load(contexts_file(), Contexts) or Contexts()
     except BadStore as error:
         raise ConfigError(str(error)) from None
 
 
 def save(contexts: Contexts) -> None:
     """Replace the file. Raises: ConfigError, it cannot be written."""
-    path = place()
-    previous = os.umask(_OF_OTHERS)
+    path = contexts_file()
+    previous = os.umask(_OTHERS_PERMISSIONS)
     try:
         snapshot.save(path, contexts)
     except OSError as error:
@@ -93,7 +93,7 @@ def save(contexts: Contexts) -> None:
         os.umask(previous)
 
 
-def chosen(name: str | None, namesrv: str | None) -> Context | None:
+def choose(name: str | None, namesrv: str | None) -> Context | None:
     """Return the context that a command uses.
 
     Args:

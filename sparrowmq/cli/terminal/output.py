@@ -99,12 +99,12 @@ def tables(**parts: Table) -> None:
         table(heads, rows)
 
 
-def names(found: Iterable[str], head: str = "name") -> None:
+def names(items: Iterable[str], head: str = "name") -> None:
     """Print names, one on a line; CSV has a head."""
     if _format() == "json":
-        _print_json(list(found))
+        _print_json(list(items))
         return
-    for part in ([head] if _format() == "csv" else []), found:
+    for part in ([head] if _format() == "csv" else []), items:
         for each in part:
             click.echo(shown(each) if is_for_people() else each)
 
@@ -122,11 +122,11 @@ def say(text: str) -> None:
 
 def confirm(question: str) -> None:
     """Ask whether to continue, beside what programs read. Raises: Abort, no; ClickException, no answer can come."""
-    if not _answered(lambda: click.confirm(question, err=not is_for_people()), "give --yes to go on without it"):
+    if not _ask(lambda: click.confirm(question, err=not is_for_people()), "give --yes to go on without it"):
         raise click.Abort
 
 
-def hidden(what: str, instead: str, *, twice: bool = True) -> str:
+def ask_secret(question: str, instead: str, *, twice: bool = True) -> str:
     """Ask for a secret without showing it.
 
     Args:
@@ -134,11 +134,11 @@ def hidden(what: str, instead: str, *, twice: bool = True) -> str:
     Raises:
         Abort, ClickException: as `confirm`.
     """
-    ask = partial(click.prompt, what, hide_input=True, confirmation_prompt=twice, err=True)
-    return str(_answered(ask, instead))
+    ask = partial(click.prompt, question, hide_input=True, confirmation_prompt=twice, err=True)
+    return str(_ask(ask, instead))
 
 
-def _answered(ask: Callable[[], T], instead: str) -> T:
+def _ask(ask: Callable[[], T], instead: str) -> T:
     try:
         return ask()
     except click.Abort:
@@ -148,25 +148,25 @@ def _answered(ask: Callable[[], T], instead: str) -> T:
         raise click.ClickException(f"there is no terminal to answer this question at: {instead}") from None
 
 
-def done(sentence: str, **told: object) -> None:
+def done(sentence: str, **fields: object) -> None:
     """Print what was done: a sentence for people, one object for programs."""
     if is_for_people():
         say(sentence)
     elif is_json():
-        _print_json({key: _plain(value) for key, value in told.items()})
+        _print_json({key: _plain_value(value) for key, value in fields.items()})
     else:
-        _print_csv(list(told), [list(told.values())])
+        _print_csv(list(fields), [list(fields.values())])
 
 
 def csv_row(cells: Sequence[object]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(map(_flat, cells))
+    csv.writer(text, lineterminator="").writerow(map(_csv_cell, cells))
     return text.getvalue()
 
 
-def as_json(found: object, indent: int | None = None) -> str:
+def as_json(value: object, indent: int | None = None) -> str:
     """JSON for programs, which people read as well."""
-    text = json.dumps(found, indent=indent, ensure_ascii=False)
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _HIDDEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
 
@@ -202,8 +202,8 @@ def _print_columns(heads: Sequence[str], rows: Rows) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def _print_json(found: object) -> None:
-    click.echo(as_json(found, indent=2))
+def _print_json(value: object) -> None:
+    click.echo(as_json(value, indent=2))
 
 
 def _print_csv(heads: Sequence[str], rows: Rows) -> None:
@@ -211,16 +211,16 @@ def _print_csv(heads: Sequence[str], rows: Rows) -> None:
         click.echo(csv_row(cells))
 
 
-def _flat(cell: object) -> Any:
+def _csv_cell(cell: object) -> Any:
     """A cell of CSV: of several values one text, as in `a b` and `key=value`."""
     if isinstance(cell, Mapping):
         cell = [f"{key}={value}" for key, value in cell.items()]
-    return " ".join(map(str, cell)) if isinstance(cell, list) else _plain(cell)
+    return " ".join(map(str, cell)) if isinstance(cell, list) else _plain_value(cell)
 
 
 def _objects(heads: Sequence[str], rows: Rows) -> list[dict[str, Any]]:
     keys = [_key(head) for head in heads]
-    return [dict(zip(keys, map(_plain, row), strict=True)) for row in rows]
+    return [dict(zip(keys, map(_plain_value, row), strict=True)) for row in rows]
 
 
 def _key(head: str) -> str:
@@ -228,7 +228,7 @@ def _key(head: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", head.lower()).strip("_")
 
 
-def _plain(cell: object) -> Any:
+def _plain_value(cell: object) -> Any:
     """A cell for programs: numbers stay numbers, what is none is null, times are ISO 8601."""
     if isinstance(cell, datetime):
         return cell.isoformat()

@@ -134,7 +134,7 @@ class ServerTls:
         """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
         while self._files and self.mode is not TlsMode.DISABLED:
             await self._clock.sleep(LOOK_PERIOD_S)
-            if await asyncio.to_thread(self._changed.look):
+            if await asyncio.to_thread(self._changed.has_changed):
                 await self._load_again()
 
     def tell(self, peer: str, reason: str) -> None:

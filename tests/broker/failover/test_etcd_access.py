@@ -60,12 +60,12 @@ async def test_the_end_of_the_certificate_for_etcd_is_a_condition(tmp_path: Path
             await members.leader(1)
             assert member.broker is not None
             conditions = member.broker._conditions
-            conditions.look()
+            conditions.poll()
             assert f"{pair.certificate} ends at " in conditions.as_properties()["condition.client_certificate"]
             renewed = signed(tmp_path, "renewed", trusted)
             renewed.key.replace(pair.key)
             renewed.certificate.replace(pair.certificate)
-            conditions.look()
+            conditions.poll()
             assert "condition.client_certificate" not in conditions.as_properties()
         finally:
             await members.stop_all()

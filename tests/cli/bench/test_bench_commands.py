@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.bench import LARGEST_BYTES, Load, Taker, bench
+from sparrowmq.cli.bench import MAX_BODY_BYTES, Load, Taker, bench
 from sparrowmq.client.client import Client
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.background import BackgroundCluster
@@ -218,12 +218,12 @@ def interrupted(started):
         (["send", "a$b"], 2, "a$b"),
         (["send", "T", "--count", "0"], 2, "'--count': 0 is not in the range"),
         (["send", "T", "--seconds", "0"], 2, "'--seconds': 0.0 is not in the range"),
-        (["send", "T", "--seconds", "nan"], 2, "nan is no number to count with"),
-        (["consume", "T", "--seconds", "inf"], 2, "inf is no number to count with"),
+        (["send", "T", "--seconds", "nan"], 2, "nan is not a finite number"),
+        (["consume", "T", "--seconds", "inf"], 2, "inf is not a finite number"),
         (["send", "T", "--rate", "-1"], 2, "'--rate': -1.0 is not in the range"),
         (["send", "T", "--in-flight", "0"], 2, "'--in-flight': 0 is not in the range"),
         (["send", "T", "--batch", "0"], 2, "'--batch': 0 is not in the range"),
-        (["send", "T", "--size", str(LARGEST_BYTES + 1)], 2, "is not in the range"),
+        (["send", "T", "--size", str(MAX_BODY_BYTES + 1)], 2, "is not in the range"),
         (["send", "T", "--delay-level", "19"], 2, "is not in the range"),
         (["consume", "T", "--count", "-1"], 2, "'--count': -1 is not in the range"),
         (["consume", "T", "--start", "soon"], 2, "'soon' is not one of 'earliest', 'latest'"),

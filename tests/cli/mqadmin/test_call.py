@@ -68,22 +68,22 @@ def test_a_silent_server_is_waited_for_once_and_named_while_the_others_answer(ad
             call, _, err = call_with(Servers(network, 0.2))
             both = [silent, admin.broker]
             for _ in range(20):  # a second wait for each would take 4 s
-                assert len(await call.each(both, lambda address: broker_figures(call, address))) == 1
-            assert "brokerVersion" in await call.first(both, lambda address: broker_figures(call, address))
+                assert len(await call.all_answers(both, lambda address: broker_figures(call, address))) == 1
+            assert "brokerVersion" in await call.first_answer(both, lambda address: broker_figures(call, address))
             assert err.getvalue() == "" and not call.failed
             with pytest.raises(Failure, match=f"<{silent}> timeout") as failed:
-                call.need_all()
+                call.check_all_answered()
             call.name_silent(failed.value)
             assert not call.failed
             for _ in range(2):
                 call.name_silent()
             assert call.failed and err.getvalue().count(f"<{silent}> timeout, 200(ms)") == 1
             with pytest.raises(Failure, match=f"<{silent}> timeout"):
-                await call.each([silent], lambda address: broker_figures(call, address))
+                await call.all_answers([silent], lambda address: broker_figures(call, address))
             await call.pause(0)
             began = time.monotonic()
             with pytest.raises(Failure):
-                await call.first([silent], lambda address: broker_figures(call, address))
+                await call.first_answer([silent], lambda address: broker_figures(call, address))
             assert time.monotonic() - began > 0.15, "after a pause it is asked again"
 
     began = time.monotonic()

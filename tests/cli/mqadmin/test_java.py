@@ -39,16 +39,16 @@ def test_queues_stand_as_a_hash_map_shows_them() -> None:
 
 def test_a_table_grows_before_it_is_full() -> None:
     numbers = list(range(100, 113))
-    assert java.hashed(numbers[:12], int) == [
+    assert java.in_hash_order(numbers[:12], int) == [
         *numbers[12 - 0 : 12],
         *sorted(numbers[:12], key=lambda n: n % 16),
     ]
-    assert java.hashed(numbers, int) == sorted(numbers, key=lambda n: n % 32)
+    assert java.in_hash_order(numbers, int) == sorted(numbers, key=lambda n: n % 32)
 
 
 def test_json_for_people_is_that_of_fastjson() -> None:
     value = {"a": {0: "x", 1: "y"}, "b": [], "c": {}, "d": ["p", "q"], "e": [{"f": None}], "g": 1.0, "h": "ü"}
-    assert java.pretty(value) == (
+    assert java.pretty_json(value) == (
         '{\n\t"a":{0:"x",1:"y"\n\t},\n\t"b":[],\n\t"c":{},\n\t"d":["p","q"],\n\t"e":[\n\t\t{\n\t\t\t"f":null\n\t\t}\n'
         '\t],\n\t"g":1.0,\n\t"h":"ü"\n}'
     )
@@ -56,9 +56,9 @@ def test_json_for_people_is_that_of_fastjson() -> None:
 
 def test_times_are_local_and_written_in_three_ways() -> None:
     stamp = round(datetime(2026, 3, 4, 5, 6, 7).timestamp() * 1000) + 89
-    assert java.when(stamp) == "2026-03-04 05:06:07"
-    assert java.when_exactly(stamp) == "2026-03-04 05:06:07,089"
-    assert java.when_compactly(stamp) == "20260304050607089"
+    assert java.time_text(stamp) == "2026-03-04 05:06:07"
+    assert java.time_text_ms(stamp) == "2026-03-04 05:06:07,089"
+    assert java.compact_time_text(stamp) == "20260304050607089"
     assert java.moment("2026-03-04#05:06:07:089") == stamp == java.moment(str(stamp))
     for wrong in ("", "yesterday", "2026-03-04"):
         with pytest.raises(ValueError):
@@ -71,4 +71,4 @@ def test_values_are_described_as_java_does() -> None:
         "topicSysFlag=0, order=true]"
     )
     assert java.queue_text(MessageQueue("T", "b", 1)) == "MessageQueue [topic=T, brokerName=b, queueId=1]"
-    assert (java.truth(None), java.truth(False), java.is_true(" TRUE ")) == ("null", "false", True)
+    assert (java.text(None), java.text(False), java.is_true(" TRUE ")) == ("null", "false", True)

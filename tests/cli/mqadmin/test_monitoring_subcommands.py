@@ -18,15 +18,15 @@ def member(*topics: str, state: ProcessQueueState | None = None, **properties: s
 
 
 def test_members_agree_if_they_subscribe_the_same() -> None:
-    assert running.agree({"a": member("T"), "b": member("T")})
-    assert not running.agree({"a": member("T"), "b": member("U")})
-    assert not running.agree({"a": member()})
+    assert running.have_same_subscription({"a": member("T"), "b": member("T")})
+    assert not running.have_same_subscription({"a": member("T"), "b": member("U")})
+    assert not running.have_same_subscription({"a": member()})
 
 
 def test_young_members_and_those_that_pull_by_themselves_are_not_judged() -> None:
     now = str(round(time.time() * 1000))
-    assert running.agree({"a": member("T", PROP_CONSUMER_START_TIMESTAMP=now), "b": member("U")})
-    assert running.agree({"a": member("T", PROP_CONSUME_TYPE="CONSUME_ACTIVELY"), "b": member("U")})
+    assert running.have_same_subscription({"a": member("T", PROP_CONSUMER_START_TIMESTAMP=now), "b": member("U")})
+    assert running.have_same_subscription({"a": member("T", PROP_CONSUME_TYPE="CONSUME_ACTIVELY"), "b": member("U")})
 
 
 @pytest.mark.parametrize(
@@ -55,5 +55,5 @@ def test_of_each_topic_the_sum_and_the_longest_queue_are_told() -> None:
 
 @pytest.mark.parametrize("client_id", ["../../x", "/etc/x", "a\0b", "..", ".", ""])
 def test_the_report_of_a_client_is_a_file_in_the_folder(tmp_path, client_id) -> None:
-    assert running._keep(tmp_path / "now", client_id, "text").parent.resolve() == tmp_path / "now"
+    assert running._write_report(tmp_path / "now", client_id, "text").parent.resolve() == tmp_path / "now"
     assert [each.read_text() for each in (tmp_path / "now").iterdir()] == ["text"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.diagnostics import _tell
+from sparrowmq.cli.diagnostics import _print_findings
 from sparrowmq.cli.main import main
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.testing.background import BackgroundCluster
@@ -60,14 +60,14 @@ def test_a_script_gets_an_object_for_each_finding(cluster):
 def test_an_effect_comes_after_its_cause_without_a_remedy_of_its_own(capsys):
     cause = Finding(Verdict.WRONG, "the disk is full", "asked", "free some space")
     effect = Finding(Verdict.WRONG, "no slave follows", "asked", "start it", cause=cause.what)
-    _tell([cause, effect], verbose=False)
+    _print_findings([cause, effect], verbose=False)
     assert capsys.readouterr().out.splitlines() == [
         "WRONG    the disk is full",
         "         fix:   free some space",
         "effect   no slave follows",
         "1 wrong, 0 warnings, 1 effects, 0 things are well",
     ]
-    _tell([effect], verbose=True)
+    _print_findings([effect], verbose=True)
     assert "fix:   start it" in capsys.readouterr().out
 
 

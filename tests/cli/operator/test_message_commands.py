@@ -99,7 +99,7 @@ def test_a_dash_is_what_comes_in_by_the_pipe_and_of_nothing_nothing_is_sent(run)
         (["find", "T"], 2, "give a --key"),
         (["find", "Absent", "--key", "k"], 1, "Absent"),
         (["show", "nonsense"], 2, "nonsense"),
-        (["tail", "T", "--since", "soon"], 2, "is no time"),
+        (["tail", "T", "--since", "soon"], 2, "is not a time"),
     ],
 )
 def test_what_cannot_be_is_told(run, words, code, said):

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.terminal.arguments import TOPIC
-from sparrowmq.cli.terminal.cluster_command import add_list, at_masters, refuse_no_change, tell, verb
+from sparrowmq.cli.terminal.cluster_command import add_list, at_masters, check_changes, print_change, verb
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -25,8 +25,8 @@ add_list(fruit, "The hidden ones too.", names)
 @at_masters(TOPIC)
 @click.option("--colour")
 def change(name, **given):
-    refuse_no_change(given)
-    tell("changed", name, ["a", "b"])
+    check_changes(given)
+    print_change("changed", name, ["a", "b"])
 
 
 def run(*args):

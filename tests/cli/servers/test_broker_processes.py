@@ -88,12 +88,12 @@ def test_one_that_ends_is_started_again_and_ever_later_if_it_ends_at_once(caplog
     brokers = Brokers([[sys.executable, "-c", "raise SystemExit(1)"]], clock)
     (only,) = brokers._brokers
     for pause_s in (1.0, 2.0, 4.0):
-        assert brokers.look() == 0 and only.process is not None
+        assert brokers.start_due() == 0 and only.process is not None
         only.process.wait()
-        assert brokers.look() == 0 and only.process is None
+        assert brokers.start_due() == 0 and only.process is None
         assert f"ended with 1; it starts again in {pause_s:g} s" in caplog.text
         clock.s += pause_s - 0.1
-        assert brokers.look() == 0 and only.process is None
+        assert brokers.start_due() == 0 and only.process is None
         clock.s += 0.1
     brokers.end()
 
@@ -104,14 +104,14 @@ def ended(brokers: Brokers, number: int, clock: HandClock, after_s: float = 0.0)
     assert process is not None
     process.wait()
     clock.s += after_s
-    return brokers.look()
+    return brokers.start_due()
 
 
 def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
     clock, wrong = HandClock(), tmp_path / "wrong"
     of_file = f"import os, time; os.path.exists({str(wrong)!r}) and os._exit(2); time.sleep(60)"
     brokers = Brokers([[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock)
-    assert brokers.look() == 0
+    assert brokers.start_due() == 0
     well, broken = brokers._brokers
     assert well.process is not None and broken.process is not None
     wrong.touch()
@@ -119,13 +119,13 @@ def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
     assert ended(brokers, 1, clock) == 0 and "by SIGKILL; it starts again in 1 s" in caplog.text
     for pause_s in (1, 2):
         clock.s += pause_s
-        assert brokers.look() == 0
+        assert brokers.start_due() == 0
         assert ended(brokers, 1, clock) == 0
         assert "with 2, as its settings are wrong now (it said which)" in caplog.text
         assert f"it starts again in {2 * pause_s} s" in caplog.text
     wrong.unlink()
     clock.s += 4
-    assert brokers.look() == 0
+    assert brokers.start_due() == 0
     assert [each.process.poll() for each in (well, broken) if each.process is not None] == [None, None]
     brokers.end()
 
@@ -133,7 +133,7 @@ def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
 def test_one_that_ran_for_long_ends_no_others_by_what_it_finds_wrong_then():
     clock = HandClock()
     brokers = Brokers([[sys.executable, "-c", "raise SystemExit(2)"]], clock)
-    brokers.look()
+    brokers.start_due()
     assert ended(brokers, 0, clock, after_s=60) == 0
     brokers.end()
 
@@ -141,22 +141,22 @@ def test_one_that_ran_for_long_ends_no_others_by_what_it_finds_wrong_then():
 def test_wrong_settings_end_all():
     words = [[sys.executable, "-c", f"raise SystemExit({status})"] for status in (1, 2)]
     brokers = Brokers(words)
-    brokers.look()
+    brokers.start_due()
     for broker in brokers._brokers:
         assert broker.process is not None
         broker.process.wait()
-    assert brokers.look() == 2
+    assert brokers.start_due() == 2
     brokers.end()
 
 
 def test_an_index_that_was_cut_is_named_as_a_cause(caplog):
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGBUS)"
     brokers = Brokers([[sys.executable, "-c", kill]])
-    brokers.look()
+    brokers.start_due()
     (only,) = brokers._brokers
     assert only.process is not None
     only.process.wait()
-    brokers.look()
+    brokers.start_due()
     assert "ended by SIGBUS, as when a file of its index was cut" in caplog.text
 
 
@@ -235,8 +235,8 @@ def test_who_holds_a_store_is_said_again_after_a_minute(tmp_path, caplog):
         brokers = Brokers([[sys.executable, "-c", ""]], clock, [str(tmp_path)])
         for at_s, count in ((0, 1), (30, 1), (60, 2)):
             clock.s = at_s
-            assert brokers.look() == 0 and brokers._brokers[0].process is None
+            assert brokers.start_due() == 0 and brokers._brokers[0].process is None
             assert caplog.text.count(f"is in use by process {holder.pid}") == count
         holder.stdin.close()
-    assert brokers.look() == 0 and brokers._brokers[0].process is not None
+    assert brokers.start_due() == 0 and brokers._brokers[0].process is not None
     brokers.end()

@@ -26,7 +26,7 @@ def test_a_line_for_the_file_is_made_and_works():
 
 def test_a_short_password_is_refused():
     made = CliRunner().invoke(console, ["--make-user", "vera:view"], env={PASSWORD: "short"})
-    assert made.exit_code == 2 and "less than 8 characters" in made.output
+    assert made.exit_code == 2 and "fewer than 8 characters" in made.output
 
 
 def test_users_come_from_a_file_or_one_from_the_command_line(tmp_path, monkeypatch):

@@ -34,5 +34,5 @@ def test_a_value_may_contain_the_equals_sign():
 
 @pytest.mark.parametrize("change", ["", "key", "=value", " =value"])
 def test_a_change_without_key_or_value_is_told(change):
-    with pytest.raises(ConfigError, match="write key=value"):
+    with pytest.raises(ConfigError, match="is not key=value"):
         sources(None, {}, [change], {})

@@ -3,7 +3,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.main import main
-from sparrowmq.cli.terminal.cluster_command import HELP, UsualVerb
+from sparrowmq.cli.terminal.cluster_command import HELP, DefaultVerb
 from sparrowmq.testing.background import BackgroundCluster
 from tests.auth.asked import ADMIN, SAMPLE
 
@@ -56,7 +56,7 @@ def test_requests_are_signed_by_the_keys_of_the_line_or_of_the_environment(tmp_p
     assert half.exit_code == 2 and "secret_key of the credentials is empty" in half.stderr
 
 
-@click.group(cls=UsualVerb, verb="show", context_settings=HELP)
+@click.group(cls=DefaultVerb, verb="show", context_settings=HELP)
 def noun() -> None:
     """A noun."""
 

@@ -25,7 +25,7 @@ def kept(current: str = "prod") -> None:
 
 
 def test_without_a_file_there_is_none() -> None:
-    assert contexts.load() == Contexts() and contexts.chosen(None, None) is None
+    assert contexts.load() == Contexts() and contexts.choose(None, None) is None
 
 
 def test_only_its_owner_can_read_the_file(file: Path) -> None:
@@ -37,18 +37,18 @@ def test_only_its_owner_can_read_the_file(file: Path) -> None:
 
 def test_the_one_in_use_is_for_commands_that_name_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
     kept()
-    assert contexts.chosen(None, None) == Context("10.0.0.1:9876", "a", "s")
-    assert contexts.chosen(None, "10.0.0.9:9876") is None
-    assert contexts.chosen("test", "10.0.0.9:9876") == Context("[::1]:9876")
+    assert contexts.choose(None, None) == Context("10.0.0.1:9876", "a", "s")
+    assert contexts.choose(None, "10.0.0.9:9876") is None
+    assert contexts.choose("test", "10.0.0.9:9876") == Context("[::1]:9876")
     monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.9:9876")
-    assert contexts.chosen(None, None) is None
-    assert contexts.chosen("test", None) == Context("[::1]:9876")
+    assert contexts.choose(None, None) is None
+    assert contexts.choose("test", None) == Context("[::1]:9876")
 
 
 def test_an_unknown_one_is_refused_with_those_that_are_known() -> None:
     kept()
     with pytest.raises(ConfigError, match=r"no context 'prdo' \(known: prod, test\); make it by"):
-        contexts.chosen("prdo", None)
+        contexts.choose("prdo", None)
 
 
 def test_a_damaged_file_is_an_error_with_its_path(file: Path) -> None:

@@ -124,7 +124,7 @@ def test_every_command_that_asks_a_cluster_takes_an_output(noun):
 @output.OUTPUT
 def asking():
     output.confirm("go on?")
-    output.say(output.hidden("the key", "give it in KEY", twice=False))
+    output.say(output.ask_secret("the key", "give it in KEY", twice=False))
 
 
 @pytest.mark.parametrize(
