@@ -54,7 +54,7 @@ class Ways:
     def trust(self, *, trusted: bool) -> None:
         """Take what is stored for this process's own work, or for an earlier one's."""
         log = self._store._log
-        log.proved_from = 0 if trusted else log.written
+        log.verified_from = 0 if trusted else log.written
 
     def pulls(self, selector: Selector = ALL) -> int:
         offset = seen = 0
@@ -89,7 +89,7 @@ class Ways:
         passed, at = Passed(), self._begin
         while at < self._end:
             content = self._store._log.chunk(at)
-            if self._store._log.proved_from:
+            if self._store._log.verified_from:
                 at += pass_sound(content, at, 0, passed)
             else:
                 at += len(content)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from sparrowmq.core import descriptors
-from sparrowmq.core.descriptors import Share, share
+from sparrowmq.core.descriptors import Share, divide
 from sparrowmq.errors import ConfigError
 
 
@@ -24,23 +24,23 @@ from sparrowmq.errors import ConfigError
     ],
 )
 def test_descriptors_are_shared_out(limit, with_store, ports, expected):
-    assert share(limit, with_store, ports) == expected
+    assert divide(limit, with_store, ports) == expected
 
 
 @pytest.mark.parametrize("ports", [1, 2])
 @pytest.mark.parametrize("limit", range(256, 4096, 61))
 def test_all_shares_together_and_the_log_fit_the_limit(limit, ports):
-    given = share(limit, with_store=True, ports=ports)
+    given = divide(limit, with_store=True, ports=ports)
     ports_for_clients = ports * (given.connections + given.backlog) + given.backlog  # with the second door
-    small = [descriptors.MOST_VISITS, descriptors.MOST_SLAVES, *[descriptors.SMALL_BACKLOG] * 2]
-    small_ports = sum(descriptors.fitting(most, limit) for most in small)
+    small = [descriptors.MAX_METRICS_CONNECTIONS, descriptors.MAX_SLAVES, *[descriptors.SMALL_BACKLOG] * 2]
+    small_ports = sum(descriptors.small_port_limit(most, limit) for most in small)
     assert ports_for_clients + small_ports + given.queue_files + limit // 8 + 64 <= limit
     assert ports * given.connections >= 70 and given.queue_files >= 24
 
 
 def test_too_few_are_refused_with_what_to_do():
     with pytest.raises(ConfigError, match=r"may open 255 files.*ulimit -n 256"):
-        share(255, with_store=False)
+        divide(255, with_store=False)
 
 
 def test_the_limit_is_raised_to_what_the_system_allows():
@@ -54,4 +54,4 @@ def test_the_limit_is_raised_to_what_the_system_allows():
 
 
 def test_this_process_has_a_limit():
-    assert descriptors.limit() >= descriptors.FEWEST
+    assert descriptors.limit() >= descriptors.MIN_DESCRIPTORS

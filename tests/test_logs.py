@@ -18,7 +18,7 @@ def log():
     def begin(*how):
         made.append(logs.handler(*how))
         logger.addHandler(made[-1])
-        logs.use(LogSettings())
+        logs.apply_settings(LogSettings())
         return logger
 
     yield begin
@@ -83,7 +83,7 @@ def test_a_file_that_was_moved_away_is_begun_anew(log, tmp_path):
 def test_so_much_is_said_as_the_setting_wants_from_now_on(log, tmp_path):
     said = log(str(tmp_path / "log"), Form.TEXT, None, 5)
     for level in (Level.WARNING, Level.DEBUG):
-        logs.use(LogSettings(log_level=level))
+        logs.apply_settings(LogSettings(log_level=level))
         said.info("at %s", level.value)
     assert "at WARNING" not in (tmp_path / "log").read_text() and "at DEBUG" in (tmp_path / "log").read_text()
 

@@ -8,10 +8,10 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from sparrowmq.core.process import keep_freed
+from sparrowmq.core.process import keep_freed_memory
 
 if sys.argv[1] == "kept":
-    keep_freed()
+    keep_freed_memory()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 before = faults()
 for _ in range(100):
@@ -35,12 +35,12 @@ def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
 FROZEN = """
 import gc
 import sparrowmq.client.client
-from sparrowmq.core.process import freeze_loaded
+from sparrowmq.core.process import freeze_loaded_objects
 
-freeze_loaded()
+freeze_loaded_objects()
 first = gc.get_freeze_count()
 later = [[] for _ in range(1000)]
-freeze_loaded()
+freeze_loaded_objects()
 print(first, gc.get_freeze_count(), len(gc.get_objects()))
 """
 

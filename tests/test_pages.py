@@ -34,7 +34,7 @@ def test_every_function_that_the_walk_names_exists():
         "drain",
         "write_out",
         "_settle",
-        "safety",
+        "durability",
         "advance",
     ]:
         assert name in text

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from sparrowmq.core.safe_text import counted, sentence, shown, why_not_written, without_folders
+from sparrowmq.core.safe_text import counted, error_sentence, shown, without_folders, write_problem
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     there.write_text("")
     with pytest.raises(OSError) as folder:
         os.makedirs(there, exist_ok=True)
-    assert why_not_written(folder.value) == f"{there} is a file, and should be a folder; move it away"
+    assert write_problem(folder.value) == f"{there} is a file, and should be a folder; move it away"
     with pytest.raises(OSError) as file:
         (there / "topics.json").write_text("")
-    assert why_not_written(file.value).startswith(f"one of the folders of {there / 'topics.json'} is a file")
-    assert why_not_written(OSError(28, "No space left on device")) == "No space left on device"
-    assert why_not_written(ValueError("no number")) == "no number"
+    assert write_problem(file.value).startswith(f"one of the folders of {there / 'topics.json'} is a file")
+    assert write_problem(OSError(28, "No space left on device")) == "No space left on device"
+    assert write_problem(ValueError("no number")) == "no number"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     ],
 )
 def test_an_error_of_the_system_is_a_sentence(error, expected):
-    assert sentence(error) == expected
+    assert error_sentence(error) == expected
 
 
 @pytest.mark.parametrize(

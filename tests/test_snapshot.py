@@ -53,8 +53,8 @@ def test_a_missing_file_falls_back_to_the_one_before_and_that_is_told(path):
     snapshot.save(path, {"counter": 2})
     path.unlink()
     told: list[str] = []
-    assert snapshot.load(path, tell=told.append) == {"counter": 1}
-    assert "it is missing or empty" in told[0] and "topics.json.bak is read instead" in told[0]
+    assert snapshot.load(path, report=told.append) == {"counter": 1}
+    assert "it is missing or empty" in told[0] and "topics.json.bak is used instead" in told[0]
 
 
 def test_a_digit_that_changed_is_damage(path):
@@ -62,8 +62,8 @@ def test_a_digit_that_changed_is_damage(path):
     snapshot.save(path, {"offset": 2048})
     path.write_bytes(path.read_bytes().replace(b"2048", b"2049"))
     told: list[str] = []
-    assert snapshot.load(path, tell=told.append) == {"offset": 1024}
-    assert "its checksum is not that of its content" in told[0]
+    assert snapshot.load(path, report=told.append) == {"offset": 1024}
+    assert "its checksum does not match its content" in told[0]
 
 
 @pytest.mark.parametrize("content", [{}, {"a": {}}, {"a": "}"}, [1], "text"])
@@ -203,10 +203,10 @@ def test_damage_that_a_copy_makes_up_for_is_told(path):
     snapshot.save(path, {"a": 1})
     snapshot.save(path, {"a": 2})
     told: list[str] = []
-    assert snapshot.load(path, tell=told.append) == {"a": 2} and not told
+    assert snapshot.load(path, report=told.append) == {"a": 2} and not told
     path.write_bytes(path.read_bytes()[:-1])
-    assert snapshot.load(path, tell=told.append) == {"a": 1}
-    assert len(told) == 1 and str(path) in told[0] and f"{path.name}.bak is read instead" in told[0]
+    assert snapshot.load(path, report=told.append) == {"a": 1}
+    assert len(told) == 1 and str(path) in told[0] and f"{path.name}.bak is used instead" in told[0]
 
 
 def test_what_is_deleted_is_not_found_again(path):

@@ -30,7 +30,7 @@ from sparrowmq.auth.accounts import PORT_BYTES
 from sparrowmq.auth.permissions import ADMINISTRATORS, Peer
 from sparrowmq.auth.rotated_file import RotatedFile, denials_file
 from sparrowmq.core.safe_text import shown
-from sparrowmq.core.stats import Recent
+from sparrowmq.core.stats import RecentEvents
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import RequestCode
@@ -81,7 +81,7 @@ class Audit:
     def __init__(self, path: Path | None, clock: Clock) -> None:
         self.codes = _ADMIN
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
-        self.repeated_denials = Recent(clock, REPORTED_DENIALS)
+        self.repeated_denials = RecentEvents(clock, REPORTED_DENIALS)
         self._files = {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
         self._clock = clock
         self._limits = {True: _Limit(clock), False: _Limit(clock)}  # of requests for administrators, and of others

@@ -12,7 +12,7 @@ from collections import deque
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.core.safe_text import why_not_written
+from sparrowmq.core.safe_text import write_problem
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class RotatedFile:
             self.lost += len(lines)
             if not self.problem:
                 log.error("%s cannot be written, its lines are lost: %s", self.path, error)
-            reason = why_not_written(error)
+            reason = write_problem(error)
             self.problem = f"the audit log {self.path} cannot be written ({reason}): {self.lost} lines are lost"
         else:
             self.problem = ""

@@ -12,9 +12,9 @@ that it is in doubt, and marks what it sends again; Java's `send` gives up, as i
 If the topic is deleted between two parts, the parts are deleted with it, and the batch is refused. A handover of the
 lead waits for a batch that has begun.
 
-Large batches wait in one line (`Line`), and keep only their bodies there: what is made of a body takes ten times its
-memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it is
-there already, it is refused: clients try again, and to look for it twice would only make the line longer.
+Large batches wait in one line (`WorkQueue`), and keep only their bodies there: what is made of a body takes ten times
+its memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it
+is there already, it is refused: clients try again, and to look for it twice would only make the line longer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated_sends import Before, Key, Repeats, keys
 from sparrowmq.broker.replication.slave_guard import not_the_master
 from sparrowmq.errors import RemoteError, SparrowError
-from sparrowmq.loop.slices import Steps, emptied
+from sparrowmq.loop.slices import Steps, empty_in_steps
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.batch import PLACE_BYTES, property_bytes
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
@@ -231,7 +231,7 @@ def put_missing(
                 if is_repeated:
                     repeats.note(entry, entry.topic, placed.offset)
             yield
-    yield from emptied(pending)
+    yield from empty_in_steps(pending)
     return cast(list[Before], found), len(missing)  # none is missing now
 
 

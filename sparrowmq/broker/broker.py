@@ -66,7 +66,7 @@ from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background, Spawn
-from sparrowmq.loop.turn import LOOKS, Turn
+from sparrowmq.loop.turn import POLLS, Turn
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import POLL_S, Conditions, Machine, client_certificate_probe
@@ -84,7 +84,7 @@ from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import ServerTls, client_context
-from sparrowmq.settings.live_settings import SAVE_AGAIN_S, Changing
+from sparrowmq.settings.live_settings import SAVE_AGAIN_S, LiveSettings
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -129,10 +129,10 @@ class Broker:
         self._registration: Registration | None = None
         self._starts_again = False
         self.journal: Journal | None = None  # of a master
-        self._live_settings = Changing(settings, file)
+        self._live_settings = LiveSettings(settings, file)
         self._clock = clock or SystemClock()
-        self._turn = Turn(LOOKS if settings.busy_poll else 0)
-        self._share = descriptors.share(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
+        self._turn = Turn(POLLS if settings.busy_poll else 0)
+        self._share = descriptors.divide(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
         self._ends_alone = resources is None
         self._resources = resources or MemberResources(settings, self._clock)
         self._tls, self._client_tls = self._resources.tls, self._resources.client_tls
@@ -160,7 +160,7 @@ class Broker:
     @property
     def settings_now(self) -> BrokerSettings:
         """The settings, including changes since the start."""
-        return self._live_settings.now
+        return self._live_settings.current
 
     @property
     def address(self) -> str:
@@ -309,8 +309,8 @@ class Broker:
         if self.term is not None:
             registration.may_register = self.term.holds
         topics.on_change = registration.topics_changed
-        self._live_settings.tell(registration.apply_settings)
-        self._live_settings.tell(topics.apply_settings)
+        self._live_settings.subscribe(registration.apply_settings)
+        self._live_settings.subscribe(topics.apply_settings)
         return registration
 
     def _raise_failure(self) -> None:
@@ -450,26 +450,26 @@ class Broker:
     def _subscribe_to_settings(
         self, store: MessageStore, groups: Groups, sends: SendHandler, pulls: PullHandler, figures: Figures
     ) -> None:
-        self._live_settings.tell(logs.use)
-        self._live_settings.tell(self._measuring.use)
-        self._live_settings.tell(lambda now: groups.allow_auto_create(now.auto_create_group))
-        self._live_settings.tell(lambda now: sends.apply_rules(send_rules(now, store)))
+        self._live_settings.subscribe(logs.apply_settings)
+        self._live_settings.subscribe(self._measuring.apply_settings)
+        self._live_settings.subscribe(lambda current: groups.allow_auto_create(current.auto_create_group))
+        self._live_settings.subscribe(lambda current: sends.apply_rules(send_rules(current, store)))
         pulls.apply_rules(self._current_pull_rules(self.settings))
-        self._role.shown.on_change = lambda: pulls.apply_rules(self._current_pull_rules(self._live_settings.now))
+        self._role.shown.on_change = lambda: pulls.apply_rules(self._current_pull_rules(self._live_settings.current))
         if self.term is not None and self.term.in_sync is not None:
             sends.accepts_writes = self.term.takes
         pulls.held_pulls.show(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
-        self._live_settings.tell(lambda now: quotas.use(now.quotas))
+        self._live_settings.subscribe(lambda now: quotas.apply_rules(now.quotas))
         figures.counters(
             "sparrowmq_quota_refused_total",
             "requests and connections above a quota",
             ("subject", "limit"),
             lambda: quotas.refused.items(),
         )
-        self._live_settings.tell(lambda now: pulls.apply_rules(self._current_pull_rules(now)))
-        self._live_settings.tell(lambda now: apply_store_settings(now, store))
+        self._live_settings.subscribe(lambda now: pulls.apply_rules(self._current_pull_rules(now)))
+        self._live_settings.subscribe(lambda now: apply_store_settings(now, store))
 
     def _probes(self) -> Iterable[Probe]:
         """Yield what keeps the broker from its work, apart from its parts."""

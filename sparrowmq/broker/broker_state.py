@@ -36,7 +36,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, CorruptRecord, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, at_once, to_end
+from sparrowmq.loop.slices import Steps, at_once, run_to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
 from sparrowmq.protocol.requests.bodies import DataVersion, GroupConfigTable, JournalMark, TopicConfigTable
@@ -248,7 +248,7 @@ class Follower:
         while True:
             await queue.end.reached(self._position + 1)
             try:
-                await to_end(self._catching_up())
+                await run_to_end(self._catching_up())
             except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
                 if str(bad) != self._logged:
                     log.error("changes of topics, groups and offsets cannot be read from the log: %s", bad)

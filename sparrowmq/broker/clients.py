@@ -22,7 +22,7 @@ from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.property_names import Property
@@ -301,7 +301,7 @@ class Clients:
 
     def expire(self) -> Coroutine[Any, Any, None]:
         """Remove clients that have been silent for too long, and close their connections."""
-        return to_end(self._without_silent())
+        return run_to_end(self._without_silent())
 
     def _without_silent(self) -> Steps[None]:
         age = self._clock.age

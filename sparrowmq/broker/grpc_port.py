@@ -34,7 +34,7 @@ from sparrowmq.grpc.clients import MAX_CLIENTS, too_many_clients
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, at_once, to_end
+from sparrowmq.loop.slices import Steps, at_once, run_to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
@@ -132,7 +132,7 @@ class GrpcPort:
     async def _expire(self, links: LocalBrokers) -> None:
         while True:
             await self._clock.sleep(EXPIRE_S)
-            await to_end(links.expire())
+            await run_to_end(links.expire())
 
 
 def account_of(

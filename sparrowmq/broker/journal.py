@@ -208,7 +208,7 @@ class Journal:
             if self._missing is None or self._rules.files_count:
                 return
             raise not_safe(done, self._missing)
-        await self._reach(self._store.safety(True), self._locks_end, done)
+        await self._reach(self._store.durability(True), self._locks_end, done)
 
     def commit_soon(self) -> PendingReply:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
@@ -256,7 +256,7 @@ class Journal:
         if self._missing is not None:
             self._answer(answered, None if self._rules.files_count else self._missing)
         else:
-            self._store.safety(True).when(self._end, partial(self._answer, answered))
+            self._store.durability(True).when(self._end, partial(self._answer, answered))
 
     def _answer(self, waiting: list[_Waiting], error: BaseException | None) -> None:
         problem = self._unsafe(error)
@@ -280,12 +280,12 @@ class Journal:
         await self._reach(self._store.on_disk, self._end, done)
         return True
 
-    async def _reach(self, safety: Durability, end: int, done: str) -> None:
+    async def _reach(self, durability: Durability, end: int, done: str) -> None:
         """Wait until the log is safe up to this end. Raises: RemoteError."""
         reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.publish()
         self._store.flusher.kick()
-        safety.when(end, partial(_set, reached))
+        durability.when(end, partial(_set, reached))
         problem = self._unsafe(await reached)
         if problem is not None:
             raise not_safe(done, problem)

@@ -67,7 +67,7 @@ from sparrowmq.protocol.hosts import split_address
 from sparrowmq.remoting.listener import is_loopback
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 from sparrowmq.settings.live_settings import with_live
-from sparrowmq.store.log.set_aside import ranges
+from sparrowmq.store.log.set_aside import set_aside_ranges
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk
 
@@ -653,7 +653,7 @@ class MemberStart:
         may_change = settings.corrupt_policy is CorruptPolicy.QUARANTINE or Disk().exists(layout.abort)
         if may_change and not self._own_record.doubt:
             self.note_doubt(RECOVERING)
-        if self._own_record.doubt and any(ranges(Disk(), layout, "damaged")):
+        if self._own_record.doubt and any(set_aside_ranges(Disk(), layout, "damaged")):
             # Other members may have what an earlier start fenced off.
             why = await repair_from_peers(settings, self._clock, NOWHERE, peers=self._look_for_peers)
             if why:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sparrowmq.core.safe_text import sentence
+from sparrowmq.core.safe_text import error_sentence
 from sparrowmq.errors import DiskFull, StoreFailed
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import Probe
@@ -87,7 +87,8 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
             return
         except (OSError, DiskFull) as error:  # a full disk, no descriptors: no fault of ours
             log.warning(
-                "the chore %r failed (%s); it is tried again in %g s", *(chore.name, sentence(error), chore.period_s)
+                "the chore %r failed (%s); it is tried again in %g s",
+                *(chore.name, error_sentence(error), chore.period_s),
             )
         except Exception:
             log.exception("the chore %r failed; it is tried again in %g s", chore.name, chore.period_s)

@@ -32,7 +32,7 @@ from sparrowmq.broker.part import Part, Task
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, emptied, to_end
+from sparrowmq.loop.slices import Steps, empty_in_steps, run_to_end
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.metrics.condition_kinds import NAME_SERVER_AWAY, NAME_TAKEN, UNREGISTERED
 from sparrowmq.protocol.codes import ResponseCode
@@ -257,7 +257,7 @@ class NameServerLink:
             return
         settings = self._settings
         version, topics = self._topics.version, dict(self._topics.table)
-        header, body = await to_end(self._registration(version, topics, before))
+        header, body = await run_to_end(self._registration(version, topics, before))
         if not self._may_register():
             return
         answer = await session.call(header, body, timeout_s=self._timeout_s)
@@ -317,7 +317,7 @@ class NameServerLink:
         if packed:
             body = yield from content.packing()
         checksum = yield from summing(body)
-        yield from emptied(changed)
+        yield from empty_in_steps(changed)
         name, address, cluster, broker_id = self._identity
         header = RegisterBroker(
             name, address, cluster, self._ha_address, broker_id, compressed=packed, body_crc32=checksum

@@ -177,7 +177,7 @@ class Repeats:
     def _look_up(self, entry: Entry, unique_id: str) -> Before | None:
         now_ms = max(self._clock.now_ms(), self._store.newest_ms)
         for topic in _topics(entry):
-            found = self._store.with_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
+            found = self._store.find_by_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
             for each in reversed(found):  # the first one, as others may be copies of it
                 before = _same(each, entry)
                 if before is not None:

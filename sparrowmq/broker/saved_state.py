@@ -23,7 +23,7 @@ from typing import Final, TypeVar
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.core import snapshot
-from sparrowmq.core.safe_text import why_not_written
+from sparrowmq.core.safe_text import write_problem
 from sparrowmq.core.snapshot import SPARE
 from sparrowmq.errors import BadStore, RemoteError
 from sparrowmq.metrics.condition_kinds import STATE_NOT_SAVED
@@ -48,7 +48,7 @@ def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], 
 
     Raises: BadStore, neither the file nor one of its copies can be read.
     """
-    return snapshot.load(path, kind, decode=decode, tell=log.warning)
+    return snapshot.load(path, kind, decode=decode, report=log.warning)
 
 
 def unmarked() -> JournalMark | None:
@@ -119,7 +119,7 @@ class SavedFile:
                         snapshot.save, self.path, self._content(), encode=self._encode, is_secret=self._is_secret
                     )
                 except OSError as error:
-                    self.problem = f"{self.path} cannot be written ({why_not_written(error)})"
+                    self.problem = f"{self.path} cannot be written ({write_problem(error)})"
                     raise
                 self._saved, self.problem = changes, ""
 
@@ -135,7 +135,7 @@ class SavedFile:
         problem = await self._try_to_save()
         if await self.logged(done) or problem is None:
             return
-        reason = f"{self.path} could not be written ({why_not_written(problem)})"
+        reason = f"{self.path} could not be written ({write_problem(problem)})"
         remark = (
             f"{done} and in effect, but not saved: {reason}. It is tried again every few seconds: "
             "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
@@ -146,7 +146,7 @@ class SavedFile:
         try:
             await self.save()
         except OSError as error:
-            log.warning("%s could not be written (%s); it is tried again", self.path, why_not_written(error))
+            log.warning("%s could not be written (%s); it is tried again", self.path, write_problem(error))
             return error
         return None
 

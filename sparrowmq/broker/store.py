@@ -193,7 +193,7 @@ def _declare_times(store: MessageStore, figures: Figures) -> None:
         "sparrowmq_index_lacks_from_timestamp_seconds",
         "time from which on the index lacks keys",
         (),
-        lambda: _moment(store.filling.lacks_from_ms),
+        lambda: _moment(store.index_filler.lacks_from_ms),
     )
 
 
@@ -304,7 +304,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         )
 
     def lacks_keys() -> str:
-        begin_ms = store.filling.lacks_from_ms
+        begin_ms = store.index_filler.lacks_from_ms
         if not begin_ms:
             return ""
         since = datetime.fromtimestamp(begin_ms / 1000, UTC).isoformat(timespec="seconds")

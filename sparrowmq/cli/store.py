@@ -165,7 +165,9 @@ def restore(
             copy = _copy_in(source, point)
             files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
             disk = _progress_disk(files, progress)
-            restores.restore(copy, settings, disk, progress, tell=_problem_printer(problems, progress), salvage=salvage)
+            restores.restore(
+                copy, settings, disk, progress, report=_problem_printer(problems, progress), salvage=salvage
+            )
     if is_for_people():
         click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
     else:

@@ -45,7 +45,7 @@ from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.client.sending.transaction import Transaction
 from sparrowmq.client.transaction_checks import Check
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
-from sparrowmq.loop.tasks import ENTERED
+from sparrowmq.loop.tasks import ENTERED_TWICE
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import Body
 
@@ -120,7 +120,7 @@ class Context(Twin[C]):
 
     def __enter__(self) -> Self:
         if not self._life.done():
-            raise ConfigError(ENTERED)
+            raise ConfigError(ENTERED_TWICE)
         if self._owns_thread:
             self._thread.start()
         entered: Future[None] = Future()

@@ -66,7 +66,7 @@ from sparrowmq.client.tracing import Tracing
 from sparrowmq.client.transaction_checks import Check, Checks, CheckSettings
 from sparrowmq.errors import ConfigError, InvalidMessage, RequestTimeout, SendFailed, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import ENTERED
+from sparrowmq.loop.tasks import ENTERED_TWICE
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.names import (
     INNER_PRODUCER_GROUP,
@@ -628,7 +628,7 @@ class ManagedLifetime:
         """
         check_asyncio()
         if self._task is not None:
-            raise ConfigError(ENTERED)
+            raise ConfigError(ENTERED_TWICE)
         entered = asyncio.Event()
         self._task = asyncio.create_task(self._run_until_left(managers, entered), name="sparrowmq life")
         waiting = asyncio.ensure_future(entered.wait())

@@ -116,7 +116,7 @@ class Console:
             reconnect_timeout=_KEPT_S,
             gzip_middleware_factory=_squeezed,
         )
-        share = descriptors.share(descriptors.limit(), with_store=False)
+        share = descriptors.divide(descriptors.limit(), with_store=False)
         protocol = http_protocol(share.connections, self._clock)
         self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
         async with AsyncExitStack() as stack:

@@ -192,7 +192,7 @@ class History:
         if self._folder is None:
             return _Day()
         try:
-            found = snapshot.load(self._file(day), _Kept, tell=lambda text: log.warning("%s", text))
+            found = snapshot.load(self._file(day), _Kept, report=lambda text: log.warning("%s", text))
         except (BadStore, OSError) as error:
             log.warning("the history of %s is lost: %s", day, error)
             return _Day()

@@ -173,7 +173,7 @@ class LastHour(msgspec.Struct):
 def load_last_hour(folder: Path, now_ms: int) -> LastHour:
     """Read the points that are not older than an hour; none if the file is absent or damaged."""
     try:
-        found = snapshot.load(folder / _LAST_HOUR_FILE, LastHour, tell=lambda text: log.warning("%s", text))
+        found = snapshot.load(folder / _LAST_HOUR_FILE, LastHour, report=lambda text: log.warning("%s", text))
     except (BadStore, OSError) as error:
         log.warning("the figures of the last hour are lost: %s", error)
         found = None

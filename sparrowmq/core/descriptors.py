@@ -17,15 +17,15 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 
-MOST_CONNECTIONS: Final = 16_000
-MOST_QUEUE_FILES: Final = 4096
-MOST_BACKLOG: Final = 1024
-MOST_VISITS: Final = 32  # at the port for metrics
-MOST_SLAVES: Final = 64  # connections at the port for slaves, from any hosts
+MAX_CONNECTIONS: Final = 16_000
+MAX_QUEUE_FILES: Final = 4096
+MAX_BACKLOG: Final = 1024
+MAX_METRICS_CONNECTIONS: Final = 32  # at the port for metrics
+MAX_SLAVES: Final = 64  # connections at the port for slaves, from any hosts
 SMALL_BACKLOG: Final = 16  # of each of these two ports
-FEWEST: Final = 256
-_ENDLESS: Final = 1 << 20  # what a limit of "unlimited" is taken for
-_OWN: Final = 64  # standard streams, the loop's, the lock, snapshots, connections to name servers and brokers
+MIN_DESCRIPTORS: Final = 256
+_UNLIMITED: Final = 1 << 20  # what a limit of "unlimited" is taken for
+_RESERVED: Final = 64  # standard streams, the loop's, the lock, snapshots, connections to name servers and brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Share:
     backlog: int
 
 
-def share(limit: int, with_store: bool, ports: int = 1) -> Share:
+def divide(limit: int, with_store: bool, ports: int = 1) -> Share:
     """Share out `limit` descriptors.
 
     Args:
@@ -53,24 +53,24 @@ def share(limit: int, with_store: bool, ports: int = 1) -> Share:
     Raises:
         ConfigError: they are too few for anything.
     """
-    if limit < FEWEST:
+    if limit < MIN_DESCRIPTORS:
         raise ConfigError(
             f"this process may open {limit} files and connections together, which is too few; "
-            f"start it with `ulimit -n {FEWEST}` or more (LimitNOFILE= of systemd)"
+            f"start it with `ulimit -n {MIN_DESCRIPTORS}` or more (LimitNOFILE= of systemd)"
         )
-    backlog = min(MOST_BACKLOG, limit // 16 // ports)
-    rest = limit - _OWN - backlog * ports - fitting(MOST_VISITS + SMALL_BACKLOG, limit)
+    backlog = min(MAX_BACKLOG, limit // 16 // ports)
+    rest = limit - _RESERVED - backlog * ports - small_port_limit(MAX_METRICS_CONNECTIONS + SMALL_BACKLOG, limit)
     queue_files = 0
     if with_store:
         # A broker's first port has a second door (broker/ports.py), with a backlog of its own.
-        rest -= limit // 8 + backlog + fitting(MOST_SLAVES + SMALL_BACKLOG, limit)
-        queue_files = min(MOST_QUEUE_FILES, rest // 4)
-    return Share(min(MOST_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)
+        rest -= limit // 8 + backlog + small_port_limit(MAX_SLAVES + SMALL_BACKLOG, limit)
+        queue_files = min(MAX_QUEUE_FILES, rest // 4)
+    return Share(min(MAX_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)
 
 
-def fitting(most: int, limit: int) -> int:
-    """Return how many of `most` connections a small port may have: fewer below a limit of 1,024."""
-    return min(most, most * limit // 1024)
+def small_port_limit(max_connections: int, limit: int) -> int:
+    """Return how many of `max_connections` connections a small port may have: fewer below a limit of 1,024."""
+    return min(max_connections, max_connections * limit // 1024)
 
 
 def limit() -> int:
@@ -78,9 +78,9 @@ def limit() -> int:
     try:
         import resource
     except ImportError:  # There are no such limits on Windows.
-        return _ENDLESS
+        return _UNLIMITED
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _ENDLESS if soft == resource.RLIM_INFINITY else soft
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_limit() -> int:
@@ -88,10 +88,10 @@ def raise_limit() -> int:
     try:
         import resource
     except ImportError:
-        return _ENDLESS
+        return _UNLIMITED
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     # macOS calls its hard limit unlimited, and takes no more than its own constant.
-    for wanted in (_ENDLESS if hard == resource.RLIM_INFINITY else hard, 10_240):
+    for wanted in (_UNLIMITED if hard == resource.RLIM_INFINITY else hard, 10_240):
         if wanted > limit():
             with contextlib.suppress(ValueError, OSError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

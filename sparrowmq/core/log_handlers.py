@@ -10,10 +10,10 @@ import logging
 import sys
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 
-from sparrowmq.core.safe_text import why_not_written
+from sparrowmq.core.safe_text import write_problem
 
 
-class _Careful(logging.FileHandler):
+class _FileOrStderr(logging.FileHandler):
     """Writes to stderr what the file cannot take."""
 
     unwritable: dict[str, str]  # gets the file and the reason while lines go to stderr
@@ -23,7 +23,7 @@ class _Careful(logging.FileHandler):
         try:
             super().emit(record)
         except OSError as error:  # the file cannot be opened again
-            self._stray(record, error)
+            self._write_to_stderr(record, error)
         else:
             if self.stream is not None and self.baseFilename in self.unwritable and not self._failed:
                 del self.unwritable[self.baseFilename]
@@ -33,12 +33,12 @@ class _Careful(logging.FileHandler):
         error = sys.exc_info()[1]
         if isinstance(error, OSError):
             self._failed = True
-            self._stray(record, error)
+            self._write_to_stderr(record, error)
         else:
             super().handleError(record)
 
-    def _stray(self, record: logging.LogRecord, error: OSError) -> None:
-        reason, is_new = why_not_written(error), self.baseFilename not in self.unwritable
+    def _write_to_stderr(self, record: logging.LogRecord, error: OSError) -> None:
+        reason, is_new = write_problem(error), self.baseFilename not in self.unwritable
         self.unwritable[self.baseFilename] = reason
         if sys.stderr is None:
             return
@@ -47,14 +47,14 @@ class _Careful(logging.FileHandler):
         sys.stderr.write(f"{self.format(record)}\n")
 
 
-class WatchedFile(_Careful, WatchedFileHandler):
+class WatchedFile(_FileOrStderr, WatchedFileHandler):
     """A file that is opened again if it was moved away."""
 
     def __init__(self, file: str) -> None:
         super().__init__(file, encoding="utf-8")
 
 
-class RotatedFile(_Careful, RotatingFileHandler):
+class RotatedFile(_FileOrStderr, RotatingFileHandler):
     """A file that is followed by another one at a size."""
 
     def __init__(self, file: str, size_bytes: int, keep: int) -> None:

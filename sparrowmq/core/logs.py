@@ -83,10 +83,10 @@ class LogSettings(Settings):
 log = logging.getLogger(__name__)
 
 TAIL_BYTES: Final = 1 << 20
-_KEPT_LINES: Final = 1000
-_ROOM_BYTES: Final = 64 << 10  # free ones, with which a file of lines goes on
+_TAIL_LINES: Final = 1000
+_MIN_FREE_BYTES: Final = 64 << 10  # free ones, with which a file of lines goes on
 
-_kept: _LogTail | None = None  # the log that began in this process
+_tail: _LogTail | None = None  # the log that began in this process
 _unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
 
 
@@ -95,21 +95,20 @@ def problem() -> str:
 
     A server that has nothing to say would never find out that its file can be written again. So it says that.
     """
-    for file in [each for each in _unwritable if _takes_lines(each)]:
+    for file in [each for each in _unwritable if _is_writable(each)]:
         log.warning("the log file %s can be written again", file)
     return "; ".join(
         f"the log file {file} cannot be written ({why}): its lines go to stderr" for file, why in _unwritable.items()
     )
 
 
-def _takes_lines(file: str) -> bool:
-    """Whether a file can be opened, and its disk has room."""
+def _is_writable(file: str) -> bool:
     try:
         with open(file, "a"):
             disk = os.statvfs(file)
     except OSError:
         return False
-    return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES
+    return disk.f_bavail * disk.f_frsize >= _MIN_FREE_BYTES
 
 
 def files() -> list[Path]:
@@ -120,22 +119,22 @@ def files() -> list[Path]:
     ]
 
 
-def use(settings: LogSettings) -> None:
-    """Say as much as the settings want, from now on."""
+def apply_settings(settings: LogSettings) -> None:
+    """Use the level of the settings from now on."""
     logging.getLogger(OURS).setLevel(settings.log_level.value)
 
 
 def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> None:
     """Let the log of this process go where `handler` writes. Raises: OSError, the file cannot be written."""
-    global _kept
+    global _tail
     made = handler(file, form, size_bytes, keep)
-    _kept = _LogTail(Path(file) if file is not None else None, made.formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[made] if file is not None else [made, _kept])
+    _tail = _LogTail(Path(file) if file is not None else None, made.formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[made] if file is not None else [made, _tail])
 
 
 def tail(size_bytes: int = TAIL_BYTES) -> str:
     """Return the last lines of this process's log. It reads the file, so call it in a thread."""
-    return _kept.text(size_bytes) if _kept is not None else ""
+    return _tail.text(size_bytes) if _tail is not None else ""
 
 
 class _LogTail(logging.Handler):
@@ -144,7 +143,7 @@ class _LogTail(logging.Handler):
     def __init__(self, file: Path | None, formatter: logging.Formatter | None) -> None:
         super().__init__()
         self._file = file
-        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -171,7 +170,14 @@ def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> 
     Raises:
         OSError: the file cannot be written.
     """
-    made = _plain(file, size_bytes, keep)
+    made: logging.Handler
+    if file is None:
+        made = logging.StreamHandler()
+    else:
+        from sparrowmq.core.log_handlers import RotatedFile, WatchedFile  # a server without a log file needs none
+
+        made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
+        made.unwritable = _unwritable
     made.setFormatter(JsonLines() if form is Form.JSON else TextLines(_TEXT))
     return made
 
@@ -180,7 +186,7 @@ class TextLines(logging.Formatter):
     """Each message one line, behind it the trace of an error if there is one."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = _one_line(record.message)
+        record.message = shown(record.message, 10 * len(record.message))
         return super().formatMessage(record)
 
 
@@ -222,17 +228,3 @@ def fields_of(template: object, values: object) -> dict[str, str]:
         if field and not (field == "address" and isinstance(value, int)):  # "from %d to %d" are offsets
             found.setdefault(field, str(value))
     return found
-
-
-def _one_line(message: str) -> str:
-    return shown(message, 10 * len(message))
-
-
-def _plain(file: str | None, size_bytes: int | None, keep: int) -> logging.Handler:
-    if file is None:
-        return logging.StreamHandler()
-    from sparrowmq.core.log_handlers import RotatedFile, WatchedFile  # a server without a log file does not load them
-
-    made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
-    made.unwritable = _unwritable
-    return made

@@ -47,23 +47,23 @@ class Restart:
     Attributes:
         stop: ends the server in order; None where it runs inside another program.
         check: raises ConfigError if the next start would fail at its settings.
-        is_asked: whether to begin again once the server has ended.
+        is_requested: whether to begin again once the server has ended.
     """
 
     def __init__(self) -> None:
         self.stop: Callable[[], object] | None = None
         self.check: Callable[[], object] = lambda: None
-        self.is_asked = False
+        self.is_requested = False
         self._environment = dict(os.environ)  # systemd's variables are taken out of it later
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Restart soon. Raises: ConfigError, this cannot be, or the settings are wrong now; nothing is stopped."""
         if self.stop is None:
-            raise ConfigError("this server runs inside another program; restart that one")
+            raise ConfigError("this server runs inside another program; restart that program")
         self.check()
-        if not self.is_asked:
+        if not self.is_requested:
             log.info("restarting on request")
-            self.is_asked = True
+            self.is_requested = True
             asyncio.get_running_loop().call_later(ANSWER_S, self.stop)
 
     def begin(self) -> NoReturn:
@@ -74,11 +74,11 @@ class Restart:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], self._environment)
 
 
-OF_PROCESS: Final = Restart()
+RESTART: Final = Restart()
 
 
 @cache
-def keep_freed() -> None:
+def keep_freed_memory() -> None:
     """Let this process keep up to 8 MB of freed memory for what comes next."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has this option
         mallopt = ctypes.CDLL(None).mallopt
@@ -87,14 +87,14 @@ def keep_freed() -> None:
 
 
 @cache
-def freeze_loaded() -> None:
+def freeze_loaded_objects() -> None:
     """Let the collector look at none of the objects that this process has now. Call this in workers of Spark alone: a
     cycle of frozen objects stays in memory for as long as the process lives."""
     gc.collect()
     gc.freeze()
 
 
-def stacks_now() -> Steps[str]:
+def list_stacks() -> Steps[str]:
     """Return the stacks of all threads, and of all tasks of the running loop, each made in a step."""
     names = {each.ident: each.name for each in threading.enumerate()}
     text = io.StringIO()

@@ -11,13 +11,13 @@ import re
 from errno import EDQUOT, ENOSPC
 from typing import Final
 
-LONGEST: Final = 200
+MAX_CHARACTERS: Final = 200
 
 # The folders of an absolute path; neither those of a URL nor the slash in front of an address.
 _FOLDERS: Final = re.compile(r"(?<![\w./:-])/(?:[^\s/'\",;:()]+/)+(?=[^\s/])")
 
 
-def shown(words: object, most: int = LONGEST) -> str:
+def shown(words: object, most: int = MAX_CHARACTERS) -> str:
     """The text of `words`, with everything that cannot be printed escaped, and cut to `most` characters.
 
     What is cut off is counted: `xxxx... (1048576 characters)`.
@@ -44,7 +44,7 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text) if "/" in text else text
 
 
-def why_not_written(error: Exception) -> str:
+def write_problem(error: Exception) -> str:
     """Return why a file cannot be written. For a file in the place of a folder, the system's own words do not help."""
     match error:
         case FileExistsError(filename=str() as folder):
@@ -54,7 +54,7 @@ def why_not_written(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def sentence(error: BaseException) -> str:
+def error_sentence(error: BaseException) -> str:
     """Return an error as a sentence that says what to do, also one of the system: Python shows its number."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
@@ -62,6 +62,6 @@ def sentence(error: BaseException) -> str:
         return f"{error.filename or 'the output'} cannot be written ({error.strerror}); free some room"
     if error.filename is None:
         return str(error)
-    why = why_not_written(error)
-    is_said = why != error.strerror
-    return why if is_said else f"{error.filename} cannot be used ({why}); correct the path or its owner"
+    problem = write_problem(error)
+    names_remedy = problem != error.strerror
+    return problem if names_remedy else f"{error.filename} cannot be used ({problem}); correct the path or its owner"

@@ -54,7 +54,7 @@ def save(
         OSError: it could not be written; the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    written, content = _beside(path, ".tmp"), sealed(encode(value))
+    written, content = _sibling(path, ".tmp"), with_checksum(encode(value))
     try:
         _write_synced(written, content, is_secret)
     except OSError as error:
@@ -62,43 +62,43 @@ def save(
             raise
         _write_synced(written, content, is_secret)
     if path.exists():
-        os.replace(path, _beside(path, ".bak"))
+        os.replace(path, _sibling(path, ".bak"))
     os.replace(written, path)
     sync(path.parent)
 
 
 def load(
     path: Path,
-    kind: type[T] = dict,  # type: ignore[assignment]
+    value_type: type[T] = dict,  # type: ignore[assignment]
     *,
     decode: Callable[[bytes, type[T]], T] | None = None,
-    tell: Callable[[str], object] = lambda _: None,
+    report: Callable[[str], object] = lambda _: None,
 ) -> T | None:
     """Load the last saved state; None if there is none.
 
     Args:
-        kind: the type to decode into.
+        value_type: the type to decode into.
         decode: reads other dialects of JSON, such as fastjson's integer keys; raises ValueError if it cannot.
-        tell: called with a message if a copy replaces a damaged file. The copy may lack the last changes.
+        report: called with a message if a copy replaces a damaged file. The copy may lack the last changes.
     Raises:
         BadStore: there is content, but neither the file nor its copies are intact.
     """
     broken: list[str] = []
-    for candidate in (path, _beside(path, ".tmp"), _beside(path, ".bak")):
+    for candidate in (path, _sibling(path, ".tmp"), _sibling(path, ".bak")):
         content = _read(candidate)
         if not content.strip(b"\0 \r\n\t"):
             if candidate is path:
                 broken.append(_ABSENT)
             continue
         try:
-            found = (decode or _decode)(unsealed(content), kind)
+            found = (decode or _decode)(without_checksum(content), value_type)
         except ValueError as error:  # msgspec's and JSON's errors are ValueErrors.
             broken.append(f"{candidate.name}: {error}")
             continue
         if broken and not candidate.name.endswith(".tmp"):
-            tell(
-                f"{path} is damaged ({'; '.join(broken)}); {candidate.name} is read instead, so what was changed last "
-                "may be gone: compare it, or restore the file from a backup"
+            report(
+                f"{path} is damaged ({'; '.join(broken)}); {candidate.name} is used instead, so the last changes may "
+                "be missing: compare it, or restore the file from a backup"
             )
         return found
     if broken and broken != [_ABSENT]:
@@ -111,22 +111,22 @@ def load(
 
 def delete(path: Path) -> None:
     """Delete the file and its copies, the newest one last. Raises: OSError."""
-    for each in (_beside(path, ".bak"), _beside(path, ".tmp"), path):
+    for each in (_sibling(path, ".bak"), _sibling(path, ".tmp"), path):
         each.unlink(missing_ok=True)
     sync(path.parent)
 
 
-def peek(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> tuple[T, bool] | None:
+def peek(path: Path, value_type: type[T], decode: Callable[[bytes, type[T]], T]) -> tuple[T, bool] | None:
     """Return the content of this file alone, and whether it has a checksum; None if it cannot be read."""
     try:
         content = path.read_bytes()
-        found = decode(unsealed(content), kind)
+        found = decode(without_checksum(content), value_type)
     except (OSError, ValueError):
         return None
     return found, _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0)) is not None
 
 
-def sealed(content: bytes) -> bytes:
+def with_checksum(content: bytes) -> bytes:
     """Return JSON, with its checksum if it is an object."""
     head = content.rstrip()[:-1]
     if not content.rstrip().endswith(b"}"):
@@ -135,14 +135,14 @@ def sealed(content: bytes) -> bytes:
     return b"".join((head, comma, b'"checksum":"%08x"}' % crc32(head)))
 
 
-def unsealed(content: bytes) -> bytes:
+def without_checksum(content: bytes) -> bytes:
     """Return the content without its checksum, if it has one. Raises: ValueError, the checksum is wrong."""
     seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
     if seal is None:
         return content
     head = content[: seal.start()]
     if crc32(head) != int(seal[1], 16):
-        raise ValueError("its checksum is not that of its content (take it off after a change by hand)")
+        raise ValueError("its checksum does not match its content (remove the checksum after a change by hand)")
     return head + b"}"
 
 
@@ -150,7 +150,7 @@ def _decode(content: bytes, kind: type[T]) -> T:
     return msgspec.json.decode(content, type=kind)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def _sibling(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
@@ -164,7 +164,6 @@ def _read(path: Path) -> bytes:
 
 
 def _write_synced(path: Path, content: bytes, is_secret: bool) -> None:
-    """All of it, or no file."""
     try:
         with open(path, "wb") as file:
             if is_secret:

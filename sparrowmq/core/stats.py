@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # The windows of Java's "putTps": ten seconds, a minute, ten minutes.
 WINDOWS_S = (10, 60, 600)
 _SAMPLES = 10
-PERIOD_S: Final = 30.0  # in which events of `Recent` count
+PERIOD_S: Final = 30.0  # in which events of `RecentEvents` count
 
 
 class Counter:
@@ -142,23 +142,22 @@ def _bucket(value: i64) -> i64:
 
 
 def _last_of(bucket: int) -> int:
-    """The greatest value that falls into a bucket."""
     if bucket < 8:
         return bucket
     shift, top = divmod(bucket, 8)
     return ((top + 8 + 1) << (shift - 1)) - 1
 
 
-class Recent:
+class RecentEvents:
     """Remembers the latest events of one sort.
 
     Args:
-        least: the number of events within PERIOD_S that is worth a report.
+        min_count: the number of events within PERIOD_S that is worth a report.
     """
 
-    def __init__(self, clock: Clock, least: int = 1) -> None:
+    def __init__(self, clock: Clock, min_count: int = 1) -> None:
         self._clock = clock
-        self._times: deque[float] = deque(maxlen=least)
+        self._times: deque[float] = deque(maxlen=min_count)
         self._last = ""
 
     def note(self, event: str) -> None:

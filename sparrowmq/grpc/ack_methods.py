@@ -20,7 +20,7 @@ from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import results_of
+from sparrowmq.loop.tasks import gather
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime
@@ -69,7 +69,7 @@ class AckMethods:
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
         check_count(request.entries)
-        entries = await results_of([self._ack_one(caller.brokers, topic, group, entry) for entry in request.entries])
+        entries = await gather([self._ack_one(caller.brokers, topic, group, entry) for entry in request.entries])
         return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 
     async def _ack_one(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:

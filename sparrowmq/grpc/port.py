@@ -35,7 +35,7 @@ from sparrowmq.http2.calls import Status as GrpcStatus
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.slices import run_to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.loop.turn import Turn
 from sparrowmq.remoting.quotas import Quotas
@@ -217,7 +217,7 @@ class Methods:
     async def _expire(self) -> None:
         while True:
             await self._clock.sleep(EXPIRE_S)
-            await to_end(self.clients.expire())
+            await run_to_end(self.clients.expire())
 
     def _answering(self, name: str, method: Method, local: LocalMethod | None) -> http2.Unary:
         """The method with bytes on both sides, whose errors are statuses. `local` goes first, and needs no task."""

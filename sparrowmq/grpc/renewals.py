@@ -31,7 +31,7 @@ from sparrowmq.grpc.caller import account_of
 from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.statuses import Status, refused
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Renewals:
 
     async def renew_due(self, renew: Renew) -> None:
         """Renew the messages whose time is nearly over. The messages of one broker do not wait for another broker."""
-        due = await to_end(self._due(self._clock.now_ms()))
+        due = await run_to_end(self._due(self._clock.now_ms()))
         await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
 
     def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _InFlight]]]]:

@@ -30,7 +30,7 @@ from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of,
 from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import results_of
+from sparrowmq.loop.tasks import gather
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.protocol.messages.message_id import parse_offset_id
@@ -87,7 +87,7 @@ class SendMethods:
             self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
         async with self._unpacked(sent) as bodies:
             sends = [_store(caller.brokers, ask, body) for ask, body in zip(requests, bodies, strict=True)]
-            entries = await results_of(sends)
+            entries = await gather(sends)
         for entry, each in zip(entries, sent, strict=True):
             entry.message_id = each.system_properties.message_id
         return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))

@@ -31,7 +31,7 @@ from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import Status, refused, status
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.codes import LanguageCode, ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.requests.client_bodies import (
@@ -89,10 +89,10 @@ class Telemetry:
         group = None
         if settings.HasField("subscription"):
             name = consumer_group_of(settings.subscription.group)
-            topics = await to_end(_checked_topics([each.topic for each in settings.subscription.subscriptions]))
+            topics = await run_to_end(_checked_topics([each.topic for each in settings.subscription.subscriptions]))
             await caller.brokers.check_consumer_access(name, topics)
             group = await caller.brokers.group(name)
-        await to_end(_checked_topics(settings.publishing.topics))
+        await run_to_end(_checked_topics(settings.publishing.topics))
         reply = answer(settings, group)
         self._clients.configure(client, reply, caller.brokers)
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())

@@ -21,8 +21,8 @@ from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.proxy_header import ProxyOpening
 from sparrowmq.http2.session import GrpcSession, Hall
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.slices import Steps, to_end
-from sparrowmq.loop.tasks import Background, over
+from sparrowmq.loop.slices import Steps, run_to_end
+from sparrowmq.loop.tasks import Background, wait_until_idle
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.budget import TurnShare
@@ -128,7 +128,7 @@ class GrpcServer:
             self._door.close()
         for session in list(self.sessions):
             session.drain()
-        await over(self._is_busy, most_s)
+        await wait_until_idle(self._is_busy, most_s)
         for session in list(self.sessions):
             session.close()
 
@@ -185,7 +185,7 @@ class GrpcServer:
         self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(shortest_s / CHECKS_IN_LIMIT)
-            await to_end(self._checks())
+            await run_to_end(self._checks())
 
     def _checks(self) -> Steps[None]:
         for session in list(self.sessions):

@@ -63,7 +63,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     def age(self, moment: float) -> float:
-        return of_loop(self.monotonic).age(moment)
+        return running_time(self.monotonic).age(moment)
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> Timer:
         return asyncio.get_running_loop().call_later(delay_s, callback, *args)
@@ -79,7 +79,7 @@ class SystemClock:
 
 TICK_S: Final = 0.5
 PAUSE_S: Final = 1.0  # a longer time between two ticks is a pause
-MOST_PAUSES: Final = 1024  # that are remembered: silence of two minutes is judged, and each pause is over PAUSE_S
+MAX_PAUSES: Final = 1024  # that are remembered: silence of two minutes is judged, and each pause is over PAUSE_S
 
 
 class Pauses:
@@ -90,7 +90,7 @@ class Pauses:
     def add(self, end: float, length_s: float) -> None:
         self._ends.append(end)
         self._totals.append(self._totals[-1] + length_s)
-        if len(self._ends) > MOST_PAUSES:
+        if len(self._ends) > MAX_PAUSES:
             del self._ends[0], self._totals[0]
 
     def since(self, moment: float) -> float:
@@ -112,17 +112,17 @@ class RunningTime:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tick for as long as the loop exists."""
-        self._look(self._monotonic())
+        self._note_pause(self._monotonic())
         loop.call_later(TICK_S, self.start, loop)
 
     def age(self, moment: float) -> float:
         """Return the seconds since a moment in which the loop ran."""
         now = self._monotonic()
         if now - self._ticked > PAUSE_S:
-            self._look(now)
+            self._note_pause(now)
         return max(0.0, now - moment - self.pauses.since(moment))
 
-    def _look(self, now: float) -> None:
+    def _note_pause(self, now: float) -> None:
         if now - self._ticked > PAUSE_S:
             self.pauses.add(now, now - self._ticked - TICK_S)
         self._ticked = now
@@ -131,7 +131,7 @@ class RunningTime:
 _OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, RunningTime] = WeakKeyDictionary()
 
 
-def of_loop(monotonic: Callable[[], float]) -> RunningTime:
+def running_time(monotonic: Callable[[], float]) -> RunningTime:
     """Return the running time of the running loop. The first call starts to notice pauses."""
     loop = asyncio.get_running_loop()
     found = _OF_LOOPS.get(loop)

@@ -38,12 +38,12 @@ class Requirement:
         mark: Watermark,
         code: int,
         description: str,
-        lacks: Callable[[int], NotSafeInTime | None] | None = None,
+        why_not: Callable[[int], NotSafeInTime | None] | None = None,
     ) -> None:
         self.mark = mark
         self.code = code
         self.description = description
-        self.why_not = lacks
+        self.why_not = why_not
 
     def problem(self, target: int) -> BaseException | None:
         """Why it cannot be waited for that the mark reaches `target`; None if it can."""
@@ -53,7 +53,7 @@ class Requirement:
 
 
 class Durability:
-    """A promise about messages: the demands are waited for in their order.
+    """A promise about messages: its requirements are waited for in their order.
 
     Args:
         timeout_s: how long an answer waits for all of them together, to within a quarter of a second.
@@ -61,11 +61,11 @@ class Durability:
     """
 
     def __init__(
-        self, demands: Sequence[Requirement], clock: Clock, timeout_s: float, then: Durability | None = None
+        self, requirements: Sequence[Requirement], clock: Clock, timeout_s: float, then: Durability | None = None
     ) -> None:
-        self.requirements = tuple(demands)
+        self.requirements = tuple(requirements)
         self._then = then
-        self._only = self.requirements[0].mark if len(self.requirements) == 1 and then is None else None
+        self._only_mark = self.requirements[0].mark if len(self.requirements) == 1 and then is None else None
         self.timeout_s = timeout_s
         self._clock = clock
         self._timeout_ticks = int(timeout_s / TICK_S) + 1
@@ -76,9 +76,9 @@ class Durability:
 
     def holds(self, target: int) -> bool:
         """Whether the log is safe up to `target` already."""
-        if self._only is not None:
-            return self._only.value >= target
-        if min([demand.mark.value for demand in self.requirements]) < target:
+        if self._only_mark is not None:
+            return self._only_mark.value >= target
+        if min([requirement.mark.value for requirement in self.requirements]) < target:
             return False
         return self._then is None or self._then.holds(target)
 
@@ -88,17 +88,17 @@ class Durability:
         The error is `NotSafeInTime` when the time is over, and otherwise what a mark fails with, such as `StoreFailed`.
         """
         if self._then is not None:
-            callback = partial(_go_on, self._then, target, callback)
+            callback = partial(_wait_for_second, self._then, target, callback)
         wait = _Wait(self, target, callback, self._ticks + self._timeout_ticks)
         self._waits[wait] = True
-        wait.go_on(None)
+        wait.wait_for_next(None)
         self._tick_later()
 
     @property
     def waiting(self) -> int:
         return len(self._waits)
 
-    def forget(self, wait: _Wait) -> None:
+    def remove(self, wait: _Wait) -> None:
         """Mark the promise as reported."""
         del self._waits[wait]
 
@@ -110,7 +110,7 @@ class Durability:
                 oldest = next(iter(self._waits))
                 if oldest.last_tick > self._ticks:
                     break
-                oldest.give_up()
+                oldest.time_out()
         finally:
             self._tick_later()
 
@@ -121,43 +121,41 @@ class Durability:
 
 
 class _Wait:
-    """Somebody who waits for one offset, at one of the demands after the other."""
+    """A caller that waits for one offset, at one requirement after the other."""
 
-    __slots__ = ("callback", "last_tick", "place", "safety", "target", "waiter")
+    __slots__ = ("callback", "durability", "index", "last_tick", "target", "waiter")
 
-    def __init__(self, safety: Durability, target: int, callback: OnReached, last_tick: int) -> None:
-        self.safety = safety
+    def __init__(self, durability: Durability, target: int, callback: OnReached, last_tick: int) -> None:
+        self.durability = durability
         self.target = target
         self.callback = callback
         self.last_tick = last_tick
-        self.place = 0
+        self.index = 0
         self.waiter: Waiter | None = None
 
-    def go_on(self, error: BaseException | None) -> None:
-        """Wait for the first demand that is not fulfilled; without one, or after an error, tell."""
-        demands = self.safety.requirements
-        while error is None and self.place < len(demands):
-            mark = demands[self.place].mark
+    def wait_for_next(self, error: BaseException | None) -> None:
+        """Wait for the first requirement that is not met; without one, or after an error, call back."""
+        requirements = self.durability.requirements
+        while error is None and self.index < len(requirements):
+            mark = requirements[self.index].mark
             if mark.value < self.target:
-                error = demands[self.place].problem(self.target)
+                error = requirements[self.index].problem(self.target)
                 if error is None:
-                    self.waiter = mark.when(self.target, self.go_on)
+                    self.waiter = mark.when(self.target, self.wait_for_next)
                     return
-            self.place += 1
-        self.safety.forget(self)
+            self.index += 1
+        self.durability.remove(self)
         self.callback(error)
 
-    def give_up(self) -> None:
-        """The time is over."""
+    def time_out(self) -> None:
         if self.waiter is not None:
             self.waiter.cancel()
-        self.safety.forget(self)
-        demand = self.safety.requirements[self.place]
-        self.callback(NotSafeInTime(demand.code, demand.description, self.safety.timeout_s))
+        self.durability.remove(self)
+        requirement = self.durability.requirements[self.index]
+        self.callback(NotSafeInTime(requirement.code, requirement.description, self.durability.timeout_s))
 
 
-def _go_on(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:
-    """The first promise is kept, or not: go on to the next one."""
+def _wait_for_second(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:
     if error is None:
         then.when(target, callback)
     else:

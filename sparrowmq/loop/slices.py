@@ -51,7 +51,7 @@ def in_slices(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T |
     return _rest(steps, now_s)
 
 
-async def to_end(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T:
+async def run_to_end(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T:
     """Do the work, with a pause after each slice."""
     result = in_slices(steps, now_s)
     return await result if isinstance(result, Awaitable) else result
@@ -74,7 +74,7 @@ def for_each(items: Iterable[T], work: Callable[[T], object]) -> Steps[None]:
         yield
 
 
-def emptied(table: dict[K, T] | list[T]) -> Steps[None]:
+def empty_in_steps(table: dict[K, T] | list[T]) -> Steps[None]:
     """Remove the members one by one: to free thousands of them at once would be one long step."""
     remove = table.popitem if isinstance(table, dict) else table.pop
     while table:
@@ -91,10 +91,10 @@ def free_soon(items: list[T]) -> None:
         asyncio.get_running_loop().call_soon(free_soon, items)
 
 
-class Line:
+class WorkQueue:
     """Works that are done one after another, each in slices: what a work makes is in memory for its own time only.
 
-    Those who ask have their turns in rotation: who asks for a hundred works delays another one by one work.
+    Peers take turns: a peer that asks for a hundred works delays another peer by one work.
 
     Attributes:
         marks: of the works that wait or are being done.
@@ -104,20 +104,20 @@ class Line:
     def __init__(self) -> None:
         self.marks: set[object] = set()
         self.is_busy = False
-        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}  # by asker; the first has the next turn
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}  # by peer; the first has the next turn
 
-    def work(self, steps: Steps[T], mark: object = None, asker: object = None) -> T | Awaitable[T]:
+    def work(self, steps: Steps[T], mark: object = None, peer: object = None) -> T | Awaitable[T]:
         """As `in_slices`, once all works before are done. A work that has to wait is not begun before its turn."""
         if self.is_busy:
-            return self._in_turn(steps, mark, asker)
+            return self._in_turn(steps, mark, peer)
         result = in_slices(steps)
         return self._start(result, mark) if isinstance(result, Awaitable) else result
 
-    async def _in_turn(self, steps: Steps[T], mark: object, asker: object) -> T:
+    async def _in_turn(self, steps: Steps[T], mark: object, peer: object) -> T:
         self.marks.add(mark)
         if self.is_busy:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(asker, deque()).append(turn)
+            self._waiting.setdefault(peer, deque()).append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -125,7 +125,7 @@ class Line:
                 if not turn.cancelled():
                     self._next()
                 raise
-        return await self._start(to_end(steps), mark)
+        return await self._start(run_to_end(steps), mark)
 
     def _start(self, rest: Awaitable[T], mark: object) -> asyncio.Future[T]:
         """The rest as a task: its end is noticed even if it is cancelled before it first runs."""
@@ -141,11 +141,11 @@ class Line:
 
     def _next(self) -> None:
         while self._waiting:
-            asker, turns = next(iter(self._waiting.items()))
+            peer, turns = next(iter(self._waiting.items()))
             turn = turns.popleft()
-            del self._waiting[asker]
+            del self._waiting[peer]
             if turns:
-                self._waiting[asker] = turns  # behind all others
+                self._waiting[peer] = turns  # behind all others
             if not turn.done():  # its work was not cancelled
                 turn.set_result(None)
                 return

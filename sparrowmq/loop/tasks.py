@@ -19,10 +19,10 @@ from sparrowmq.errors import ClientClosed, ConfigError
 
 T = TypeVar("T")
 
-_LOOK_S: Final = 0.01
-ENTERED: Final = "it was entered before, and can be only once; use one `with` block for all of it, or make another one"
+_POLL_S: Final = 0.01
+ENTERED_TWICE: Final = "it can be entered only once; use one `with` block for all of it, or create another one"
 
-INSIDE: Final = (
+LEFT_FROM_INSIDE: Final = (
     "a handler, listener or check cannot leave its own consumer or client, which waits for it; let it set an "
     "asyncio.Event, and leave in the task that waits for this"
 )
@@ -56,12 +56,12 @@ class Background:
     def check_outside(self) -> None:
         """Raises: ConfigError, the caller is one of its tasks, so leaving would wait for itself forever."""
         if self.is_inside:
-            raise ConfigError(INSIDE)
+            raise ConfigError(LEFT_FROM_INSIDE)
 
     def check_new(self) -> None:
         """Raises: ConfigError, its owner was entered before."""
         if self._was_entered:
-            raise ConfigError(ENTERED)
+            raise ConfigError(ENTERED_TWICE)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
         """Start a task.
@@ -72,7 +72,7 @@ class Background:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
         is_plain = asyncio.get_running_loop().get_task_factory() is None
-        begun = coroutine if is_plain else _in_a_later_turn(coroutine)
+        begun = coroutine if is_plain else _start_later(coroutine)
         try:
             task = self._group.create_task(begun, name=name)
         except RuntimeError as error:
@@ -103,7 +103,7 @@ class Background:
         try:
             await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
         except BaseExceptionGroup as group:
-            raise alone(group) from None
+            raise single_error(group) from None
         except asyncio.CancelledError as raised:
             if raised is not error:
                 raise
@@ -111,13 +111,13 @@ class Background:
             # the stack around it then follows these contexts forever (Python 3.11).
 
 
-async def _in_a_later_turn(coroutine: Coroutine[Any, Any, T]) -> T:
+async def _start_later(coroutine: Coroutine[Any, Any, T]) -> T:
     """Begin a task after its owner has noted it. An eager task factory runs the first part of a task in `spawn`."""
     await asyncio.sleep(0)
     return await coroutine
 
 
-def alone(error: BaseException) -> BaseException:
+def single_error(error: BaseException) -> BaseException:
     """The single error inside groups of one, or the group itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
@@ -143,7 +143,7 @@ async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaita
     return await result if isinstance(result, Awaitable) else result
 
 
-async def resolved(result: T | Awaitable[T | Awaitable[T]]) -> T:
+async def await_result(result: T | Awaitable[T | Awaitable[T]]) -> T:
     """The result, or what it becomes when it is awaited, perhaps twice."""
     found: object = result
     while isinstance(found, Awaitable):
@@ -151,27 +151,27 @@ async def resolved(result: T | Awaitable[T | Awaitable[T]]) -> T:
     return cast(T, found)
 
 
-async def in_turns(step: Callable[[], bool]) -> None:
+async def run_steps(step: Callable[[], bool]) -> None:
     """Take steps until one says that there are no more; others may run between two of them."""
     for _ in iter(step, False):
         await asyncio.sleep(0)
 
 
-async def over(is_busy: Callable[[], bool], most_s: float) -> None:
-    """Return when something is over, or after `most_s` of the loop's own time.
+async def wait_until_idle(is_busy: Callable[[], bool], max_s: float) -> None:
+    """Return when something is over, or after `max_s` of the loop's own time.
 
     What ends cannot wait by a `Clock`: in a test nothing may move it any more.
     """
     now_s = asyncio.get_running_loop().time
-    end_s = now_s() + most_s
+    end_s = now_s() + max_s
     while is_busy() and now_s() < end_s:  # noqa: ASYNC110 (what is busy has no event for its end)
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def reached(mark: _Mark, target: int) -> int:
     if target > mark.value:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = mark.when(target, lambda error: _settle(future, error))
+        waiter = mark.when(target, lambda error: _set_result(future, error))
         try:
             await future
         finally:
@@ -180,7 +180,7 @@ async def reached(mark: _Mark, target: int) -> int:
     return mark.value
 
 
-async def tell(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
+async def await_and_call(awaitable: Awaitable[T], callback: Callable[[T | None, Exception | None], object]) -> None:
     """Await, and call `callback(result, None)` or `callback(None, error)`; cancelling calls it with neither."""
     try:
         result = await awaitable
@@ -196,7 +196,7 @@ def close_after(task: asyncio.Task[Any], work: Awaitable[object]) -> None:
         task.add_done_callback(lambda _: work.close())
 
 
-def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
+def _set_result(future: asyncio.Future[None], error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:
@@ -205,7 +205,7 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_exception(error)
 
 
-async def results_of(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all coroutines, in their order, as `asyncio.gather` does.
 
     One alone runs in the caller's task: a task of its own would cost ten microseconds.

@@ -6,7 +6,7 @@
       3  show                the store adds the messages to the queues, and held pulls wake
 
 With SYNC_FLUSH, answers wait for the disk, so the store shows messages right after the write, while the disk works.
-Otherwise `show` may wait for one more look at the sockets, and then needs one write for each queue: 256 sends in flight
+Otherwise `show` may wait for one more poll of the sockets, and then needs one write for each queue: 256 sends in flight
 on one connection cost 3 % less. It does not wait if several connections sent in this turn. The next turn would find
 only the client that was answered first, and many small turns cost more.
 
@@ -29,50 +29,50 @@ from typing import Final, TypeAlias
 
 Step: TypeAlias = Callable[[], object]
 
-LOOKS: Final = 60  # of about 1 us each
-MOST_IN_VAIN: Final = 6  # after which the break grows no more: 64 turns
+POLLS: Final = 60  # of about 1 us each
+MAX_IDLE_POLLS: Final = 6  # after which the break grows no more: 64 turns
 
 
 class Turn:
     """The steps that one event loop takes at the end of each of its turns; steps do not raise.
 
     Args:
-        looks: how often the loop looks for more before it sleeps, if that has found something lately.
+        looks: how often the loop polls its sockets before it sleeps, if that has found something lately.
     Attributes:
-        now: a clock, where somebody wants to know when turns did what.
+        now: a clock that measures the turns; None if they are not measured.
         handled_at, written_at: when the last turn that wrote something began to, and when that was done.
     """
 
     __slots__ = (
         "_answers",
-        "_break",
-        "_due",
-        "_in_vain",
-        "_is_looking",
-        "_left",
-        "_looks",
+        "_idle_times",
+        "_is_due",
+        "_is_polling",
+        "_is_show_delayed",
         "_loop",
-        "_puts_off",
-        "_rests",
+        "_polls",
+        "_polls_left",
         "_shows",
+        "_skips_polling",
+        "_turns_to_skip",
         "_writes",
         "handled_at",
         "now",
         "written_at",
     )
 
-    def __init__(self, looks: int = 0) -> None:
-        self._looks = looks
-        self._left = 0  # looks of this time
-        self._is_looking = False
-        self._rests = False
-        self._in_vain = 0  # times in a row that nothing came
-        self._break = 0  # turns until the next time
+    def __init__(self, polls: int = 0) -> None:
+        self._polls = polls
+        self._polls_left = 0  # before the loop sleeps
+        self._is_polling = False
+        self._skips_polling = False
+        self._idle_times = 0  # times in a row that no socket was ready
+        self._turns_to_skip = 0  # until the loop polls again
         self._writes: list[Step] = []
         self._answers: list[Step] = []
         self._shows: list[Step] = []
-        self._due = False
-        self._puts_off = False  # The steps of `show` wait until the loop has looked for more; they do so once.
+        self._is_due = False
+        self._is_show_delayed = False  # The steps of `show` wait for one more poll of the sockets.
         self._loop: asyncio.AbstractEventLoop | None = None
         self.now: Callable[[], float] | None = None
         self.handled_at = 0.0
@@ -81,90 +81,90 @@ class Turn:
     def write(self, step: Step) -> None:
         """Do this first at the end of this turn."""
         self._writes.append(step)
-        if not self._due:
-            self._soon()
+        if not self._is_due:
+            self._schedule()
 
     def answer(self, step: Step) -> None:
         """Do this when everything is written."""
         self._answers.append(step)
-        if not self._due:
-            self._soon()
+        if not self._is_due:
+            self._schedule()
 
     def show(self, step: Step) -> None:
         """Do this when the answers have left."""
         self._shows.append(step)
-        if not self._due:
-            self._soon()
+        if not self._is_due:
+            self._schedule()
 
-    def rest(self) -> None:
-        """Let the loop sleep after this turn: a thread works, and looking around would only be in its way."""
-        self._rests = True
+    def skip_polling(self) -> None:
+        """Let the loop sleep after this turn: a thread works, and polling would slow it down."""
+        self._skips_polling = True
 
-    def _soon(self) -> None:
-        self._due = True
+    def _schedule(self) -> None:
+        self._is_due = True
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._end)
+        self._loop.call_soon(self._run_all)
 
-    def _end(self) -> None:
-        is_one = len(self._answers) < 2  # who asked
+    def _run_all(self) -> None:
+        is_one = len(self._answers) < 2  # only one connection sent requests in this turn
         try:
             if self._writes:
                 self._write()
-            _take(self._answers)
-            self._puts_off = is_one and not self._puts_off and len(self._shows) > 0
-            if not self._puts_off:
-                _take(self._shows)
+            _run_steps(self._answers)
+            self._is_show_delayed = is_one and not self._is_show_delayed and len(self._shows) > 0
+            if not self._is_show_delayed:
+                _run_steps(self._shows)
         finally:
-            self._due = False
+            self._is_due = False
             if self._writes or self._answers or self._shows:
-                self._soon()  # What a later step asked for begins again with the first one.
-            elif self._looks:
-                self._look_around()
+                self._schedule()  # What a later step asked for begins again with the first one.
+            elif self._polls:
+                self._poll_sockets()
 
     def _write(self) -> None:
         now = self.now
         if now is None:
-            _take(self._writes)
+            _run_steps(self._writes)
             return
         self.handled_at = now()
-        _take(self._writes)
+        _run_steps(self._writes)
         self.written_at = now()
 
-    def _look_around(self) -> None:
-        if self._rests:
-            self._rests = False
-            if self._left:
-                self._in_vain = 0
-            self._left = 0
-        elif self._left:  # This turn was found by looking.
-            self._in_vain = 0
-            self._left = self._looks
-        elif self._break:
-            self._break -= 1
+    def _poll_sockets(self) -> None:
+        if self._skips_polling:
+            self._skips_polling = False
+            if self._polls_left:
+                self._idle_times = 0
+            self._polls_left = 0
+        elif self._polls_left:  # polling found this turn
+            self._idle_times = 0
+            self._polls_left = self._polls
+        elif self._turns_to_skip:
+            self._turns_to_skip -= 1
         else:
-            self._left = self._looks
-            self._look_soon()
+            self._polls_left = self._polls
+            self._poll_soon()
 
-    def _look_soon(self) -> None:
-        """Have the loop see whether there is something to read, without sleeping: a call soon does just that."""
-        if not self._is_looking and self._loop is not None:
-            self._is_looking = True
-            self._loop.call_soon(self._look)
+    def _poll_soon(self) -> None:
+        """Let the loop poll its sockets once without sleeping: `call_soon` does that."""
+        if not self._is_polling and self._loop is not None:
+            self._is_polling = True
+            self._loop.call_soon(self._poll)
 
-    def _look(self) -> None:
-        self._is_looking = False
-        if self._left == 0:
-            return  # `rest` was called
-        self._left -= 1
-        if self._left:
-            self._look_soon()
+    def _poll(self) -> None:
+        self._is_polling = False
+        if self._polls_left == 0:
+            return  # `skip_polling` was called
+        self._polls_left -= 1
+        if self._polls_left:
+            self._poll_soon()
         else:
-            self._in_vain = min(self._in_vain + 1, MOST_IN_VAIN)
-            self._break = 1 << self._in_vain
+            self._idle_times = min(self._idle_times + 1, MAX_IDLE_POLLS)
+            self._turns_to_skip = 1 << self._idle_times
 
 
-def _take(steps: list[Step]) -> None:
+def _run_steps(steps: list[Step]) -> None:
     """Take the steps in their order, also those that they ask for themselves."""
     at = 0
     try:

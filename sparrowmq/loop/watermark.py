@@ -32,7 +32,7 @@ class Waiter:
     def cancel(self) -> None:
         if self.callback is not None:
             self.callback = None
-            self._mark._abandoned()
+            self._mark._note_cancelled()
 
 
 class Watermark:
@@ -48,11 +48,11 @@ class Watermark:
         self._sequence = itertools.count()
         self._dead = 0
 
-    def advance(self, to: int) -> None:
-        """Raise the value to `to`, unless that is lower, and call the waiters that it reaches, lowest target first."""
-        if to <= self.value or self.error is not None:
+    def advance(self, value: int) -> None:
+        """Raise the number to `value`, unless that is lower. Call the waiters that it reaches, lowest target first."""
+        if value <= self.value or self.error is not None:
             return
-        self.value = to
+        self.value = value
         while self._heap and self._heap[0][0] <= self.value:
             self._call(heapq.heappop(self._heap)[2], None)
 
@@ -105,7 +105,7 @@ class Watermark:
         else:
             callback(error)
 
-    def _abandoned(self) -> None:
+    def _note_cancelled(self) -> None:
         self._dead += 1
         heap = self._heap
         while heap and heap[0][2].callback is None:

@@ -56,8 +56,8 @@ class Endpoint:
         self._pages = pages
         self._visits: dict[Visit, None] = {}  # the oldest first
         limit = descriptors.limit()
-        self._most = descriptors.fitting(descriptors.MOST_VISITS, limit)
-        self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
+        self._most = descriptors.small_port_limit(descriptors.MAX_METRICS_CONNECTIONS, limit)
+        self._backlog = descriptors.small_port_limit(descriptors.SMALL_BACKLOG, limit)
 
     @property
     def host(self) -> str:

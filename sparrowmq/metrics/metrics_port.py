@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sparrowmq.core import stats
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.slices import run_to_end
 from sparrowmq.metrics.exposition import Series, all_series, page, process_series
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
@@ -122,7 +122,7 @@ class MetricsPort:
     async def _read(self, figures: Figures, labels: Mapping[str, str]) -> list[Series]:
         async with self._one_at_a_time, self._lookup():
             common = {**labels, **dict(self._settings.metrics_labels)}
-            return await to_end(all_series(figures, common, self._settings.metrics_series))
+            return await run_to_end(all_series(figures, common, self._settings.metrics_series))
 
     async def _metrics(self, query: Query) -> Answer:
         if self._exporter is not None and query.get("compat") == "exporter":
@@ -130,11 +130,11 @@ class MetricsPort:
         return await self._own.get()
 
     async def _own_page(self) -> Answer:
-        return await to_end(page(await self._series()))
+        return await run_to_end(page(await self._series()))
 
     async def _page_of_exporter(self) -> Answer:
         assert self._exporter is not None
-        return await to_end(page(await self._read(self._exporter, {})))
+        return await run_to_end(page(await self._read(self._exporter, {})))
 
     async def _health(self, _: Query) -> Answer:
         return Answer(200, b"ok\n")

@@ -29,7 +29,7 @@ from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
 from sparrowmq.grpc.clients import MAX_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.limits import Capacity, FairTurns
 from sparrowmq.protocol.codes import ResponseCode
@@ -291,7 +291,7 @@ class Connections:
         try:
             while self._has_changed:
                 self._has_changed = False
-                await self._announce(await to_end(self._announced()))
+                await self._announce(await run_to_end(self._announced()))
         finally:
             self._is_beating = False
 

@@ -108,7 +108,7 @@ class Proxy:
             ports = 1 if settings.remoting_port is None else 2
             # With accounts each user has connections to brokers, which take as many descriptors as a port.
             shares = ports if settings.credentials is None else ports + 1
-            share = descriptors.share(descriptors.limit(), with_store=False, ports=shares)
+            share = descriptors.divide(descriptors.limit(), with_store=False, ports=shares)
             capacity = Capacity(share.connections, "users at the gRPC port")
             own = ClusterBrokers(network, clock, capacity)
             users = BrokerUsers(own, clock) if settings.credentials is not None else None

@@ -53,7 +53,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.grpc.port import DRAIN_S, ListenAddress, OpenPort
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import Background, over
+from sparrowmq.loop.tasks import Background, wait_until_idle
 from sparrowmq.mqproxy.broker_link import CONNECT_S, BrokerLink, connect, frame_of, size_of
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Lookups
 from sparrowmq.mqproxy.limits import Capacity
@@ -152,7 +152,7 @@ async def open_remoting_port(
 async def drain(capacity: Capacity) -> None:
     """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
     capacity.is_stopping = True
-    await over(lambda: bool(capacity.requests), DRAIN_S)
+    await wait_until_idle(lambda: bool(capacity.requests), DRAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

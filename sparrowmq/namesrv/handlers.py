@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Line, Steps, emptied
+from sparrowmq.loop.slices import Steps, WorkQueue, empty_in_steps
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.namesrv.route_table import BrokerId, Routes
@@ -31,12 +31,12 @@ from sparrowmq.protocol.requests.registration_bodies import (
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import LargeAnswers, Reply, encoded, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.settings.setting_kinds import ADDRESSES
 
 
 class RouteHandlers:
-    def __init__(self, routes: Routes, values: KeyValues, settings: Changing[NamesrvSettings]) -> None:
+    def __init__(self, routes: Routes, values: KeyValues, settings: LiveSettings[NamesrvSettings]) -> None:
         self._routes = routes
         self._values = values
         self._settings = settings
@@ -51,7 +51,7 @@ class RouteHandlers:
                 f"No topic route info in name server for the topic: {header.topic}\n"
                 "Create it, or check that a broker with autoCreateTopicEnable is registered here.",
             )
-        if self._settings.now.order_messages:
+        if self._settings.current.order_messages:
             found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
         return Reply(body=found)
 
@@ -99,7 +99,7 @@ class BrokerHandlers:
         self._values = values
         self._clock = clock
         self._watched: set[Peer] = set()
-        self._line = Line()  # of registrations, which are read in slices
+        self._line = WorkQueue()  # of registrations, which are read in slices
 
     @handles(ask.RegisterBroker)
     def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -119,7 +119,7 @@ class BrokerHandlers:
             via=peer,
             now_s=self._clock.monotonic(),
         )
-        yield from emptied(said.topic_config_table)  # what a slave said, or what is known
+        yield from empty_in_steps(said.topic_config_table)  # what a slave said, or what is known
         reply = ask.RegisterBrokerReply(master.ha_address, master.address) if master else ask.RegisterBrokerReply()
         order_topics = self._values.namespace(ORDER_TOPICS)
         return Reply(header=reply, body=KVTable(order_topics) if order_topics else b"")
@@ -153,7 +153,7 @@ class ValueHandlers:
     """
 
     def __init__(
-        self, values: KeyValues, settings: Changing[NamesrvSettings], conditions: Callable[[], dict[str, str]]
+        self, values: KeyValues, settings: LiveSettings[NamesrvSettings], conditions: Callable[[], dict[str, str]]
     ) -> None:
         self._values = values
         self._settings = settings
@@ -193,11 +193,11 @@ class ValueHandlers:
 
     @handles(GetDiagnosis)
     async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Reply:
-        return Reply(body=KVTable(await diagnosis(self._settings.now)))
+        return Reply(body=KVTable(await diagnosis(self._settings.current)))
 
     @handles(ask.GetNamesrvConfig)
     def settings(self, header: ask.GetNamesrvConfig, body: bytes, peer: Peer) -> Reply:
-        return Reply(body=settings_text.render(self._settings.now.as_properties()))
+        return Reply(body=settings_text.render(self._settings.current.as_properties()))
 
     @handles(ask.UpdateNamesrvConfig)
     async def change(self, header: ask.UpdateNamesrvConfig, body: bytes, peer: Peer) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from sparrowmq.core import snapshot
-from sparrowmq.core.safe_text import why_not_written
+from sparrowmq.core.safe_text import write_problem
 
 Table = dict[str, dict[str, str]]
 
@@ -34,7 +34,7 @@ class KeyValues:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        saved = snapshot.load(path, _Saved, tell=log.warning)
+        saved = snapshot.load(path, _Saved, report=log.warning)
         self.problem = ""  # why the file could not be written; "" once it was
         self._table: Table = saved.config_table if saved else {}
         self._one_at_a_time = asyncio.Lock()
@@ -63,7 +63,7 @@ class KeyValues:
         try:
             await asyncio.to_thread(snapshot.save, self.path, _Saved(table))
         except OSError as error:
-            self.problem = f"{self.path} cannot be written: {why_not_written(error)}"
+            self.problem = f"{self.path} cannot be written: {write_problem(error)}"
             raise
         self._table, self.problem = table, ""
 

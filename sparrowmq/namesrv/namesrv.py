@@ -22,7 +22,7 @@ from sparrowmq.auth.rotated_file import denials_file
 from sparrowmq.core import descriptors, logs
 from sparrowmq.errors import ClientClosed
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
@@ -44,7 +44,7 @@ from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import ServerTls
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.settings.user_settings import demand_one_kind
 
 if TYPE_CHECKING:  # a name server without access control loads nothing of it
@@ -75,11 +75,11 @@ class Namesrv:
     def __init__(self, settings: NamesrvSettings, clock: Clock, file: Path | None = None) -> None:
         self.routes = Routes()
         self._settings = settings
-        self._changing = Changing(settings, file)
-        self._changing.tell(logs.use)
+        self._changing = LiveSettings(settings, file)
+        self._changing.subscribe(logs.apply_settings)
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
-        self._changing.tell(self._measuring.use)
+        self._changing.subscribe(self._measuring.apply_settings)
         self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
         self._metrics: Door | None = None
@@ -113,7 +113,7 @@ class Namesrv:
             dispatch.audit = access.audit
             dispatch.hash_next_piece = access.hash_some
         self._measuring.begin(dispatch)
-        limits = limits_for(descriptors.share(descriptors.limit(), with_store=False))
+        limits = limits_for(descriptors.divide(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
         self._server = server = Server(dispatch, self._clock, settings.bind_address, settings.port, limits, tls=tls)
         async with AsyncExitStack() as stack:
@@ -219,7 +219,7 @@ class Namesrv:
 def _later(tasks: Background, steps: Steps[None]) -> None:
     """Remove queues of a broker that is gone, in the background; not while the name server stops."""
     with suppress(ClientClosed):
-        tasks.spawn(to_end(steps), "routes")
+        tasks.spawn(run_to_end(steps), "routes")
 
 
 def metrics_port(
@@ -292,7 +292,7 @@ class DeadBrokers:
             if name not in self._written and room > 0:
                 room -= 1
                 lost = LostBroker(gone.cluster, gone.address, self._clock.now_ms(), list(gone.topics))
-                written = b"".join(await to_end(lost.encoding()))  # it may have 50,000 topics
+                written = b"".join(await run_to_end(lost.encoding()))  # it may have 50,000 topics
                 await self._values.put(LOST_BROKERS, name, written.decode())
                 self._written.add(name)
                 log.warning("broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name)

@@ -19,8 +19,8 @@ from dataclasses import fields
 from typing import Final
 
 from sparrowmq.core import logs
-from sparrowmq.core.process import stacks_now
-from sparrowmq.loop.slices import to_end
+from sparrowmq.core.process import list_stacks
+from sparrowmq.loop.slices import run_to_end
 from sparrowmq.settings.settings import Settings
 from sparrowmq.version import VERSION
 
@@ -29,7 +29,7 @@ _SHORTEST_SECRET: Final = 4
 
 
 async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dict[str, str]:
-    stacks = await to_end(stacks_now())
+    stacks = await run_to_end(list_stacks())
     log = await asyncio.to_thread(logs.tail, log_bytes)
     found = {"process": _process(), "stacks": stacks, "log": log}
     return {name: without(secrets_of(settings), text) for name, text in found.items()}

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.durability import Durability
-from sparrowmq.loop.slices import Line, Steps, in_slices
+from sparrowmq.loop.slices import Steps, WorkQueue, in_slices
 from sparrowmq.protocol.wire.body import Body
 from sparrowmq.protocol.wire.codec import ReplyHeader
 from sparrowmq.protocol.wire.command import Command
@@ -86,17 +86,17 @@ class Unanswered(SparrowError):
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class ReplyWhenDurable:
-    """The reply to one request, to send once the log is as safe as `safety` promises up to `end`.
+    """The reply to one request, to send once the log is as safe as `durability` promises up to `end`.
 
     If that takes too long, the reply has the code of the part that did not finish.
     """
 
-    __slots__ = ("command", "end", "reply", "safety")
+    __slots__ = ("command", "durability", "end", "reply")
 
     command: Command  # the request that it answers; set by the dispatcher
 
-    def __init__(self, safety: Durability, end: int, reply: ReplyHeader) -> None:
-        self.safety = safety
+    def __init__(self, durability: Durability, end: int, reply: ReplyHeader) -> None:
+        self.durability = durability
         self.end = end
         self.reply = reply
 
@@ -171,7 +171,7 @@ class LargeAnswers:
     """The large answers of one handler."""
 
     def __init__(self) -> None:
-        self._line = Line()
+        self._line = WorkQueue()
 
     def make(self, peer: Peer, steps: Callable[[], Steps[Reply]]) -> Reply | Awaitable[Reply]:
         """Make an answer.
@@ -185,7 +185,7 @@ class LargeAnswers:
             if not isinstance(answer, Coroutine):
                 return answer
             answer.close()
-        return self._line.work(_unless_gone(peer, steps), asker=peer)
+        return self._line.work(_unless_gone(peer, steps), peer=peer)
 
 
 def _unless_gone(peer: Peer, steps: Callable[[], Steps[Reply]]) -> Steps[Reply]:

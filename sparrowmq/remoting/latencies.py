@@ -58,9 +58,9 @@ class Latencies:
         self._last = Histogram()
         # By request code: the time until which nothing is logged, and the number of requests skipped since.
         self._quiet: dict[int, tuple[float, int]] = {}
-        self.use(slow_s)
+        self.set_slow_s(slow_s)
 
-    def use(self, slow_s: float) -> None:
+    def set_slow_s(self, slow_s: float) -> None:
         """Set the duration from which on a request is slow; 0 for never."""
         self._slow_s = slow_s or _NEVER
 

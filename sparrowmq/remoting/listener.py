@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from sparrowmq.core.stats import Recent
+from sparrowmq.core.stats import RecentEvents
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
 
@@ -199,7 +199,7 @@ class LimitedSessions(Generic[S]):
         self._kind = kind
         # Those that had asked for nothing when they were last looked at; the oldest first.
         self._strangers: dict[S, None] = {}
-        self._full = Recent(clock)
+        self._full = RecentEvents(clock)
 
     @property
     def problem(self) -> str:

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from sparrowmq.core.safe_text import shown
-from sparrowmq.core.stats import Recent
+from sparrowmq.core.stats import RecentEvents
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -249,14 +249,14 @@ class Quotas:
         self.is_on = False
         self.refused = {(subject, limit): 0 for subject, limits in LIMITS.items() for limit in limits}
         self._clock = clock
-        self.recent = Recent(clock)
+        self.recent = RecentEvents(clock)
         self._lines = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
         self._epoch: i64 = 0  # rises when usages that connections keep may have been replaced
         self._open: dict[bytes, int] = {}  # connections by address, and by network of IPv6
         self._set(tuple(rules))
 
-    def use(self, rules: tuple[QuotaRule, ...]) -> None:
+    def apply_rules(self, rules: tuple[QuotaRule, ...]) -> None:
         """Apply other rules; what was used before does not count."""
         if rules != self._rules:
             self.recent.forget()

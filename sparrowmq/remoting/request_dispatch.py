@@ -33,7 +33,7 @@ from sparrowmq.errors import (
     StoreFailed,
 )
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import close_after, tell
+from sparrowmq.loop.tasks import await_and_call, close_after
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Role, Row
@@ -221,7 +221,7 @@ class Dispatcher:
     ) -> None:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
-        told = tell(result, partial(self._finish_later, session, command, began, handled, done))
+        told = await_and_call(result, partial(self._finish_later, session, command, began, handled, done))
         session.hold(1, len(command.body))
         try:
             close_after(self._spawn(told), result)
@@ -262,16 +262,16 @@ class Dispatcher:
     def _answer_parked(self, session: Session) -> None:
         parked: list[ReplyWhenDurable] = session.parked
         session.parked = []
-        safety = parked[0].safety
+        durability = parked[0].durability
         latencies = self.latencies
-        if len(parked) == 1 and safety.holds(parked[0].end):  # most clients that wait for each answer
+        if len(parked) == 1 and durability.holds(parked[0].end):  # most clients that wait for each answer
             session.reply(parked[0].command, 0, parked[0].reply)
             if latencies is not None:
                 self._answered_alone(session, parked, latencies)
             return
-        others = [after for after in parked if after.safety is not safety]
+        others = [after for after in parked if after.durability is not durability]
         if others:
-            parked = [after for after in parked if after.safety is safety]
+            parked = [after for after in parked if after.durability is durability]
             session.parked = others
             session.turn.answer(partial(self._answer_parked, session))
         # The appends of a turn are made safe together, so the first waits no longer than the last.
@@ -291,13 +291,13 @@ class Dispatcher:
         if len(out):
             replies.append(out.getvalue())
         burst = None if latencies is None else _Burst(session, latencies)
-        if safety.holds(end):
+        if durability.holds(end):
             session.write(replies)
             if burst is not None and latencies is not None:
                 burst.count(parked, latencies, burst.written)
         else:
             session.hold(len(parked))
-            safety.when(end, partial(self._reply_parked, session, parked, replies, burst))
+            durability.when(end, partial(self._reply_parked, session, parked, replies, burst))
 
     def _answered_alone(self, session: Session, parked: list[ReplyWhenDurable], latencies: Latencies) -> None:
         """Measure one request that waited only for the turn's end, as `_Burst.count` does."""
@@ -493,12 +493,12 @@ class Measuring:
 
     def begin(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self.use(self._settings)
+        self.apply_settings(self._settings)
 
-    def use(self, settings: LogSettings) -> None:
+    def apply_settings(self, settings: LogSettings) -> None:
         """Apply settings from the next request on."""
         self._settings = settings
-        self.latencies.use(settings.slow_request_ms / 1000)
+        self.latencies.set_slow_s(settings.slow_request_ms / 1000)
         is_on = self._always or settings.slow_request_ms > 0
         if self._dispatcher is not None:
             self._dispatcher.latencies = self.latencies if is_on else None

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from sparrowmq.core import descriptors
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import for_each, to_end
+from sparrowmq.loop.slices import for_each, run_to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
@@ -183,7 +183,7 @@ class Server:
         self._clock.age(0)  # notice pauses from now on
         while True:
             await self._clock.sleep(period_s)
-            await to_end(for_each(list(self.sessions), self._end_if_gone))
+            await run_to_end(for_each(list(self.sessions), self._end_if_gone))
 
     def _end_if_gone(self, session: Session) -> None:
         limits, clock = self._limits, self._clock
@@ -243,7 +243,7 @@ class Server:
             "A higher `ulimit -n` allows more, up to %d",
             self._limits.connections,
             self._refused,
-            descriptors.MOST_CONNECTIONS,
+            descriptors.MAX_CONNECTIONS,
         )
         self._refusals_told, self._refused = now, 0
 

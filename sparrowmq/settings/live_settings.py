@@ -2,7 +2,7 @@
 
     UPDATE_BROKER_CONFIG, UPDATE_NAMESRV_CONFIG     key=value lines
       known, changeable, allowed?                   one invalid setting refuses all, with a sentence for each
-      now = the new settings, every part uses them
+      current = the new settings, every part uses them
       the file given with -c                        the changed keys alone; comments and order stay as they are
 
     SIGHUP                                          all sources are read again, as at the start
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from sparrowmq.core import snapshot
-from sparrowmq.core.safe_text import why_not_written
+from sparrowmq.core.safe_text import write_problem
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.settings import Settings, build, keyed, nearest_key, refused
 
@@ -35,7 +35,7 @@ SAVE_AGAIN_S: Final = 5.0
 S = TypeVar("S", bound=Settings)
 
 
-class Changing(Generic[S]):
+class LiveSettings(Generic[S]):
     """A server's settings as they are now.
 
     Args:
@@ -46,29 +46,29 @@ class Changing(Generic[S]):
     """
 
     def __init__(self, settings: S, file: Path | None = None) -> None:
-        self.now = settings
+        self.current = settings
         self.count = 0
         self.problem = ""
         self._unsaved: dict[str, str] = {}
         self._file = file
-        self._uses: list[Callable[[S], object]] = []
+        self._subscribers: list[Callable[[S], object]] = []
         self._one_at_a_time = asyncio.Lock()
 
-    def tell(self, use: Callable[[S], object]) -> None:
-        """Call `use` with the new settings after every change."""
-        self._uses.append(use)
+    def subscribe(self, callback: Callable[[S], object]) -> None:
+        """Call `callback` with the new settings after every change."""
+        self._subscribers.append(callback)
 
-    async def change(self, values: Mapping[str, str], whose: str) -> None:
+    async def change(self, values: Mapping[str, str], requester: str) -> None:
         """Change settings: all that are given, or none.
 
         Args:
-            whose: request it is, for the log.
+            requester: the name of the client or operator, for the log.
         Raises:
             ConfigError: one is unknown, cannot change, or may not have this value; or they are changed, but could not
                 be saved.
         """
         changes = self._changes(values)
-        self._use(changes, whose)
+        self._apply(changes, requester)
         if changes:
             self._unsaved |= changes
             await self._keep()
@@ -81,29 +81,29 @@ class Changing(Generic[S]):
     def reload(self, written: S) -> None:
         """Take what can change of the settings as they are written now; the log tells what waits for a restart."""
         self._unsaved, self.problem = {}, ""  # what is written counts
-        current, live = self.now.as_properties(), live_keys(type(self.now))
+        current, live = self.current.as_properties(), live_keys(type(self.current))
         changes = {key: value for key, value in written.as_properties().items() if current.get(key) != value}
         for key in sorted(changes.keys() - live):
             log.warning("%s cannot change while the server runs: its new value counts from the next start", key)
         taken = {key: value for key, value in changes.items() if key in live}
         if taken:
-            self._use(taken, "a reload")
+            self._apply(taken, "a reload")
         else:
             log.info("reloaded: nothing that can change has changed")
 
-    def _use(self, changes: Mapping[str, str], whose: str) -> None:
+    def _apply(self, changes: Mapping[str, str], requester: str) -> None:
         """Have every part use them. Raises: ConfigError, a value is wrong; then nothing has changed."""
-        changed, _ = build(type(self.now), changes, "the request", self.now, is_strict=True)
+        changed, _ = build(type(self.current), changes, "the request", self.current, is_strict=True)
         for key, value in changes.items():
-            log.info("%s is changed to %s by %s", key, value, whose)
-        self.now = changed
+            log.info("%s is changed to %s by %s", key, value, requester)
+        self.current = changed
         self.count += 1
-        for use in self._uses:
-            use(changed)
+        for callback in self._subscribers:
+            callback(changed)
 
     def _changes(self, values: Mapping[str, str]) -> dict[str, str]:
         """The given settings that differ from those of now. Raises: ConfigError."""
-        current, live = self.now.as_shown(), live_keys(type(self.now))
+        current, live = self.current.as_shown(), live_keys(type(self.current))
         changes = {key: value.strip() for key, value in values.items() if current.get(key) != value.strip()}
         problems = [self._problem(key) for key in changes if key not in live]
         if problems:
@@ -111,7 +111,7 @@ class Changing(Generic[S]):
         return changes
 
     def _problem(self, key: str) -> str:
-        cls = type(self.now)
+        cls = type(self.current)
         if any(key in each.metadata["keys"] for each in keyed(cls)):
             return f"{key} cannot change while the server runs: set it in its file, and restart the server"
         if key in cls.ACCEPTED:
@@ -132,7 +132,7 @@ class Changing(Generic[S]):
             except (OSError, ValueError) as error:
                 self.problem = (
                     f"{', '.join(changes)} changed, but {self._file} could not be written "
-                    f"({why_not_written(error)}): the change lasts until the server ends"
+                    f"({write_problem(error)}): the change lasts until the server ends"
                 )
                 raise ConfigError(self.problem) from error
             self.problem = ""

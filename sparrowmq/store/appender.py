@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 from time import perf_counter
@@ -37,14 +38,13 @@ from sparrowmq.store.store_time import StoreTime
 
 if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
-from bisect import bisect_left, bisect_right
 
 log = logging.getLogger(__name__)
 
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
 _CHUNK: Final = 1 << 20  # bytes of a master's log that are read at once
 FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
-FULL_TOLD_S: Final = 60.0  # between two log lines about a disk that stays full
+FULL_LOG_S: Final = 60.0  # between two log lines about a disk that stays full
 
 # The ends of Java's spans: its first one holds 0 ms, and its last one has no end.
 _SPANS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
@@ -64,7 +64,7 @@ class Appender:
         full: the reason why no message is taken now; None if messages are taken.
         turn: the loop's turn, at whose end bursts are written and shown.
         put_times: how long puts take.
-        safety: returns the condition that answers wait for.
+        durability: returns the condition that answers wait for.
         unfinished: how many batches are being stored in parts.
     """
 
@@ -74,7 +74,7 @@ class Appender:
         clock: Clock,
         commit_log: CommitLog,
         queues: QueueTable,
-        dispatch: QueueBuilder,
+        queue_builder: QueueBuilder,
         flusher: Flusher,
         keeps_keys: bool,
     ) -> None:
@@ -83,14 +83,14 @@ class Appender:
         self.full: DiskFull | None = None
         self.turn: Turn | None = None
         self.put_times = PutTimes()
-        self.safety: Callable[[], Durability] | None = None
+        self.durability: Callable[[], Durability] | None = None
         self.unfinished = 0
         self._began_s = 0.0
         self._counted: i64 = 0
         self._clock = clock
         self._log = commit_log
         self._queues = queues
-        self._queue_builder = dispatch
+        self._queue_builder = queue_builder
         self._flusher = flusher
         self._keeps_keys = keeps_keys
         self._is_sync = settings.flush is Flush.SYNC
@@ -122,7 +122,7 @@ class Appender:
             self._make_room(len(record))
             placed.offset = commit_log.end  # and encode it again, because a record contains its offset
         commit_log.append(record)
-        self._enter(queue, entry, placed)
+        self._add_entries(queue, entry, placed)
         return [placed]
 
     def reserve_room(self, size: int) -> None:
@@ -179,7 +179,7 @@ class Appender:
             if self._queue_builder.has_batch_to_index:
                 self.index_keys()
 
-    def show_soon(self) -> None:
+    def publish_soon(self) -> None:
         """Dispatch at the end of this turn, because held entries may be shown now."""
         if self.turn is None:
             self.publish()
@@ -195,17 +195,17 @@ class Appender:
         """Take no message for a while. Then the next message, or `tend`, tries again."""
         now, kind = self._clock.monotonic(), type(full).__name__
         # A disk may stay full for days, with several attempts a second, and the log may be on it.
-        is_told = now < self._logged_s.get(kind, 0.0)
-        log.log(logging.DEBUG if is_told else logging.WARNING, "%s", full)
-        if not is_told:
-            self._logged_s[kind] = now + FULL_TOLD_S
-        self.spare_descriptors(full)
+        was_logged = now < self._logged_s.get(kind, 0.0)
+        log.log(logging.DEBUG if was_logged else logging.WARNING, "%s", full)
+        if not was_logged:
+            self._logged_s[kind] = now + FULL_LOG_S
+        self.close_idle_files(full)
         self.full = full
         self._full_until_s = max(self._full_until_s, now + pause_s)
         self._log.hold()
 
     def end_log(self, ended: LogEnded) -> None:
-        """Take no record until `continue_log`. All who add records meet it as a full disk, so they know how to wait."""
+        """Take no record until `continue_log`. Callers see a full disk, so they know how to wait."""
         self.full, self._full_until_s = ended, math.inf
         self._log.hold()
 
@@ -215,7 +215,7 @@ class Appender:
             self._full_until_s = 0.0
             self.try_again_if_due()
 
-    def spare_descriptors(self, full: DiskFull) -> bool:
+    def close_idle_files(self, full: DiskFull) -> bool:
         """Close files of queues if the system ran out of descriptors or memory. Returns whether any was closed."""
         return isinstance(full, OutOfResources) and self._queues.files.shrink()
 
@@ -255,7 +255,7 @@ class Appender:
             return
         if self._is_sync:
             turn.write(self.publish)
-            turn.rest()
+            turn.skip_polling()
         else:
             turn.write(self._write_burst)
             turn.show(self.publish)
@@ -274,11 +274,10 @@ class Appender:
         return written
 
     def _time_burst(self) -> None:
-        """Note how long the messages of this burst take until they are safe."""
         count: i64 = self._queue_builder.added - self._counted
-        if count > 0 and self.safety is not None:
+        if count > 0 and self.durability is not None:
             self._counted += count
-            self.put_times.burst(self.safety(), self._began_s, int(count), self._log.written)
+            self.put_times.burst(self.durability(), self._began_s, int(count), self._log.written)
             self._began_s = perf_counter()  # more messages may come before the queues show this burst
 
     def _attempt(self, work: Callable[[], object]) -> bool:
@@ -321,17 +320,17 @@ class Appender:
             self._make_room(end - self._log.end)
         for i in range(len(entries)):
             self._log.append(records[i])
-            self._enter(queues[i], entries[i], places[i])
+            self._add_entries(queues[i], entries[i], places[i])
         return places
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self._queues.get(topic, queue_id)
         return queue if queue is not None else self._queues.obtain(topic, queue_id)
 
-    def _enter(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
+    def _add_entries(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
         """Note the entries of queue and index for an appended record."""
         if isinstance(entry, PlainBatch):
-            self._enter_batch(queue, entry, placed)
+            self._add_batch_entries(queue, entry, placed)
             return
         if not isinstance(entry, Entry) or not entry.sys_flag & _PREPARED:
             self._queue_builder.add(queue, placed.offset, placed.end - placed.offset, entry.tags_code)
@@ -344,7 +343,7 @@ class Appender:
         if unique_key is not None or keys:
             self._queue_builder.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
-    def _enter_batch(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
+    def _add_batch_entries(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
         topic, offsets = batch.topic, batch.offsets
         for index in range(len(offsets)):
             offset = offsets[index]
@@ -371,7 +370,6 @@ class Appender:
         self.raise_if_full()
 
     def _try_again(self) -> None:
-        """Retry the writes that a full disk refused, and begin a burst for the next message."""
         self.full = None
         self.publish()
         self._begin_burst()
@@ -423,23 +421,23 @@ class PutTimes:
         self.failed = 0
         self._now: dict[int, int] = {}
         self._last: dict[int, int] | None = None
-        self._turned_s: float | None = None
+        self._minute_began_s: float | None = None
 
     def record(self, took_ms: int, count: int) -> None:
         self.greatest_ms = max(self.greatest_ms, took_ms)
         took_ms = min(took_ms, _LONGEST_MS)
         self._now[took_ms] = self._now.get(took_ms, 0) + count
 
-    def burst(self, safety: Durability, began_s: float, count: int, end: int) -> None:
+    def burst(self, durability: Durability, began_s: float, count: int, end: int) -> None:
         """Note the puts of a burst that is written, once the log is safe up to its `end`.
 
         Args:
             began_s: when its first message came, by perf_counter.
         """
-        if safety.holds(end):
+        if durability.holds(end):
             self.record(int((perf_counter() - began_s) * 1000), count)
         else:
-            safety.when(end, lambda error: self._on_end(began_s, count, error))
+            durability.when(end, lambda error: self._on_end(began_s, count, error))
 
     def _on_end(self, began_s: float, count: int, error: BaseException | None) -> None:
         self.record(int((perf_counter() - began_s) * 1000), count)
@@ -448,10 +446,10 @@ class PutTimes:
 
     def sample(self, now_s: float) -> None:
         """Begin another minute if one is over; called about every second."""
-        if self._turned_s is None:
-            self._turned_s = now_s
-        elif now_s - self._turned_s >= _MINUTE_S:
-            self._turned_s = now_s
+        if self._minute_began_s is None:
+            self._minute_began_s = now_s
+        elif now_s - self._minute_began_s >= _MINUTE_S:
+            self._minute_began_s = now_s
             self._last, self._now = self._now, {}
 
     @property
@@ -467,11 +465,11 @@ class PutTimes:
         counts = [0] * len(_BUCKETS_MS)
         for took_ms, count in self._minute.items():
             counts[bisect_left(_BUCKETS_MS, took_ms)] += count
-        wanted, begin_ms = int(sum(counts) * share), 0
+        left, begin_ms = int(sum(counts) * share), 0
         for end_ms, count in zip(_BUCKETS_MS, counts, strict=True):
-            if wanted <= count:
-                return begin_ms + ((end_ms - begin_ms) * wanted / count if count else 0.0)
-            wanted -= count
+            if left <= count:
+                return begin_ms + ((end_ms - begin_ms) * left / count if count else 0.0)
+            left -= count
             begin_ms = end_ms
         return float(begin_ms)
 

@@ -115,7 +115,7 @@ def save(vfs: Vfs, path: str, checkpoint: Checkpoint) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CheckpointJob:
     """Everything that one checkpoint writes, collected on the loop so that a thread can write it."""
 
     checkpoint: Checkpoint
@@ -153,7 +153,7 @@ class Checkpointer:
         """Whether a log that ends at `end` has grown so much that a checkpoint should not wait for its time."""
         return end - self._last_end >= DUE_BYTES
 
-    def let_go_before(self, offset: int) -> None:
+    def note_deletion_before(self, offset: int) -> None:
         """Write down that the log's files before `offset` are deleted: a start must not miss them. Raises: OSError."""
         try:
             self._ends.delete(ALL_TOPICS, offset)
@@ -165,10 +165,10 @@ class Checkpointer:
 
         Ends that an earlier checkpoint could not write are left out where their topic was deleted since.
         """
-        gone = self._ends.take_gone()
-        self._changed = {key: end for key, end in self._changed.items() if key[0] not in gone} | ends
+        deleted = self._ends.take_deleted_topics()
+        self._changed = {key: end for key, end in self._changed.items() if key[0] not in deleted} | ends
 
-    def begin(self, end: int, now_ms: int) -> Job:
+    def begin(self, end: int, now_ms: int) -> CheckpointJob:
         """Collect everything to sync before a checkpoint at `end`. The log itself is on disk up to `end` already."""
         marks = self._marks
         self._last_end = end
@@ -181,7 +181,7 @@ class Checkpointer:
         checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
         ends, self._changed = self._changed, {}
         slots = self._index.take_unwritten() if self._index is not None else []
-        return Job(checkpoint, self._unsynced.take(), ends, slots)
+        return CheckpointJob(checkpoint, self._unsynced.take(), ends, slots)
 
     def _index_end(self) -> tuple[int, int]:
         """The name of the growing index file as a number, and its next entry."""
@@ -190,7 +190,7 @@ class Checkpointer:
             return UNKNOWN_INDEX, 0
         return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
 
-    def write(self, job: Job) -> None:
+    def write(self, job: CheckpointJob) -> None:
         """Sync everything that the checkpoint covers, then write it.
 
         Raises:
@@ -219,7 +219,7 @@ class Checkpointer:
             raise
         self.written = positions.dispatched
 
-    def _sync_index(self, job: Job) -> None:
+    def _sync_index(self, job: CheckpointJob) -> None:
         """Write and sync the index. If that fails, the next start builds the index again. Raises: DiskFull."""
         index = self._index
         if index is None:
@@ -230,4 +230,4 @@ class Checkpointer:
             for path in sorted(filter(index.has, job.unsynced.files)):
                 self._vfs.sync_path(path)
         except OSError as error:
-            index.give_up(error)
+            index.mark_damaged(error)

@@ -49,12 +49,10 @@ NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
 _CHUNK: Final = 1 << 16  # entries per read
 _PASSED_AT_ONCE: Final = 64  # entries, about 100 us
 _UP_TO_A_SECOND_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
-
-
 SLOT_SIZE: Final = 4
 _PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
 _PART: Final = 1 << _PART_BITS
-_FEW: Final = 1 << 10  # so few are counted faster than numpy is loaded
+_FEW_SLOTS: Final = 1 << 10  # so few are counted faster than numpy is loaded
 _REMEDY: Final = "start the broker again, which builds the index again from the log"
 
 
@@ -95,7 +93,7 @@ class Slots:
 
     def count_used(self) -> int:
         """Return the number of slots that lead to an entry."""
-        if self._numbers is None and self.count <= _FEW:
+        if self._numbers is None and self.count <= _FEW_SLOTS:
             content = self._file.read(self._begin, self.count * SLOT_SIZE)
             return sum(any(content[at : at + SLOT_SIZE]) for at in range(0, len(content), SLOT_SIZE))
         import numpy
@@ -120,7 +118,6 @@ class Slots:
         return self._numbers
 
     def _load(self, room: Any) -> None:
-        """Read the slots that may be used."""
         file, end = self._file, self._begin + len(room)
         for low, high in file.used_parts(self._begin):
             if low >= end:
@@ -158,7 +155,7 @@ class Slots:
         if self._numbers is unwritten.numbers:
             self._changed[unwritten.parts] = True
 
-    def let_go(self) -> None:
+    def write_all(self) -> None:
         """Write all slots, and free the memory: the file is full. Raises: OSError."""
         if self._numbers is not None:
             self._file.write(self._begin, self._numbers.tobytes())
@@ -187,7 +184,7 @@ class Unwritten:
             return
         try:
             if file.size < self.file_size:
-                raise was_cut(self.path, self.file_size)
+                raise cut_error(self.path, self.file_size)
             for part in self.parts:
                 at = part << _PART_BITS
                 vfs.write(file, self.begin + at * SLOT_SIZE, self.numbers[at : at + _PART].tobytes())
@@ -205,7 +202,7 @@ class IndexFile:
     def __init__(self, file: LogFile, slots: int) -> None:
         self.file = file
         self.slots = slots
-        self.linked = Slots(file, HEADER.size, slots)
+        self.slot_table = Slots(file, HEADER.size, slots)
         self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = HEADER.unpack(
             file.read(0, HEADER.size).ljust(HEADER.size, b"\0")
@@ -228,13 +225,13 @@ class IndexFile:
         self._begin(offsets[0], stored_ms[0])
         for hashed, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
             slot = hashed % self.slots
-            previous = self.linked.newest(slot)
+            previous = self.slot_table.newest(slot)
             if not 0 < previous < self.next:
                 previous = 0
                 self.used_slots += 1
             entry = ENTRY.pack(hashed, offset, self._seconds(ms), previous)
             self.file.write(self._entry_at(self.next), entry)
-            self.linked.put(slot, self.next)
+            self.slot_table.put(slot, self.next)
             self.next += 1
         self._finish(offsets[-1], stored_ms[-1])
 
@@ -247,7 +244,7 @@ class IndexFile:
         offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
         first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
         self._begin(int(offsets[0]), first_ms)
-        slots = self.linked.in_memory()
+        slots = self.slot_table.in_memory()
         count = len(hashes)
         numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
         chosen = hashes % self.slots
@@ -266,7 +263,7 @@ class IndexFile:
         rows["previous"][order] = previous
         self.file.write(self._entry_at(self.next), rows.tobytes())
         slots[chosen] = numbers_by_slot  # of equal slots the last one wins: the newest
-        self.linked.note_changed(chosen)
+        self.slot_table.note_changed(chosen)
         self.next += count
         self._finish(int(offsets[-1]), last_ms)
 
@@ -278,7 +275,7 @@ class IndexFile:
                 like others that are used. Or an entry is older than the file.
         """
         slot = key_hash % self.slots
-        number = self.linked.newest(slot)
+        number = self.slot_table.newest(slot)
         if number == 0 and self.lacks_slots():
             raise BadStore(
                 f"{self.file.path} is damaged: slots that are used lead nowhere, so messages would be missed; {_REMEDY}"
@@ -300,9 +297,11 @@ class IndexFile:
             if stored_ms < begin_ms - 999:
                 return
             number = previous
-        if number != 0 and not self._is_of_slot(number, slot):
+        # The entry may have been written after the header.
+        is_of_slot = 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
+        if number != 0 and not is_of_slot:
             raise BadStore(
-                f"{self.file.path} is damaged: slot {slot} leads to entry {number}, which is none of it; {_REMEDY}"
+                f"{self.file.path} is damaged: slot {slot} leads to entry {number} of another slot; {_REMEDY}"
             )
 
     def lacks_slots(self) -> bool:
@@ -311,23 +310,22 @@ class IndexFile:
         Counting a file of the usual size takes 6 ms.
         """
         if self._lacks_slots is None:
-            self._lacks_slots = self.linked.count_used() < self._expected_slots()
+            self._lacks_slots = self.slot_table.count_used() < self._expected_slots()
         return self._lacks_slots
 
     def _expected_slots(self) -> int:
-        """Return the number of used slots, as far as it is known."""
         used: int = self.used_slots
         if used != self.next - 1:
             return used
         # Each entry has its own slot, or Java before 4.4 wrote the file: it counted each entry as a new slot.
-        return self._slots_anew()[1] if self.next <= _CHUNK else 0
+        return self._rebuilt_slots()[1] if self.next <= _CHUNK else 0
 
     def is_damaged(self) -> bool:
         """Whether damage is visible: the file was truncated, cannot be read, or lacks slots."""
         is_whole = self.file.is_whole and not self.was_cut and not self.file.unreadable
         return not is_whole or self.lacks_slots()
 
-    def makes_sense(self, stored_ms: Callable[[int], int | None]) -> bool:
+    def has_valid_header(self, stored_ms: Callable[[int], int | None]) -> bool:
         """Whether the header fits the first and the last entry, and their records. A search skips files by the header.
 
         Args:
@@ -341,10 +339,6 @@ class IndexFile:
             for number, offset, ms in ends
         )
 
-    def _is_of_slot(self, number: int, slot: int) -> bool:
-        """Whether an entry has that slot. The entry may have been written after the header."""
-        return 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
-
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Return an entry: hash, offset, seconds, and the number of the previous one in the chain."""
         entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
@@ -355,12 +349,12 @@ class IndexFile:
         self.next = max(1, min(next_entry, self.next))
         while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
             self.next -= 1
-        slots, self.used_slots = self._slots_anew()
-        self.linked.replace(slots)
+        slots, self.used_slots = self._rebuilt_slots()
+        self.slot_table.replace(slots)
         _, last_offset, seconds, _ = self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
         self._finish(last_offset, self.begin_ms + seconds * 1000)
 
-    def _slots_anew(self) -> tuple[bytes, int]:
+    def _rebuilt_slots(self) -> tuple[bytes, int]:
         """Return the slots for the existing entries, and the number of used ones."""
         if self.next > VECTOR_MIN:
             numpy = load_numpy()
@@ -406,8 +400,8 @@ class Index:
     Attributes:
         is_damaged: a write failed, or a search has found damage; the next start builds the index again.
         lacks_from_ms: keys of records that were stored from this time on are missing; None if no key is.
-        lacks_from: the log offset of the first record whose keys are missing, while `short` is set.
-        short: why keys are missing that `fill` can add; None if there are none.
+        lacks_from: the log offset of the first record whose keys are missing, while `no_room` is set.
+        no_room: why keys are missing that `fill` can add; None if there are none.
     """
 
     def __init__(
@@ -422,14 +416,16 @@ class Index:
         self.is_damaged = False
         self.lacks_from_ms: int | None = None
         self.lacks_from = 0
-        self.short: DiskFull | None = None
+        self.no_room: DiskFull | None = None
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
             if is_index_name(name):
                 self._open(name, writable)
 
     @classmethod
-    def of(cls, settings: StoreSettings, vfs: Vfs, unsynced: Unsynced, writable: bool = True) -> Index | None:
+    def from_settings(
+        cls, settings: StoreSettings, vfs: Vfs, unsynced: Unsynced, writable: bool = True
+    ) -> Index | None:
         """Return the index of a store; None if its settings disable it. Raises: BadStore."""
         if not settings.index:
             return None
@@ -448,7 +444,7 @@ class Index:
     @property
     def is_complete(self) -> bool:
         """Whether a checkpoint may say that the index has all keys."""
-        return not self.is_damaged and self.short is None
+        return not self.is_damaged and self.no_room is None
 
     def put(self, keys: Keys) -> None:
         """Add keys, unless earlier ones are missing."""
@@ -460,7 +456,7 @@ class Index:
                 self._wait_for_room(full, columns.stored_ms[position], columns.offsets[position])
             except OSError as error:
                 self.lacks_from_ms = columns.stored_ms[position]
-                self.give_up(error)
+                self.mark_damaged(error)
 
     @property
     def _lacks_keys(self) -> bool:
@@ -468,17 +464,17 @@ class Index:
 
     def begin_full(self, full: DiskFull) -> None:
         """Begin as incomplete: the disk had no room to add the keys that a crash had left out."""
-        self.short, self.lacks_from_ms = full, self.end_ms
+        self.no_room, self.lacks_from_ms = full, self.end_ms
 
     def _wait_for_room(self, full: DiskFull, lacks_from_ms: int, lacks_from: int) -> None:
-        if self.short is None:
+        if self.no_room is None:
             log.warning(
-                "the index has no room for its next file, of %.1f MiB (%s): messages are taken, but those from now on "
-                "are not found by their keys until there is room",
+                "the index has no room for its next file, of %.1f MiB (%s): messages are stored, but new ones cannot "
+                "be found by key until there is room",
                 self._file_size / (1 << 20),
                 full,
             )
-        self.short, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from
+        self.no_room, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from
 
     def fill(self, keys: Keys, following: int, is_last: bool) -> bool:
         """Add missing keys: those of the records from `lacks_from` to `following`. Returns whether there was room.
@@ -491,7 +487,7 @@ class Index:
         if self._lacks_keys:  # again no room, or damage
             return False
         if is_last:
-            self.short = None
+            self.no_room = None
             log.warning("the index has all keys again")
         else:
             self.lacks_from_ms, self.lacks_from = max(since_ms or 0, self.end_ms), following
@@ -503,7 +499,7 @@ class Index:
         """
         file = self._with_room(keys, position)
         if not file.file.is_whole:  # a write after its end would make it look whole again
-            raise was_cut(file.file.path, file.file.size)
+            raise cut_error(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
         part = keys.part(position, min(file.room, BATCH))  # numpy's arrays of more keys do not fit into the caches
         hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
@@ -538,18 +534,18 @@ class Index:
                     raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
         if self.lacks_from_ms is not None and self.lacks_from_ms <= end_ms:
             since = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
-            if self.short is not None and not self.is_damaged:
+            if self.no_room is not None and not self.is_damaged:
                 raise BadStore(
-                    f"the index lacks the keys of what was stored since {since}, as the disk has no room for them "
-                    f"({self._file_size >> 20} MiB for a file); free some, and they are added by themselves"
+                    f"the index lacks the keys of messages stored since {since}: the disk has no room for its next "
+                    f"file ({self._file_size >> 20} MiB); free some space, and the broker adds them"
                 )
-            raise BadStore(f"the index is damaged, and lacks the keys of what was stored since {since}; {_REMEDY}")
+            raise BadStore(f"the index is damaged, and lacks the keys of messages stored since {since}; {_REMEDY}")
 
-    def give_up(self, error: OSError) -> None:
+    def mark_damaged(self, error: OSError) -> None:
         """Mark the index as damaged, and log that once; in any thread."""
         if not self.is_damaged:
             log.error(
-                "the index is damaged (%s): messages are taken, but those from now on are not found by their keys; %s",
+                "the index is damaged (%s): messages are stored, but new ones cannot be found by key; %s",
                 error,
                 _REMEDY,
             )
@@ -557,13 +553,13 @@ class Index:
 
     def take_unwritten(self) -> list[Unwritten]:
         """Return the slots to write to the files before a checkpoint says that the files have the keys."""
-        return [unwritten for file in self.files if (unwritten := file.linked.take()) is not None]
+        return [unwritten for file in self.files if (unwritten := file.slot_table.take()) is not None]
 
     def give_back(self, unwritten: list[Unwritten]) -> None:
         """Note that these slots were not written; in any thread."""
         for part in unwritten:
             for file in self.files:
-                file.linked.give_back(part)
+                file.slot_table.give_back(part)
 
     def has(self, path: str) -> bool:
         return os.path.dirname(path) == self._folder
@@ -589,7 +585,7 @@ class Index:
                 self._set_aside(self.files.pop(), kept_in)
             else:
                 self.drop_last()
-        self.is_damaged, self.lacks_from_ms, self.short = False, None, None
+        self.is_damaged, self.lacks_from_ms, self.no_room = False, None, None
 
     def _set_aside(self, file: IndexFile, folder: str) -> None:
         file.file.close()
@@ -649,7 +645,7 @@ class Index:
         name = _name(stored_ms) if last is None else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
         self._vfs.make_folder(self._folder)
         if last is not None:
-            last.linked.let_go()
+            last.slot_table.write_all()
         made = LogFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
         self._unsynced.folders.add(self._folder)
         file = IndexFile(made, self._slots)
@@ -670,6 +666,6 @@ def _name(stored_ms: int) -> str:
     return datetime.fromtimestamp(stored_ms / 1000).strftime("%Y%m%d%H%M%S") + f"{stored_ms % 1000:03d}"
 
 
-def was_cut(path: str, size: int) -> OSError:
+def cut_error(path: str, size: int) -> OSError:
     """Return the error for an index file that is shorter than at its creation."""
-    return OSError(errno.EIO, f"somebody cut it, it had {size} bytes", path)
+    return OSError(errno.EIO, f"another program truncated it; it had {size} bytes", path)

@@ -158,7 +158,7 @@ def hash_vector(keys: KeyColumns) -> Any:
         characters = numpy.frombuffer(units, numpy.uint16).astype(numpy.uint32)
         lengths = numpy.fromiter(map(len, texts), numpy.int64, len(texts))
     size, count = int(lengths.max()), len(lengths)
-    powers = _powers(size)
+    powers = _powers(1 << size.bit_length())
     if int(lengths.min()) == size:  # all unique keys have 32 characters
         own = characters.reshape(count, size) @ powers[:size][::-1]
         shift = powers[size]
@@ -184,12 +184,8 @@ def _topic_hashes(topics: list[str]) -> Any:
     return load_numpy().fromiter(map(by_topic.__getitem__, topics), load_numpy().uint32, len(topics))
 
 
-def _powers(highest: int) -> Any:
-    return _powers_up_to(1 << highest.bit_length())
-
-
 @lru_cache(maxsize=32)
-def _powers_up_to(count: int) -> Any:
+def _powers(count: int) -> Any:
     numpy = load_numpy()
     return numpy.cumprod(numpy.array([1] + [31] * count, numpy.uint32), dtype=numpy.uint32)
 

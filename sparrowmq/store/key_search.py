@@ -20,7 +20,7 @@ MOST_READ_AT_ONCE: Final = 32
 MOST_BYTES_AT_ONCE: Final = 16 << 20
 
 
-def searching(
+def search_steps(
     index: Index | None,
     record_at: Callable[[int], memoryview | None],
     topic: str,
@@ -66,7 +66,7 @@ def searching(
     return found
 
 
-def with_unique_id(
+def find_by_unique_id(
     index: Index | None,
     record_at: Callable[[int], memoryview | None],
     topic: str,
@@ -90,13 +90,10 @@ def with_unique_id(
             read.add(offset)
             record = record_at(offset)
             size += 0 if record is None else len(record)
-            if record is not None and _is_of(record, topic, unique_id):
-                found.append(record)
+            if record is not None:
+                fields = outline(record)
+                if fields.topic == topic and fields.properties.unique_key == unique_id:
+                    found.append(record)
         if steps >= MOST_AT_ONCE or len(read) >= MOST_READ_AT_ONCE or size >= MOST_BYTES_AT_ONCE:
             raise BadStore(f"too many messages have ids with the hash of {shown(unique_id)}")
     return found
-
-
-def _is_of(record: memoryview, topic: str, unique_id: str) -> bool:
-    read = outline(record)
-    return read.topic == topic and read.properties.unique_key == unique_id

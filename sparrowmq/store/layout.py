@@ -6,11 +6,11 @@
       consumequeue/TOPIC/QUEUE/%020d       6,000,000 bytes each, named after its first byte in the queue:
                                            300,000 entries, one for each message of that queue
       index/yyyyMMddHHmmssSSS              420,000,040 bytes each: messages by key (drawn in index.py)
-      timers/%020d                         timers that were pending once (ours; drawn in timer_file.py)
+      timers/%020d                         timers that were pending once (ours; drawn in timers.py)
       checkpoint                           4,096 bytes: offsets up to which all is on disk (drawn in checkpoint.py)
       ends/%020d                           the end of each queue, for the checkpoint (ours; drawn in queue_ends.py)
       abort                                exists while a broker runs; if a start finds it, the broker crashed; notes
-                                           how far the log is on disk (drawn in log/synced_mark.py)
+                                           how far the log is on disk (drawn in log/flush.py)
       lock                                 byte 0 is locked while a broker runs; its text names the last broker:
                                            "lock" is Java's, "ours" is ours
       set-aside/                           bytes that recovery cut off, and kept (ours; Java has none)
@@ -113,7 +113,7 @@ class Layout:
     def topic(self, topic: str) -> str:
         """The folder of a topic's queues. Raises: InvalidName, the path would be outside the store."""
         if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > _LONGEST_NAME:
-            raise InvalidName(f"{topic!r} cannot be a topic: it is no name of a folder")
+            raise InvalidName(f"{topic!r} cannot be a topic: it is not a valid folder name")
         return os.path.join(self.consume_queue, topic)
 
     def queue(self, topic: str, queue_id: int) -> str:
@@ -139,11 +139,13 @@ def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[in
     for begin in begins:
         if begin % file_size:
             path = os.path.join(folder, offset_name(begin))
-            raise BadStore(f"{path}: no multiple of the file size {file_size}; set the size it was made with")
+            raise BadStore(
+                f"{path} is not at a multiple of the file size {file_size}; set the size with which it was created"
+            )
     count = sum(begin == begins[0] + i * file_size for i, begin in enumerate(begins))
     return begins[:count], begins[count:]
 
 
 def missing_file(folder: str, begin: int, remedy: str) -> BadStore:
     """The error for a missing file of `begin` when later files exist."""
-    return BadStore(f"{os.path.join(folder, offset_name(begin))} is missing, later files are there; {remedy}")
+    return BadStore(f"{os.path.join(folder, offset_name(begin))} is missing, but later files exist; {remedy}")

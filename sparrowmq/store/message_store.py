@@ -2,11 +2,11 @@
 
     with MessageStore.open(StoreSettings(path)) as store:
         [placed] = store.append(Entry("Orders", 0, b"body", Properties(), born_timestamp_ms=..., born_host=...))
-        store.publish()                                     # `run` does this by itself
-        store.flush()                                       # likewise; use `store.safety(True).when(placed.end, ...)`
+        store.publish()                          # `run` does this by itself
+        store.flush()                            # likewise; use `store.durability(True).when(placed.end, ...)`
         found = store.read("Orders", 0, offset=0, max_count=32)
 
-One event loop owns a store. Only `run` awaits, so append, dispatch and read never overlap and need no lock. Threads
+One event loop owns a store. Only `run` awaits, so append, publish and read never overlap and need no lock. Threads
 only work on files (flush, checkpoint, the next log file). appender.py has the way of messages into the store.
 
 The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all have the
@@ -40,7 +40,7 @@ from sparrowmq.store import upkeep
 from sparrowmq.store.appender import Appender
 from sparrowmq.store.checkpoint import Checkpointer, load
 from sparrowmq.store.index import Index
-from sparrowmq.store.key_search import searching, with_unique_id
+from sparrowmq.store.key_search import find_by_unique_id, search_steps
 from sparrowmq.store.layout import LOCK_OF_JAVA, LOCK_OF_OURS, NO_CRC
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
@@ -56,12 +56,12 @@ from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.record_repair import Copy, Replaced, fenced, replace_found
 from sparrowmq.store.recovery import Recovered, Recovery
-from sparrowmq.store.retention import Cleaning, Deletion, Retention, RetentionHold
+from sparrowmq.store.retention import Cleaning, Retention, RetentionHold, TopicDeletion
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
 from sparrowmq.store.timers import Timers
-from sparrowmq.store.truncation import differ, proved, shorten
-from sparrowmq.store.upkeep import Filling
+from sparrowmq.store.truncation import check_queue_files, logs_differ, truncate
+from sparrowmq.store.upkeep import IndexFiller
 from sparrowmq.store.vfs import Disk, StoreLock, Unsynced, Vfs, lost_while_open
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class MessageStore:
         wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
         scrubber: checks the log for bit rot; `upkeep` calls it.
         retention_time: the time that retention compares messages with.
-        filling: adds the keys to the index for which the disk had no room; `upkeep` calls it.
+        index_filler: adds the keys to the index for which the disk had no room; `upkeep` calls it.
         finished_halves: log offsets of half messages whose transactions had ended, as the checked records say.
         recovered: the result of the recovery at the start.
         on_disk: the condition that the log is on disk, and at slaves if answers wait for them (`also_wait_for`).
@@ -96,9 +96,9 @@ class MessageStore:
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
         self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
-        self._index = Index.of(settings, vfs, unsynced, writable)
+        self._index = Index.from_settings(settings, vfs, unsynced, writable)
         self._queue_builder = QueueBuilder(self.queues, self._index, settings.delay_levels_ms)
-        self.filling = Filling(self._index, self._log, self._queue_builder)
+        self.index_filler = IndexFiller(self._index, self._log, self._queue_builder)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
         self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
@@ -117,7 +117,7 @@ class MessageStore:
             self._index is not None,
         )
         self.wants_checkpoint = asyncio.Event()
-        self.deletion = Deletion(
+        self.deletion = TopicDeletion(
             self._log,
             self.queues,
             self._queue_builder,
@@ -134,8 +134,8 @@ class MessageStore:
         self._written = Durability((written,), clock, timeout_s)
         # Bytes on disk were written before.
         self.on_disk = Durability((flushed,), clock, timeout_s)
-        self._safe = self.on_disk if settings.flush is Flush.SYNC else self._written
-        self.appender.safety = lambda: self._safe
+        self._promised = self.on_disk if settings.flush is Flush.SYNC else self._written
+        self.appender.durability = lambda: self._promised
 
     @classmethod
     def open(
@@ -149,7 +149,7 @@ class MessageStore:
         """Open a store, or create one if there is none. Recover it if it was left by a crash.
 
         Args:
-            cut_at: the offset up to which its log is the same as its master's; a longer log is cut (shortening.py).
+            cut_at: the offset up to which its log is the same as its master's; a longer log is cut (truncation.py).
         Raises:
             StoreLocked: another broker has this store open, or another store with the same log.
             CorruptRecord: bytes that had been on disk are damaged.
@@ -160,7 +160,7 @@ class MessageStore:
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
             vfs.make_folder(folder)
-        proved(settings, vfs, cut_at, partial(cls.open, vfs=vfs, clock=clock))
+        check_queue_files(settings, vfs, cut_at, partial(cls.open, vfs=vfs, clock=clock))
         with ExitStack() as failed:
             lock = StoreLock(vfs, layout)
             failed.callback(lock.close)
@@ -196,7 +196,7 @@ class MessageStore:
         """Open the messages in the queues on disk, without a lock; nothing is repaired or written. Raises: BadStore."""
         store = cls(settings, vfs or Disk(), clock or SystemClock(), writable=False)
         store.queues.load(None, writable=False)
-        store._log.proved_from = store._log.row.end
+        store._log.verified_from = store._log.row.end
         end = max((sum(queue.last_entry()) for queue in store.queues), default=0)
         store._log.start_at(end)
         store.dispatched.advance(end)
@@ -242,7 +242,7 @@ class MessageStore:
                 f"the log cannot begin at {offset}: it ends at {self._log.end}, in files of {self._log.file_size}"
             )
         self._log.begin_at(offset)
-        self._checkpointer.let_go_before(offset)
+        self._checkpointer.note_deletion_before(offset)
         self.flusher.start_at(offset)
         self.dispatched.advance(offset)
         self._checkpointer.start(offset)
@@ -276,27 +276,29 @@ class MessageStore:
         """When the newest message was stored; 0 without any."""
         return self.appender.now_ms
 
-    def safety(self, wants_safety: bool) -> Durability:
+    def durability(self, is_awaited: bool) -> Durability:
         """The condition that the answer to a send waits for: with SYNC the sync to disk, with ASYNC the write.
 
         Args:
-            wants_safety: whether the producer waits for that (`Properties.wants_safety`); else the write is enough.
+            is_awaited: whether the producer waits for that (`Properties.wants_safety`); else the write is enough.
         """
-        return self._safe if wants_safety else self._written
+        return self._promised if is_awaited else self._written
 
     def also_wait_for(self, more: Durability) -> None:
         """Let later answers also wait for `more`, once the store's own promise is kept."""
-        is_sync, timeout_s = self._safe is self.on_disk, self.settings.safety_timeout_ms / 1000
+        is_sync, timeout_s = self._promised is self.on_disk, self.settings.safety_timeout_ms / 1000
         self.on_disk = Durability(self.on_disk.requirements, self.clock, timeout_s, more)
-        self._safe = self.on_disk if is_sync else Durability(self._safe.requirements, self.clock, timeout_s, more)
+        self._promised = (
+            self.on_disk if is_sync else Durability(self._promised.requirements, self.clock, timeout_s, more)
+        )
 
-    def show_within(self, limit: Callable[[], int] | None) -> Callable[[], None]:
+    def limit_visibility(self, limit: Callable[[], int] | None) -> Callable[[], None]:
         """From now on, let queues show only messages before `limit()` in the log; None: all messages.
 
         Returns: the function to call when `limit()` has risen.
         """
         self._queue_builder.limit = limit
-        return self.appender.show_soon
+        return self.appender.publish_soon
 
     def publish(self) -> None:
         """Write the appended messages, and show them in the queues."""
@@ -318,7 +320,7 @@ class MessageStore:
         try:
             self.begin_checkpoint(end, now_ms)()
         except OutOfResources as short:
-            if not self.appender.spare_descriptors(short):
+            if not self.appender.close_idle_files(short):
                 raise
             self.checkpoint()
         except OSError as error:
@@ -353,7 +355,7 @@ class MessageStore:
             return None
         raw = record.obj  # it begins with the record
         assert isinstance(raw, bytes)
-        return record if self._is_proved(offset, len(record), raw) else None
+        return record if self._is_verified(offset, len(record), raw) else None
 
     def parked_at(self, offset: int, size: int | None = None) -> memoryview | None:
         """A record that was stored at `offset` to be taken out later; None if it was deleted with its log file.
@@ -380,12 +382,12 @@ class MessageStore:
         """A copy of the record that `record_at` returns. A known size halves the cost."""
         if size is not None and offset + size <= self._log.written:
             content = self._log.copy(offset, size)
-            return content if content and self._is_proved(offset, size, content) else None
+            return content if content and self._is_verified(offset, size, content) else None
         view = self.record_at(offset, size)
         return None if view is None else view.tobytes()
 
-    def _is_proved(self, offset: int, size: int, raw: bytes) -> bool:
-        if self._log.is_proved(offset, size, raw):
+    def _is_verified(self, offset: int, size: int, raw: bytes) -> bool:
+        if self._log.is_verified(offset, size, raw):
             return True
         log.error("the record at offset %d of the log is damaged; it is not served", offset)
         return False
@@ -410,18 +412,18 @@ class MessageStore:
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Do `searching` at once."""
-        return at_once(self.searching(topic, key, max_count, begin_ms, end_ms))
+        """Do `search_steps` at once."""
+        return at_once(self.search_steps(topic, key, max_count, begin_ms, end_ms))
 
-    def searching(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:
-        """The steps of `searching` of key_search.py: records with a key or unique key, newest first."""
+    def search_steps(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:
+        """The steps of `search_steps` of key_search.py: records with a key or unique key, newest first."""
         self.appender.index_keys()
-        return searching(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
+        return search_steps(self._index, self.record_at, topic, key, max_count, begin_ms, end_ms)
 
-    def with_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Find all records with the unique id. Raises: BadStore, as `with_unique_id` of key_search.py."""
+    def find_by_unique_id(self, topic: str, unique_id: str, begin_ms: int, end_ms: int) -> list[memoryview]:
+        """Find all records with the unique id. Raises: BadStore, as `find_by_unique_id` of key_search.py."""
         self.appender.index_keys()
-        return with_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
+        return find_by_unique_id(self._index, self.record_at, topic, unique_id, begin_ms, end_ms)
 
     @property
     def indexed(self) -> tuple[int, int]:
@@ -440,12 +442,12 @@ class MessageStore:
 
     def clean(self, cleaning: Cleaning) -> None:
         """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
-        self._cleaning = max(self._cleaning, cleaning, key=lambda asked: asked.value)
+        self._cleaning = max(self._cleaning, cleaning, key=lambda each: each.value)
         self.wants_cleaning.set()
 
-    def replace_damaged(self, copy: Copy, most_bytes: int) -> Replaced:
-        """Replace found damage of up to `most_bytes` by the copy's records. Raises: LogsDiffer, DiskFull, OSError."""
-        return replace_found(self.settings, self._vfs, self.scrubber, self.queues, copy, most_bytes)
+    def replace_damaged(self, copy: Copy, max_bytes: int) -> Replaced:
+        """Replace found damage of up to `max_bytes` by the copy's records. Raises: LogsDiffer, DiskFull, OSError."""
+        return replace_found(self.settings, self._vfs, self.scrubber, self.queues, copy, max_bytes)
 
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
         """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards.
@@ -460,7 +462,7 @@ class MessageStore:
         try:
             if self._lock is not None:
                 self._queue_builder.limit = None
-                self.queues.remove_rest()
+                self.queues.remove_detached()
                 self.checkpoint()
                 # If a crash brings the file back, the next start only has a little more to check.
                 self._vfs.unlink(self.settings.layout.abort)
@@ -506,7 +508,7 @@ class MessageStore:
             self._log.prepare(executor)
 
     def prepare_checkpoint(self) -> tuple[int, int]:
-        """Dispatch everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""
+        """Publish everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""
         appender = self.appender
         before, appender.full = appender.full, None
         appender.publish()
@@ -523,11 +525,11 @@ class MessageStore:
     def retention(self) -> Retention:
         return Retention(self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold)
 
-    def asked_to_clean(self) -> Cleaning:
+    def take_cleaning_request(self) -> Cleaning:
         """Return what callers of `clean` have requested since the last call, and reset it."""
-        asked, self._cleaning = self._cleaning, Cleaning.NOTHING
+        requested, self._cleaning = self._cleaning, Cleaning.NOTHING
         self.wants_cleaning.clear()
-        return asked
+        return requested
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -548,18 +550,18 @@ class MessageStore:
             after_java,
             known,
             rebuild,
-            synced=0 if clean or after_java else flush.load(self._vfs, layout.abort),
+            synced=0 if clean or after_java else flush.load_mark(self._vfs, layout.abort),
             checks_all=settings.checks_all,
         )
-        self.queues.files.mend = rebuild.rebuild_file
+        self.queues.files.rebuild_file = rebuild.rebuild_file
         if cut_at is not None:
-            shorten(recovery, cut_at)
+            truncate(recovery, cut_at)
         clean = recovery.clean
         was_restarted = not clean and flush.is_of_earlier_boot(self._vfs, layout.abort)
         self.recovered = found = recovery.recover()
         found.was_restarted = was_restarted
         if cut_at is not None and found.end > cut_at:
-            raise differ(cut_at)
+            raise logs_differ(cut_at)
         for topic, offset in recovery.ends.deleted.items():
             # The log may have lost its tail; the messages that come next are not deleted.
             recovery.ends.deleted[topic] = min(offset, found.end)
@@ -568,7 +570,7 @@ class MessageStore:
         self.queues.files.changed.update(dict.fromkeys(self.queues))
         if not clean:
             log.warning(
-                "the store was not closed in order: %d records checked, the log ends at %d, %d bytes behind it cut",
+                "the store was not closed in order: %d records checked, the log ends at %d, %d bytes after it were cut",
                 found.passed.count,
                 found.end,
                 found.cut_bytes,
@@ -576,7 +578,7 @@ class MessageStore:
         self.appender.time.begin(found.passed.last_ms)
         self.appender.now_ms, self.finished_halves = found.passed.last_ms, found.passed.finished_halves
         self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
-        self._log.proved_from = found.marks[0]
+        self._log.verified_from = found.marks[0]
         self.scrubber.position = self._log.begin
         self.scrubber.fenced = {each.begin: each.end for each in fenced(self._vfs, settings, self._log)}
         self._log.skips_damaged = settings.corrupt_policy is CorruptPolicy.QUARANTINE

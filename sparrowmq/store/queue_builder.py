@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_LIMIT: Final = 1 << 62
-_MOST_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
+_MAX_QUEUE_OFFSET: Final = 1 << 55  # of a queue: the names of its files count bytes
 # Numbers that a master may pass over: it lost the messages, or counts those inside one record of Java's inner batches.
-_PASSED_OVER: Final = 4096
+_MAX_SKIPPED_OFFSETS: Final = 4096
 _PREPARED: Final[int] = SysFlag.PREPARED
 _TRANSACTION_MASK: Final[int] = SysFlag.TRANSACTION_MASK
 _ROLLBACK: Final[int] = SysFlag.ROLLBACK
@@ -119,29 +119,29 @@ class QueueBuilder:
 
         Raises: DiskFull, OSError, an entry could not be written; it stays unwritten, and the next call tries again.
         """
-        dirty, self.queues_to_write = self.queues_to_write, []
+        pending, self.queues_to_write = self.queues_to_write, []
         if self.limit is not None or self._hidden:
-            dirty = self._within_limit(dirty)
+            pending = self._within_limit(pending)
             for entries in self._hidden.values():
                 end = min(end, read_i64_be(entries, 0))
-        while dirty:
+        while pending:
             try:
-                dirty[-1].write_pending()
+                pending[-1].write_pending()
             except BaseException:
-                self.queues_to_write = dirty + self.queues_to_write
-                for queue in dirty:  # held entries come after those that could not be written
+                self.queues_to_write = pending + self.queues_to_write
+                for queue in pending:  # hidden entries come after those that could not be written
                     queue.unwritten.write(self._hidden.pop(queue, b""))
                 raise
-            dirty.pop()
+            pending.pop()
         self.position.advance(end)
 
-    def _within_limit(self, dirty: list[ConsumeQueue]) -> list[ConsumeQueue]:
-        """Leave the entries in the queues that may be shown, and hold the rest. Returns the queues with entries."""
-        held, self._hidden = self._hidden, {}
+    def _within_limit(self, pending: list[ConsumeQueue]) -> list[ConsumeQueue]:
+        """Leave the entries in the queues that may be shown, and hide the rest. Returns the queues with entries."""
+        unwritten, self._hidden = self._hidden, {}
         limit = self.limit() if self.limit is not None else _NO_LIMIT
-        for queue in dirty:
-            held[queue] = held.get(queue, b"") + queue.unwritten.getvalue()
-        for queue, entries in held.items():
+        for queue in pending:
+            unwritten[queue] = unwritten.get(queue, b"") + queue.unwritten.getvalue()
+        for queue, entries in unwritten.items():
             at = 0
             while at < len(entries):
                 offset: int = read_i64_be(entries, at)
@@ -152,21 +152,21 @@ class QueueBuilder:
             if at < len(entries):
                 self._hidden[queue] = entries[at:]
             queue.unwritten = _writer_of(entries[:at])
-        return [queue for queue in held if queue.has_unwritten]
+        return [queue for queue in unwritten if queue.has_unwritten]
 
-    def forget(self, topic: str, young: Collection[ConsumeQueue]) -> None:
-        """Drop the entries that are not written of a topic's queues but the young ones, before these are deleted."""
+    def drop_unwritten(self, topic: str, new_queues: Collection[ConsumeQueue]) -> None:
+        """Drop the unwritten entries of a topic's queues, except new queues, before the queues are deleted."""
         queues = (*self._hidden, *self.queues_to_write)
-        gone = {queue: None for queue in queues if queue.topic == topic and queue not in young}
-        for queue in gone:
+        deleted = {queue: None for queue in queues if queue.topic == topic and queue not in new_queues}
+        for queue in deleted:
             self._hidden.pop(queue, b"")
             queue.unwritten = BytesWriter()
-        self.queues_to_write = [queue for queue in self.queues_to_write if queue not in gone]
+        self.queues_to_write = [queue for queue in self.queues_to_write if queue not in deleted]
 
     def last_entry(self, queue: ConsumeQueue) -> int:
         """Return the log offset of a queue's last message, whether it may be shown or not; -1 without any."""
-        held = self._hidden.get(queue, b"")
-        offset: int = read_i64_be(held, len(held) - ENTRY_SIZE) if held else queue.last_entry()[0]
+        hidden = self._hidden.get(queue, b"")
+        offset: int = read_i64_be(hidden, len(hidden) - ENTRY_SIZE) if hidden else queue.last_entry()[0]
         return offset
 
     @property
@@ -204,7 +204,7 @@ class QueueBuilder:
         last_offsets: dict[ConsumeQueue, int],
         dispatched: int,
         indexed: int,
-        healing: bool = False,
+        fills_gaps: bool = False,
     ) -> None:
         """Dispatch a sound record of the log.
 
@@ -212,22 +212,22 @@ class QueueBuilder:
             last_offsets: the log offsets of the queues' last messages.
             dispatched: a queue that lacks records before this offset was deleted, and is not created again for them.
             indexed: the index knows the records up to this offset.
-            healing: missing entries are lost, and become gaps.
+            fills_gaps: missing entries are lost, and become gaps.
 
         Raises:
-            Hole: entries before this one are missing, and `healing` is false.
+            Hole: entries before this one are missing, and `fills_gaps` is false.
         """
-        self._replay(outline(record), last_offsets, dispatched, indexed, healing)
+        self._replay(outline(record), last_offsets, dispatched, indexed, fills_gaps)
 
     def replay_all(
         self,
         content: bytes,
-        place: int,
+        begin: int,
         last_offsets: dict[ConsumeQueue, int],
         dispatched: int,
         indexed: int,
     ) -> int:
-        """`replay` the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
+        """`replay` the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
 
         Raises: Hole, entries are missing; `Hole.following` is the offset to continue at.
         """
@@ -236,14 +236,14 @@ class QueueBuilder:
             try:
                 self._replay(outline_at(content, at), last_offsets, dispatched, indexed, False)
             except Hole as hole:
-                hole.following = place + at + size
+                hole.following = begin + at + size
                 raise
             at += size
             size = _whole_at(content, at)
-        return place + at
+        return begin + at
 
-    def follow(self, content: bytes, place: int) -> int:
-        """Dispatch the whole records at the beginning of `content`, which is at `place`. Returns the last one's end.
+    def follow(self, content: bytes, begin: int) -> int:
+        """Dispatch the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
 
         The records come after all dispatched ones, as a master's records do at its slave. Entries that are missing
         before one of them are lost; a warning is logged.
@@ -262,19 +262,18 @@ class QueueBuilder:
                 _collect_keys(found, self.keys)
             self.followed_ms = found.store_timestamp_ms
             at += size
-            self.followed = place + at
+            self.followed = begin + at
             size = _whole_at(content, at)
-        return place + at
+        return begin + at
 
     def _obtain(self, record: Outline) -> ConsumeQueue | None:
-        """Return the queue of a record; None if none can have its topic."""
         try:
             return self._queues.obtain(record.topic, record.queue_id)
         except InvalidName as error:
-            self._leave_out(record, str(error))
+            self._log_without_entry(record, str(error))
             return None
 
-    def _leave_out(self, record: Outline, reason: str) -> None:
+    def _log_without_entry(self, record: Outline, reason: str) -> None:
         """Log that a record has no entry, for the first such records and then ever more rarely."""
         self._without_entry += 1
         count = self._without_entry
@@ -294,7 +293,7 @@ class QueueBuilder:
         last_offsets: dict[ConsumeQueue, int],
         dispatched: int,
         indexed: int,
-        healing: bool,
+        fills_gaps: bool,
     ) -> None:
         if record.physical_offset > indexed and self._index is not None:
             _collect_keys(record, self.keys)
@@ -309,49 +308,48 @@ class QueueBuilder:
         last = last_offsets.get(queue)
         if last is None:
             last = last_offsets[queue] = queue.last_entry()[0]
-        if record.physical_offset > last and self._make_ready(queue, record, healing):
+        if record.physical_offset > last and self._make_ready(queue, record, fills_gaps):
             code = tags_code(record, self._delay_levels_ms)
             self.add(queue, record.physical_offset, record.size, code)
             last_offsets[queue] = record.physical_offset
 
     def _has_entry(self, record: Outline) -> bool:
-        """Whether a record has an entry in its queue."""
         if record.sys_flag & _PREPARED:  # prepared or rolled back: Java gives it no place in a queue
             return False
         return not self.deleted or record.physical_offset >= self.deleted.get(record.topic, 0)
 
-    def _make_ready(self, queue: ConsumeQueue, record: Outline, healing: bool) -> bool:
+    def _make_ready(self, queue: ConsumeQueue, record: Outline, fills_gaps: bool) -> bool:
         """Make the record's queue offset the queue's next one. Returns False if the queue cannot have the record."""
         queue_offset = record.queue_offset
         if queue_offset == queue.next_offset:
             return True
-        held = self._hidden.pop(queue, b"")
-        if held:
+        hidden = self._hidden.pop(queue, b"")
+        if hidden:
             if not queue.has_unwritten:
                 self.queues_to_write.append(queue)
-            queue.unwritten = _writer_of(held + queue.unwritten.getvalue())
+            queue.unwritten = _writer_of(hidden + queue.unwritten.getvalue())
         if queue.has_unwritten:
             queue.write_pending()
             self.queues_to_write.remove(queue)
-        if not self._may_have(queue, record):
-            self._leave_out(record, f"its queue offset {queue_offset} cannot follow {queue.next_offset}")
+        if not self._is_plausible(queue, record):
+            self._log_without_entry(record, f"its queue offset {queue_offset} cannot follow {queue.next_offset}")
             return False
         if queue_offset < queue.next_offset or queue.is_empty:
             queue.restart(queue_offset)
-        elif healing:
+        elif fills_gaps:
             queue.write_gap(queue_offset)
         else:
             raise Hole(queue, queue_offset)
         return True
 
-    def _may_have(self, queue: ConsumeQueue, record: Outline) -> bool:
+    def _is_plausible(self, queue: ConsumeQueue, record: Outline) -> bool:
         """Whether the entries that are missing before a record can have had a place in the log."""
-        if not 0 <= record.queue_offset <= _MOST_OFFSET:
+        if not 0 <= record.queue_offset <= _MAX_QUEUE_OFFSET:
             return False
         missing = record.queue_offset - queue.next_offset
-        if missing <= _PASSED_OVER or queue.is_empty:
+        if missing <= _MAX_SKIPPED_OFFSETS or queue.is_empty:
             return True
-        return missing - _PASSED_OVER <= (record.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
+        return missing - _MAX_SKIPPED_OFFSETS <= (record.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
 
 
 def _collect_keys(record: Outline, into: Keys) -> None:
@@ -368,7 +366,7 @@ def _writer_of(content: bytes) -> BytesWriter:
 
 
 def _whole_at(content: bytes, at: int) -> int:
-    """The size of the record at `at`; 0 if there is none, or only a part of one."""
+    """Return the size of the record at `at`; 0 if there is no whole record."""
     left = len(content) - at
     if left < MIN_SIZE_BYTES:
         return 0

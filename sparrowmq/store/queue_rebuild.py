@@ -85,21 +85,18 @@ class QueueRebuild:
 
     def check_sound(self, low: int, high: int) -> None:
         """Refuse a gap in a queue for a damaged record that other brokers may have. Raises: CorruptRecord."""
-        found = [offset for offset in self._log.suspects if low <= offset < high]
-        if found and self._awaits_copy:
-            file = self._log.row.find(min(found))
-            path = file.path if file is not None else self._log.row.folder
+        damaged = [offset for offset in self._log.suspects if low <= offset < high]
+        if damaged and self._awaits_copy:
+            path = self._log.row.path_at(min(damaged))
             raise CorruptRecord(
-                path, min(found), "a queue file is damaged too, and is rebuilt once the log is repaired"
+                path, min(damaged), "a queue file is damaged too, and is rebuilt once the log is repaired"
             )
 
     def _counts(self, record: Outline) -> bool:
-        """Whether the record has an entry in its queue."""
         is_deleted = record.physical_offset < self._deleted.get(record.topic, 0)
         return not is_deleted and not record.sys_flag & SysFlag.PREPARED
 
     def _range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
-        """The part of the log that contains the records of these files."""
         bad = self._bad[queue]
         before = range(queue.begin, min(begins))
         behind = range(max(begins) + queue.file_entries, queue.end.value)

@@ -1,7 +1,7 @@
 """Replace damaged records by those of a copy of the log: a slave has the same bytes at the same offsets.
 
     here      ■■■■■■■■|░░░░░░░░░░░░░░|■■■■■■■■     damaged, from the first bad record to the next sound one
-    the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     asked record by record: which record is at this offset?
+    the copy  ■■■■■■■■|■■■■|■■■|■■■■■|■■■■■■■■     requested record by record: which one is at this offset?
               └ same? ┘              └ same? ┘     the neighbours in both logs must be the same, or it is no copy
 
 A record is taken only if it is sound, contains this offset, and fits. If the copy ends beside the damage, or this log
@@ -39,8 +39,8 @@ from sparrowmq.store.checkpoint import UNKNOWN_INDEX
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, ENTRY_SIZE, offset_name
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.scrub import Scrubber, look
-from sparrowmq.store.log.set_aside import ranges, set_aside
+from sparrowmq.store.log.scrub import Scrubber, check_records
+from sparrowmq.store.log.set_aside import set_aside, set_aside_ranges
 from sparrowmq.store.log.shipping import Shipping
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.recovery import LOST_TOPIC
@@ -105,7 +105,7 @@ def replace_damaged(
         if known.positions is not None:
             commit_log.crc_from = known.positions.crc_from
         repair = _RecordRepair(settings, vfs, copy, commit_log)
-        synced = flush.load(vfs, layout.abort)
+        synced = flush.load_mark(vfs, layout.abort)
         flushed = max(synced, known.positions.flushed if known.positions is not None else 0)
         file = commit_log.row.find(begin)
         first = file.begin if file is not None else min(max(begin, commit_log.begin), commit_log.row.end)
@@ -139,16 +139,16 @@ class _RecordRepair:
 
     def repair(self, damage: Damage) -> None:
         """Replace the records of one damaged part that the copy has. Raises: LogsDiffer."""
-        is_proved = self._compare(damage)
+        is_confirmed = self._compare(damage)
         self._blanks.clear()
         offset, found = damage.begin, list[tuple[int, bytes]]()
         while offset < damage.end:
             record = self._sound(offset, damage)
             if record is not None:
                 found.append((offset, record))
-            offset = offset + len(record) if record is not None else self._pass(offset, damage)
-        if not is_proved:
-            self._drop_unproved(damage, found)
+            offset = offset + len(record) if record is not None else self._skip(offset, damage)
+        if not is_confirmed:
+            self._drop_unconfirmed(damage, found)
         if found or self._blanks:
             self._write(damage, found)
 
@@ -166,7 +166,7 @@ class _RecordRepair:
             raise _no_copy(damage)
         return theirs.get(damage.end) is not None
 
-    def _drop_unproved(self, damage: Damage, records: list[tuple[int, bytes]]) -> None:
+    def _drop_unconfirmed(self, damage: Damage, records: list[tuple[int, bytes]]) -> None:
         """Drop the records after the last one of which something is left here. Raises: LogsDiffer, that is none."""
         if damage.is_last and self._log.last_used_byte(damage.begin) == damage.begin:
             return
@@ -193,7 +193,7 @@ class _RecordRepair:
         most = file.end - BLANK_SIZE if damage.is_last else min(damage.end, file.end - BLANK_SIZE)
         return record if offset + len(record) <= most else None
 
-    def _pass(self, offset: int, damage: Damage) -> int:
+    def _skip(self, offset: int, damage: Damage) -> int:
         """Return the offset at which to continue after bytes that the copy does not have.
 
         Mostly these bytes are a blank, and the copy has more records in the next file. The next start writes a damaged
@@ -230,7 +230,7 @@ class _RecordRepair:
             file.sync()
         self.done.count += len(records)
         self.done.blanks += len(self._blanks)
-        log.warning("%d records of the log from offset %d on are what they were", len(records), damage.begin)
+        log.warning("%d records of the log from offset %d on were restored", len(records), damage.begin)
 
     def _forget_entry(self, record: bytes) -> None:
         """Delete the queue file that has a gap in place of the record's entry. A start builds it again from the log."""
@@ -246,13 +246,13 @@ class _RecordRepair:
 
 def _no_copy(damage: Damage) -> LogsDiffer:
     return LogsDiffer(
-        f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker has not the "
-        "same records beside that: it is no slave or master of this one, or has deleted them; name another"
+        f"the log is damaged from offset {damage.begin} to {damage.end}, and the other broker does not have the same "
+        "records next to it: it is no slave or master of this one, or has deleted them; name another broker"
     )
 
 
 def replace_found(
-    settings: StoreSettings, vfs: Vfs, scrubber: Scrubber, queues: QueueTable, copy: Copy, most_bytes: int
+    settings: StoreSettings, vfs: Vfs, scrubber: Scrubber, queues: QueueTable, copy: Copy, max_bytes: int
 ) -> Replaced:
     """Replace the damage that an open store knows, and rebuild the queue files with a gap in its place.
 
@@ -260,7 +260,7 @@ def replace_found(
     """
     repair = _RecordRepair(settings, vfs, copy, scrubber.log)
     known, differs = repair.done.left, list[LogsDiffer]()
-    for begin, end in [each for each in sorted(scrubber.damaged.items()) if each[1] - each[0] <= most_bytes]:
+    for begin, end in [each for each in sorted(scrubber.damaged.items()) if each[1] - each[0] <= max_bytes]:
         is_last = scrubber.log.sound_record(end) is None
         try:
             repair.repair(Damage(begin, end, _before(scrubber, begin), is_last))
@@ -285,7 +285,6 @@ def replace_found(
 
 
 def _rebuild(queues: QueueTable, forgotten: list[records.Outline]) -> None:
-    """Rebuild the files of queues that lack the entries of these records. Raises: BadStore."""
     while forgotten:
         found = forgotten.pop()
         queue = queues.get(found.topic, found.queue_id)
@@ -297,7 +296,7 @@ def _before(scrubber: Scrubber, offset: int) -> int | None:
     """The offset of the last sound record before an offset, in the same file; None if there is none."""
     at, sound = Shipping(scrubber).record_before(offset), (0, 0)
     while at < offset:
-        following, problem = look(scrubber.log, at)
+        following, problem = check_records(scrubber.log, at)
         if problem is None:
             sound = (at, min(following, offset))
         at = following if problem is None else scrubber.log.next_sound(at, offset) or offset
@@ -343,7 +342,7 @@ def _last_of(commit_log: CommitLog, begin: int, end: int) -> int | None:
 
 def fenced(vfs: Vfs, settings: StoreSettings, commit_log: CommitLog) -> Iterator[Damage]:
     """The damaged parts of a log that a start has fenced off."""
-    for begin, end in ranges(vfs, settings.layout, "damaged"):
+    for begin, end in set_aside_ranges(vfs, settings.layout, "damaged"):
         if commit_log.begin <= begin and _is_fence(commit_log, begin) and commit_log.sound_record(end) is not None:
             yield Damage(begin, end, None, was_fenced=True)
 

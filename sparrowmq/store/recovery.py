@@ -5,7 +5,7 @@ A crash can lose any of the log's last sectors that no sync covered, in any comb
 1. Find where to begin: at the offset of our checkpoint; after Java, at the file that Java would begin at.
 2. Check record after record: its shape, its CRCs, its place. Stop at the first bad one.
 3. Decide whether this is a torn tail or damage. It is damage if the bytes had been on disk, as shown by our
-   checkpoint, the mark of the last sync (synced_mark.py), or a later good record older than Java's checkpoint. It is
+   checkpoint, the mark of the last sync (log/flush.py), or a later good record older than Java's checkpoint. It is
    damage too if no sector of the record can be missing: a crash loses sectors, but flips no bits in them. Damage is
    reported (`corrupt_policy=fail`) or fenced off (`quarantine`). A tail is cut; its bytes are kept in set-aside.
 4. Write zeros over the tail. Otherwise an old record becomes valid again when a new record ends where it begins.
@@ -40,7 +40,7 @@ from sparrowmq.store.log.set_aside import LOST, set_aside
 from sparrowmq.store.queue_builder import Hole, QueueBuilder
 from sparrowmq.store.queue_rebuild import QueueRebuild
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
-from sparrowmq.store.queues.queue_ends import ALL_TOPICS, SavedEnds, agreed
+from sparrowmq.store.queues.queue_ends import ALL_TOPICS, SavedEnds, merge_positions
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Vfs
@@ -91,13 +91,13 @@ class Recovery:
     log: CommitLog
     queues: QueueTable
     index: Index | None
-    dispatch: QueueBuilder
+    queue_builder: QueueBuilder
     checkpoint: Checkpoint
     policy: CorruptPolicy
     clean: bool
     after_java: bool  # whether a Java broker has opened the store since us
     ends: SavedEnds
-    mending: QueueRebuild
+    queue_rebuild: QueueRebuild
     synced: int = 0  # the end of the bytes that had been on disk, by the mark of the last sync
     checks_all: bool = False  # check all records of the log
 
@@ -116,7 +116,7 @@ class Recovery:
 
     def run(self) -> Recovered:
         """Do `recover`. Raises: CorruptRecord, BadStore."""
-        self._agree()
+        self._merge_positions()
         if self.checkpoint.positions is not None:
             self.log.crc_from = self.checkpoint.positions.crc_from
         scan_from = self._scan_from()
@@ -128,29 +128,27 @@ class Recovery:
                 file.sync()
             self.vfs.sync_folder(self.layout.commit_log)
         self.log.start_at(found.end)
-        self._derived_files().update(scan_from, found.end)
-        return found
-
-    def _derived_files(self) -> DerivedFiles:
-        return DerivedFiles(
+        derived = DerivedFiles(
             self.layout,
             self.log,
             self.queues,
             self.index,
-            self.dispatch,
+            self.queue_builder,
             self.checkpoint,
             self.ends,
-            self.mending,
+            self.queue_rebuild,
             self.clean,
             self.after_java,
         )
+        derived.update(scan_from, found.end)
+        return found
 
-    def _agree(self) -> None:
+    def _merge_positions(self) -> None:
         """Take the lower positions of our two copies. After Java, ignore the copy beside the queue ends."""
         positions, copy = self.checkpoint.positions, self.ends.positions
         deleted = self.ends.deleted
         if copy is not None and not self.after_java:
-            self._demand_first(deleted.get(ALL_TOPICS, 0))
+            self._check_begin(deleted.get(ALL_TOPICS, 0))
         for topic in [topic for topic, offset in deleted.items() if offset <= self.log.begin]:
             del deleted[topic]  # the log has no record of it any more
         if copy is not None and (self.after_java or copy.dispatched < self.log.begin):
@@ -159,9 +157,9 @@ class Recovery:
             if positions is None:
                 log.warning("the checkpoint is damaged or missing; using its second copy")
                 self.checkpoint = replace(self.checkpoint, log_ms=self.ends.log_ms)
-            self.checkpoint = replace(self.checkpoint, positions=agreed(positions, copy))
+            self.checkpoint = replace(self.checkpoint, positions=merge_positions(positions, copy))
 
-    def _demand_first(self, begin: int) -> None:
+    def _check_begin(self, begin: int) -> None:
         """Check that the log still begins where the last deletion of old files ended. Raises: BadStore."""
         if self.log.begin <= begin:
             return
@@ -195,20 +193,20 @@ class Recovery:
             found.end = self.log.pass_sound(found.end, found.passed)
             if found.end > found.marks[-1]:
                 found.marks.append(found.end)
-            self._note_stranger(found.end)
+            self._note_foreign_records(found.end)
             try:
                 record, following = self.log.parse(found.end)
                 problem = self.log.problem(record, found.end) if record is not None else None
                 if problem and not self._accept_from_java(found.end) and not self._seal_forwarded(found.end):
-                    raise CorruptRecord(self._path_at(found.end), found.end, f"a sound record, but {problem}")
+                    raise CorruptRecord(self.log.row.path_at(found.end), found.end, f"a sound record, but {problem}")
             except CorruptRecord as bad:
-                resume = self._judge(bad, found)
+                resume = self._handle_bad_record(bad, found)
                 if resume is None:
                     return found
                 found.end = resume
                 continue
             if record is not None:
-                _take(record, found.passed)
+                _count_record(record, found.passed)
             found.end = following
 
     def _accept_from_java(self, offset: int) -> bool:
@@ -252,14 +250,13 @@ class Recovery:
         log.warning("the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset)
         return True
 
-    def _note_stranger(self, end: int) -> None:
-        """Log that another broker appended records to the store after we closed it."""
+    def _note_foreign_records(self, end: int) -> None:
         positions = self.checkpoint.positions
         if self.clean and positions is not None and end > positions.flushed:
             log.warning("another broker appended to the log at offset %d, after we closed it", positions.flushed)
             self.clean = False
 
-    def _judge(self, bad: CorruptRecord, recovered: Recovered) -> int | None:
+    def _handle_bad_record(self, bad: CorruptRecord, recovered: Recovered) -> int | None:
         """Decide about the first bad record. Returns None if the log ends before it, else the offset to continue at.
 
         Raises:
@@ -283,7 +280,7 @@ class Recovery:
             ) from bad
         end = survivor or max(used, min(self.synced, self.log.row.end))  # a lost tail may be zeros
         self.set_aside(offset, end, LOST if survivor is None else "damaged")
-        self._distrust(offset)
+        self._lower_checkpoint(offset)
         if survivor is None:
             recovered.cut_bytes = end - offset
             return None
@@ -352,7 +349,7 @@ class Recovery:
         """Copy the bytes `[begin, end)` of the log to set-aside, before they are removed."""
         set_aside(self.vfs, self.layout, self.log, begin, end, reason)
 
-    def _distrust(self, offset: int) -> None:
+    def _lower_checkpoint(self, offset: int) -> None:
         """Save, before any change, that queues and index are right only before the damage."""
         if not self.vfs.exists(self.layout.abort):
             self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
@@ -408,12 +405,8 @@ class Recovery:
             low, high = max(begin, file.begin) - file.begin, min(end, file.end) - file.begin
             while low < high:
                 until = min(low - low % _CHUNK + _CHUNK, high)  # no page has parts of two chunks
-                file.write_anew(low, file.read(low, until - low))
+                file.rewrite_pages(low, file.read(low, until - low))
                 low = until
-
-    def _path_at(self, offset: int) -> str:
-        file = self.log.row.find(offset)
-        return file.path if file is not None else self.log.row.folder
 
 
 def _has_whole_text(record: memoryview) -> bool:
@@ -422,8 +415,7 @@ def _has_whole_text(record: memoryview) -> bool:
     return "\0" not in found.topic and "\0" not in found.properties.render()
 
 
-def _take(record: memoryview, passed: Passed) -> None:
-    """Add a record that `_scan` checked by itself to the counts of passed records."""
+def _count_record(record: memoryview, passed: Passed) -> None:
     passed.count += 1
     passed.last_ms = records.store_timestamp_ms(record)
     if (half := records.settled_half(record)) is not None:
@@ -463,10 +455,10 @@ class DerivedFiles:
     log: CommitLog
     queues: QueueTable
     index: Index | None
-    dispatch: QueueBuilder
+    queue_builder: QueueBuilder
     checkpoint: Checkpoint
     ends: SavedEnds
-    mending: QueueRebuild
+    queue_rebuild: QueueRebuild
     clean: bool
     after_java: bool
 
@@ -479,52 +471,52 @@ class DerivedFiles:
         known = self._load_queues(scan_from, end)
         for queue in self.queues:
             self._cut_queue(queue, known)
-        self.dispatch.deleted = self.ends.deleted
+        self.queue_builder.deleted = self.ends.deleted
         indexed = self._cut_index(known)
         last_offsets: dict[ConsumeQueue, int] = {}
         start = min(known, scan_from if indexed >= scan_from else self.log.begin)
         for count, record in enumerate(self.log.sound_records(start, min(scan_from, end)), 1):
-            self.dispatch.replay(record, last_offsets, known, indexed, healing=True)
+            self.queue_builder.replay(record, last_offsets, known, indexed, fills_gaps=True)
             if count % _REPLAY_BATCH == 0:
-                self.dispatch.drain(known)
-                self.dispatch.index_keys()
+                self.queue_builder.drain(known)
+                self.queue_builder.index_keys()
         if known == self.log.begin:  # no entry is taken from files
-            self.mending.check_sound(start, scan_from)
+            self.queue_rebuild.check_sound(start, scan_from)
         start = max(start, scan_from)
         while start < end:
             try:
                 start = self._replay(start, end, last_offsets, known, indexed)
             except Hole as hole:
                 log.warning("%s; the queue is built again from the log", hole)
-                self._heal(hole.queue, last_offsets, end)
+                self._rebuild_queue(hole.queue, last_offsets, end)
                 start = hole.following
-            self.dispatch.drain(known)
-            self.dispatch.index_keys()
-        self.dispatch.drain(end)
+            self.queue_builder.drain(known)
+            self.queue_builder.index_keys()
+        self.queue_builder.drain(end)
         self._fill_up()
-        self.dispatch.index_keys()
+        self.queue_builder.index_keys()
 
     def _replay(
         self, begin: int, end: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
         """Replay some records of `[begin, end)`, and return the offset of the next one. Raises: Hole."""
         chunk = self.log.chunk(begin)[: end - begin]
-        following = self.dispatch.replay_all(chunk, begin, last_offsets, dispatched, indexed)
+        following = self.queue_builder.replay_all(chunk, begin, last_offsets, dispatched, indexed)
         if following > begin:
             return following
         record, following = self.log.parse(begin)  # a blank, or a record larger than a chunk
         if record is not None:
-            self.dispatch.replay_all(bytes(record), begin, last_offsets, dispatched, indexed)
+            self.queue_builder.replay_all(bytes(record), begin, last_offsets, dispatched, indexed)
         return following
 
     def _fill_up(self) -> None:
         """Write gaps for lost records at the ends of queues: no new message may get their queue offsets."""
-        for (topic, queue_id), wanted in self.ends.ends.items():
+        for (topic, queue_id), saved in self.ends.ends.items():
             queue = self.queues.get(topic, queue_id)
-            if queue is not None and queue.next_offset < wanted.end:
-                lost = wanted.end - queue.next_offset
+            if queue is not None and queue.next_offset < saved.end:
+                lost = saved.end - queue.next_offset
                 log.error("queue %s/%d: the last %d messages are lost", topic, queue_id, lost)
-                queue.write_gap(wanted.end)
+                queue.write_gap(saved.end)
 
     def _load_queues(self, scan_from: int, end: int) -> int:
         """Find the queues on disk, and return the log offset before which they are right."""
@@ -554,7 +546,7 @@ class DerivedFiles:
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
             log.warning("queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names)
-        self.mending.rebuild(damaged)
+        self.queue_rebuild.rebuild(damaged)
 
     def _cut_queue(self, queue: ConsumeQueue, dispatched: int) -> None:
         """Remove the entries of records from `dispatched` on. After a crash, also remove all bytes after them."""
@@ -564,8 +556,8 @@ class DerivedFiles:
             queue.restart(0)
         elif not self.clean or keep < queue.next_offset:
             queue.truncate(keep)
-        proved = (queue.topic, queue.queue_id) in self.ends.ends
-        while not self.clean and not proved and not self._last_entry_fits(queue):
+        has_saved_end = (queue.topic, queue.queue_id) in self.ends.ends
+        while not self.clean and not has_saved_end and not self._last_entry_fits(queue):
             queue.truncate(queue.next_offset - 1)
         queue.forget_before(self.log.begin, dispatched)
 
@@ -590,7 +582,7 @@ class DerivedFiles:
         if self.index is None:
             return self.log.end
         indexed = self._cut_entries(self.index, dispatched)
-        if not all(file.makes_sense(self.log.stored_ms) for file in self.index.files):
+        if not all(file.has_valid_header(self.log.stored_ms) for file in self.index.files):
             return self._drop_index(self.index, "has a header that does not fit what follows it")
         return indexed
 
@@ -617,14 +609,12 @@ class DerivedFiles:
         return dispatched - 1
 
     def _drop_index(self, index: Index, reason: str) -> int:
-        """Delete the index, set damaged files aside, and return the offset up to which the index is complete."""
         log.warning("the index %s; it is built again from the log", reason)
         index.drop_all(self.layout.set_aside)
         return self.log.begin - 1
 
-    def _heal(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
-        """Build one queue again from all its records in the log."""
+    def _rebuild_queue(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
         for record in self.log.sound_records(self.log.begin, end):
             found = records.outline(record)
             if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
-                self.dispatch.replay(record, last_offsets, self.log.begin, end, healing=True)
+                self.queue_builder.replay(record, last_offsets, self.log.begin, end, fills_gaps=True)

@@ -1,14 +1,14 @@
-"""Retention: delete the log's oldest files when they are old enough, or when the disk is almost full.
+"""Retention: delete the log's oldest files when they are old enough, or when the disk is almost full; delete topics.
 
     disk used    up to 75 %      delete files whose last message is older than 72 h, in the hour of `deleteWhen`
                  75 % to 85 %    delete these files at any hour
                  from 85 %       delete the oldest files, however young
                  from 90 %       also take no message
 
-The file that is being written is never deleted, nor a file with a record that is still needed (`Hold`): a delayed
-message that waits, or a pending timer. `Hold` says which files should be deleted, so that the timers store their
-records again. A slave also keeps what its master needs: it may be the next master. Afterwards queues and index remove
-the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
+The file that is being written is never deleted, nor a file with a record that is still needed (`RetentionHold`): a
+delayed message that waits, or a pending timer. The hold says which files should be deleted, so that the timers store
+their records again. A slave also keeps what its master needs: it may be the next master. Afterwards queues and index
+remove the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
 Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which takes the time of a file's last
 change, a file is as old as its last message: a copied store keeps its age.
 """
@@ -35,6 +35,8 @@ from sparrowmq.store.queues.queue_ends import QueueEnds
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Vfs
+
+log = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
 _MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
@@ -113,11 +115,11 @@ class Retention:
         if expired or cleaning is not Cleaning.NOTHING:
             self._unfinished = list(self._queues)
         if expired:
-            self._checkpointer.let_go_before(self._log.row.files[expired].begin)
+            self._checkpointer.note_deletion_before(self._log.row.files[expired].begin)
         for _ in range(expired):
             self._log.row.drop_first()
             yield
-        yield from self.forget()
+        yield from self.clean_queues()
         is_short = used >= settings.disk_force_ratio
         if is_short or abs(now_ms - self._cleaned_ms) >= _HOUR_MS:
             self._cleaned_ms = now_ms
@@ -132,7 +134,7 @@ class Retention:
         is_time = is_time or cleaning is Cleaning.FILES
         most = len(files) if cleaning is Cleaning.FILES else _MAX_FILES
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
-        held = self._hold.begin()
+        needed_from = self._hold.begin()
         count = last_ms = 0
         # A file stays while the queue entries of its messages are not on disk: after a crash the queues' ends would be
         # unknown. The file that is being written stays too.
@@ -143,60 +145,45 @@ class Retention:
             is_old = is_time and last_ms < oldest_ms
             if not is_old and used < settings.disk_force_ratio:
                 break
-            if held is not None and following.begin > held:
+            if needed_from is not None and following.begin > needed_from:
                 self._hold.delete_before = following.begin
                 break
             count += 1
         return count
 
-    def forget(self) -> Iterator[None]:
+    def clean_queues(self) -> Iterator[None]:
         """Let queues and index remove the entries whose records are no longer in the log."""
-        begin = self._log.begin
+        begin, settings = self._log.begin, self.settings
         unfinished = []
         while self._unfinished:
             queue = self._unfinished[-1]
             if self._queues.get(queue.topic, queue.queue_id) is queue:  # else it was deleted meanwhile
                 queue.forget_before(begin, self._checkpointer.written)
-                if self._keeps_too_much(queue):
-                    unfinished.append(queue)
+                next_file = queue.begin + settings.consume_queue_file_entries
+                if next_file <= queue.min_offset and len(queue.paths) > 1:
+                    unfinished.append(queue)  # its first file has only entries of deleted messages
             self._unfinished.pop()
             yield
         self._unfinished = unfinished
         if self._index is not None:
             self._index.forget_before(begin)
 
-    def _keeps_too_much(self, queue: ConsumeQueue) -> bool:
-        """Whether the queue's first file has only entries of deleted messages, and another file follows it."""
-        following = queue.begin + self.settings.consume_queue_file_entries
-        return following <= queue.min_offset and len(queue.paths) > 1
-
     def _stored_ms(self, number: int, earliest_ms: int, now_ms: int) -> int:
-        """The approximate time at which the last message of the file before file `number` was stored.
+        """The store time of the first record of file `number`, close to that of the last record in the file before.
 
         A clock that was set wrong may have left times that are in the future, or before those of older files. Such a
         time is ignored, and the first later file with a plausible time counts.
         """
         for file in self._log.row.files[number:]:
-            stored_ms = self._first_ms(file.begin, now_ms)
-            if earliest_ms <= stored_ms <= now_ms:
+            if file.begin >= self._log.end:
+                return now_ms
+            stored_ms = self._log.stored_ms(file.begin)
+            if stored_ms is not None and earliest_ms <= stored_ms <= now_ms:
                 return stored_ms
         return now_ms
 
-    def _first_ms(self, offset: int, now_ms: int) -> int:
-        """The store time of a file's first record, which is close to that of the last record in the file before.
 
-        It is -1 if the record is damaged, which is no plausible time.
-        """
-        if offset >= self._log.end:
-            return now_ms
-        stored_ms = self._log.stored_ms(offset)
-        return stored_ms if stored_ms is not None else -1
-
-
-log = logging.getLogger(__name__)
-
-
-class Deletion:
+class TopicDeletion:
     """Deletes topics of one store: their queues are gone in one step, and the files of the queues go in slices.
 
         in one step    the deletion is on disk (queue_ends.py) ── the table of queues has none of them any more
@@ -214,7 +201,7 @@ class Deletion:
         self,
         commit_log: CommitLog,
         queues: QueueTable,
-        dispatch: QueueBuilder,
+        queue_builder: QueueBuilder,
         ends: QueueEnds,
         appender: Appender,
         flusher: Flusher,
@@ -222,7 +209,7 @@ class Deletion:
     ) -> None:
         self._log = commit_log
         self._queues = queues
-        self._dispatch = dispatch
+        self._queue_builder = queue_builder
         self._ends = ends
         self._appender = appender
         self._flusher = flusher
@@ -234,7 +221,7 @@ class Deletion:
         Raises: StoreFailed, the deletion cannot be written.
         """
         self._appender.publish()
-        return self._take_out(topic, self._log.end, ())
+        return self._detach_queues(topic, self._log.end, ())
 
     def steps(self, topic: str, before: int) -> Steps[None]:
         """The steps that delete the queues whose last message is before a log offset. Other queues are of a new topic.
@@ -246,26 +233,26 @@ class Deletion:
         young: dict[ConsumeQueue, None] = {}
         for queue in self._queues.of_topic(topic):
             looked_at[queue] = queue.next_offset
-            if self._dispatch.last_entry(queue) >= before:
+            if self._queue_builder.last_entry(queue) >= before:
                 young[queue] = None
             yield
         self._appender.publish()
         queues = self._queues.of_topic(topic)
         young |= {queue: None for queue in queues if looked_at.get(queue) != queue.next_offset}
-        yield from self._take_out(topic, before, young)
+        yield from self._detach_queues(topic, before, young)
 
-    def _take_out(self, topic: str, end: int, young: Collection[ConsumeQueue]) -> Steps[None]:
-        self._dispatch.forget(topic, young)
+    def _detach_queues(self, topic: str, end: int, new_queues: Collection[ConsumeQueue]) -> Steps[None]:
+        self._queue_builder.drop_unwritten(topic, new_queues)
         try:
             self._ends.delete(topic, end)
         except DiskFull as full:
             log.warning("the topic %s may come back after a crash: %s", topic, full)
         except OSError as error:
             raise self._flusher.fail(error) from error
-        self._dispatch.deleted[topic] = end
-        self._queues.take_out(topic, young)
+        self._queue_builder.deleted[topic] = end
+        self._queues.detach(topic, new_queues)
         return self._rest(topic)
 
     def _rest(self, topic: str) -> Steps[None]:
-        yield from self._queues.removing(topic)
+        yield from self._queues.removal_steps(topic)
         self._deleted()

@@ -84,22 +84,22 @@ class StoreSettings:
     """The delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX."""
 
     def __post_init__(self) -> None:
-        _demand(
+        _check(
             self.commit_log_file_size >= MIN_SIZE_BYTES + BLANK_SIZE,
             "mappedFileSizeCommitLog: no message fits",
         )
-        _demand(self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}")
-        _demand(self.consume_queue_file_entries > 0, "a queue file must hold at least one entry")
-        _demand(self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries")
-        _demand(self.flush_interval_ms > 0, "flushIntervalCommitLog must be positive")
-        _demand(self.safety_timeout_ms > 0, "syncFlushTimeout must be positive")
-        _demand(len(self.store_host) in (hosts.IPV4_SIZE, hosts.IPV6_SIZE), "store_host takes 8 bytes or 20")
+        _check(self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}")
+        _check(self.consume_queue_file_entries > 0, "a queue file must hold at least one entry")
+        _check(self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries")
+        _check(self.flush_interval_ms > 0, "flushIntervalCommitLog must be positive")
+        _check(self.safety_timeout_ms > 0, "syncFlushTimeout must be positive")
+        _check(len(self.store_host) in (hosts.IPV4_SIZE, hosts.IPV6_SIZE), "store_host takes 8 bytes or 20")
 
     @property
     def layout(self) -> Layout:
         return Layout.of(self.path, self.commit_log_path)
 
 
-def _demand(holds: bool, sentence: str) -> None:
+def _check(holds: bool, sentence: str) -> None:
     if not holds:
         raise ConfigError(sentence)

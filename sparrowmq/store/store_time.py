@@ -23,7 +23,7 @@ from sparrowmq.loop.clock import Clock
 log = logging.getLogger(__name__)
 
 SMALL_STEP_MS: Final = 60_000
-PATIENCE_S: Final = 600.0
+MAX_LAG_S: Final = 600.0
 _LEAP_MS: Final = 3_600_000
 DAY_S: Final = 86_400.0
 
@@ -38,49 +38,49 @@ class StoreTime:
     def __init__(self, clock: Clock) -> None:
         self.now_ms = 0
         self._clock = clock
-        self._told_s = clock.monotonic()
+        self._last_read_s = clock.monotonic()
         self._was_read = False
         self._behind_s: float | None = None  # when the clock began to lag by more than a minute
 
     def begin(self, last_ms: int) -> None:
         """Continue from the time of the last message in the log."""
         self.now_ms = last_ms
-        self._told_s = self._clock.monotonic()
+        self._last_read_s = self._clock.monotonic()
         self._was_read = False  # the broker's downtime is unknown, so the first read reports no jump
 
     def read(self) -> int:
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
-        gone_ms = round((now_s - self._told_s) * 1000)
-        self._told_s = now_s
+        elapsed_ms = round((now_s - self._last_read_s) * 1000)
+        self._last_read_s = now_s
         if clock_ms >= self.now_ms:
-            leap_ms = clock_ms - self.now_ms - gone_ms
+            leap_ms = clock_ms - self.now_ms - elapsed_ms
             if leap_ms > _LEAP_MS and self._was_read and self._behind_s is None:
                 log.warning(
-                    "the clock went %d s ahead at once; messages are stored at its time: check it",
+                    "the clock jumped ahead by %d s; messages are stored with its time: check it",
                     leap_ms // 1000,
                 )
             self.now_ms = clock_ms
             self._behind_s = None
         elif self.now_ms - clock_ms > SMALL_STEP_MS:
-            self._go_on_without(clock_ms, now_s, gone_ms)
+            self._advance_without(clock_ms, now_s, elapsed_ms)
         else:
             self._behind_s = None
         self._was_read = True
         return self.now_ms
 
-    def _go_on_without(self, clock_ms: int, now_s: float, gone_ms: int) -> None:
+    def _advance_without(self, clock_ms: int, now_s: float, elapsed_ms: int) -> None:
         """Go on without a clock that lags by more than a minute. After ten minutes, follow the clock."""
         behind_s = (self.now_ms - clock_ms) // 1000
         if self._behind_s is None:
             self._behind_s = now_s
             log.warning(
-                "the clock is %d s behind the time of the last message; messages go on from there for %d minutes, and "
-                "if it still is then, they follow it: check the machine's time",
-                *(behind_s, PATIENCE_S // 60),
+                "the clock is %d s behind the time of the last message; store times go on without it for %d minutes, "
+                "and then follow it: check the machine's time",
+                *(behind_s, MAX_LAG_S // 60),
             )
-        self.now_ms += gone_ms
-        if now_s - self._behind_s >= PATIENCE_S:
-            log.warning("the clock stays %d s behind; messages are stored at its time from now on", behind_s)
+        self.now_ms += elapsed_ms
+        if now_s - self._behind_s >= MAX_LAG_S:
+            log.warning("the clock is still %d s behind; messages are stored with its time from now on", behind_s)
             self.now_ms, self._behind_s = clock_ms, None
 
 
@@ -100,28 +100,28 @@ class RetentionTime:
 
     def read(self) -> int:
         clock_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
-        told_ms = self._next_ms(clock_ms, now_s)
-        self._last_returned = (told_ms, now_s)
-        return told_ms
+        time_ms = self._next_ms(clock_ms, now_s)
+        self._last_returned = (time_ms, now_s)
+        return time_ms
 
     def _next_ms(self, clock_ms: int, now_s: float) -> int:
         if self._last_returned is None:
             is_old = self._newest_ms and clock_ms - self._newest_ms > DAY_S * 1000
             expected_ms = self._newest_ms if is_old else clock_ms
         else:
-            told_ms, told_s = self._last_returned
-            expected_ms = told_ms + round((now_s - told_s) * 1000)
+            last_ms, last_s = self._last_returned
+            expected_ms = last_ms + round((now_s - last_s) * 1000)
         ahead_ms = clock_ms - expected_ms
         if ahead_ms > _LEAP_MS:
             if self._ahead_s is None:
                 self._ahead_s = now_s
                 log.warning(
-                    "the clock is %d s ahead of the messages, or went ahead; if it still is in a day, old ones are "
-                    "deleted by it, and until then by the time before: check it",
+                    "the clock is %d s ahead of the newest message, or jumped ahead; retention does not follow it for "
+                    "a day: check it",
                     ahead_ms // 1000,
                 )
             if now_s - self._ahead_s < DAY_S:
                 return expected_ms
-            log.warning("the clock stays %d s ahead; old messages are deleted by it now", ahead_ms // 1000)
+            log.warning("the clock is still %d s ahead; retention follows it now", ahead_ms // 1000)
         self._ahead_s = None
         return clock_ms

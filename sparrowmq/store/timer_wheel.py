@@ -127,7 +127,7 @@ class TimerWheel:
         """The begin of the oldest log file that contains a record of a timer; None without timers."""
         return min(self._by_file) * self._file_size if self._by_file else None
 
-    def turn(self, now_ms: int) -> bool:
+    def pour_next(self, now_ms: int) -> bool:
         """Pour a piece of the next slots. Returns whether there was one to pour; then nothing can be taken yet."""
         if self._pouring:
             self._pour()
@@ -199,10 +199,8 @@ class TimerWheel:
 
 
 def _begins(level: Level, ms: int) -> bool:
-    """Whether the earliest slot of a level begins by `ms`."""
     return bool(level.order) and level.order[0] << level.bits <= ms
 
 
 def _end(near_number: int) -> int:
-    """The end of a near slot in ms."""
     return (near_number + 1) << _NEAR_BITS

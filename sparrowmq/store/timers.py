@@ -1,7 +1,7 @@
 """The timers of a store: the pending messages of rmq_sys_wheel_timer, and the due time of each.
 
     rmq_sys_wheel_timer[0]   every timer ever, as the queue's entry: offset, size, due                ┐
-    the log                  a delivered record names the timer that it settles (`settling`)           ├ wheel
+    the log                  a delivered record names the timer that it settles (`settling_offset`)    ├ wheel
     timers/                  pending and settled timers: a start need not read all of the first two   ┘ (timer_wheel.py)
 
 A record settles a timer. It is the message at its real address, or the same timer stored again ("rolled"), because the
@@ -44,9 +44,9 @@ _SETTLED: Final = 2
 _SIZES: Final = {_PENDING: ENTRY_SIZE, _SETTLED: 8}
 _SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
 _PIECE: Final = 512  # queue entries per read, and recalls that are settled at once
-_MOST_ENTRIES: Final = 1 << 16  # queue entries that a start reads because they are newer than the file
-_LEAST_DUE: Final = 1 << 33  # a hash has 32 bits, a time in ms more
-_MOST_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
+_MAX_NEW_ENTRIES: Final = 1 << 16  # queue entries that a start reads because they are newer than the file
+_MIN_DUE_MS: Final = 1 << 33  # a hash has 32 bits, a time in ms more
+_MAX_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
 
 
 class Timer(NamedTuple):
@@ -57,7 +57,7 @@ class Timer(NamedTuple):
     due: int
 
 
-class Saved(NamedTuple):
+class TimerSnapshot(NamedTuple):
     """The content that `Timers.save` writes: everything up to these offsets."""
 
     finished: list[int]
@@ -84,8 +84,8 @@ class Timers:
         self._hold = hold
         # Entries that were taken from the wheel and are not settled: a slot, its recalls, and timers to roll.
         self.slot = 0
-        self._hand = b""
-        self._at = 0
+        self._due_entries = b""
+        self._due_at = 0
         self._recalls = b""
         self._recalls_at = 0  # settled up to here, once the slot is empty
         self._put_off_ms = 0  # when the slot's timers come again that could not be settled; 0 if all could
@@ -93,13 +93,13 @@ class Timers:
         self._rolling: Iterator[bytes] | None = None
         self._finished: list[int] = []  # not in the file yet
         found = self._file.load()
-        known = found or self._unknown()
-        self._next = known.queue_offset
+        known = found or self._state_without_file()
+        self._next_queue_offset = known.queue_offset
         self._saved_end, self._saved_next = known.log_offset, known.queue_offset
         self._recover(known)
         if found is None:
             self._finished.clear()  # the first file has the pending timers alone
-        hold.needed_from.append(self._needed)
+        hold.needed_from.append(lambda: self._wheel.oldest)
 
     def __len__(self) -> int:
         return self._wheel.count
@@ -107,24 +107,24 @@ class Timers:
     @property
     def next_offset(self) -> int:
         """The offset in the queue up to which timers have been read."""
-        return self._next
+        return self._next_queue_offset
 
-    def learn(self) -> None:
+    def read_new(self) -> None:
         """Add the new timers of the queue."""
-        self._learn(frozenset())
+        self._read_queue(frozenset())
 
     def due(self, now_ms: int, most: int) -> list[Timer]:
         """Return the next due timers, in the order of their slots; each must be settled.
 
         An empty list does not mean that there is nothing to pour, so ask `wait_ms`.
         """
-        if not self._hand:
+        if not self._due_entries:
             self._next_slot(now_ms)
-        return _timers(self._hand[self._at : self._at + most * ENTRY_SIZE])
+        return _timers(self._due_entries[self._due_at : self._due_at + most * ENTRY_SIZE])
 
     def wait_ms(self, now_ms: int) -> int:
-        is_taken = self._hand or self._recalls or self._to_roll
-        is_busy = is_taken or self._hold.delete_before or self._wheel.turn(now_ms)
+        is_taken = self._due_entries or self._recalls or self._to_roll
+        is_busy = is_taken or self._hold.delete_before or self._wheel.pour_next(now_ms)
         return 0 if is_busy else self._wheel.wait_ms(now_ms)
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
@@ -142,7 +142,7 @@ class Timers:
 
     def settle_next(self) -> None:
         """Settle the first of the timers that `due` returned."""
-        self._settle(ENTRY.unpack_from(self._hand, self._at)[0])
+        self._settle(ENTRY.unpack_from(self._due_entries, self._due_at)[0])
         self._pass_next()
 
     def put_off_next(self, due_ms: int) -> None:
@@ -150,7 +150,7 @@ class Timers:
 
         It comes again with its slot's recalls.
         """
-        offset, size, _ = ENTRY.unpack_from(self._hand, self._at)
+        offset, size, _ = ENTRY.unpack_from(self._due_entries, self._due_at)
         self._put_off_ms = self._put_off_ms or due_ms  # all at one time, so that they share a slot again
         self._put_back(offset, size, self._put_off_ms)
         self._pass_next()
@@ -183,32 +183,32 @@ class Timers:
 
     # The file -------------------------------------------------------------------------------------------------------
 
-    def unsaved(self) -> Saved | None:
+    def unsaved(self) -> TimerSnapshot | None:
         """Return the content for `save`, to write once the log is on disk to its end; None if it is too little."""
-        end, new_count = self._log.end, self._next - self._saved_next
-        replaces = self._file.wants_replacement or new_count >= max(_MOST_ENTRIES, self._wheel.count)
-        is_new = self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MOST_LOG_BYTES
+        end, new_count = self._log.end, self._next_queue_offset - self._saved_next
+        replaces = self._file.wants_replacement or new_count >= max(_MAX_NEW_ENTRIES, self._wheel.count)
+        is_new = self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MAX_LOG_BYTES
         if not is_new or not (self.queue.max_offset or self._finished):
             return None
         pending, queue_offset = None, self._saved_next
         if replaces:
-            queue_offset = self._next
+            queue_offset = self._next_queue_offset
             pending = [
                 *self._wheel.slots(),
-                self._hand[self._at :],
+                self._due_entries[self._due_at :],
                 self._recalls[self._recalls_at :],
                 bytes(self._to_roll),
             ]
-        return Saved(list(self._finished), pending, queue_offset, end)
+        return TimerSnapshot(list(self._finished), pending, queue_offset, end)
 
-    def save(self, saved: Saved) -> None:
+    def save(self, saved: TimerSnapshot) -> None:
         """Write the content, in any thread; one at a time. Raises: DiskFull, OSError: nothing has changed."""
         if saved.pending is not None:
             self._file.replace(saved.pending, saved.queue_offset, saved.log_offset)
         else:
             self._file.settle(saved.finished, saved.log_offset)
 
-    def was_saved(self, saved: Saved) -> None:
+    def note_saved(self, saved: TimerSnapshot) -> None:
         """Note that the content was written."""
         del self._finished[: len(saved.finished)]
         self._saved_end, self._saved_next = saved.log_offset, saved.queue_offset
@@ -227,12 +227,9 @@ class Timers:
         self._wheel.add(offset, size, due)
 
     def _pass_next(self) -> None:
-        self._at += ENTRY_SIZE
-        if self._at == len(self._hand):
-            self._hand, self._at = b"", 0
-
-    def _needed(self) -> int | None:
-        return self._wheel.oldest
+        self._due_at += ENTRY_SIZE
+        if self._due_at == len(self._due_entries):
+            self._due_entries, self._due_at = b"", 0
 
     def _settle_recalls(self) -> None:
         """Settle some recalls of the slot, whose messages are all settled or put off."""
@@ -250,12 +247,14 @@ class Timers:
         """Take the next slot that is over. The previous slot's recalls and the wheel's pouring come before it."""
         if self._recalls:
             self._settle_recalls()
-        elif not self._wheel.turn(now_ms):
+        elif not self._wheel.pour_next(now_ms):
             self._put_off_ms = 0
             self.slot += 1
-            self._hand, self._recalls = self._wheel.take(now_ms)  # recalls without messages: what they name is gone
+            self._due_entries, self._recalls = self._wheel.take(
+                now_ms
+            )  # recalls without messages: what they name is gone
 
-    def _unknown(self) -> SavedTimers:
+    def _state_without_file(self) -> SavedTimers:
         """Return the state without a file: everything in the queue, and the log from its first timer on."""
         first = self.queue.min_offset
         entry = next((self.queue.entry(at) for at in range(first, self.queue.max_offset)), None)
@@ -270,25 +269,25 @@ class Timers:
             offset, size, due = ENTRY.unpack_from(saved.pending, at)
             if offset not in settled:
                 self._add(offset, size, due)
-        self._next = min(self._next, self.queue.max_offset)
-        self._learn(settled)
+        self._next_queue_offset = min(self._next_queue_offset, self.queue.max_offset)
+        self._read_queue(settled)
 
     def _settled_in_log(self, begin: int) -> Iterator[int]:
         begin, prepared = max(begin, self._log.begin), set[int]()
         while begin < self._log.written:
             begin = self._log.collect_prepared(begin, self._log.written, prepared)
-        return (settling(each) for each in prepared if each < 0)
+        return (settling_offset(each) for each in prepared if each < 0)
 
-    def _learn(self, finished: set[int] | frozenset[int]) -> None:
+    def _read_queue(self, finished: set[int] | frozenset[int]) -> None:
         queue = self.queue
-        self._next = max(self._next, queue.min_offset)
-        while self._next < queue.max_offset:
-            entries = queue.read(self._next, _PIECE)
+        self._next_queue_offset = max(self._next_queue_offset, queue.min_offset)
+        while self._next_queue_offset < queue.max_offset:
+            entries = queue.read(self._next_queue_offset, _PIECE)
             for i in range(len(entries)):
                 offset, size, code = entries.offset(i), entries.size(i), entries.tags_code(i)
                 if not entries.is_gap(i) and offset not in finished:
-                    self._add(offset, size, code if code >= _LEAST_DUE else self._due_of(offset))
-            self._next += len(entries)
+                    self._add(offset, size, code if code >= _MIN_DUE_MS else self._due_of(offset))
+            self._next_queue_offset += len(entries)
 
     def _add(self, offset: int, size: int, due: int) -> None:
         # A file that is deleted had only timers that were settled: retention keeps the others, at each broker.
@@ -313,7 +312,7 @@ def _timers(entries: bytes | bytearray) -> list[Timer]:
     return [Timer(*each) for each in ENTRY.iter_unpack(entries)]
 
 
-def settling(offset: int) -> int:
+def settling_offset(offset: int) -> int:
     """Return the `prepared_offset` of the record that settles the timer at `offset`, and the offset from that."""
     return -1 - offset
 

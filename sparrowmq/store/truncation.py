@@ -11,9 +11,9 @@ checks that a record of ours begins at `at`. If none does, the logs differ befor
     3  lower the checkpoint's offsets to `at`   4  write zeros from `at` on, delete later files
     5  recovery continues: it removes the entries of queues and index after `at`
 
-Queue ends have the checksums of queue files. So if the log is longer, `proved` first opens the store as it is, and lets
-it rebuild queue files that differ from them. Damage of the log after `at` prevents that. It is fenced off then, because
-these bytes leave the log anyway.
+Queue ends have the checksums of queue files. So if the log is longer, `check_queue_files` first opens the store as it
+is, and lets it rebuild queue files that differ from them. Damage of the log after `at` prevents that. It is fenced off
+then, because these bytes leave the log anyway.
 
 After a crash between two steps the log has its old end, ends at `at`, or has a torn tail after `at`. Each step can be
 repeated. The pending timers are read from the log again.
@@ -43,16 +43,16 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 
-class Whole(Protocol):
+class OpenedStore(Protocol):
     @property
     def queues(self) -> Iterable[ConsumeQueue]: ...
 
 
-def proved(
+def check_queue_files(
     settings: StoreSettings,
     vfs: Vfs,
     at: int | None,
-    open_whole: Callable[[StoreSettings], AbstractContextManager[Whole]],
+    open_whole: Callable[[StoreSettings], AbstractContextManager[OpenedStore]],
 ) -> None:
     """Compare the queue files with their checksums, and rebuild damaged ones, if the log is to be cut at `at`.
 
@@ -71,18 +71,21 @@ def proved(
     if not is_longer:
         return
     fencing = replace(settings, corrupt_policy=CorruptPolicy.QUARANTINE)
-    if _prove(settings, at, open_whole) is not None and (bad := _prove(fencing, at, open_whole)) is not None:
+    if (
+        _compare_queue_files(settings, at, open_whole) is not None
+        and (bad := _compare_queue_files(fencing, at, open_whole)) is not None
+    ):
         log.warning("not all queue files can be compared with their checksums before the log is cut: %s", bad)
 
 
-def _prove(
-    settings: StoreSettings, at: int, open_whole: Callable[[StoreSettings], AbstractContextManager[Whole]]
+def _compare_queue_files(
+    settings: StoreSettings, at: int, open_whole: Callable[[StoreSettings], AbstractContextManager[OpenedStore]]
 ) -> StoreError | None:
     """Return why not all queue files can be compared; None if they agree now. Raises: CorruptRecord, before `at`."""
     try:
         with open_whole(settings) as whole:
             for queue in whole.queues:
-                queue.prove()
+                queue.check_files()
     except (CorruptRecord, BadStore) as bad:
         cause = bad.__cause__ if isinstance(bad, BadStore) else bad
         if isinstance(cause, CorruptRecord) and cause.offset < at:
@@ -91,7 +94,7 @@ def _prove(
     return None
 
 
-def shorten(recovery: Recovery, at: int) -> None:
+def truncate(recovery: Recovery, at: int) -> None:
     """Cut the log at `at`, before recovery reads it. A log that ends at or before `at` is not changed.
 
     Raises:
@@ -102,17 +105,17 @@ def shorten(recovery: Recovery, at: int) -> None:
     used = commit_log.last_used_byte(at)
     if used <= at:
         return
-    positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and _begins(recovery, at)
+    positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and _record_begins_at(recovery, at)
     if not begins and positions is not None and commit_log.begin <= at >= positions.flushed:
         return  # This may be the torn tail of a crash in step 4. Recovery then cuts it at `at` or before.
     if not begins:
-        raise differ(at)
+        raise logs_differ(at)
     recovery.set_aside(at, used, "forked" if _has_messages(commit_log, at, used) else "cut")
     vfs, layout = recovery.vfs, recovery.layout
     if not vfs.exists(layout.abort):
         vfs.close(vfs.create(layout.abort, 0, allocate=False))
         vfs.sync_folder(layout.root)
-    flush.lower(vfs, layout.abort, at)
+    flush.lower_mark(vfs, layout.abort, at)
     recovery.synced = min(recovery.synced, at)
     for folder in (layout.ends, layout.timers):
         for name in vfs.list_folder(folder):
@@ -143,15 +146,15 @@ def _has_messages(commit_log: CommitLog, begin: int, end: int) -> bool:
         return True
 
 
-def differ(at: int) -> LogsDiffer:
+def logs_differ(at: int) -> LogsDiffer:
     """The error for a log that cannot be cut at `at`."""
     return LogsDiffer(
-        f"the log here has to be cut at offset {at}, where another broker became the master, but no record of ours "
-        "begins there: move the store away (it may hold messages that exist nowhere else) and start it empty"
+        f"this log must be cut at offset {at}, where another broker became the master, but no record of ours begins "
+        "there: move the store away (it may contain messages that no other broker has) and start with an empty one"
     )
 
 
-def _begins(recovery: Recovery, at: int) -> bool:
+def _record_begins_at(recovery: Recovery, at: int) -> bool:
     """Whether a record of ours begins at `at`, or the blank at a file's end."""
     try:
         found, _ = recovery.log.parse(at)

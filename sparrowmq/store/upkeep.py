@@ -5,7 +5,7 @@
     every 5 s               make a checkpoint; sooner when the log has grown by 32 MiB, which a start would read again;
                             at once after a topic was deleted, or a crash would bring its queues back
     scrubRate MiB a second  check the log for bit rot (scrub.py)
-    every second            add keys to the index for which the disk had no room before (`Filling`)
+    every second            add keys to the index for which the disk had no room before (`IndexFiller`)
     every 10 s              retention; at once on request, and every second while the disk is too full
 
 All decisions are made on the loop that owns the store. Only work on files goes to a thread. A store that failed is not
@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
 from sparrowmq.loop.turn import Turn
-from sparrowmq.store.log.scrub import ROUND_S, STEP_BYTES
-from sparrowmq.store.store_settings import MAX_FLUSH_INTERVAL_MS
-
-if TYPE_CHECKING:
-    from sparrowmq.store.message_store import MessageStore
 from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store.index import Index
 from sparrowmq.store.key_columns import Keys
 from sparrowmq.store.log.commit_log import CommitLog
+from sparrowmq.store.log.scrub import ROUND_S, STEP_BYTES
 from sparrowmq.store.queue_builder import QueueBuilder
+from sparrowmq.store.store_settings import MAX_FLUSH_INTERVAL_MS
+
+if TYPE_CHECKING:
+    from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ async def _checkpoint_regularly(store: MessageStore, executor: ThreadPoolExecuto
             await asyncio.get_running_loop().run_in_executor(executor, write)
         except DiskFull as full:
             log.warning("no checkpoint: %s", full)
-            store.appender.spare_descriptors(full)
+            store.appender.close_idle_files(full)
         except StoreFailed:
             return
         except OSError as error:
@@ -105,11 +105,11 @@ async def _scrub(store: MessageStore) -> None:
 
 async def _fill_index(store: MessageStore) -> None:
     while True:
-        if store.filling.short is not None and store.flushed.error is None:
+        if store.index_filler.no_room is not None and store.flushed.error is None:
             store.publish()
-        had_room = store.flushed.error is None and store.filling.fill_some()
-        if isinstance(store.filling.short, OutOfResources):
-            store.appender.spare_descriptors(store.filling.short)
+        had_room = store.flushed.error is None and store.index_filler.fill_next()
+        if isinstance(store.index_filler.no_room, OutOfResources):
+            store.appender.close_idle_files(store.index_filler.no_room)
         await store.clock.sleep(0 if had_room else _FULL_PERIOD_S)
 
 
@@ -119,27 +119,27 @@ async def _delete_regularly(store: MessageStore) -> None:
         period_s = _RETENTION_PERIOD_S if retention.is_full is None else _FULL_PERIOD_S
         with suppress(TimeoutError):
             await store.clock.wait_for(store.wants_cleaning.wait(), period_s)
-        asked = store.asked_to_clean()
+        cleaning = store.take_cleaning_request()
         if store.flushed.error is not None:
             return
         try:
             retention.settings = store.settings  # An operator may have changed them.
-            for _ in retention.run(store.retention_time.read(), asked):
+            for _ in retention.run(store.retention_time.read(), cleaning):
                 await asyncio.sleep(0)  # the loop can do other work between two queues
         except OutOfResources as short:
-            log.warning("the rest of what is too old stays for now: %s", short)
-            store.appender.spare_descriptors(short)
+            log.warning("not all old messages were deleted: %s", short)
+            store.appender.close_idle_files(short)
         except BadStore as bad:
-            log.error("the rest of what is too old stays for now: %s", bad)
+            log.error("not all old messages were deleted: %s", bad)
         if retention.is_full is not None:
             # A little longer than the time to the next check of the disk, which decides again.
             store.appender.stall(retention.is_full, _FULL_PERIOD_S + 0.5)
 
 
-class Filling:
+class IndexFiller:
     """Adds the keys to the index that it lacks because the disk had no room for its next file. They come from the log.
 
-        put ── no room ── `short`: later keys are dropped ── each second: `fill_some`
+        put ── no room ── `no_room`: later keys are dropped ── each second: `fill_next`
                              room again: the log from `lacks_from` on, 256 KiB at a time ── its end ── `put` goes on
 
     A store that is closed or killed before that builds the whole index again at its next start, as far as there is
@@ -149,10 +149,10 @@ class Filling:
         index: None without one.
     """
 
-    def __init__(self, index: Index | None, log: CommitLog, dispatch: QueueBuilder) -> None:
+    def __init__(self, index: Index | None, log: CommitLog, queue_builder: QueueBuilder) -> None:
         self._index = index
         self._log = log
-        self._dispatch = dispatch
+        self._queue_builder = queue_builder
 
     @property
     def lacks_from_ms(self) -> int:
@@ -160,25 +160,25 @@ class Filling:
         return (self._index.lacks_from_ms or 0) if self._index is not None else 0
 
     @property
-    def short(self) -> DiskFull | None:
-        """Why keys are missing that `fill_some` can add; None if there are none."""
-        return self._index.short if self._index is not None and not self._index.is_damaged else None
+    def no_room(self) -> DiskFull | None:
+        """Why keys are missing that `fill_next` can add; None if there are none."""
+        return self._index.no_room if self._index is not None and not self._index.is_damaged else None
 
-    def fill_some(self) -> bool:
+    def fill_next(self) -> bool:
         """Add some of the missing keys; return whether more can be added now."""
         index, log = self._index, self._log
-        if index is None or self.short is None or log.written < log.end:
+        if index is None or self.no_room is None or log.written < log.end:
             return False
         begin, end, keys = max(index.lacks_from, log.begin), log.end, Keys()
-        following = begin + self._dispatch.keys_of(log.chunk(begin, min(_CHUNK_BYTES, end - begin)), keys)
+        following = begin + self._queue_builder.keys_of(log.chunk(begin, min(_CHUNK_BYTES, end - begin)), keys)
         if following == begin < end:  # a blank, a record larger than that, or damage
             record = next(log.sound_records(begin, end), None)
             following = end
             if record is not None:
                 following = physical_offset(record) + len(record)
-                self._dispatch.keys_of(bytes(record), keys)
+                self._queue_builder.keys_of(bytes(record), keys)
         is_last = following >= end
         had_room = index.fill(keys, following, is_last)
         if had_room and is_last:
-            self._dispatch.keys = Keys()  # they are in the index now
+            self._queue_builder.keys = Keys()  # they are in the index now
         return had_room and not is_last

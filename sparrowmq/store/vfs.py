@@ -283,8 +283,8 @@ class Disk:
             os.makedirs(path, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             raise BadStore(
-                f"{path} should be a folder of the store, but it, or what is above it, is a file; move that away, or "
-                "choose another storePathRootDir"
+                f"{path} should be a folder of the store, but it or a folder above it is a file; move that file away, "
+                "or choose another storePathRootDir"
             ) from error
         except OSError as error:
             raise disk_error(path, error) from error
@@ -359,10 +359,10 @@ def closing(vfs: Vfs, file: File) -> Iterator[File]:
         vfs.close(file)
 
 
-def content_of(vfs: Vfs, path: str, most: int | None = None) -> bytes:
-    """Return the content of a file, or its first `most` bytes. Raises: FileNotFoundError."""
+def content_of(vfs: Vfs, path: str, max_bytes: int | None = None) -> bytes:
+    """Return the content of a file, or its first `max_bytes` bytes. Raises: FileNotFoundError."""
     with closing(vfs, vfs.open(path, writable=False)) as file:
-        return vfs.read(file, 0, file.size if most is None else most)
+        return vfs.read(file, 0, file.size if max_bytes is None else max_bytes)
 
 
 def lock_holder(path: str) -> int:
@@ -463,11 +463,11 @@ class StoreLock:
         self.file = file
         # If both paths name the same folder, its second lock would conflict with the first.
         for folder in {os.path.realpath(path): path for path in (layout.root, layout.commit_log)}.values():
-            held = vfs.lock_folder(folder)
-            if held is None:
+            locked = vfs.lock_folder(folder)
+            if locked is None:
                 self.close()
                 raise StoreLocked(folder)
-            self._folders.append(held)
+            self._folders.append(locked)
 
     def close(self) -> None:
         """Release the locks. Calling it twice is harmless."""
@@ -551,19 +551,15 @@ def probe_writes(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: 
     sizes = dict.fromkeys(folders, PROBE_BYTES)
     sizes[log_folder] = max(PROBE_BYTES, room_bytes)
     for folder, size in sizes.items():
-        _probe(vfs, folder, size)
-
-
-def _probe(vfs: Vfs, folder: str, size: int) -> None:
-    path = os.path.join(folder, PROBE_NAME)
-    vfs.make_folder(folder)
-    if vfs.exists(path):
-        vfs.unlink(path)
-    file = vfs.create(path, size, allocate=True)
-    try:
-        vfs.write(file, 0, b"\0")
-        vfs.sync(file)
-        vfs.sync_folder(folder)
-    finally:
-        vfs.close(file)
-        vfs.unlink(path)
+        path = os.path.join(folder, PROBE_NAME)
+        vfs.make_folder(folder)
+        if vfs.exists(path):
+            vfs.unlink(path)
+        file = vfs.create(path, size, allocate=True)
+        try:
+            vfs.write(file, 0, b"\0")
+            vfs.sync(file)
+            vfs.sync_folder(folder)
+        finally:
+            vfs.close(file)
+            vfs.unlink(path)

@@ -311,9 +311,9 @@ async def test_what_is_entered_twice_says_what_to_do_and_goes_on(mq, cluster):
                     await each.__aenter__()
             await other.send("t", b"x")
         for left in (consumer, reader):
-            with pytest.raises(ConfigError, match="make another one"):
+            with pytest.raises(ConfigError, match="create another one"):
                 await left.__aenter__()
-    with pytest.raises(ConfigError, match="make another one"):
+    with pytest.raises(ConfigError, match="create another one"):
         await other.__aenter__()
     async with mq.subscribe("t", group="g"), mq.pull_consumer(group="r"):
         pass

@@ -73,7 +73,7 @@ async def test_an_index_for_which_there_is_no_room_stops_neither_messages_nor_a_
                 async with connect(namesrv.address) as mq:
                     for _ in range(50):
                         assert (await mq.send("orders", b"body", keys=f"order-{number}")).offset >= 0
-                    with pytest.raises(RemoteError, match="no room for them"):
+                    with pytest.raises(RemoteError, match="no room for its next file"):
                         await mq.admin.find("orders", f"order-{number}")
 
 
@@ -133,7 +133,7 @@ async def test_a_broker_that_starts_on_a_full_disk_serves_reads_and_takes_messag
                 try:
                     assert len(await mq.admin.find(TOPIC, "key")) == 64
                 except RemoteError as lacks:  # the keys that a kill left out; a slow test has none
-                    assert is_killed and "no room for them" in str(lacks)
+                    assert is_killed and "no room for its next file" in str(lacks)
                 findings = [str(each) for each in await mq.admin.examine()]
                 assert any("the disk was full at the start" in each for each in findings)
             status, why = await asyncio.to_thread(_readiness, metrics)

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 import pytest
 from grpc import aio
 
-from sparrowmq.core.descriptors import share
+from sparrowmq.core.descriptors import divide
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
@@ -19,7 +19,7 @@ async def test_port_is_open_as_long_as_its_stack_and_names_the_host_for_clients(
     clock = SystemClock()
     tls = ServerTls(ServerTlsSettings(), clock)
     async with Background() as tasks, AsyncExitStack() as stack:
-        place = ListenAddress("127.0.0.1", 0, "mq.example.com", share(1024, with_store=False))
+        place = ListenAddress("127.0.0.1", 0, "mq.example.com", divide(1024, with_store=False))
         address, _ = await open_port(stack, tasks, ScriptedBrokers(), clock, tls, place)
         host, _, port = address.rpartition(":")
         assert host == "mq.example.com"

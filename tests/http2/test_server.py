@@ -276,7 +276,7 @@ async def test_a_look_at_many_calls_may_pause_after_each_call_and_each_connectio
     async def counted(work):
         steps.append(len(list(work)))
 
-    monkeypatch.setattr("sparrowmq.http2.server.to_end", counted)
+    monkeypatch.setattr("sparrowmq.http2.server.run_to_end", counted)
     async with GrpcServer(methods.all(), Limits(partial_s=0.1)) as server:
         port = await server.start("127.0.0.1", 0)
         async with connected(port) as peer, connected(port) as idle:

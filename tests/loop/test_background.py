@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import ClientClosed, ConfigError, StoreFailed
-from sparrowmq.loop.tasks import Background, alone
+from sparrowmq.loop.tasks import Background, single_error
 
 
 async def forever() -> None:
@@ -73,19 +73,19 @@ async def test_nothing_starts_outside_the_context() -> None:
 
 def test_groups_of_one_are_opened_and_others_kept() -> None:
     one = StoreFailed("EIO")
-    assert alone(ExceptionGroup("outer", [ExceptionGroup("inner", [one])])) is one
+    assert single_error(ExceptionGroup("outer", [ExceptionGroup("inner", [one])])) is one
     many = ExceptionGroup("two", [one, one])
-    assert alone(many) is many
+    assert single_error(many) is many
 
 
 async def test_it_is_entered_once() -> None:
     background = Background()
     async with background:
         task = background.spawn(forever())
-        with pytest.raises(ConfigError, match="can be only once; use one `with` block"):
+        with pytest.raises(ConfigError, match="can be entered only once; use one `with` block"):
             await background.__aenter__()
         assert background.is_open and not task.done()
-    with pytest.raises(ConfigError, match="make another one"):
+    with pytest.raises(ConfigError, match="create another one"):
         await background.__aenter__()
 
 

@@ -12,7 +12,7 @@ from sparrowmq.errors import ConfigError
 
 PROGRAM = """
 import asyncio, os, sys
-from sparrowmq.core.process import OF_PROCESS
+from sparrowmq.core.process import RESTART
 
 print(os.getpid(), sys.argv[2:], os.environ.pop("NOTIFY_SOCKET"), flush=True)
 if os.path.exists(sys.argv[1]):
@@ -21,13 +21,13 @@ open(sys.argv[1], "w").close()
 
 async def main():
     stopped = asyncio.Event()
-    OF_PROCESS.stop = stopped.set
-    OF_PROCESS.ask()
+    RESTART.stop = stopped.set
+    RESTART.request()
     await stopped.wait()
 
 asyncio.run(main())
-assert OF_PROCESS.is_asked
-OF_PROCESS.begin()
+assert RESTART.is_requested
+RESTART.begin()
 """
 
 
@@ -47,7 +47,7 @@ def test_the_same_process_begins_again_with_the_same_arguments(tmp_path):
 
 async def test_a_server_inside_another_program_is_not_restarted():
     with pytest.raises(ConfigError, match="inside another program"):
-        Restart().ask()
+        Restart().request()
 
 
 async def test_nothing_stops_if_the_next_start_would_fail():
@@ -59,9 +59,9 @@ async def test_nothing_stops_if_the_next_start_would_fail():
 
     restart.check = check
     with pytest.raises(ConfigError, match="listenPort=x"):
-        restart.ask()
+        restart.request()
     restart.check = lambda: None
-    restart.ask()
-    restart.ask()
+    restart.request()
+    restart.request()
     await asyncio.sleep(0.3)
     assert stops == [1]

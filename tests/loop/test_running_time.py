@@ -4,7 +4,7 @@ import time
 import pytest
 
 from sparrowmq.loop import clock
-from sparrowmq.loop.clock import MOST_PAUSES, TICK_S, Pauses, RunningTime, of_loop
+from sparrowmq.loop.clock import MAX_PAUSES, TICK_S, Pauses, RunningTime, running_time
 
 
 class Hand:
@@ -40,17 +40,17 @@ def test_a_pause_before_the_moment_does_not_count():
 
 def test_old_pauses_are_forgotten():
     pauses = Pauses()
-    for end in range(2 * MOST_PAUSES):
+    for end in range(2 * MAX_PAUSES):
         pauses.add(end, 1.0)
-    assert pauses.since(-1.0) == MOST_PAUSES
-    assert pauses.since(2.0 * MOST_PAUSES - 2) == 1.0
+    assert pauses.since(-1.0) == MAX_PAUSES
+    assert pauses.since(2.0 * MAX_PAUSES - 2) == 1.0
 
 
 async def test_a_loop_notices_that_it_did_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(clock, "TICK_S", 0.001)
     monkeypatch.setattr(clock, "PAUSE_S", 0.2)
-    running = of_loop(time.monotonic)
-    assert of_loop(time.monotonic) is running, "one for each loop"
+    running = running_time(time.monotonic)
+    assert running_time(time.monotonic) is running, "one for each loop"
     began = time.monotonic()
     time.sleep(0.5)  # noqa: ASYNC251 - the loop is to stand still
     assert running.age(began) < 0.4

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.loop.tasks import results_of
+from sparrowmq.loop.tasks import gather
 
 
 async def test_several_run_side_by_side_and_their_results_have_their_order():
@@ -16,15 +16,15 @@ async def test_several_run_side_by_side_and_their_results_have_their_order():
         await asyncio.wait_for(reached.wait(), 5)
         return number
 
-    assert await results_of([work(1), work(2), work(3)]) == [1, 2, 3]
-    assert await results_of([]) == []
+    assert await gather([work(1), work(2), work(3)]) == [1, 2, 3]
+    assert await gather([]) == []
 
 
 async def test_one_alone_runs_in_the_task_of_its_caller():
     async def work() -> asyncio.Task[None] | None:
         return asyncio.current_task()
 
-    assert await results_of([work()]) == [asyncio.current_task()]
+    assert await gather([work()]) == [asyncio.current_task()]
 
 
 async def test_an_error_is_raised():
@@ -33,4 +33,4 @@ async def test_an_error_is_raised():
 
     for count in (1, 2):
         with pytest.raises(ValueError, match="wrong"):
-            await results_of([fail() for _ in range(count)])
+            await gather([fail() for _ in range(count)])

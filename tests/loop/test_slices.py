@@ -7,7 +7,17 @@ from collections.abc import Awaitable
 import pytest
 
 from sparrowmq.loop import slices
-from sparrowmq.loop.slices import SLICE_S, Line, Steps, emptied, for_each, free_soon, in_slices, pause, to_end
+from sparrowmq.loop.slices import (
+    SLICE_S,
+    Steps,
+    WorkQueue,
+    empty_in_steps,
+    for_each,
+    free_soon,
+    in_slices,
+    pause,
+    run_to_end,
+)
 
 
 class Ticks:
@@ -75,8 +85,8 @@ async def test_cancelled_work_ends_its_steps_and_does_not_stop_the_others() -> N
         finally:
             ended.append("closed")
 
-    task = asyncio.create_task(to_end(endless(), Ticks()))
-    other = asyncio.create_task(to_end(counted([], 9), Ticks()))
+    task = asyncio.create_task(run_to_end(endless(), Ticks()))
+    other = asyncio.create_task(run_to_end(counted([], 9), Ticks()))
     await asyncio.sleep(0)
     task.cancel()
     assert await other == "done"
@@ -92,12 +102,12 @@ async def test_an_error_of_the_work_reaches_the_caller_at_once_or_later() -> Non
     with pytest.raises(ValueError, match="0"):
         in_slices(failing(0))
     with pytest.raises(ValueError, match="4"):
-        await to_end(failing(4), Ticks())
+        await run_to_end(failing(4), Ticks())
 
 
 async def test_each_item_is_a_step() -> None:
     seen: list[int] = []
-    await to_end(for_each(range(4), seen.append), Ticks())
+    await run_to_end(for_each(range(4), seen.append), Ticks())
     assert seen == [0, 1, 2, 3]
 
 
@@ -119,8 +129,8 @@ async def test_work_is_done_without_a_pause_where_it_must_be() -> None:
 
 def test_tables_and_lists_are_emptied_step_by_step() -> None:
     table, items = {1: "a", 2: "b"}, [1, 2, 3]
-    assert len(list(emptied(table))) == 2
-    assert len(list(emptied(items))) == 3
+    assert len(list(empty_in_steps(table))) == 2
+    assert len(list(empty_in_steps(items))) == 3
     assert not table
     assert not items
 
@@ -150,7 +160,7 @@ async def to_end_of(rest: Awaitable[str]) -> str:
 
 async def test_works_in_a_line_are_done_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
-    line, seen = Line(), list[str]()
+    line, seen = WorkQueue(), list[str]()
     names = ["first", "broken", "cancelled", "last"]
     works = [line.work(slow(seen, name), name) for name in names]
     tasks = [asyncio.ensure_future(work) for work in works if isinstance(work, Awaitable)]
@@ -170,7 +180,7 @@ async def test_a_work_that_is_cancelled_before_it_begins_its_turn_gives_the_turn
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
-    line, seen = Line(), list[str]()
+    line, seen = WorkQueue(), list[str]()
     loop = asyncio.get_running_loop()
 
     def first() -> Steps[str]:
@@ -197,7 +207,7 @@ async def test_a_work_that_is_cancelled_during_its_turn_gives_the_turn_to_the_ne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
-    line, seen = Line(), list[str]()
+    line, seen = WorkQueue(), list[str]()
     works = [line.work(slow(seen, name)) for name in ("first", "cancelled", "last")]
     first, cancelled, last = (asyncio.ensure_future(work) for work in works if isinstance(work, Awaitable))
     first.add_done_callback(lambda _: cancelled.cancel())
@@ -209,7 +219,7 @@ async def test_a_work_that_is_cancelled_before_it_first_runs_gives_the_turn_to_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
-    line, seen = Line(), list[str]()
+    line, seen = WorkQueue(), list[str]()
     rest = line.work(slow(seen, "cancelled"), "cancelled")
     assert isinstance(rest, Awaitable)
     cancelled = asyncio.ensure_future(to_end_of(rest))
@@ -226,7 +236,7 @@ async def test_a_work_that_is_awaited_after_those_before_it_are_done_has_its_tur
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
-    line, seen = Line(), list[str]()
+    line, seen = WorkQueue(), list[str]()
     first, second = (line.work(slow(seen, name)) for name in ("first", "second"))
     assert isinstance(first, Awaitable) and isinstance(second, Awaitable)
     await first

@@ -1,6 +1,6 @@
 import asyncio
 
-from sparrowmq.core.process import stacks_now
+from sparrowmq.core.process import list_stacks
 from sparrowmq.loop.slices import at_once
 
 
@@ -10,8 +10,8 @@ async def test_stacks_name_each_thread_and_task_with_its_line() -> None:
 
     task = asyncio.create_task(waits_for_ever(), name="the waiting one")
     await asyncio.sleep(0)
-    steps = list(stacks_now())
-    found = at_once(stacks_now())
+    steps = list(list_stacks())
+    found = at_once(list_stacks())
     assert len(steps) > len(asyncio.all_tasks()), "each stack is a step"
     task.cancel()
     assert "thread MainThread" in found and "task the waiting one" in found and "waits_for_ever" in found

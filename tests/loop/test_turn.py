@@ -127,7 +127,7 @@ class Looking:
 async def test_before_the_loop_sleeps_it_looks_around_and_more_seldom_where_nothing_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn = Turn(looks=5)
+    turn = Turn(polls=5)
     with monkeypatch.context() as patch:
         loop = Looking(patch)
         looked = []
@@ -139,7 +139,7 @@ async def test_before_the_loop_sleeps_it_looks_around_and_more_seldom_where_noth
 
 
 async def test_what_is_found_by_looking_makes_the_loop_look_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = Turn(looks=5)
+    turn = Turn(polls=5)
     with monkeypatch.context() as patch:
         loop = Looking(patch)
         turn.answer(lambda: None)
@@ -152,25 +152,25 @@ async def test_what_is_found_by_looking_makes_the_loop_look_again(monkeypatch: p
 
 
 async def test_the_loop_may_sleep_while_a_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = Turn(looks=5)
+    turn = Turn(polls=5)
     with monkeypatch.context() as patch:
         loop = Looking(patch)
         for _ in range(3):  # asked of it at any time: alone, and while it looks
             turn.answer(lambda: None)
-            turn.rest()
+            turn.skip_polling()
             assert loop.run() == 1
             turn.answer(lambda: None)
             for _ in range(3):
                 loop.calls.pop(0)()
             turn.answer(lambda: None)
-            turn.rest()
+            turn.skip_polling()
             assert loop.run() == 3  # the look that was on its way, the turn, and the look that this one asked for
         turn.answer(lambda: None)
         assert loop.run() == 6, "a rest is no look in vain"
 
 
 async def test_the_break_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    turn = Turn(looks=2)
+    turn = Turn(polls=2)
     with monkeypatch.context() as patch:
         loop = Looking(patch)
         looked = []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import SparrowError
-from sparrowmq.loop.tasks import close_after, in_turns, reached, tell
+from sparrowmq.loop.tasks import await_and_call, close_after, reached, run_steps
 from sparrowmq.loop.watermark import Watermark
 
 
@@ -25,7 +25,7 @@ async def test_others_run_between_two_steps_and_the_last_step_says_so() -> None:
         asyncio.get_running_loop().call_soon(seen.append, "other")
         return seen.count("step") < 3
 
-    await in_turns(step)
+    await run_steps(step)
     assert seen == ["step", "other", "step", "other", "step"]
 
 
@@ -39,14 +39,14 @@ async def test_a_callback_is_told_the_result_or_the_error() -> None:
         return "done"
 
     failed = SparrowError("failed")
-    await tell(outcome(None), lambda *told_now: told.append(told_now))
-    await tell(outcome(failed), lambda *told_now: told.append(told_now))
+    await await_and_call(outcome(None), lambda *told_now: told.append(told_now))
+    await await_and_call(outcome(failed), lambda *told_now: told.append(told_now))
     assert told == [("done", None), (None, failed)]
 
 
 async def test_who_is_cancelled_tells_nobody() -> None:
     told: list[Any] = []
-    task = asyncio.create_task(tell(asyncio.sleep(60), lambda *told_now: told.append(told_now)))
+    task = asyncio.create_task(await_and_call(asyncio.sleep(60), lambda *told_now: told.append(told_now)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -58,7 +58,7 @@ async def test_coroutine_of_a_task_that_is_cancelled_before_its_first_step_is_cl
     async def work() -> None: ...
 
     coroutine = work()
-    task = asyncio.ensure_future(tell(coroutine, lambda *_: None))
+    task = asyncio.ensure_future(await_and_call(coroutine, lambda *_: None))
     close_after(task, coroutine)
     task.cancel()
     await asyncio.wait([task])

@@ -131,7 +131,7 @@ async def test_who_says_nothing_is_let_go(monkeypatch):
 
 
 async def test_one_visitor_too_many_takes_the_place_of_another(monkeypatch):
-    monkeypatch.setattr(descriptors, "MOST_VISITS", 2)
+    monkeypatch.setattr(descriptors, "MAX_METRICS_CONNECTIONS", 2)
     async with answering(metrics=ok) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         assert b" 200 " in await say(port, get("/metrics"))
@@ -140,7 +140,7 @@ async def test_one_visitor_too_many_takes_the_place_of_another(monkeypatch):
 
 
 async def test_idle_visitors_do_not_take_the_place_of_those_that_have_asked(monkeypatch):
-    monkeypatch.setattr(descriptors, "MOST_VISITS", 8)
+    monkeypatch.setattr(descriptors, "MAX_METRICS_CONNECTIONS", 8)
     begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 
     async def slow(query):

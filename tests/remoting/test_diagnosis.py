@@ -25,6 +25,6 @@ async def test_a_diagnosis_has_the_end_of_the_log_without_secrets(tmp_path: Path
         for each in root.handlers:
             each.close()
         root.handlers[:] = before
-        logs._kept = None
+        logs._tail = None
     assert "a line with (hidden) in it" in found["log"] and short["log"] == "in it\n"
     assert "python: 3" in found["process"] and "task " in found["stacks"]

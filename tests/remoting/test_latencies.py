@@ -36,9 +36,9 @@ def test_slow_is_what_took_as_long_as_was_said_unless_it_was_held(
 
 
 def test_nothing_is_slow_where_nothing_shall_be(latencies: Latencies) -> None:
-    latencies.use(0)
+    latencies.set_slow_s(0)
     assert not latencies.add(SEND, 0, 1e6)
-    latencies.use(0.5)
+    latencies.set_slow_s(0.5)
     assert latencies.add(SEND, 0, 0.5)
 
 

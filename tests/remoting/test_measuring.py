@@ -29,7 +29,7 @@ async def test_it_changes_with_the_setting() -> None:
     measuring = Measuring(LogSettings(), ManualClock(), always=False, turn=turn)
     measuring.begin(dispatcher)
     assert measuring.latencies.add(310, 0, 1.0)
-    measuring.use(LogSettings(slow_request_ms=2000))
+    measuring.apply_settings(LogSettings(slow_request_ms=2000))
     assert not measuring.latencies.add(310, 0, 1.999)
-    measuring.use(LogSettings(slow_request_ms=0))
+    measuring.apply_settings(LogSettings(slow_request_ms=0))
     assert dispatcher.latencies is None and turn.now is None

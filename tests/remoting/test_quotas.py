@@ -197,7 +197,7 @@ async def test_open_connections_count_for_rules_that_come_later():
     first, second = connection(), connection()
     assert limits.connect(first)
     assert limits.connect(second)
-    limits.use(parse("address:* connections=2"))
+    limits.apply_rules(parse("address:* connections=2"))
     assert not limits.connect(connection())
     for each in (first, second):
         each.connection_lost(None)
@@ -243,11 +243,11 @@ async def test_requests_with_other_errors_count_but_lock_nobody_out():
 async def test_other_rules_count_at_once():
     limits, session = quotas("topic:orders requests=1/h"), connection()
     send(limits, session)
-    limits.use(parse("topic:orders requests=1/h"))
+    limits.apply_rules(parse("topic:orders requests=1/h"))
     refusal(limits, session)
-    limits.use(parse("topic:orders requests=2/h"))
+    limits.apply_rules(parse("topic:orders requests=2/h"))
     send(limits, session)
-    limits.use(())
+    limits.apply_rules(())
     assert not limits.is_on
 
 
@@ -291,5 +291,5 @@ async def test_the_latest_refusal_shows_until_there_are_other_rules():
     assert limits.recent.last == ""
     refusal(limits, session)
     assert limits.recent.last == "requests are refused: account reader has requests=1/h"
-    limits.use(parse("account:reader requests=2/h"))
+    limits.apply_rules(parse("account:reader requests=2/h"))
     assert limits.recent.last == ""

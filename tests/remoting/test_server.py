@@ -161,7 +161,7 @@ async def test_a_look_for_silent_peers_may_pause_after_each_of_them(serve: Serve
     async def counted(work):
         steps.append(len(list(work)))
 
-    monkeypatch.setattr("sparrowmq.remoting.server.to_end", counted)
+    monkeypatch.setattr("sparrowmq.remoting.server.run_to_end", counted)
     clock = ManualClock()
     async with serve(answer, clock=clock) as (server, session):
         await session.call(PULL)

@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq.auth.account_files import AccountFiles
 from sparrowmq.cli.mqadmin.main import account
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.settings.settings import load
 from tests.settings.test_live_settings import Some
 
@@ -41,7 +41,7 @@ async def test_a_saved_change_leaves_the_bytes_of_other_lines_alone(tmp_path: Pa
     file = tmp_path / "some.conf"
     rest = COMMENT.encode("gbk") + b"ownName=caf\xe9\n"
     file.write_bytes(rest + b"maxSize=10\n")
-    await Changing(Some(), file).change({"maxSize": "12"}, "me")
+    await LiveSettings(Some(), file).change({"maxSize": "12"}, "me")
     assert file.read_bytes() == rest + b"maxSize=12\n"
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.live_settings import Changing, live_keys, rewritten, with_live
+from sparrowmq.settings.live_settings import LiveSettings, live_keys, rewritten, with_live
 from sparrowmq.settings.setting_kinds import TEXT, integer
 from sparrowmq.settings.settings import Settings, build, load, setting
 
@@ -35,11 +35,11 @@ async def test_a_change_is_used_told_and_kept(tmp_path: Path) -> None:
     file = tmp_path / "some.conf"
     file.write_text(FILE)
     file.chmod(0o640)
-    changing = Changing(build(Some, load(file), "f")[0], file)
+    changing = LiveSettings(build(Some, load(file), "f")[0], file)
     seen: list[int] = []
-    changing.tell(lambda now: seen.append(now.limit))
+    changing.subscribe(lambda now: seen.append(now.limit))
     await changing.change({"maxSize": " 30 "}, "me")
-    assert (changing.now.limit, changing.now.port, seen, changing.count) == (30, 2, [30], 1)
+    assert (changing.current.limit, changing.current.port, seen, changing.count) == (30, 2, [30], 1)
     assert load(file) == {"listenPort": "2", "maxSize": "30", "ownName": "xy"}
     text = file.read_text()
     assert text.startswith("# mine\nlistenPort = 2\n") and "! more" in text, "the rest is as it was"
@@ -52,13 +52,13 @@ async def test_a_request_with_a_number_that_a_file_may_have_is_refused(tmp_path:
     settings, report = build(Clamped, load(file), str(file))
     assert settings.limit == 100 and len(report.clamped) == 1
     with pytest.raises(ConfigError, match="the request: maxSize = '1000' is wrong; it must be a whole number"):
-        await Changing(Clamped()).change({"maxSize": "1000"}, "me")
+        await LiveSettings(Clamped()).change({"maxSize": "1000"}, "me")
 
 
 async def test_a_key_that_the_file_does_not_have_is_added(tmp_path: Path) -> None:
     file = tmp_path / "some.conf"
     file.write_text("listenPort=2")
-    await Changing(Some(), file).change({"ownName": "é=\\n"}, "me")
+    await LiveSettings(Some(), file).change({"ownName": "é=\\n"}, "me")
     assert load(file) == {"listenPort": "2", "ownName": "é=\\n"}
 
 
@@ -76,38 +76,38 @@ async def test_a_key_that_the_file_does_not_have_is_added(tmp_path: Path) -> Non
 async def test_one_that_cannot_be_changes_none(given: dict[str, str], words: str, tmp_path: Path) -> None:
     file = tmp_path / "some.conf"
     file.write_text(FILE)
-    changing = Changing(Some(), file)
-    changing.tell(lambda now: pytest.fail("told"))
+    changing = LiveSettings(Some(), file)
+    changing.subscribe(lambda now: pytest.fail("told"))
     with pytest.raises(ConfigError) as refused:
         await changing.change(given, "me")
     assert words in str(refused.value)
-    assert changing.now == Some() and file.read_text() == FILE
+    assert changing.current == Some() and file.read_text() == FILE
 
 
 async def test_what_is_so_already_may_be_given_though_it_cannot_change(tmp_path: Path) -> None:
-    changing = Changing(Some())
+    changing = LiveSettings(Some())
     await changing.change({"listenPort": "1", "maxSize": "11"}, "a console that sends all it was shown")
-    assert changing.now.limit == 11
+    assert changing.current.limit == 11
 
 
 @pytest.mark.parametrize("name", [None, "some.toml"])
 async def test_where_there_is_no_file_to_keep_it_the_log_says_how_long_it_lasts(
     name: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await Changing(Some(), tmp_path / name if name else None).change({"maxSize": "11"}, "me")
+    await LiveSettings(Some(), tmp_path / name if name else None).change({"maxSize": "11"}, "me")
     assert "maxSize: the change lasts until the server ends" in caplog.text
 
 
 async def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    changing = Changing(Some(), tmp_path / "gone" / "some.conf")
+    changing = LiveSettings(Some(), tmp_path / "gone" / "some.conf")
     with pytest.raises(ConfigError, match=r"maxSize changed, but .*some\.conf could not be written \(No such file"):
         await changing.change({"maxSize": "11"}, "me")
-    assert changing.now.limit == 11
+    assert changing.current.limit == 11
 
 
 async def test_a_change_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
     file = tmp_path / "conf" / "some.conf"
-    changing = Changing(Some(), file)
+    changing = LiveSettings(Some(), file)
     for limit in ("11", "12"):
         with pytest.raises(ConfigError):
             await changing.change({"maxSize": limit}, "me")
@@ -125,18 +125,18 @@ async def test_a_change_that_could_not_be_saved_is_saved_later(tmp_path: Path) -
 
 
 async def test_a_reload_replaces_changes_that_could_not_be_saved(tmp_path: Path) -> None:
-    changing = Changing(Some(), tmp_path / "gone" / "some.conf")
+    changing = LiveSettings(Some(), tmp_path / "gone" / "some.conf")
     with pytest.raises(ConfigError):
         await changing.change({"maxSize": "11"}, "me")
     changing.reload(Some(limit=20))
-    assert changing.problem == "" and changing.now.limit == 20
+    assert changing.problem == "" and changing.current.limit == 20
 
 
 async def test_changes_at_the_same_time_are_all_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     file = tmp_path / "some.conf"
     file.write_text("")
-    changing = Changing(Some(), file)
+    changing = LiveSettings(Some(), file)
     await asyncio.gather(changing.change({"maxSize": "12"}, "a"), changing.change({"ownName": "b"}, "b"))
     assert load(file) == {"maxSize": "12", "ownName": "b"}
     assert "maxSize is changed to 12 by a" in caplog.text
@@ -153,13 +153,13 @@ def test_a_file_is_rewritten_as_java_reads_it() -> None:
 def test_a_reload_takes_what_can_change_and_tells_the_rest(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     file = tmp_path / "some.conf"
     file.write_text(FILE)
-    changing = Changing(Some(), file)
+    changing = LiveSettings(Some(), file)
     seen: list[int] = []
-    changing.tell(lambda now: seen.append(now.limit))
+    changing.subscribe(lambda now: seen.append(now.limit))
     with caplog.at_level(logging.INFO):
         changing.reload(Some(port=7, limit=30))
         changing.reload(Some(port=1, limit=30))
-    assert (changing.now.port, changing.now.limit, seen, changing.count) == (1, 30, [30], 1)
+    assert (changing.current.port, changing.current.limit, seen, changing.count) == (1, 30, [30], 1)
     assert "listenPort cannot change while the server runs" in caplog.text
     assert "nothing that can change has changed" in caplog.text
     assert file.read_text() == FILE, "what was read is not written"

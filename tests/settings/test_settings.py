@@ -219,9 +219,9 @@ def test_no_setting_is_honoured_in_name_only(settings):
 
 
 def attributes(file, own):
-    """What a file reads of `settings`, `_settings` or `now` of anything, and of `self` where that is they."""
+    """What a file reads of `settings`, `_settings`, `current` or `now`, and of `self` where that is they."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
             whose = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
-            if whose in ("settings", "_settings", "now") or (own and whose == "self"):
+            if whose in ("settings", "_settings", "current", "now") or (own and whose == "self"):
                 yield node.attr

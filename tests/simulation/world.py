@@ -340,7 +340,7 @@ class World:
         yield time, "time", lambda: self.begin_ms / 1000 + seconds()
         yield time, "time_ns", lambda: self.begin_ms * 10**6 + int(seconds() * 1e9)
         yield slices.in_slices, "__defaults__", (seconds,)
-        yield slices.to_end, "__defaults__", (seconds,)
+        yield slices.run_to_end, "__defaults__", (seconds,)
         for module in _modules():
             if hasattr(module, "perf_counter"):
                 yield module, "perf_counter", seconds

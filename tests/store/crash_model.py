@@ -23,7 +23,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.store.appender import FULL_PAUSE_S
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.log.flush import Flusher, _Order
+from sparrowmq.store.log.flush import Flusher, _SyncOrder
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.retention import Retention
 from sparrowmq.store.store_settings import StoreSettings
@@ -172,7 +172,7 @@ class Model:
     count: int = 0
     deletions: list[Deletion] = field(default_factory=list)
     store: MessageStore = None  # type: ignore[assignment]
-    syncing: tuple[Flusher, _Order] | None = None  # what the thread of a store is at
+    syncing: tuple[Flusher, _SyncOrder] | None = None  # what the thread of a store is at
 
     def __post_init__(self) -> None:
         self.store = self.store or open_store(self.vfs)
@@ -219,7 +219,7 @@ class Model:
             for file in order.files:
                 self.vfs.note("sync_begin", file.file.fd)
 
-    def synced(self, order: _Order) -> int:
+    def synced(self, order: _SyncOrder) -> int:
         """Up to where the log is on disk then."""
         return order.target
 

@@ -166,7 +166,7 @@ class MutatedConfig:
         change = mutate(self._folder.parent, PARTS["config"], rng)
         told: list[str] = []
         try:
-            found = snapshot.load(self._path, tell=told.append)
+            found = snapshot.load(self._path, report=told.append)
         except SparrowError:
             return None
         if told or not self._path.parent.exists() or (found and found["offsetTable"] == last):

@@ -163,7 +163,7 @@ async def safe(store: MessageStore, end: int, wants_safety: bool = True) -> int:
         else:
             future.set_result(store.flushed.value)
 
-    store.safety(wants_safety).when(end, told)
+    store.durability(wants_safety).when(end, told)
     return await future
 
 
@@ -196,7 +196,7 @@ def copy_cut(store: MessageStore, into: Path, keep: int | None = None) -> None:
             size = file.stat().st_size
             log.seek(max(0, min(end - begin, size)))
             log.write(bytes(max(0, size - max(0, end - begin))))
-    flush.lower(Disk(), str(into / "abort"), end)  # the last sync did not come
+    flush.lower_mark(Disk(), str(into / "abort"), end)  # the last sync did not come
 
 
 def descriptors() -> int:

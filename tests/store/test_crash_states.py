@@ -13,7 +13,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.record import decode
 from sparrowmq.store.log import commit_log
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.flush import Flusher, _Order
+from sparrowmq.store.log.flush import Flusher, _SyncOrder
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.recovery import Recovery
 from sparrowmq.store.retention import Cleaning, Retention
@@ -213,11 +213,11 @@ def newest_file(self: Flusher) -> None:
     """Order a sync of what was written, where that is more than one file of the last one alone."""
     end = self._log.written
     if end > self._ordered:
-        self._orders.put(_Order(end, self._log.row.between(self._ordered, end)[-1:]))
+        self._orders.put(_SyncOrder(end, self._log.row.between(self._ordered, end)[-1:]))
         self._ordered = end
 
 
-def all_that_is_written(self: Model, order: _Order) -> int:
+def all_that_is_written(self: Model, order: _SyncOrder) -> int:
     return self.store.written.value
 
 

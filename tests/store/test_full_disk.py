@@ -307,7 +307,7 @@ async def test_a_store_that_cannot_be_recovered_for_want_of_room_can_be_read(sto
         try:
             assert len(full.query("Orders", "key", 99, 0, 1 << 62)) == 10
         except BadStore as lacks:
-            assert was_killed and "no room for them" in str(lacks)
+            assert was_killed and "no room for its next file" in str(lacks)
     full.close()
     disk.full_for = ()
     store = stores.open(vfs=disk)

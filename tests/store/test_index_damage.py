@@ -210,7 +210,7 @@ def test_an_index_that_cannot_be_written_stops_no_message_and_is_made_anew(store
     put(store, b"more", key="more")
     store.checkpoint()
     assert bodies(store) == [*FIVE, b"more"]
-    with pytest.raises(BadStore, match="lacks the keys of what was stored since"):
+    with pytest.raises(BadStore, match="lacks the keys of messages stored since"):
         store.query("Orders", "more", *FOREVER)
     store.close()
     disk.write_errors.clear()

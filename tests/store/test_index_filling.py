@@ -13,7 +13,7 @@ EVER = (9, 0, 1 << 62)
 
 def fill(store):
     store.publish()
-    return store.filling.fill_some()
+    return store.index_filler.fill_next()
 
 
 def keys(store, names):
@@ -31,15 +31,15 @@ async def test_an_index_without_room_stops_no_message_and_is_filled_later(stores
     put(store, bytes(2000), key="large")
     store.publish()
     assert len(bodies(store)) == 102
-    with pytest.raises(BadStore, match="no room for them"):
+    with pytest.raises(BadStore, match="no room for its next file"):
         store.query("Orders", "k99", *EVER)
-    assert store.filling.lacks_from_ms == clock.now_ms()
+    assert store.index_filler.lacks_from_ms == clock.now_ms()
     store.checkpoint()
     assert not fill(store)
     disk.full_for = ()
     while fill(store):
         put(store, b"meanwhile", key="meanwhile") if store.end < 60_000 else None
-    assert store.filling.lacks_from_ms == 0
+    assert store.index_filler.lacks_from_ms == 0
     put(store, b"after", key="after")
     wanted = ["before", "large", "after", *(f"k{number}" for number in range(100))]
     assert keys(store, wanted) == [1] * len(wanted)
@@ -62,7 +62,7 @@ async def test_a_store_whose_index_lacked_keys_opens_and_finds_them_or_says_so(s
     store.close()
     store = stores.open(vfs=disk, clock=clock)
     assert len(bodies(store)) == 200
-    with pytest.raises(BadStore, match="no room for them"):
+    with pytest.raises(BadStore, match="no room for its next file"):
         keys(store, ["k199"])
     put(store, b"taken", key="taken")
     stores.crash(store)

@@ -6,7 +6,7 @@ from sparrowmq.errors import BadStore
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store import key_search
-from sparrowmq.store.key_search import searching, with_unique_id
+from sparrowmq.store.key_search import find_by_unique_id, search_steps
 from tests.store.stores import put
 
 
@@ -16,7 +16,7 @@ def test_a_search_finds_the_newest_records_of_a_key_and_none_without_an_index(st
     store.appender.index_keys()
 
     def found(index, count):
-        steps = searching(index, store.record_at, "Orders", "red", count, 0, 1 << 62)
+        steps = search_steps(index, store.record_at, "Orders", "red", count, 0, 1 << 62)
         return [physical_offset(each) for each in at_once(steps)]
 
     assert found(store._index, 2) == [places[5].offset, places[3].offset]
@@ -30,10 +30,10 @@ def test_a_search_without_a_pause_is_short_or_refuses(stores, monkeypatch, limit
     places = [put(store, b"%d" % number, unique_key="id") for number in range(6)]
 
     def found():
-        return [physical_offset(each) for each in store.with_unique_id("Orders", "id", 0, 1 << 62)]
+        return [physical_offset(each) for each in store.find_by_unique_id("Orders", "id", 0, 1 << 62)]
 
     assert found() == [each.offset for each in reversed(places)]
-    assert store.with_unique_id("Orders", "other", 0, 1 << 62) == []
+    assert store.find_by_unique_id("Orders", "other", 0, 1 << 62) == []
     monkeypatch.setattr(key_search, limit, 5)
     with pytest.raises(BadStore, match="too many messages have ids with the hash of id"):
         found()
@@ -42,6 +42,6 @@ def test_a_search_without_a_pause_is_short_or_refuses(stores, monkeypatch, limit
 def test_a_unique_id_is_no_key_and_needs_an_index(stores):
     store = stores.open()
     put(store, b"x", key="id")
-    assert store.with_unique_id("Orders", "id", 0, 1 << 62) == []
+    assert store.find_by_unique_id("Orders", "id", 0, 1 << 62) == []
     with pytest.raises(BadStore, match="messageIndexEnable is false"):
-        with_unique_id(None, store.record_at, "Orders", "id", 0, 1 << 62)
+        find_by_unique_id(None, store.record_at, "Orders", "id", 0, 1 << 62)

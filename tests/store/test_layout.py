@@ -47,13 +47,13 @@ def test_a_row_ends_at_the_first_hole_and_names_of_others_are_left_alone():
 
 
 def test_a_file_of_another_size_is_refused_with_its_path():
-    with pytest.raises(BadStore, match=r"log/00000000000000004096: .*file size 8192; set the size"):
+    with pytest.raises(BadStore, match=r"log/00000000000000004096 .*file size 8192; set the size"):
         row_of_files("log", [offset_name(4096)], 8192)
 
 
 def test_a_missing_file_is_told_with_its_path_and_a_remedy():
     told = str(missing_file("log", 4096, "restore it"))
-    assert told == "log/00000000000000004096 is missing, later files are there; restore it"
+    assert told == "log/00000000000000004096 is missing, but later files exist; restore it"
 
 
 def test_the_log_may_lie_elsewhere():

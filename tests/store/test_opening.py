@@ -250,7 +250,7 @@ def test_a_damaged_store_that_is_opened_again_and_again_keeps_no_descriptors(sto
 
 def test_other_file_sizes_than_those_on_disk_are_refused(stores):
     filled(stores).close()
-    with pytest.raises(BadStore, match="set the size it was made with"):
+    with pytest.raises(BadStore, match="set the size with which it was created"):
         stores.open(commit_log_file_size=8192)
     assert_all_is_there(stores.open())
 

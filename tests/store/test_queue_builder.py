@@ -46,10 +46,12 @@ class Floor:
         self.dispatch = QueueBuilder(self.queues, self.index, LEVELS_MS)
         self.last_offsets: dict[ConsumeQueue, int] = {}
 
-    def replay(self, queue_offset: int, offset: int, *, known: int = 0, healing: bool = False, **changes: Any) -> None:
+    def replay(
+        self, queue_offset: int, offset: int, *, known: int = 0, fills_gaps: bool = False, **changes: Any
+    ) -> None:
         """Dispatch the record that lies at `offset` and says that it is number `queue_offset` of its queue."""
         record = memoryview(record_of(queue_offset, offset, **changes))
-        self.dispatch.replay(record, self.last_offsets, known, known - 1, healing)
+        self.dispatch.replay(record, self.last_offsets, known, known - 1, fills_gaps)
 
     def drain(self) -> list[int | None]:
         """Where the messages of queue T/0 lie; None for a gap."""
@@ -292,8 +294,8 @@ def test_missing_entries_are_told(floor: Floor):
 
 def test_entries_that_the_log_has_lost_too_become_gaps(floor: Floor):
     floor.replay(0, 0)
-    floor.replay(3, 300, healing=True)
-    floor.replay(4, 400, healing=True)
+    floor.replay(3, 300, fills_gaps=True)
+    floor.replay(4, 400, fills_gaps=True)
     assert floor.drain() == [0, None, None, 300, 400]
 
 
@@ -381,7 +383,7 @@ def test_queues_show_only_what_lies_before_the_limit_and_the_rest_in_its_order_o
     places = [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5)]
     store.publish()
     limit = [places[4].end]
-    risen = store.show_within(lambda: limit[0])
+    risen = store.limit_visibility(lambda: limit[0])
     places += [put(store, b"%02d" % number, queue_id=number % 2) for number in range(5, 12)]
     store.publish()
     assert (bodies(store), bodies(store, queue_id=1)) == ([b"00", b"02", b"04"], [b"01", b"03"])
@@ -394,14 +396,14 @@ def test_queues_show_only_what_lies_before_the_limit_and_the_rest_in_its_order_o
     limit[0] = places[10].end
     risen()
     assert (bodies(store)[4:], bodies(store, queue_id=1)[3:]) == ([b"08", b"10"], [b"07", b"09"])
-    store.show_within(None)()
+    store.limit_visibility(None)()
     assert (bodies(store)[6:], bodies(store, queue_id=1)[5:]) == ([b"12"], [b"11"])
     assert store.dispatched.value == store.end
 
 
 def test_what_is_not_shown_yet_is_there_after_a_stop_and_after_a_kill(stores: Stores):
     store = stores.open()
-    store.show_within(lambda: 0)
+    store.limit_visibility(lambda: 0)
     put(store, b"one")
     store.publish()
     store.checkpoint()
@@ -411,7 +413,7 @@ def test_what_is_not_shown_yet_is_there_after_a_stop_and_after_a_kill(stores: St
     stores.crash(store)
     store = stores.open()
     assert bodies(store) == [b"one", b"two"]
-    store.show_within(lambda: 0)
+    store.limit_visibility(lambda: 0)
     put(store, b"three")
     store.publish()
     store.close()
@@ -420,12 +422,12 @@ def test_what_is_not_shown_yet_is_there_after_a_stop_and_after_a_kill(stores: St
 
 def test_a_topic_that_is_deleted_takes_what_is_not_shown_yet_with_it(stores: Stores):
     store = stores.open()
-    risen = store.show_within(lambda: 0)
+    risen = store.limit_visibility(lambda: 0)
     put(store, b"old")
     store.publish()
     store.delete_topic("Orders")
     put(store, b"new")
-    store.show_within(None)
+    store.limit_visibility(None)
     risen()
     assert bodies(store) == [b"new"]
 

@@ -262,7 +262,7 @@ async def test_whoever_asks_has_old_files_deleted_at_any_hour_and_all_of_them(st
         store.clean(Cleaning.QUEUES)
         await clock.advance(1)
         assert store.begin == 14 * 4096
-        assert store.asked_to_clean() is Cleaning.NOTHING
+        assert store.take_cleaning_request() is Cleaning.NOTHING
 
 
 async def test_young_files_stay_even_if_somebody_asks(stores):

@@ -176,7 +176,7 @@ def test_a_slave_that_may_show_a_part_of_the_log_gets_the_new_topic_whole(
     master.publish()
     limit = ends[shown]
     slave = stores.open(path=tmp_path / "slave")
-    show = slave.show_within(lambda: limit)
+    show = slave.limit_visibility(lambda: limit)
     for begin, end in pairwise(ends):
         slave.follow(begin, master.log_bytes(begin, end - begin) or b"")
         slave.publish()

@@ -109,7 +109,7 @@ def test_timers_that_were_delivered_by_what_is_gone_are_pending_again(stores):
     assert due(timers, NOW + 200) == [kept]
     delivered = timer(store, NOW, offset=kept)
     timer(store, NOW + 1)
-    timers.learn()
+    timers.read_new()
     assert save(store, timers) is not None
     timers.close()
     store.close()

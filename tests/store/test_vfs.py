@@ -169,7 +169,7 @@ def test_a_file_where_a_folder_should_be_is_told(tmp_path):
     file = tmp_path / "store"
     file.write_bytes(b"")
     for folder in (file, file / "commitlog"):
-        with pytest.raises(BadStore, match="is a file; move that away, or choose another storePathRootDir"):
+        with pytest.raises(BadStore, match="is a file; move that file away, or choose another storePathRootDir"):
             DISK.make_folder(str(folder))
 
 

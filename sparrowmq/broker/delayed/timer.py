@@ -43,7 +43,7 @@ from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL
-from sparrowmq.store.timers import Timer, Timers, settling
+from sparrowmq.store.timers import Timer, Timers, settling_offset
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ def _illegal(reason: str) -> RemoteError:
 def _back(message: StoredMessage) -> Entry:
     """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
     entry = restore(message)
-    entry.prepared_offset = settling(message.physical_offset)
+    entry.prepared_offset = settling_offset(message.physical_offset)
     return entry
 
 
@@ -187,7 +187,7 @@ class TimedDelivery:
             if saved is not None:
                 await self._store.flushed.reached(saved.log_offset)
                 await asyncio.to_thread(self._timers.save, saved)
-                self._timers.was_saved(saved)
+                self._timers.note_saved(saved)
 
     def _deliver_some(self) -> float:
         """Deliver at most one turn's worth; return the seconds to wait for the next timer."""
@@ -224,7 +224,7 @@ class TimedDelivery:
     def _learn(self) -> None:
         """Take over new timers, including those of this turn, so that every accepted recall takes effect."""
         self._store.publish()
-        self._timers.learn()
+        self._timers.read_new()
         self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
 
     def _deliver(self, timer: Timer) -> None:

@@ -161,7 +161,7 @@ class Candidacy:
         """
         began = self._clock.monotonic()
         try:
-            descriptors.share(descriptors.limit(), with_store=True)
+            descriptors.divide(descriptors.limit(), with_store=True)
             port.bind()
             port.release()
         except ConfigError as error:

@@ -44,7 +44,7 @@ from sparrowmq.protocol.requests.bodies import OWN_VERSION, BrokerStats, DataVer
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import Reply, handles
 from sparrowmq.remoting.peer import Peer
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.store.retention import Cleaning
 from sparrowmq.version import VERSION
 
@@ -57,7 +57,11 @@ _WITHOUT_CONFIG: Final = frozenset({OP_HALF_TOPIC, STATE_TOPIC})
 
 class InspectHandler:
     def __init__(
-        self, settings: Changing[BrokerSettings], status: Status, traffic: Traffic, replication: Callable[[], HaStatus]
+        self,
+        settings: LiveSettings[BrokerSettings],
+        status: Status,
+        traffic: Traffic,
+        replication: Callable[[], HaStatus],
     ) -> None:
         self._settings = settings
         self._status = status
@@ -67,7 +71,7 @@ class InspectHandler:
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Reply:
         """Return the settings as a properties file."""
-        body = settings_text.render({OWN_VERSION: VERSION} | self._settings.now.as_shown())
+        body = settings_text.render({OWN_VERSION: VERSION} | self._settings.current.as_shown())
         version = DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         return Reply(header=GetBrokerConfigReply(version), body=body)
 
@@ -89,7 +93,7 @@ class InspectHandler:
     @handles(GetDiagnosis)
     async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Reply:
         """Return what the process says of itself, without secrets."""
-        return Reply(body=KVTable(await diagnosis(self._settings.now)))
+        return Reply(body=KVTable(await diagnosis(self._settings.current)))
 
     @handles(RestartBroker)
     def restart(self, header: RestartBroker, body: bytes, peer: Peer) -> None:
@@ -99,7 +103,7 @@ class InspectHandler:
                 ResponseCode.SYSTEM_ERROR,
                 f"not restarted: this broker started at {self._status.started_ms}, not at {header.boot_timestamp}",
             )
-        process.OF_PROCESS.ask()
+        process.RESTART.request()
 
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Reply:

@@ -23,7 +23,7 @@ from sparrowmq.broker.queue_locks import Queue, QueueLocks
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol import allocation, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, Perm
@@ -195,7 +195,7 @@ class LockHandler(Handler):
                 ResponseCode.SYSTEM_ERROR, f"the client id has {size} bytes; it must have 1 to {_MAX_CLIENT_ID_BYTES}"
             )
         self._check_id(request, peer)
-        answer = await to_end(self._lock(request))
+        answer = await run_to_end(self._lock(request))
         if self._journal is not None:
             await self._journal.safe_locks()
         return answer

@@ -31,7 +31,7 @@ from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import AccessDenied, MessageTooLarge, RemoteError
-from sparrowmq.loop.slices import Line, Steps
+from sparrowmq.loop.slices import Steps, WorkQueue
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -81,7 +81,7 @@ class StagingHandler(Handler):
         self._staging = staging
         self._max_body_bytes = max_body_bytes
         self._accepts_writes = accepts_writes
-        self._line = Line()  # of parts, which are checked in slices
+        self._line = WorkQueue()  # of parts, which are checked in slices
 
     @handles(StageBatch)
     def stage(self, header: StageBatch, body: bytes, peer: Peer) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
@@ -95,7 +95,7 @@ class StagingHandler(Handler):
         yield from self._staging.check(entry, batch.places(body))
         source = self._source(header, peer)
         placed = self._staging.stage(source, _check_name("attempt", header.attempt), header.number, entry)
-        return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+        return ReplyWhenDurable(self._store.durability(True), self._store.end if placed is None else placed.end, None)
 
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> ReplyWhenDurable:
@@ -116,7 +116,7 @@ class StagingHandler(Handler):
                     raise AccessDenied(f"No default permission for topic:{topic}")
         decided = self._staging.commit(source, commit_body.attempts, commit_body.others, header.plan or "")
         reply = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
-        return ReplyWhenDurable(self._store.safety(True), decided.end, reply)
+        return ReplyWhenDurable(self._store.durability(True), decided.end, reply)
 
     def _check_size(self, body: bytes) -> None:
         if len(body) > self._max_body_bytes:
@@ -195,7 +195,7 @@ class CopyHandler(Handler):
         super().__init__(shared)
         self._max_body_bytes = max_body_bytes
         self._accepts_writes = accepts_writes
-        self._line = Line()  # of batches, which are stored in slices
+        self._line = WorkQueue()  # of batches, which are stored in slices
         self._reached: dict[_Way, int] = {}  # the source that waited longest is first
 
     @handles(CopyBatch)
@@ -215,7 +215,7 @@ class CopyHandler(Handler):
             return CopyBatchReply(stored=False, reached=-1)
         if reached != header.follows:
             reply = CopyBatchReply(stored=False, reached=reached)
-            return ReplyWhenDurable(self._store.safety(True), self._store.end, reply)
+            return ReplyWhenDurable(self._store.durability(True), self._store.end, reply)
         parts = yield from self._parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
         self._reached.pop(way, None)
@@ -225,7 +225,7 @@ class CopyHandler(Handler):
             end = self._put(part)
             yield
         self._note(way, header.reaches)
-        return ReplyWhenDurable(self._store.safety(True), end, CopyBatchReply(True, header.reaches))
+        return ReplyWhenDurable(self._store.durability(True), end, CopyBatchReply(True, header.reaches))
 
     def _put(self, entries: list[Entry]) -> int:
         """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""

@@ -19,7 +19,7 @@ from sparrowmq.broker.handlers.topics_handler import check_list_length
 from sparrowmq.broker.pop.pop_state import Pops
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, emptied, to_end
+from sparrowmq.loop.slices import Steps, empty_in_steps, run_to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -118,7 +118,7 @@ class GroupHandler(Handler):
         self._groups.delete(header.group_name)
         await self._groups.file.confirm(f"group {header.group_name} is deleted")
         if header.remove_offset or header.clean_offset:
-            await to_end(emptied(self._offsets.delete_group(header.group_name)))
+            await run_to_end(empty_in_steps(self._offsets.delete_group(header.group_name)))
             await self._offsets.file.confirm(f"what group {header.group_name} has consumed is deleted")
 
     @handles(GetAllSubscriptionGroup)
@@ -223,7 +223,7 @@ class GroupHandler(Handler):
                 f"Timestamp: {header.timestamp}",
             )
         chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        answer, is_popped = await to_end(self._reset(header, chosen, peer))
+        answer, is_popped = await run_to_end(self._reset(header, chosen, peer))
         if is_popped:
             await self._offsets.file.confirm(f"group {header.group} is reset")
         return answer
@@ -265,7 +265,7 @@ class GroupHandler(Handler):
             peer.address,
             shown(table) if len(offsets) <= _MAX_LOGGED_QUEUES else f"{len(offsets)} queues",
         )
-        yield from emptied(offsets)
+        yield from empty_in_steps(offsets)
         return Reply(body=body), is_popped
 
     def _entry(self, member: Member) -> ProducerEntry:

@@ -22,7 +22,7 @@ from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.offsets import is_young
 from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -238,7 +238,7 @@ class ProgressHandler(Handler):
         topics = {header.topic} if header.topic else self._offsets.topics_of(source)
         for topic in topics if header.offline else self._lags.consumed(source, topics):
             if self._topics.get(topic) is not None:
-                await to_end(self._offsets.cloning(source, target, topic))
+                await run_to_end(self._offsets.cloning(source, target, topic))
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
     def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:

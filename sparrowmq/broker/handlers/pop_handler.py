@@ -32,7 +32,7 @@ from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.tasks import after_thread, resolved
+from sparrowmq.loop.tasks import after_thread, await_result
 from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
@@ -129,7 +129,7 @@ class PopHandler(Handler):
         selector = self._filters.selector(header.exp_type, header.exp)
         if isinstance(selector, Selector):
             return then(selector)
-        return resolved(in_slices(_after(selector, then)))
+        return await_result(in_slices(_after(selector, then)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
         wish = self._wish(header, selector)

@@ -23,7 +23,7 @@ from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.topics import Topics
 from sparrowmq.errors import InvalidMessage, RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
-from sparrowmq.loop.tasks import after_thread, resolved
+from sparrowmq.loop.tasks import after_thread, await_result
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -95,7 +95,7 @@ class PullHandler:
         self._rules = rules
         self._read_s = 0.0  # the time of the last read
         self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
-        shared.store.queues.on_gone = self._on_queue_gone
+        shared.store.queues.on_removed = self._on_queue_gone
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:
@@ -119,7 +119,7 @@ class PullHandler:
             return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
         selector = self._selector_of(header)
         if not isinstance(selector, Selector):
-            return resolved(in_slices(self._pull_after(selector, header, peer)))
+            return await_result(in_slices(self._pull_after(selector, header, peer)))
         return self._pull(header, selector, peer)
 
     def _pull_after(

@@ -43,7 +43,7 @@ class QueryHandler(Handler):
 
     def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Reply]:
         most = MAX_MESSAGES_OF_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MAX_MESSAGES)
-        records = yield from self._store.searching(
+        records = yield from self._store.search_steps(
             header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
         )
         if not records:

@@ -52,7 +52,7 @@ class RecallHandler(Handler):
         if handle.due_ms <= self._clock.now_ms() or self._is_over(handle.due_ms):
             raise _refused(ResponseCode.ILLEGAL_OPERATION, "timestamp invalid: the message was due already")
         placed = self._writer.put(self._entry(header, handle, peer))
-        return ReplyWhenDurable(self._store.safety(True), placed.end, RecallMessageReply(handle.unique_id))
+        return ReplyWhenDurable(self._store.durability(True), placed.end, RecallMessageReply(handle.unique_id))
 
     def _entry(self, header: RecallMessage, handle: RecallHandle, peer: Peer) -> Entry:
         now_ms = self._clock.now_ms()

@@ -22,7 +22,7 @@ from sparrowmq.broker.handlers.send_handler import SendHandler
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import DiskFull, NetworkError, RemoteError, StoreFailed
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import resolved
+from sparrowmq.loop.tasks import await_result
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
@@ -86,7 +86,7 @@ class ReplyHandler:
     async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
-            after: ReplyWhenDurable = await resolved(self._sends.send(header, body, peer))
+            after: ReplyWhenDurable = await await_result(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
             self._lines.log(log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error)
             return None

@@ -87,7 +87,7 @@ class RetryHandler(Handler):
             text = "message %s is a dead letter of group %s after %d tries"
             place = shown(message.message_id), group.group_name, tries
             self._lines.log(log, logging.WARNING, text, *place)
-        return ReplyWhenDurable(self._store.safety(True), placed.end, None)
+        return ReplyWhenDurable(self._store.durability(True), placed.end, None)
 
     def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:
         """Return the state of the message's queue; None if no message of this place was popped.

@@ -1,6 +1,6 @@
 """SEND_MESSAGE (10, 310) and SEND_BATCH_MESSAGE (320): check, find the topic, store, answer once the message is safe.
 
-One message costs one header, one `Entry`, one append and one reply. The answer waits for `MessageStore.safety` as a
+One message costs one header, one `Entry`, one append and one reply. The answer waits for `MessageStore.durability` as a
 callback, without a task. A message that its producer sends again is stored once (broker/repeated_sends.py).
 Source: SendMessageProcessor and AbstractSendMessageProcessor.msgCheck, Java 4.9.8.
 """
@@ -29,7 +29,7 @@ from sparrowmq.broker.repeated_sends import Before, Repeats, key, looked_up
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
-from sparrowmq.loop.slices import Line, Steps, emptied
+from sparrowmq.loop.slices import Steps, WorkQueue, empty_in_steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
@@ -81,7 +81,7 @@ class SendHandler:
         self._rules = rules
         self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self._ids = OffsetIds(rules.store_host)
-        self._line = Line()  # of large batches, and of batches that are sent again
+        self._line = WorkQueue()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
         self._open: set[str] = set()
         self.on_request_message: Callable[[str, Properties, Peer], None] = _forget
@@ -146,13 +146,13 @@ class SendHandler:
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
-        return ReplyWhenDurable(self._store.safety(wants_safety), placed.end, reply)
+        return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
     def _as_before(self, before: Before, entry: Entry) -> ReplyWhenDurable:
         reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
         if before.due_ms:
             reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
-        return ReplyWhenDurable(self._store.safety(entry.properties.wants_safety), before.end, reply)
+        return ReplyWhenDurable(self._store.durability(entry.properties.wants_safety), before.end, reply)
 
     def check_request(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
         """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
@@ -181,7 +181,7 @@ class SendHandler:
             placed = batches.as_one(self._writer.put_batch(_singles(shared, body, places)))
         self._received.value += len(placed.offsets)
         reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
-        return ReplyWhenDurable(self._store.safety(properties.wants_safety), placed.end, reply)
+        return ReplyWhenDurable(self._store.durability(properties.wants_safety), placed.end, reply)
 
     def _in_line(
         self,
@@ -229,7 +229,7 @@ class SendHandler:
         self._writer.demand_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
         with self._repeats.under_way(ready.keys):
             parts = yield from batches.put_in_parts(self._writer, ready)
-        yield from emptied(ready.keys)
+        yield from empty_in_steps(ready.keys)
         ids: list[str] = []
         for part in parts:
             self._received.value += len(part.offsets)
@@ -238,7 +238,7 @@ class SendHandler:
         reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
         if not batches.are_adjacent(parts):
             reply.stored_at = yield from batches.render_part_positions(shared.queue_id, parts)
-        return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), parts[-1].end, reply)
+        return ReplyWhenDurable(self._store.durability(shared.properties.wants_safety), parts[-1].end, reply)
 
     def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
@@ -250,7 +250,7 @@ class SendHandler:
             yield
         earlier, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
         self._received.value += stored_count
-        yield from emptied(entries)
+        yield from empty_in_steps(entries)
         ids, end = [], 0
         for at in range(0, len(earlier), batches.PART):
             piece = earlier[at : at + batches.PART]
@@ -260,8 +260,8 @@ class SendHandler:
         reply = SendMessageReply(",".join(ids), earlier[0].queue_id, earlier[0].queue_offset)
         if not (yield from are_neighbours(earlier)):
             reply.stored_at = yield from render_positions(earlier)
-        yield from emptied(earlier)
-        return ReplyWhenDurable(self._store.safety(shared.properties.wants_safety), end, reply)
+        yield from empty_in_steps(earlier)
+        return ReplyWhenDurable(self._store.durability(shared.properties.wants_safety), end, reply)
 
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         unique_id = entry.properties.unique_key

@@ -16,7 +16,7 @@ import msgspec
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
-from sparrowmq.loop.slices import Steps, emptied, to_end
+from sparrowmq.loop.slices import Steps, empty_in_steps, run_to_end
 from sparrowmq.protocol import attributes, names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -122,8 +122,8 @@ class TopicHandler(Handler):
         files = self._store.deletion.begin(header.topic)
         # Unlike Java 4.9, and like 5.x: old offsets could be past the end of a new topic with the same name.
         offsets = self._offsets.delete_topic(header.topic)
-        await to_end(files)
-        await to_end(emptied(offsets))
+        await run_to_end(files)
+        await run_to_end(empty_in_steps(offsets))
         await self._topics.file.confirm(f"topic {header.topic} is deleted")
         await self._offsets.file.confirm(f"topic {header.topic} is deleted")
 

@@ -57,7 +57,7 @@ class TransactionHandler:
             ended = shown(header.msg_id), shown(error.remark)
             self._lines.log(log, logging.WARNING, text, peer.address, *ended)
             raise
-        return ReplyWhenDurable(self._store.safety(True), self._store.end if placed is None else placed.end, None)
+        return ReplyWhenDurable(self._store.durability(True), self._store.end if placed is None else placed.end, None)
 
     @handles(ResumeCheckHalfMessage)
     def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:
@@ -68,4 +68,4 @@ class TransactionHandler:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
         placed = self._transactions.resume(offset)
         log.info("%s resumes the checks of transaction %s", peer.address, shown(header.msg_id or ""))
-        return ReplyWhenDurable(self._store.safety(True), placed.end, None)
+        return ReplyWhenDurable(self._store.durability(True), placed.end, None)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.offsets import Offsets
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.message_store import MessageStore
 
@@ -69,7 +69,7 @@ class Progress:
 
     async def of_topics(self) -> tuple[dict[str, int], dict[str, int]]:
         """Of each topic, the sum of its queues' ends, and the bytes of its messages since the start."""
-        return await to_end(self._of_topics())
+        return await run_to_end(self._of_topics())
 
     def _of_topics(self) -> Steps[tuple[dict[str, int], dict[str, int]]]:
         ends: dict[str, int] = defaultdict(int)
@@ -83,7 +83,7 @@ class Progress:
 
     async def of_groups(self) -> list[GroupProgress]:
         """Every group in every topic of which it has offsets, and in those that only some of its members want."""
-        return await to_end(self._of_groups())
+        return await run_to_end(self._of_groups())
 
     def _of_groups(self) -> Steps[list[GroupProgress]]:
         places = [(group, topic) for group, topic, _ in self._offsets.all()]
@@ -99,7 +99,7 @@ class Progress:
     async def waiting_since(self, groups: Iterable[GroupProgress], most: int) -> list[tuple[GroupProgress, int]]:
         """When the oldest message was stored, in ms, that each of the groups with the greatest lags has before it."""
         behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
-        found = [(each, await to_end(self._oldest_ms(each))) for each in behind]
+        found = [(each, await run_to_end(self._oldest_ms(each))) for each in behind]
         return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]
 
     def _of(self, group: str, topic: str) -> Steps[GroupProgress]:

@@ -121,10 +121,10 @@ class Primary:
         self._slaves = slaves
         self._lines = LogLimit(clock)
         limit = descriptors.limit()
-        self._most_links = descriptors.fitting(descriptors.MOST_SLAVES, limit)
+        self._most_links = descriptors.small_port_limit(descriptors.MAX_SLAVES, limit)
         self._limited = LimitedSessions[SlaveLink](self._most_links, clock, lambda link: link.acked is not None)
         self.links = self._limited.sessions  # the oldest first
-        self._backlog = descriptors.fitting(descriptors.SMALL_BACKLOG, limit)
+        self._backlog = descriptors.small_port_limit(descriptors.SMALL_BACKLOG, limit)
         self._most = 0  # slaves that followed at the same time
         self._began_s = clock.monotonic()
         self._came: set[int] = set()  # the members that have followed
@@ -133,10 +133,10 @@ class Primary:
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.log_end = lambda: store.end
-            self._show = store.show_within(in_sync.shown_end)
+            self._show = store.limit_visibility(in_sync.shown_end)
             in_sync.on_advance = self._show_more
         if rules.is_sync:
-            store.also_wait_for(self._safety())
+            store.also_wait_for(self._durability())
         figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
         figures.gauges("sparrowmq_slave_behind_bytes", "bytes that a slave lacks", ("slave",), self._behind)
         figures.gauges(
@@ -269,7 +269,7 @@ class Primary:
         what = f"the nearest slave lacks {target - nearest} bytes" if following else "no slave is connected"
         return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, what, 0)
 
-    def _safety(self) -> Durability:
+    def _durability(self) -> Durability:
         what = "at a slave"
         lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
         demand = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)

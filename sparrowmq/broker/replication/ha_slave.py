@@ -173,7 +173,7 @@ class Replica:
             return ""
         return str(self.alarm) if self.alarm is not None else self._logged
 
-    def use(self, address: str) -> None:
+    def set_master(self, address: str) -> None:
         """Follow the master at an address from a name server; ignored if haMasterAddress is set."""
         if self._rules.master is None and not self._is_stopped and address and address != self._address:
             log.info("the master ships its log at %s", address)

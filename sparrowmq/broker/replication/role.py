@@ -129,9 +129,9 @@ class OwnRole:
 
         def follow_master(master: str, shipping: str) -> None:
             self._master_address = master
-            same.use(master)
-            mirror.use(master)
-            replica.use(shipping)
+            same.set_master(master)
+            mirror.set_master(master)
+            replica.set_master(shipping)
 
         def trusted() -> None:
             assert term is not None
@@ -197,7 +197,7 @@ class HighWatermark:
     def follow(self, replica: Replica) -> None:
         """Show what the master of a slave says."""
         if self.asks:
-            show = self._store.show_within(lambda: replica.shown)
+            show = self._store.limit_visibility(lambda: replica.shown)
 
             def said() -> None:
                 show()

@@ -37,7 +37,7 @@ from sparrowmq.broker.replication.ha_slave import Replica
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.slices import run_to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import is_system_topic
 from sparrowmq.protocol.requests.admin_headers import (
@@ -101,7 +101,7 @@ class Mirror:
     def part(self) -> Part:
         return Part(tasks=(Task("mirror", self.run),))
 
-    def use(self, address: str) -> None:
+    def set_master(self, address: str) -> None:
         """Copy from the master at this address, as a name server reports it; "" if no name server knows one."""
         if address != self._address:
             self._address = address
@@ -175,7 +175,7 @@ class Mirror:
         for topic, offset in last.items():
             if offset < end:
                 log.info("topic %s is deleted, as its master says", topic)
-                await to_end(self._store.deletion.begin(topic))
+                await run_to_end(self._store.deletion.begin(topic))
 
     def _note(self, address: str, problem: str) -> None:
         """Log a change of the problem, once."""
@@ -203,7 +203,7 @@ class SameSettings:
     def part(self) -> Part:
         return Part(tasks=(Task("settings of the master", self.run),))
 
-    def use(self, address: str) -> None:
+    def set_master(self, address: str) -> None:
         """Compare with the master at this address for clients."""
         if address and address != self._address and not self._settings.checks_access:
             self._address = address

@@ -89,8 +89,8 @@ from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.slices import Steps, at_once, to_end
-from sparrowmq.loop.tasks import in_turns
+from sparrowmq.loop.slices import Steps, at_once, run_to_end
+from sparrowmq.loop.tasks import run_steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.codes import ResponseCode
@@ -268,8 +268,8 @@ class Staging:
                 self.file.touch()
             self._seen = None
         if self._seen is None:
-            await to_end(self._forget())
-            self._see(await to_end(self._content()))
+            await run_to_end(self._forget())
+            self._see(await run_to_end(self._content()))
         await self.file.save()
 
     async def close(self) -> None:
@@ -550,7 +550,7 @@ class Publishing:
         while True:
             self._wake.clear()
             try:
-                await in_turns(self.publish_some)
+                await run_steps(self.publish_some)
             except DiskFull as error:
                 log.warning("committed batches wait: %s", error)
                 await self._clock.sleep(_DISK_FULL_PAUSE_S)

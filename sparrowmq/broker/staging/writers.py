@@ -28,7 +28,7 @@ import msgspec
 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, DiskFull, InvalidMessage, RemoteError
-from sparrowmq.loop.slices import Steps, to_end
+from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.remoting.peer import Signer, may_act_for, may_take_over, owner_of
@@ -270,7 +270,7 @@ class KeptWriters:
         lacking = self._lacking()
         if lacking:
             with suppress(DiskFull):
-                await to_end(self._keep_all(lacking))
+                await run_to_end(self._keep_all(lacking))
 
     def _lacking(self) -> list[str]:
         """Return the writers that `keep` has to write now."""

@@ -50,7 +50,7 @@ from sparrowmq.broker.transactions.open_transactions import StoredTransactions, 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.loop.tasks import in_turns
+from sparrowmq.loop.tasks import run_steps
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_OPEN
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
@@ -62,7 +62,7 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_GROUP
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer, may_act_for
-from sparrowmq.store.appender import FULL_TOLD_S
+from sparrowmq.store.appender import FULL_LOG_S
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class Transactions:
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""
-        return in_turns(self._pass_all)
+        return run_steps(self._pass_all)
 
     # Requests of producers -------------------------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Transactions:
 
     def ask(self) -> Coroutine[Any, Any, None]:
         """Check the transactions that are due, and discard those that were checked too often."""
-        return in_turns(self._ask_some)
+        return run_steps(self._ask_some)
 
     def _ask_some(self) -> bool:
         """Check one turn's worth of transactions; return whether more may be due."""
@@ -264,7 +264,7 @@ class Transactions:
                 self._look_at(transaction)
             except DiskFull as error:
                 if (now_s := self._clock.monotonic()) >= self._tells_full_s:
-                    self._tells_full_s = now_s + FULL_TOLD_S
+                    self._tells_full_s = now_s + FULL_LOG_S
                     log.warning("no questions about transactions now: %s", error)
                 self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
             except CorruptRecord as bad:

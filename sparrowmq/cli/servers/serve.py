@@ -33,8 +33,8 @@ from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.core import descriptors, logs, process
 from sparrowmq.core.exit_status import exit_status
 from sparrowmq.core.logs import LogSettings
-from sparrowmq.core.process import OF_PROCESS
-from sparrowmq.core.safe_text import sentence
+from sparrowmq.core.process import RESTART
+from sparrowmq.core.safe_text import error_sentence
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings import settings as config
@@ -197,7 +197,7 @@ def broker(**options: Any) -> None:
         running = server if isinstance(server, Broker) else server.broker
         return running.unready() if running is not None else "no broker runs; the log says why"
 
-    OF_PROCESS.check = partial(_merged, BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
+    RESTART.check = partial(_merged, BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
     ends = options["ends_with_stdin"]
     if settings.failover:
         from sparrowmq.broker.member import Member
@@ -227,7 +227,7 @@ def _settings(cls: type[S], options: Mapping[str, Any], prefix: str, variables: 
         for key in shown:
             click.echo(f"{key}={properties[key]}")
         sys.exit(0)
-    logs.use(settings)
+    logs.apply_settings(settings)
     return settings
 
 
@@ -289,11 +289,11 @@ def run(
             starting = _Starting(ready, reload, unready, Notifier.of(os.environ))
             runner.run(_serve(build, starting, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
-        if not OF_PROCESS.is_asked:
+        if not RESTART.is_requested:
             fail(error)
         log.error("%s", error)  # a failed store opens again
-    if OF_PROCESS.is_asked:
-        OF_PROCESS.begin()
+    if RESTART.is_requested:
+        RESTART.begin()
     sys.exit(0)
 
 
@@ -332,7 +332,7 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    OF_PROCESS.stop = task.cancel  # without a message to systemd: the process goes on
+    RESTART.stop = task.cancel  # without a message to systemd: the process goes on
     if ends_with_stdin:
         _follow_stdin(stop)
     if starting.reload is None:
@@ -343,7 +343,7 @@ async def _serve(
     except asyncio.CancelledError:
         log.info("stopped")
     finally:
-        OF_PROCESS.stop = None  # where a test or a program called the command
+        RESTART.stop = None  # where a test or a program called the command
 
 
 async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]) -> bool:
@@ -352,7 +352,7 @@ async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]
     try:
         async with server as serving:
             _tune_garbage_collection()
-            process.keep_freed()
+            process.keep_freed_memory()
             starting.serves(serving)
             try:
                 await serving.serve()
@@ -430,5 +430,5 @@ def fail(error: BaseException) -> NoReturn:
         raise error
     context = click.get_current_context()
     name = context.info_name if context.parent is None else context.command.name  # and not `run`
-    click.echo(f"{name}: {sentence(cause)}", err=True)
+    click.echo(f"{name}: {error_sentence(cause)}", err=True)
     sys.exit(exit_status(cause))

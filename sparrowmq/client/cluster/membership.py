@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
-from sparrowmq.core.process import stacks_now
+from sparrowmq.core.process import list_stacks
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.loop.slices import to_end
+from sparrowmq.loop.slices import run_to_end
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
@@ -180,7 +180,7 @@ class Pushes:
     async def _running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
         running = self._member(header.consumer_group)._running()
         if header.jstack_enable:
-            running.jstack = await to_end(stacks_now())
+            running.jstack = await run_to_end(list_stacks())
         return Reply(body=running)
 
     @handles(GetConsumerStatus)

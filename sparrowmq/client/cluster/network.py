@@ -38,7 +38,7 @@ from sparrowmq.client.loop_affinity import LoopAffinity, check_asyncio
 from sparrowmq.client.message_ids import MessageIds
 from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.loop.tasks import INSIDE, Background
+from sparrowmq.loop.tasks import LEFT_FROM_INSIDE, Background
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import (
     check_group,
@@ -173,7 +173,7 @@ class Network:
     def check_outside(self) -> None:
         """Raises: ConfigError, the caller is such a task, so leaving would wait for itself forever."""
         if self.is_inside:
-            raise ConfigError(INSIDE)
+            raise ConfigError(LEFT_FROM_INSIDE)
 
     def check_open(self) -> None:
         """Raises: ClientClosed, the client was left, or was not entered; ConfigError, the caller is not in its loop."""

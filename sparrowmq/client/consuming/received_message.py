@@ -37,7 +37,7 @@ from sparrowmq.client.consuming.delivered_message import (
 from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
 from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.loop.tasks import alone
+from sparrowmq.loop.tasks import single_error
 from sparrowmq.protocol.messages.delay_fields import Delay, wait_of
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
@@ -317,7 +317,7 @@ class Handling:
         for message in unsettled:
             fates.setdefault(fail(message, error, self._rules), []).append(message)
         if is_reject(error) and unsettled:
-            log.warning("%s rejects %s: %s", self._rules, unsettled, text_of(alone(error)))
+            log.warning("%s rejects %s: %s", self._rules, unsettled, text_of(single_error(error)))
             return
         if not unsettled:
             fates[_SETTLED] = list(self._messages)
@@ -335,7 +335,7 @@ def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate:
     if unfit(error) is None:
         log.error("%s failed to handle %s; %s", rules, shown, fate.words, exc_info=error)
     else:
-        reason = " ".join(text_of(alone(error)).split())
+        reason = " ".join(text_of(single_error(error)).split())
         log.error("%s failed to handle %s; %s: %s", rules, shown, fate.words, reason)
 
 

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.errors import ConfigError, InvalidMessage
-from sparrowmq.loop.tasks import alone
+from sparrowmq.loop.tasks import single_error
 from sparrowmq.protocol.delay_levels import duration_ms, duration_word
 from sparrowmq.protocol.messages.delay_fields import level_s
 
@@ -131,7 +131,7 @@ def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | N
     Args:
         failures: of this message before this one.
     """
-    error = alone(error)
+    error = single_error(error)
     if isinstance(error, Reject):
         return text_of(error) or "rejected"
     if retry is None:
@@ -144,7 +144,7 @@ def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | N
 
 def unfit(error: BaseException) -> BaseException | None:
     """The decoder's error if a body does not fit its handler: it causes an InvalidMessage. None for another error."""
-    error = alone(error)
+    error = single_error(error)
     return error.__cause__ if isinstance(error, InvalidMessage) else None
 
 
@@ -156,7 +156,7 @@ def text_of(error: BaseException) -> str:
 
 def is_reject(error: BaseException | None) -> bool:
     """Return whether a handler refuses its message."""
-    return error is not None and isinstance(alone(error), Reject)
+    return error is not None and isinstance(single_error(error), Reject)
 
 
 def _word(seconds: float) -> str:

@@ -38,7 +38,7 @@ from sparrowmq.client.consuming.redelivery import Retries
 from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
 from sparrowmq.client.popping.pop_queue import AckBuffer
 from sparrowmq.client.popping.popped_message import PopAnswer, PoppedFrom, PoppedMessage, Receipt
-from sparrowmq.core.process import keep_freed
+from sparrowmq.core.process import keep_freed_memory
 from sparrowmq.errors import (
     BrokerUnreachable,
     ConfigError,
@@ -146,7 +146,7 @@ class PopRequests:
         self._group = group
         self._network = network
         self._spawn = spawn
-        keep_freed()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
+        keep_freed_memory()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
         self.acks = AckBuffer(self._begin_acks)
         self.came = 0
         self._most: dict[str, int] = {}  # messages of one pop, by broker

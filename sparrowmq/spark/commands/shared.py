@@ -33,7 +33,7 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 import click
 
 from sparrowmq.core.exit_status import INCOMPLETE
-from sparrowmq.core.safe_text import sentence
+from sparrowmq.core.safe_text import error_sentence
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.settings.argument_types import PATH, WrittenPath
 from sparrowmq.spark.failures import ours
@@ -297,7 +297,7 @@ def ends_well(command: F) -> Callable[..., None]:
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
-                ending.failed(end_of_java(error) or sentence(error))
+                ending.failed(end_of_java(error) or error_sentence(error))
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()

@@ -44,7 +44,7 @@ from sparrowmq.client.consuming.pulling import demand_progress
 from sparrowmq.client.sending.send_request import SendContent, batch_properties
 from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
 from sparrowmq.core.digits import whole_number
-from sparrowmq.core.process import freeze_loaded
+from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -157,7 +157,7 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 
 
 def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    freeze_loaded()
+    freeze_loaded_objects()
     network = network_of(copying.options, waits=True)
     copier = Copier(network, copying)
     try:

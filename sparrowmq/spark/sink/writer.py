@@ -44,7 +44,7 @@ from pyspark.sql.datasource import (
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.client.cluster.name_servers import local_ip
-from sparrowmq.core.process import freeze_loaded
+from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
@@ -194,7 +194,7 @@ def send_all(
         SendFailed, NoRoute: as `Sender`.
         InvalidMessage: a row cannot be a message.
     """
-    freeze_loaded()
+    freeze_loaded_objects()
     try:
         staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
         sender = staged or Sender(network, options)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sparrowmq.core.process import freeze_loaded, keep_freed
+from sparrowmq.core.process import freeze_loaded_objects, keep_freed_memory
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
@@ -55,8 +55,8 @@ class StoredReader(DataSourceReader):
         """The rows of one span as Arrow batches; a query without spans has one partition, whose value is None."""
         if partition.value is None:
             return
-        keep_freed()
-        freeze_loaded()
+        keep_freed_memory()
+        freeze_loaded_objects()
         show_warnings()
         options, span = self._options, partition.value
         rows, choice = Rows(self._schema, options), Choice(options, span.file.path)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
-from sparrowmq.core.process import freeze_loaded, keep_freed
+from sparrowmq.core.process import freeze_loaded_objects, keep_freed_memory
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.subscription import ALL, parse_tags
@@ -58,8 +58,8 @@ def read(
         RemoteProtocolError: a broker gave something that is not messages.
         BadRecord: as `Rows.batch`.
     """
-    keep_freed()
-    freeze_loaded()
+    keep_freed_memory()
+    freeze_loaded_objects()
     tags = tags_of(options.expression)
     try:
         for pulled in merged(Pulls(network, ranges, options).answers()):

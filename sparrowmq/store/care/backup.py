@@ -37,18 +37,19 @@ from typing import Final, cast
 from sparrowmq.errors import BadStore, CorruptRecord
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.store.care import manifest as manifests
-from sparrowmq.store.care.copier import UNFINISHED, Copy, Earlier, OwnFiles, remove, unfinished
+from sparrowmq.store.care.copier import UNFINISHED, Copy, CopyOnWriteDisk, EarlierCopy, growing_folder, remove
 from sparrowmq.store.care.manifest import Copied, Manifest
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.layout import Layout
-from sparrowmq.store.log.scrub import look
+from sparrowmq.store.log.scrub import check_records
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
-from sparrowmq.store.vfs import File, Stamp, Vfs
+from sparrowmq.store.vfs import Stamp, Vfs
 
 log = logging.getLogger(__name__)
 
 _NOT_OF_COPY: Final = ("lock", manifests.NAME)
+_TIME: Final = "%Y%m%dT%H%M%SZ"
 _GROWING: Final = ("commitlog", "consumequeue", "index")  # only the last file of a folder in them changes
 
 
@@ -57,7 +58,7 @@ def backup(
     to: Path | str,
     vfs: Vfs,
     watch: Watch | None = None,
-    earlier: Earlier | None = None,
+    earlier: EarlierCopy | None = None,
 ) -> int:
     """Copy a store to a new folder, and return the end of the copy's log. The store's broker may be running.
 
@@ -73,8 +74,8 @@ def backup(
     """
     layout, watch = settings.layout, watch or (lambda *_: None)
     if not vfs.exists(layout.commit_log):
-        raise BadStore(f"there is no store at {settings.path}: {layout.commit_log} is not there")
-    with unfinished(vfs, str(to)) as growing:
+        raise BadStore(f"there is no store at {settings.path}: {layout.commit_log} is missing")
+    with growing_folder(vfs, str(to)) as growing:
         made = Layout.of(growing)
         copy = Copy(vfs, settings, growing, earlier)
         config, queues, index, timers, of_log = zip(sources(layout), sources(made), strict=True)
@@ -86,10 +87,10 @@ def backup(
         copy.row(*of_log, settings.commit_log_file_size)
         vfs.close(vfs.create(made.abort, 0, allocate=False))
         linked = {os.path.join(growing, path) for path in copy.linked}
-        own = OwnFiles(vfs, set(linked))
+        own = CopyOnWriteDisk(vfs, set(linked))
         of_copy = replace(settings, path=growing, commit_log_path=None)
         with MessageStore.open(of_copy, vfs=cast("Vfs", own)) as store:
-            _look(store, layout, linked - own.written, watch)
+            _check_log(store, layout, linked - own.written, watch)
             begin, end = store.begin, store.end
         if vfs.exists(made.abort):
             raise BadStore(f"the copy in {growing} could not be closed in order; the log says why")
@@ -100,7 +101,7 @@ def backup(
     return end
 
 
-def _is_kept(root: str, path: str, own: OwnFiles) -> bool:
+def _is_kept(root: str, path: str, own: CopyOnWriteDisk) -> bool:
     """Whether a file of the copy still has the content of its source."""
     return os.path.join(root, path) not in own.written
 
@@ -112,18 +113,18 @@ def _files(
     folders = defaultdict(list)
     for path in paths(vfs, root):
         folders[os.path.dirname(path)].append(path)
-    fresh = {path: vfs.size(os.path.join(root, path)) for each in folders.values() for path in each}
-    done, total = 0, sum(size for path, size in fresh.items() if path not in linked)
+    sizes = {path: vfs.size(os.path.join(root, path)) for each in folders.values() for path in each}
+    done, total = 0, sum(size for path, size in sizes.items() if path not in linked)
     for folder, names in folders.items():
         is_growing = folder.partition(os.sep)[0] in _GROWING
         for path in names:
             source = stamps.get(path) if is_growing and path != names[-1] else None
             if path in linked:
-                yield Copied(path, fresh[path], linked[path].digest, source)
+                yield Copied(path, sizes[path], linked[path].digest, source)
                 continue
             watch("noting the digests", done, total)
-            yield Copied(path, fresh[path], manifests.digest(vfs, os.path.join(root, path)), source)
-            done += fresh[path]
+            yield Copied(path, sizes[path], manifests.digest(vfs, os.path.join(root, path)), source)
+            done += sizes[path]
 
 
 def paths(vfs: Vfs, root: str, below: str = "") -> Iterator[str]:
@@ -136,7 +137,7 @@ def paths(vfs: Vfs, root: str, below: str = "") -> Iterator[str]:
             yield path
 
 
-def _look(store: MessageStore, source: Layout, linked: set[str], watch: Watch) -> None:
+def _check_log(store: MessageStore, source: Layout, linked: set[str], watch: Watch) -> None:
     """Compare each record of a copy with its checksums, except those of linked files.
 
     Raises: CorruptRecord, names the file of the source.
@@ -149,7 +150,7 @@ def _look(store: MessageStore, source: Layout, linked: set[str], watch: Watch) -
         if file is not None and at == file.begin and file.path in linked:
             at = file.end
             continue
-        at, problem = look(copied, at)
+        at, problem = check_records(copied, at)
         if problem is None:
             continue
         name = os.path.basename(file.path) if file is not None else ""
@@ -170,11 +171,8 @@ def sources(layout: Layout) -> list[str]:
     return [config, layout.consume_queue, layout.index, layout.timers, layout.commit_log]
 
 
-_TIME: Final = "%Y%m%dT%H%M%SZ"
-
-
 @dataclass(frozen=True, slots=True)
-class Added:
+class NewPoint:
     """A new restore point."""
 
     path: str  # its folder
@@ -201,7 +199,13 @@ class RestorePoints:
 
     def names(self) -> list[str]:
         names = self._vfs.list_folder(self._folder)
-        return [name for name in names if _is_point(name) and self._has_manifest(name)]
+        return [
+            name
+            for name in names
+            if not name.endswith(UNFINISHED)
+            and _time_of(name) is not None
+            and self._vfs.exists(os.path.join(self._folder, name, manifests.NAME))
+        ]
 
     def path(self, name: str | None = None) -> str:
         """Return the folder of a point; of the newest one without a name. Raises: BadStore, there is no such point."""
@@ -221,7 +225,7 @@ class RestorePoints:
         keep: int | None = None,
         is_checked: bool = False,
         watch: Watch | None = None,
-    ) -> Added:
+    ) -> NewPoint:
         """Copy a store to a new point. Files that the newest point has already are linked.
 
         Args:
@@ -233,11 +237,13 @@ class RestorePoints:
             CorruptRecord, DiskFull: as `backup`.
         """
         vfs = self._vfs
-        self._demand_own()
+        self._check_folder()
         vfs.make_folder(self._folder)
-        lock = self._locked()
+        lock = vfs.lock_folder(self._folder)
+        if lock is None:
+            raise BadStore(f"another backup into {self._folder} is under way; try again after its end")
         try:
-            self._clean()
+            self._delete_unfinished()
             names = self.names()
             name = _following(names[-1] if names else None, now_ms)
             earlier = self._earlier(names, is_checked)
@@ -251,30 +257,22 @@ class RestorePoints:
         files = manifests.load(vfs, to)
         count = len(files.files) if files is not None else 0
         linked = earlier.linked if earlier is not None else 0
-        return Added(to, end, linked, count - linked, dropped)
+        return NewPoint(to, end, linked, count - linked, dropped)
 
-    def _demand_own(self) -> None:
-        """Check that a new point may be put into the folder. Raises: BadStore."""
+    def _check_folder(self) -> None:
         if os.path.isfile(self._folder):
             raise BadStore(f"{self._folder} is a file; choose a folder")
         others = [name for name in self._vfs.list_folder(self._folder) if not _is_ours(name)]
         if others:
             raise BadStore(
-                f"{self._folder} holds {others[0]}, which is no restore point; choose a new folder, or one that only "
-                "`store backup` uses"
+                f"{self._folder} contains {others[0]}, which is not a restore point; choose a new folder, or one that "
+                "only `store backup` uses"
             )
 
-    def _locked(self) -> File:
-        lock = self._vfs.lock_folder(self._folder)
-        if lock is None:
-            raise BadStore(f"another backup into {self._folder} is under way; try again after its end")
-        return lock
-
-    def _clean(self) -> None:
-        """Delete what earlier backups left that were killed."""
+    def _delete_unfinished(self) -> None:
         for name in self._vfs.list_folder(self._folder):
             if name.endswith(UNFINISHED):
-                log.warning("%s is deleted: it is of a backup that was not finished", name)
+                log.warning("%s of an unfinished backup is deleted", name)
                 remove(self._vfs, os.path.join(self._folder, name))
 
     def _drop(self, name: str) -> None:
@@ -284,7 +282,7 @@ class RestorePoints:
         self._vfs.sync_folder(self._folder)
         remove(self._vfs, path + UNFINISHED)
 
-    def _earlier(self, names: list[str], is_checked: bool) -> Earlier | None:
+    def _earlier(self, names: list[str], is_checked: bool) -> EarlierCopy | None:
         """The newest point, for links; None without one, or if its manifest is damaged."""
         if not names:
             return None
@@ -295,10 +293,7 @@ class RestorePoints:
             log.warning("all files are copied again: %s", bad)
             return None
         assert manifest is not None
-        return Earlier(folder, manifest.by_path(), is_checked=is_checked)
-
-    def _has_manifest(self, name: str) -> bool:
-        return self._vfs.exists(os.path.join(self._folder, name, manifests.NAME))
+        return EarlierCopy(folder, manifest.by_path(), is_checked=is_checked)
 
 
 def _following(newest: str | None, now_ms: int) -> str:
@@ -308,10 +303,6 @@ def _following(newest: str | None, now_ms: int) -> str:
     if before is not None and now <= before:
         now = before + timedelta(seconds=1)
     return now.strftime(_TIME)
-
-
-def _is_point(name: str) -> bool:
-    return not name.endswith(UNFINISHED) and _time_of(name) is not None
 
 
 def _is_ours(name: str) -> bool:

@@ -51,8 +51,8 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     """Yield each violation in the store as a sentence. `watch` is called with the progress."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
-        log, queues = opened(settings, vfs)
-        index = Index.of(settings, vfs, Unsynced(), writable=False)
+        log, queues = open_to_check(settings, vfs)
+        index = Index.from_settings(settings, vfs, Unsynced(), writable=False)
     except BadStore as bad:
         yield str(bad)
         return
@@ -72,7 +72,7 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
         index.close()
 
 
-def opened(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTable]:
+def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTable]:
     """Open the log and the queues of a store to read them. Raises: BadStore."""
     layout = settings.layout
     log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
@@ -155,7 +155,7 @@ class _Check:
         """Look for the queues of the last checkpoint, if no broker of Java has run since."""
         layout = self._settings.layout
         known = QueueEnds(vfs, layout.ends).load()
-        if known.positions is None or known.positions.dispatched < self._log.begin or _was_javas(vfs, layout):
+        if known.positions is None or known.positions.dispatched < self._log.begin or _last_used_by_java(vfs, layout):
             if self._next and not list(self._queues):
                 yield "the log has messages, but there is no queue; the next start builds them again"
             return
@@ -172,7 +172,7 @@ class _Check:
     def index_files(self, index: Index) -> Iterator[str]:
         done, total = 0, sum(file.next for file in index.files)
         for file in index.files:
-            if not file.makes_sense(self._log.stored_ms):
+            if not file.has_valid_header(self._log.stored_ms):
                 yield f"index {file.name}: its header does not fit its entries, or their records"
             used = set()
             for number in range(1, file.next):
@@ -266,8 +266,7 @@ class _Check:
         return records.outline(record) if record is not None else None
 
 
-def _was_javas(vfs: Vfs, layout: Layout) -> bool:
-    """Whether the last broker that opened the store was one of Java."""
+def _last_used_by_java(vfs: Vfs, layout: Layout) -> bool:
     return vfs.exists(layout.lock) and content_of(vfs, layout.lock, len(LOCK_OF_JAVA)) == LOCK_OF_JAVA
 
 
@@ -277,7 +276,6 @@ def _is_gap(queue: ConsumeQueue, queue_offset: int) -> bool:
 
 
 def _end_of_messages(queue: ConsumeQueue, at_least: int) -> int:
-    """The queue's end without the gaps of lost messages there."""
     end: int = queue.end.value
     while end > at_least and _is_gap(queue, end - 1):
         end -= 1
@@ -289,7 +287,7 @@ def _possible_keys(record: Outline) -> list[str]:
     return [*keys_of(record.properties), f"T#{record.properties.get(Property.TAGS)}"]
 
 
-def agree(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool:
+def is_consistent(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool:
     """Check quickly whether the log of a store that is not open is sound, and its queues are those of the log.
 
     The log is read once, and each queue beside it, in large parts. That takes a tenth of the time of `verify`. After a
@@ -298,13 +296,13 @@ def agree(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool
     """
     layout = settings.layout
     try:
-        log, queues = opened(settings, vfs)
+        log, queues = open_to_check(settings, vfs)
         positions = checkpoint.load(vfs, layout.checkpoint).positions
         known = QueueEnds(vfs, layout.ends).load()
         if positions is None or known.positions is None:
             return False
         log.crc_from = positions.crc_from
-        reading = _Reading(settings, log, queues)
+        reading = _QuickCheck(settings, log, queues)
         try:
             if not reading.log_agrees(watch or (lambda *_: None)):
                 return False
@@ -319,7 +317,7 @@ def agree(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None) -> bool
         return False
 
 
-class _Row:
+class _QueueRow:
     """The entries that the log says a queue has, of which the first ones were compared already.
 
     Attributes:
@@ -356,13 +354,13 @@ class _Row:
         return entries == expected if self.has_tags else _without_tags(entries) == _without_tags(expected)
 
 
-class _Reading:
+class _QuickCheck:
     def __init__(self, settings: StoreSettings, log: CommitLog, queues: QueueTable) -> None:
         self.end = log.begin
         self._settings = settings
         self._log = log
         self._queues = queues
-        self._rows: dict[tuple[str, int], _Row] = {}
+        self._rows: dict[tuple[str, int], _QueueRow] = {}
 
     def log_agrees(self, watch: Watch) -> bool:
         """Read the log to its end, and compare the entries of its records with the queues."""
@@ -383,12 +381,12 @@ class _Reading:
                 if record is not None and log.problem(record, self.end) is not None:
                     break
                 found = [records.outline(record)] if record is not None else []
-            if not all(map(self._takes, found)):
+            if not all(map(self._matches, found)):
                 return False
             self.end = following
         return self.end >= used and all(row.agrees() for row in self._rows.values())
 
-    def _takes(self, record: Outline) -> bool:
+    def _matches(self, record: Outline) -> bool:
         """Whether a record has the next queue offset of its queue, and those before it were right."""
         if record.sys_flag & SysFlag.PREPARED:
             return True
@@ -397,7 +395,7 @@ class _Reading:
         if row is None:
             # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
             has_tags = record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
-            row = self._rows[key] = _Row(self._queues.get(*key), record.queue_offset, has_tags)
+            row = self._rows[key] = _QueueRow(self._queues.get(*key), record.queue_offset, has_tags)
         if record.queue_offset != row.end:
             return False
         code = tags_code(record, self._settings.delay_levels_ms) if row.has_tags else 0

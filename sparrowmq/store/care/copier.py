@@ -5,7 +5,7 @@ deletes this folder. If the process is killed, the next copy to the same destina
 
 A full file of the log, of a queue or of the index never changes. If an earlier copy has it already, the new copy gets a
 hard link to it. The same file is then part of both, until a recovery of the new copy writes to it: before the write it
-becomes a file of its own (`OwnFiles`).
+becomes a file of its own (`CopyOnWriteDisk`).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ log = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
 _CHUNK: Final = 1 << 20
 _ATTEMPTS: Final = 10
-_OF_THE_STORE: Final = "epoch.json"  # and the files that snapshot.py has beside it
+_OWN_STATE: Final = "epoch.json"  # and the files that snapshot.py has beside it
 # A file system notes the time of a change in steps, of up to two seconds. A younger file may change once more without
 # another time.
 _YOUNG_NS: Final = 2_000_000_000
 
 
 @contextmanager
-def unfinished(vfs: Vfs, to: str) -> Iterator[str]:
+def growing_folder(vfs: Vfs, to: str) -> Iterator[str]:
     """Yield an empty folder beside the destination. It becomes the destination at the end, and is deleted on an error.
 
     Raises: BadStore, the destination is not empty.
     """
     to = to.rstrip("/")
     if vfs.list_folder(to) or os.path.isfile(to):
-        raise BadStore(f"{to} holds something; choose another place, or move that away")
+        raise BadStore(f"{to} is not empty; choose another place, or empty it")
     growing = to + UNFINISHED
     remove(vfs, growing)
     vfs.make_folder(growing)
@@ -70,7 +70,7 @@ def remove(vfs: Vfs, path: str) -> None:
         vfs.unlink(path)
 
 
-class Earlier:
+class EarlierCopy:
     """The files of an earlier copy that a new one can link.
 
     Args:
@@ -110,7 +110,7 @@ class Copy:
         linked: the files that were linked instead, likewise.
     """
 
-    def __init__(self, vfs: Vfs, settings: StoreSettings, root: str, earlier: Earlier | None = None) -> None:
+    def __init__(self, vfs: Vfs, settings: StoreSettings, root: str, earlier: EarlierCopy | None = None) -> None:
         self.stamps: dict[str, Stamp] = {}
         self.linked: dict[str, Copied] = {}
         self._vfs = vfs
@@ -127,7 +127,7 @@ class Copy:
             path, copied = os.path.join(source, name), os.path.join(to, name)
             if os.path.isdir(path):
                 self.tree(path, copied)
-            elif os.path.isfile(path) and not name.startswith(_OF_THE_STORE):
+            elif os.path.isfile(path) and not name.startswith(_OWN_STATE):
                 self.file(path, copied)
         self._vfs.sync_folder(to)
 
@@ -189,7 +189,7 @@ def copy_file(vfs: Vfs, source: str, to: str) -> None:
         vfs.sync(made)
 
 
-class OwnFiles:
+class CopyOnWriteDisk:
     """A disk on which each linked file becomes a file of its own before something writes to it.
 
     Attributes:
@@ -205,14 +205,14 @@ class OwnFiles:
         return getattr(self._vfs, name)
 
     def write(self, file: File, offset: int, content: Buffer) -> None:
-        self._own(file)
+        self._copy_if_linked(file)
         self._vfs.write(file, offset, content)
 
     def truncate(self, file: File, size: int) -> None:
-        self._own(file)
+        self._copy_if_linked(file)
         self._vfs.truncate(file, size)
 
-    def _own(self, file: File) -> None:
+    def _copy_if_linked(self, file: File) -> None:
         self.written.add(file.path)
         if file.path not in self._linked:
             return

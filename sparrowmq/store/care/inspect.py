@@ -72,14 +72,14 @@ from sparrowmq.store.layout import (
 )
 from sparrowmq.store.log import flush
 from sparrowmq.store.log.damage import record_places
-from sparrowmq.store.queues.entries import GAP_SIZE, Entry, halve
+from sparrowmq.store.queues.entries import GAP_SIZE, Entry, count_by_bisection
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Vfs
 
 # A number that `start` can name (an offset in the log, the number of an entry; None: neither), and the words.
 Line: TypeAlias = tuple[int | None, str]
 # The heading, and the lines after it.
-Described: TypeAlias = tuple[str, Iterator[Line]]
+Description: TypeAlias = tuple[str, Iterator[Line]]
 
 _WINDOW: Final = 1 << 18
 _LONGEST_TEXT: Final = 200
@@ -113,16 +113,16 @@ def describe(
     vfs, path = Disk(), os.path.abspath(path)
     if os.path.isfile(path):
         with closing(StoreFile(vfs, path)) as file:
-            heading, lines = described(file, start)
+            heading, lines = describe_file(file, start)
             yield heading
-            yield from _shown(lines, limit)
+            yield from _limited(lines, limit)
     elif os.path.isdir(path):
         yield from _folder(vfs, path, clock or SystemClock())
     else:
         raise BadStore(f"{printable(path)} is neither a file nor a folder; name one of a store")
 
 
-def _shown(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
+def _limited(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
     shown = 0
     for number, words in lines:
         if number is None:
@@ -139,22 +139,22 @@ def _folder(vfs: Vfs, path: str, clock: Clock) -> Iterator[str]:
     """Describe a store, or another folder. Raises: BadStore, it contains no file of a store."""
     layout = Layout.of(path)
     if any(map(vfs.exists, (layout.commit_log, layout.consume_queue, layout.checkpoint))):
-        for part in (_state, _log, _queues, _index, _rest):
+        for part in (_describe_state, _describe_log, _describe_queues, _describe_index, _describe_other_files):
             try:
                 yield from part(vfs, layout)
             except OSError as error:  # an open store creates and deletes files
                 yield f"{printable(str(error.filename or path))} cannot be read: {error.strerror}"
-        yield from _checkpoint(vfs, layout, clock)
+        yield from _describe_checkpoint(vfs, layout, clock)
     else:
         yield from _files(vfs, path)
 
 
-def _state(vfs: Vfs, layout: Layout) -> Iterator[str]:
+def _describe_state(vfs: Vfs, layout: Layout) -> Iterator[str]:
     state = "open in a broker, or left by a crash" if vfs.exists(layout.abort) else "closed in order"
     yield f"store {printable(layout.root)}: {state}"
 
 
-def _log(vfs: Vfs, layout: Layout) -> Iterator[str]:
+def _describe_log(vfs: Vfs, layout: Layout) -> Iterator[str]:
     begins = _begins(vfs, layout.commit_log)
     if not begins:
         yield "log: no files" + ("" if vfs.exists(layout.commit_log) else "; it is elsewhere, or lost")
@@ -169,11 +169,11 @@ def _log(vfs: Vfs, layout: Layout) -> Iterator[str]:
                 last = begin
     with closing(StoreFile(vfs, _path(layout.commit_log, last))) as file:
         end, stored_ms = LogFile(file).written()
-    stored = f", the last message stored {time_text(stored_ms)}" if stored_ms else ""
+    stored = f", the last message stored {format_time(stored_ms)}" if stored_ms else ""
     yield f"log: {counted(len(begins), 'file')}, offsets {begins[0]} to {end}{stored}"
 
 
-def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
+def _describe_queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
     counts: dict[str, list[int]] = {}
     for topic in _names(vfs, layout.consume_queue):
         where = os.path.join(layout.consume_queue, topic)
@@ -184,19 +184,19 @@ def _queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
     largest = sorted(counts, key=lambda topic: (-sum(counts[topic]), topic))
     for topic in largest[:_TOPICS_SHOWN]:
         queues, entries = len(counts[topic]), sum(counts[topic])
-        yield f"  {text(topic)}: {counted(queues, 'queue')}, {counted(entries, 'entry')}"
+        yield f"  {one_line(topic)}: {counted(queues, 'queue')}, {counted(entries, 'entry')}"
     if len(largest) > _TOPICS_SHOWN:
         yield f"  ... and {len(largest) - _TOPICS_SHOWN} topics with fewer"
 
 
-def _index(vfs: Vfs, layout: Layout) -> Iterator[str]:
+def _describe_index(vfs: Vfs, layout: Layout) -> Iterator[str]:
     names = [name for name in _names(vfs, layout.index) if index.is_index_name(name)]
     yield f"index: {counted(len(names), 'file')}"
     if names:
         yield f"  the last: {_heading(vfs, os.path.join(layout.index, names[-1]))}"
 
 
-def _rest(vfs: Vfs, layout: Layout) -> Iterator[str]:
+def _describe_other_files(vfs: Vfs, layout: Layout) -> Iterator[str]:
     lost = _names(vfs, layout.set_aside)
     if lost:
         yield f"set-aside: {counted(len(lost), 'piece')} that recovery cut off"
@@ -205,23 +205,22 @@ def _rest(vfs: Vfs, layout: Layout) -> Iterator[str]:
         yield f"config: {printable(', '.join(config))}"
 
 
-def _checkpoint(vfs: Vfs, layout: Layout, clock: Clock) -> Iterator[str]:
+def _describe_checkpoint(vfs: Vfs, layout: Layout, clock: Clock) -> Iterator[str]:
     if not os.path.isfile(layout.checkpoint):
         yield "checkpoint: none"
         return
     found = checkpoint.load(vfs, layout.checkpoint)
     ms = min(found.log_ms, found.queues_ms)
-    age = f"{time_text(ms)}, {_age(clock.now_ms() - ms)}" if ms else "never written"
+    age = f"{format_time(ms)}, {_age(clock.now_ms() - ms)}" if ms else "never written"
     offsets = f"; the log is on disk up to offset {found.positions.flushed}" if found.positions else ""
     yield f"checkpoint: {age}{offsets}"
 
 
 def _heading(vfs: Vfs, path: str) -> str:
-    """The first line about a file."""
     if not os.path.isfile(path):  # opening a pipe would wait for its other end
         raise BadStore(f"{printable(path)} is no file")
     with closing(StoreFile(vfs, path)) as file:
-        return described(file, None)[0]
+        return describe_file(file, None)[0]
 
 
 def _files(vfs: Vfs, path: str) -> Iterator[str]:
@@ -245,7 +244,7 @@ def _entry_count(vfs: Vfs, queue: str) -> int:
     if not begins:
         return 0
     with closing(StoreFile(vfs, _path(queue, begins[-1]))) as file:
-        return (begins[-1] - begins[0]) // ENTRY_SIZE + halve(file.read, file.size // ENTRY_SIZE)
+        return (begins[-1] - begins[0]) // ENTRY_SIZE + count_by_bisection(file.read, file.size // ENTRY_SIZE)
 
 
 def _begins(vfs: Vfs, path: str) -> list[int]:
@@ -257,7 +256,6 @@ def _path(where: str, begin: int) -> str:
 
 
 def _names(vfs: Vfs, path: str) -> list[str]:
-    """The names in a folder; none if the path is no folder."""
     return vfs.list_folder(path) if os.path.isdir(path) else []
 
 
@@ -299,7 +297,7 @@ class StoreFile:
         self.vfs.close(self._file)
 
 
-def time_text(ms: int) -> str:
+def format_time(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(" ", "milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -311,12 +309,12 @@ def printable(raw: str) -> str:
     return raw if raw.isprintable() else repr(raw)
 
 
-def text(raw: str) -> str:
+def one_line(raw: str) -> str:
     """As `printable`, and cut if it is too long."""
     return printable(raw if len(raw) <= _LONGEST_TEXT else f"{raw[:_LONGEST_TEXT]}...")
 
 
-def described(file: StoreFile, start: int | None) -> Described:
+def describe_file(file: StoreFile, start: int | None) -> Description:
     """The description of a file. Raises: BadStore, it is no file of a store."""
     name = file.name
     if name == "checkpoint":
@@ -379,7 +377,7 @@ class LogFile:
         positions = checkpoint.load(file.vfs, layout.checkpoint).positions
         self._crc_from = positions.crc_from if positions else NO_CRC
 
-    def described(self, start: int | None) -> Described:
+    def described(self, start: int | None) -> Description:
         begin = _begin(self.file, start, self.begin, self.end)
         return f"commit log, offsets {self.begin} to {self.end}", self._lines(begin, start is not None)
 
@@ -418,7 +416,12 @@ class LogFile:
                 yield at, f"unused up to {end}"
             elif not part.problem:
                 records += part.message is not None
-                yield at, f"{_message(part.message)}, sound" if part.message else _blank(part.size)
+                yield (
+                    at,
+                    f"{_message(part.message)}, sound"
+                    if part.message
+                    else f"blank, {part.size} bytes: the log continues in the next file",
+                )
             elif is_chosen and at == offset:
                 yield at, f"no sound record begins here: {part.problem}; up to {end} there is none"
             else:
@@ -479,34 +482,30 @@ class LogFile:
         return None
 
 
-def _blank(size: int) -> str:
-    return f"blank, {size} bytes: the log goes on in the next file"
-
-
 def _message(message: StoredMessage) -> str:
     words = [
-        f"{text(message.topic)}/{message.queue_id} #{message.queue_offset}",
+        f"{one_line(message.topic)}/{message.queue_id} #{message.queue_offset}",
         f"{message.store_size} bytes with a body of {len(message.body)}",
-        f"stored {time_text(message.store_timestamp_ms)}",
+        f"stored {format_time(message.store_timestamp_ms)}",
     ]
     if message.sys_flag & SysFlag.COMPRESSED:
         words.append("compressed")
     if message.sys_flag & SysFlag.TRANSACTION_MASK:
         words.append(_TRANSACTION[message.sys_flag & SysFlag.TRANSACTION_MASK])
     if message.tags:
-        words.append(f"tag {text(message.tags)}")
+        words.append(f"tag {one_line(message.tags)}")
     if message.keys:
-        words.append(f"keys {text(' '.join(message.keys))}")
+        words.append(f"keys {one_line(' '.join(message.keys))}")
     if message.unique_key:
-        words.append(f"id {text(message.unique_key)}")
+        words.append(f"id {one_line(message.unique_key)}")
     return ", ".join(words)
 
 
-def _queue(file: StoreFile, start: int | None) -> Described:
+def _queue(file: StoreFile, start: int | None) -> Description:
     topic, queue_id = file.folders[-2:]
     begin, room = int(file.name) // ENTRY_SIZE, file.size // ENTRY_SIZE
     first = _begin(file, start, begin, begin + room)
-    words = f"queue {text(topic)}/{queue_id}, entries {begin} to {begin + room}"
+    words = f"queue {one_line(topic)}/{queue_id}, entries {begin} to {begin + room}"
     return words, _queue_lines(file, topic, first, begin, begin + room)
 
 
@@ -520,7 +519,7 @@ def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) 
             yield numbers[0], f"{kind} up to {numbers[-1] + 1}{wrong}"
             continue
         for number, (offset, size, code) in run:
-            what = f"due {time_text(code)}" if topic == SCHEDULE_TOPIC else f"tags code {code}"
+            what = f"due {format_time(code)}" if topic == SCHEDULE_TOPIC else f"tags code {code}"
             wrong = "" if size > 0 else ", WRONG: no size of a record"
             wrong += "" if offset > last else f", WRONG: not behind the entry before it, of offset {last}"
             yield number, f"log offset {offset}, {size} bytes, {what}{wrong}"
@@ -532,7 +531,7 @@ def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) 
 _EMPTY_ENTRIES: Final = {Entry(0, 0, 0): "unused", Entry(0, GAP_SIZE, 0): "gap"}
 
 
-def _index_file(file: StoreFile, start: int | None) -> Described:
+def _index_file(file: StoreFile, start: int | None) -> Description:
     if file.size < index.HEADER.size:
         return f"index, cut short to {file.size} bytes", iter(())
     header = index.HEADER.unpack(file.read(0, index.HEADER.size))
@@ -543,7 +542,7 @@ def _index_file(file: StoreFile, start: int | None) -> Described:
     if following > 1:
         words += f" of {slots}" if slots else ""
         words += f", log offsets {begin_offset} to {end_offset}"
-        words += f", stored from {time_text(begin_ms)} to {time_text(end_ms)}"
+        words += f", stored from {format_time(begin_ms)} to {format_time(end_ms)}"
     return words, _index_lines(file, slots, first, following, begin_ms)
 
 
@@ -559,7 +558,7 @@ def _index_lines(file: StoreFile, slots: int, first: int, following: int, begin_
         )
         chain = f"after entry {previous}" if previous else "first of its slot"
         wrong = "" if 0 <= previous < number and key_hash >= 0 else ", WRONG"
-        stored = time_text(begin_ms + seconds * 1000)
+        stored = format_time(begin_ms + seconds * 1000)
         yield (
             number,
             f"hash {key_hash} (slot {key_hash % slots}), log offset {offset}, stored about {stored}, {chain}{wrong}",
@@ -592,7 +591,7 @@ def _checkpoint_file(file: StoreFile) -> Iterator[Line]:
     if file.size < SECTOR:
         yield None, f"cut short: {file.size} bytes of {checkpoint.FILE_SIZE}"
     for what, ms in (("log", found.log_ms), ("queues", found.queues_ms), ("index", found.index_ms)):
-        yield None, f"{what}: on disk up to {time_text(ms) if ms else 'an unknown time'}"
+        yield None, f"{what}: on disk up to {format_time(ms) if ms else 'an unknown time'}"
     if found.flushed_by_master or found.confirmed:
         yield None, f"flushed by the master up to {found.flushed_by_master}, confirmed to {found.confirmed}"
     if found.positions is None:
@@ -612,31 +611,31 @@ def _checkpoint_file(file: StoreFile) -> Iterator[Line]:
 def _marker(file: StoreFile) -> Iterator[Line]:
     if file.name == "abort":
         yield None, "a broker has the store open, or did not close it in order"
-        if synced := flush.highest(file.read(0, file.size)):
+        if synced := flush.highest_mark(file.read(0, file.size)):
             yield None, f"log: on disk up to offset {synced}, by the last sync"
     else:
-        yield None, "locked while a broker has the store open; its being there says nothing"
+        yield None, "locked while a broker has the store open; that the file exists says nothing"
 
 
 def _json(file: StoreFile) -> Iterator[Line]:
     try:
         found = json.loads(file.read(0, file.size))
     except json.NotJson as bad:
-        yield None, f"DAMAGED: {text(str(bad))}"
+        yield None, f"DAMAGED: {one_line(str(bad))}"
         return
     for name, value in found.items() if isinstance(found, dict) else ():
         if not isinstance(value, dict):
-            yield None, f"{text(str(name))}: {text(str(value))}"
+            yield None, f"{one_line(str(name))}: {one_line(str(value))}"
             continue
-        yield None, f"{text(str(name))}: {counted(len(value), 'entry')}"
+        yield None, f"{one_line(str(name))}: {counted(len(value), 'entry')}"
         for key, entry in value.items():
-            yield None, f"  {text(str(key))}: {_members(entry)}"
+            yield None, f"  {one_line(str(key))}: {_members(entry)}"
 
 
 def _members(value: object) -> str:
     if not isinstance(value, dict):
-        return text(str(value))
-    return text(", ".join(f"{key}={member}" for key, member in value.items()))
+        return one_line(str(value))
+    return one_line(", ".join(f"{key}={member}" for key, member in value.items()))
 
 
 class PieceRecord(NamedTuple):

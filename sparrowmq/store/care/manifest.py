@@ -29,7 +29,7 @@ import msgspec
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.wire import json
-from sparrowmq.store.care.check import agree, verify
+from sparrowmq.store.care.check import is_consistent, verify
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.store_settings import StoreSettings
@@ -81,13 +81,13 @@ def load(vfs: Vfs, folder: str) -> Manifest | None:
         return None
     seal = _SEAL.search(content)
     if seal is None or sha256(content[: seal.start()]).hexdigest().encode() != seal[1]:
-        raise BadStore(f"{path} is damaged: its digest is not that of its content")
+        raise BadStore(f"{path} is damaged: its digest does not match its content")
     try:
         found = msgspec.json.decode(content, type=Manifest)
     except msgspec.DecodeError as error:
         raise BadStore(f"{path} is damaged: {error}") from error
     if found.version != _VERSION:
-        raise BadStore(f"{path} is of version {found.version}, which a later SparrowMQ wrote: use that one")
+        raise BadStore(f"{path} is of version {found.version}, which a later SparrowMQ wrote: use that SparrowMQ")
     return found
 
 
@@ -104,7 +104,6 @@ def digest(vfs: Vfs, path: str) -> str:
 
 
 def _used(vfs: Vfs, file: File) -> Iterator[int]:
-    """Yield the numbers of the parts that may have bytes other than zero, rising."""
     following = 0
     for begin, end in vfs.used_parts(file, 0):
         for number in range(max(begin // _PART, following), -(-end // _PART)):
@@ -141,7 +140,7 @@ def copy_problems(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None)
     root = settings.layout.root
     yield from file_problems(vfs, root, watch or (lambda *_: None))
     yield from config_problems(root)
-    if not agree(settings, vfs, watch):
+    if not is_consistent(settings, vfs, watch):
         yield from verify(settings, vfs, watch)
 
 
@@ -180,15 +179,15 @@ def config_problems(root: str) -> Iterator[str]:
     for path in sorted(folder.glob("*.json")):
         found: list[str] = []
         try:
-            snapshot.load(path, dict, decode=plain, tell=found.append)
+            snapshot.load(path, dict, decode=decode_any_json, report=found.append)
         except BadStore as bad:
             found.append(str(bad))
         yield from found
 
 
-def plain(content: bytes, _kind: type[dict[Any, Any]]) -> dict[Any, Any]:
+def decode_any_json(content: bytes, _kind: type[dict[Any, Any]]) -> dict[Any, Any]:
     """Read JSON in any of its dialects. Raises: ValueError."""
     value = json.loads(content)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not a JSON object")
     return value

@@ -1,7 +1,7 @@
 """A store made from a copy, once all of the copy is known to be sound.
 
     copy        each file to `STORE.unfinished`, and compare the digest of what arrived with the manifest
-    check       config, every record, each queue against the log (agreement.py)
+    check       config, every record, each queue against the log (check.py)
     rename      to STORE
 
 So a damaged copy leaves no store. `salvage` makes a store of it nevertheless, and says what is missing:
@@ -25,14 +25,14 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest as manifests
 from sparrowmq.store.care.backup import paths
-from sparrowmq.store.care.check import agree, verify
-from sparrowmq.store.care.copier import copy_file, remove, unfinished
-from sparrowmq.store.care.manifest import Manifest, config_problems, is_copy, plain
+from sparrowmq.store.care.check import is_consistent, verify
+from sparrowmq.store.care.copier import copy_file, growing_folder, remove
+from sparrowmq.store.care.manifest import Manifest, config_problems, decode_any_json, is_copy
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.care.repair import repair
 from sparrowmq.store.layout import Layout, parse_offset_name
 from sparrowmq.store.log.commit_log import CommitLog
-from sparrowmq.store.log.set_aside import LOST, ranges
+from sparrowmq.store.log.set_aside import LOST, set_aside_ranges
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import StoreLock, Vfs
 
@@ -45,14 +45,14 @@ def restore(
     vfs: Vfs,
     watch: Watch | None = None,
     *,
-    tell: Callable[[str], object] = lambda _: None,
+    report: Callable[[str], object] = lambda _: None,
     salvage: bool = False,
 ) -> None:
     """Create the store of a stopped broker from a copy that `backup` made. The copy is not changed.
 
     Args:
         watch: called with the progress of the check.
-        tell: called with each problem of the copy, and with `salvage` with what is missing of the store.
+        report: called with each problem of the copy, and with `salvage` with what is missing of the store.
         salvage: make a store of a damaged copy too.
     Raises:
         BadStore: there is no such copy, it is damaged, or the folder of the new store is not empty.
@@ -62,19 +62,19 @@ def restore(
     if settings.commit_log_path is not None:
         raise BadStore("storePathCommitLog is set: restore without it, and move commitlog there afterwards")
     if not is_copy(vfs, root):
-        raise BadStore(f"{source} is no copy that `store backup` made and finished")
+        raise BadStore(f"{source} is not a finished copy of `store backup`")
     lock = StoreLock(vfs, Layout.of(root))
     try:
-        with unfinished(vfs, settings.layout.root) as growing:
+        with growing_folder(vfs, settings.layout.root) as growing:
             of_new = replace(settings, path=growing)
-            work = _Restoring(root, of_new, vfs, watch, tell)
+            work = _Restore(root, of_new, vfs, watch, report)
             work.copy()
             work.check()
             if work.problems and not salvage:
                 found = counted(work.problems, "problem")
                 raise BadStore(
-                    f"{source} is damaged ({found}), and no store was made of it: restore another backup, or take the "
-                    "store of a slave; --salvage makes a store of what is sound"
+                    f"{source} is damaged ({found}), so no store was created: restore another backup, or take the "
+                    "store of a slave; --salvage restores what is sound"
                 )
             if work.problems:
                 work.salvage()
@@ -82,7 +82,7 @@ def restore(
         lock.close()
 
 
-class _Restoring:
+class _Restore:
     """One restore into a folder that grows.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Restoring:
         self._settings = of_new
         self._vfs = vfs
         self._watch = watch
-        self._tell = tell
+        self._report = tell
         self._manifest: Manifest | None = None
         self._damaged: set[str] = set()
 
@@ -137,7 +137,7 @@ class _Restoring:
 
     def _problems(self) -> Iterator[str]:
         yield from config_problems(self._settings.layout.root)
-        if not agree(self._settings, self._vfs, self._watch):
+        if not is_consistent(self._settings, self._vfs, self._watch):
             yield from verify(self._settings, self._vfs, self._watch)
 
     def salvage(self) -> None:
@@ -150,22 +150,22 @@ class _Restoring:
                 remove(vfs, os.path.join(layout.root, part if part == "index" else path))
         for each in Path(layout.root, "config").glob("*.json"):
             self._drop_unreadable(each)
-        if self._is_repaired() is not None:
+        if self._repair() is not None:
             for folder in (layout.consume_queue, layout.index):
                 remove(vfs, folder)
-            left = self._is_repaired()
+            left = self._repair()
             if left is not None:
                 raise BadStore(f"{self._source} cannot be restored: {left}")
-        for begin, end in [*ranges(vfs, layout, "damaged"), *ranges(vfs, layout, LOST)]:
-            self._tell(f"missing: the messages from offset {begin} to {end} of the log")
-        self._tell_ends()
+        for begin, end in [*set_aside_ranges(vfs, layout, "damaged"), *set_aside_ranges(vfs, layout, LOST)]:
+            self._report(f"missing: the messages from offset {begin} to {end} of the log")
+        self._report_ends()
 
-    def _is_repaired(self) -> str | None:
+    def _repair(self) -> str | None:
         """Fence damaged records off; return a problem that is left, if any."""
         repair(self._settings, self._vfs)
         return next(verify(self._settings, self._vfs, self._watch), None)
 
-    def _tell_ends(self) -> None:
+    def _report_ends(self) -> None:
         """Say what is missing at both ends of the log."""
         if self._manifest is None:
             return
@@ -174,9 +174,9 @@ class _Restoring:
         begin, end = log.begin, log.last_used_byte(log.begin)
         log.close()
         if begin > manifest.begin:
-            self._tell(f"missing: the messages from offset {manifest.begin} to {begin} of the log, its begin")
+            self._report(f"missing: the messages from offset {manifest.begin} to {begin} of the log, its begin")
         if end < manifest.end:
-            self._tell(f"missing: the messages from offset {end} to {manifest.end} of the log, its end")
+            self._report(f"missing: the messages from offset {end} to {manifest.end} of the log, its end")
 
     def _fill_log(self) -> None:
         """Put zeros in place of what log files lack, if an earlier one is there."""
@@ -194,20 +194,18 @@ class _Restoring:
             vfs.close(file)
 
     def _drop_unreadable(self, path: Path) -> None:
-        """Delete a JSON file of which not even the older content can be read."""
         try:
-            snapshot.load(path, decode=plain)
+            snapshot.load(path, decode=decode_any_json)
         except BadStore:
             for each in Path(path.parent).glob(f"{path.name}*"):
                 self._vfs.unlink(str(each))
-            self._tell(f"missing: {path.name}, with all that it says")
+            self._report(f"missing: {path.name}, with its content")
 
     def _note(self, problem: str) -> None:
         self.problems += 1
-        self._tell(problem)
+        self._report(problem)
 
     def _sync_folders(self, folder: str) -> None:
-        """Return once the names of all files are on disk."""
         for name in self._vfs.list_folder(folder):
             if os.path.isdir(path := os.path.join(folder, name)):
                 self._sync_folders(path)

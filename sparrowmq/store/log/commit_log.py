@@ -40,7 +40,7 @@ class CommitLog:
         end: the offset at which the next record begins.
         written: the offset up to which the log is in its files; the records after it belong to the current burst.
         crc_from: each record from this offset on must have a CRC property.
-        proved_from: records from this offset on were checked when the store was opened, or were written since then.
+        verified_from: records from this offset on were checked when the store was opened, or were written since then.
             Earlier records are checked at every read.
         skips_damaged: whether a reader skips damaged records.
         suspects: the offsets of damaged records that readers have found.
@@ -52,7 +52,7 @@ class CommitLog:
         self.end = self.written = self.row.begin
         self.limit = -1
         self.crc_from = NO_CRC
-        self.proved_from = 0
+        self.verified_from = 0
         self.skips_damaged = False
         self.suspects: set[int] = set()
         self._refusal: Exception | None = None
@@ -162,7 +162,7 @@ class CommitLog:
         After a failed sync the system may drop pages that it still shows. A disk that cannot read one page may soon
         fail at others.
         """
-        self.proved_from = self.row.end
+        self.verified_from = self.row.end
 
     @property
     def refusal(self) -> Exception | None:
@@ -233,7 +233,7 @@ class CommitLog:
     def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
         """Add the prepared offsets, other than 0, of some records of `[begin, end)`, from about 1 MiB.
 
-        Damage is passed over, and logged.
+        Damage is skipped, and logged.
 
         Returns: the offset to continue at.
         """
@@ -274,32 +274,30 @@ class CommitLog:
         """Return how many bytes at the beginning of `chunk`, read at `offset`, are whole sound records."""
         return pass_sound(chunk, offset, self.crc_from, passed)
 
-    def chunk(self, offset: int, most: int = _CHUNK) -> bytes:
-        """Return up to `most` bytes from `offset` on, from one file, without the end of it that no record can use."""
+    def chunk(self, offset: int, max_bytes: int = _CHUNK) -> bytes:
+        """Return up to `max_bytes` from `offset` on, from one file, without the file's end that no record can use."""
         file = self.row.find(offset)
         if file is None:
             return b""
         position = offset - file.begin
-        return self._read(file, offset, min(most, file.size - BLANK_SIZE - position))
+        return self._read(file, offset, min(max_bytes, file.size - BLANK_SIZE - position))
 
-    def is_proved(self, offset: int, size: int, raw: bytes) -> bool:
+    def is_verified(self, offset: int, size: int, raw: bytes) -> bool:
         """Whether the record of `size` bytes at `offset` may be served; `raw` begins with it."""
-        return offset >= self.proved_from or is_sound(raw, 0, size, offset, offset >= self.crc_from)
+        return offset >= self.verified_from or is_sound(raw, 0, size, offset, offset >= self.crc_from)
 
-    def tell_damage(self, offset: int) -> None:
+    def report_damage(self, offset: int) -> None:
         """Report that a record to be read is damaged. Raises: CorruptRecord, unless damaged records are skipped."""
         self.suspects.add(offset)
-        file = self.row.find(offset)
-        path = file.path if file is not None else self.row.folder
         bad = CorruptRecord(
-            path,
+            self.row.path_at(offset),
             offset,
             "there should be a sound record; it is not served. Restore the file from a slave or a backup, or set "
-            "corruptPolicy=quarantine to pass over it",
+            "corruptPolicy=quarantine to skip it",
         )
         if not self.skips_damaged:
             raise bad
-        log.error("passed over a message: %s", bad)
+        log.error("skipped a message: %s", bad)
 
     def next_sound(self, after: int, before: int) -> int | None:
         """Return the next offset between `after` and `before` at which a sound record begins."""
@@ -332,8 +330,10 @@ class CommitLog:
 
     def copy(self, offset: int, size: int) -> bytes | None:
         """Return `view`, as bytes."""
-        file = self._file_with(offset, size)
-        return None if file is None else self._read(file, offset, size)
+        file = self.row.find(offset)
+        if file is None or offset + size > self.written or offset + size > file.end:
+            return None
+        return self._read(file, offset, size)
 
     def is_cached(self, offset: int) -> bool:
         """Whether a read at `offset` needs no disk. True if no file contains the offset."""
@@ -363,16 +363,9 @@ class CommitLog:
     def _read(self, file: LogFile, offset: int, size: int) -> bytes:
         """Read bytes of a log file. After a failed read, every record is checked at every read."""
         content = file.read(offset - file.begin, size)
-        if file.unreadable and self.proved_from < file.end:
+        if file.unreadable and self.verified_from < file.end:
             self.distrust()
         return content
-
-    def _file_with(self, offset: int, size: int) -> LogFile | None:
-        """Return the file that contains all of these bytes."""
-        file = self.row.find(offset)
-        if file is None or offset + size > self.written or offset + size > file.end:
-            return None
-        return file
 
     def _roll(self) -> None:
         """Go to the next file: create it, then close this one with a blank, so that a full disk changes nothing."""

@@ -37,6 +37,6 @@ def record_places(read: Callable[[int, int], bytes], begin: int, position: int, 
             continue
         for match in _MAGIC.finditer(chunk, MAGIC_AT):
             place = chunk_at + match.start() - MAGIC_AT
-            said = read(place + PHYSICAL_OFFSET_AT, LONG.size)
-            if len(said) == LONG.size and LONG.unpack(said)[0] == begin + place:
+            offset = read(place + PHYSICAL_OFFSET_AT, LONG.size)
+            if len(offset) == LONG.size and LONG.unpack(offset)[0] == begin + place:
                 yield place

@@ -41,11 +41,18 @@ from sparrowmq.store.vfs import File, Vfs, content_of
 
 log = logging.getLogger(__name__)
 
-
 ROOM_BYTES: Final = 16 << 20  # that have to become free after a start without room, before another start
 
+_MARK: Final = struct.Struct(">8sq")
+_CRC: Final = struct.Struct(">I")
+_MAGIC: Final = b"SYNCED-1"
+_SIZE: Final = 2 * SECTOR
+_BOOT_AT: Final = 24
+_BOOT_SIZE: Final = 16
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
-class _Order(NamedTuple):
+
+class _SyncOrder(NamedTuple):
     target: int
     files: list[LogFile]
 
@@ -66,7 +73,7 @@ class Flusher:
         self.flushed = Watermark(commit_log.end)
         self._log = commit_log
         self._ordered = self.flushed.value
-        self._orders: SimpleQueue[_Order | None] = SimpleQueue()
+        self._orders: SimpleQueue[_SyncOrder | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.times = Histogram()
@@ -98,7 +105,7 @@ class Flusher:
         """Sync the written bytes: now, or right after the running sync."""
         end = self._log.written
         if end > self._ordered and self.flushed.error is None:
-            self._orders.put(_Order(end, self._log.row.between(self._ordered, end)))
+            self._orders.put(_SyncOrder(end, self._log.row.between(self._ordered, end)))
             self._ordered = end
 
     def stop(self) -> None:
@@ -174,7 +181,7 @@ class Flusher:
             self.times.record(int((perf_counter() - began) * 1e6))
             _tell(loop, self.flushed.advance, order.target)
 
-    def _next_order(self) -> _Order | None:
+    def _next_order(self) -> _SyncOrder | None:
         """Wait for an order, and merge all waiting orders into one: a sync covers everything written before it."""
         order = self._orders.get()
         files = list(order.files) if order else []
@@ -182,10 +189,10 @@ class Flusher:
             try:
                 following = self._orders.get_nowait()
             except Empty:
-                return _Order(order.target, list(dict.fromkeys(files)))
+                return _SyncOrder(order.target, list(dict.fromkeys(files)))
             if following is None:
                 self._orders.put(None)
-                return _Order(order.target, list(dict.fromkeys(files)))
+                return _SyncOrder(order.target, list(dict.fromkeys(files)))
             order = following
             files += order.files
         return None
@@ -198,18 +205,9 @@ def _tell(loop: asyncio.AbstractEventLoop, callback: object, argument: object) -
         log.warning("the loop ended while the store was being written to disk")
 
 
-_MARK: Final = struct.Struct(">8sq")
-_CRC: Final = struct.Struct(">I")
-_MAGIC: Final = b"SYNCED-1"
-_SIZE: Final = 2 * SECTOR
-_BOOT_AT: Final = 24
-_BOOT_SIZE: Final = 16
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-
-
 @cache
 def boot_id() -> bytes:
-    """Return what identifies this boot of the system; zeros where the system does not say it."""
+    """Return the id of this boot of the system; zeros if the system has none."""
     with suppress(OSError, ValueError):
         return UUID(_BOOT_ID.read_text().strip()).bytes
     return bytes(_BOOT_SIZE)
@@ -229,7 +227,7 @@ class SyncedMark:
     sectors. Only one thread at a time may write. These writes are not synced, which would double the cost of a message:
 
         the process is killed     the system still has the last write: the mark is exact
-        the power fails           the mark may be seconds old; what it says is true all the same
+        the power fails           the mark may be seconds old; but it is never too high
 
     A start believes the higher mark. Bytes before it had been on disk, so damage there is no torn tail (recovery.py).
     After a restart of the machine, damage behind the mark can look like a log that ended there: the store is in doubt.
@@ -281,21 +279,21 @@ class SyncedMark:
             self._file = None
 
 
-def load(vfs: Vfs, path: str) -> int:
+def load_mark(vfs: Vfs, path: str) -> int:
     """Return the higher mark in a file `abort`; 0 without a mark."""
     with suppress(FileNotFoundError):
-        return highest(content_of(vfs, path, _SIZE))
+        return highest_mark(content_of(vfs, path, _SIZE))
     return 0
 
 
-def highest(content: bytes) -> int:
+def highest_mark(content: bytes) -> int:
     """Return the higher mark in the content of a file `abort`; 0 without a mark."""
     return max(_unpacked(content[at : at + SECTOR]) for at in (0, SECTOR))
 
 
-def lower(vfs: Vfs, path: str, end: int) -> None:
+def lower_mark(vfs: Vfs, path: str, end: int) -> None:
     """Let the marks of a store that is not open say at most `end`, on disk, before its log is cut there."""
-    if load(vfs, path) > end:
+    if load_mark(vfs, path) > end:
         mark = SyncedMark(vfs, path)
         mark.begin(end)
         mark.close()

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 20
 PAGE: Final = 4096  # the least that a disk reads, and that one bad sector makes unreadable
 _UNREADABLE: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # errors of a bad sector, by the kind of disk
-_LOOKS: Final = 10
+_CHECK_CYCLE: Final = 10
 
 
 class LogFile:
@@ -73,11 +73,11 @@ class LogFile:
         """Write at a position of the file. The next `sync` brings the bytes to disk."""
         self._vfs.write(self.file, position, content)
 
-    def write_anew(self, position: int, content: bytes) -> None:
-        """Write pages of which an earlier write failed.
+    def rewrite_pages(self, position: int, content: bytes) -> None:
+        """Write pages again whose earlier write failed.
 
-        ext4 takes such pages for allocated on disk. Written once more, they reach the disk without their mark as
-        unwritten being taken away, and are zeros as soon as the cache has lost them. So the cache loses them before.
+        Rewriting does not clear ext4's "unwritten" flag, so the data reads as zeros once it has left the cache. So the
+        pages are dropped from the cache first.
         """
         first, end = position // PAGE * PAGE, position + len(content)
         self._vfs.forget(self.file, first, -(-(end - first) // PAGE) * PAGE)
@@ -106,7 +106,7 @@ class LogFile:
 
     def _read_page(self, position: int, size: int) -> bytes:
         try:
-            content, problem = self._vfs.read(self.file, position, size), "somebody cut the file"
+            content, problem = self._vfs.read(self.file, position, size), "another program truncated the file"
         except OSError as error:
             if error.errno not in _UNREADABLE:
                 raise
@@ -174,7 +174,7 @@ class FileQueue:
         self.folder = folder
         self.file_size = file_size
         self.files: list[LogFile] = []
-        self._looks = 0
+        self._check_turn = 0
         # Whether a deleted file's name may still be on the disk. This process, or one that was killed, may have deleted
         # it.
         self._is_unsynced = True
@@ -206,6 +206,11 @@ class FileQueue:
         if self.files and self.files[0].begin <= offset < self.files[-1].end:
             return self.files[(offset - self.files[0].begin) // self.file_size]
         return None
+
+    def path_at(self, offset: int) -> str:
+        """Return the path of the file that contains an offset; the folder if no file does."""
+        file = self.find(offset)
+        return file.path if file is not None else self.folder
 
     def between(self, begin: int, end: int) -> list[LogFile]:
         return [file for file in self.files if file.begin < end and begin < file.end]
@@ -249,11 +254,11 @@ class FileQueue:
     def lost_file(self) -> LogFile | None:
         """Return an open file that another program has truncated, removed or replaced.
 
-        It looks at the newest file, and at every tenth of the others, in turn.
+        It checks the newest file, and every tenth of the others, in turn.
         """
-        self._looks = (self._looks + 1) % _LOOKS
-        looked_at = [*self.files[self._looks :: _LOOKS], *self.files[-1:]]
-        return next((file for file in looked_at if not file.is_whole), None)
+        self._check_turn = (self._check_turn + 1) % _CHECK_CYCLE
+        checked = [*self.files[self._check_turn :: _CHECK_CYCLE], *self.files[-1:]]
+        return next((file for file in checked if not file.is_whole), None)
 
     def close(self) -> None:
         for file in self.files:

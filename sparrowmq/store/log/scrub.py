@@ -28,16 +28,16 @@ STEP_BYTES: Final = 256 << 10  # 0.1 ms if compiled, a few ms from source: the e
 ROUND_S: Final = 30.0
 
 
-def look(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
+def check_records(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
     """Return the end of the sound records that begin at `begin`. It checks at least one, and up to 256 KiB.
 
-    The second value says what is wrong with the first record if that one is damaged; the first value is `begin` then.
+    The second value describes the damage of the first record, and the first value is `begin` then.
     """
-    return at_once(look_in_steps(commit_log, begin))
+    return at_once(check_records_in_steps(commit_log, begin))
 
 
-def look_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int, str | None]]:
-    """As `look`; a record larger than 256 KiB takes several steps."""
+def check_records_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int, str | None]]:
+    """As `check_records`; a record larger than 256 KiB takes several steps."""
     chunk = commit_log.chunk(begin, min(STEP_BYTES, commit_log.written - begin))
     following = begin + commit_log.count_sound(chunk, begin, Passed())
     if following == begin:
@@ -89,48 +89,44 @@ class Scrubber:
         self.damaged: dict[int, int] = {}
         self.fenced: dict[int, int] = {}
         self.log = commit_log
-        self._steps: Steps[tuple[int, str | None]] | None = None  # of the look at `_looked_at`
-        self._looked_at = 0
+        self._steps: Steps[tuple[int, str | None]] | None = None  # of the check of the records at `_checked_at`
+        self._checked_at = 0
 
     def step(self) -> bool:
         """Check the next 256 KiB. Returns False at the end of the log, and continues at its begin."""
         begin = max(self.position, self.log.begin)
         if begin >= self.log.written:
-            self._end_round()
+            self.rounds += 1
+            self.position = self.log.begin
+            self._forget_deleted()
             return False
-        if self._steps is None or self._looked_at != begin:
-            self._steps, self._looked_at = look_in_steps(self.log, begin), begin
+        if self._steps is None or self._checked_at != begin:
+            self._steps, self._checked_at = check_records_in_steps(self.log, begin), begin
         try:
             next(self._steps)
         except StopIteration as done:
             self._steps = None
             following, problem = done.value
-            self.position = following if problem is None else self.tell(begin, problem)
+            self.position = following if problem is None else self.report(begin, problem)
             self.checked_bytes += self.position - begin
         return True
-
-    def _end_round(self) -> None:
-        self.rounds += 1
-        self.position = self.log.begin
-        self._forget_deleted()
 
     def review(self) -> None:
         """Report the damage that readers have found, and forget what was deleted."""
         for offset in sorted(self.log.suspects):
             if self.log.begin <= offset < self.log.written:
-                _, problem = look(self.log, offset)
+                _, problem = check_records(self.log, offset)
                 if problem is not None:
-                    self.tell(offset, problem)
+                    self.report(offset, problem)
         self.log.suspects.clear()
         self._forget_deleted()
 
     def _forget_deleted(self) -> None:
-        """Forget the damage of files that retention has deleted."""
         for places in (self.damaged, self.fenced):
             for at in [at for at in places if at < self.log.begin]:
                 del places[at]
 
-    def tell(self, begin: int, problem: str) -> int:
+    def report(self, begin: int, problem: str) -> int:
         """Report that the log is damaged from `begin` on, and check every record at each read from now on.
 
         Returns: the begin of the next sound record.
@@ -141,11 +137,10 @@ class Scrubber:
         if begin not in self.damaged:
             self.damaged[begin] = end
             commit_log.distrust()
-            file = commit_log.row.find(begin)
             log.error(
                 "%s is damaged from offset %d to %d of the log (%s); it is not served. Stop the broker and "
                 "take what is missing from a slave, which has it at the same place: "
                 "`sparrowmq store repair FOLDER -c FILE --from HOST:PORT`; without one that fences the damage off",
-                *(file.path if file is not None else commit_log.row.folder, begin, end, problem),
+                *(commit_log.row.path_at(begin), begin, end, problem),
             )
         return end

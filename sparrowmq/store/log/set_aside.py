@@ -61,7 +61,7 @@ def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: 
     log.warning("the log is %s at offset %d; bytes up to %d are kept in %s", reason, begin, end, path)
 
 
-def ranges(vfs: Vfs, layout: Layout, reason: str) -> Iterator[tuple[int, int]]:
+def set_aside_ranges(vfs: Vfs, layout: Layout, reason: str) -> Iterator[tuple[int, int]]:
     """Yield the parts of the log that were set aside for a reason, rising."""
     for name in vfs.list_folder(layout.set_aside):
         place, _, found = name.rpartition(".")
@@ -84,13 +84,13 @@ def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
     """Return all pieces, the oldest first. Files with other names are not ours."""
     found = []
     for name in vfs.list_folder(layout.set_aside):
-        place, _, why = name.rpartition(".")
+        place, _, reason = name.rpartition(".")
         end = place.partition("-")[2]
-        if why in _REASONS:
+        if reason in _REASONS:
             with suppress(FileNotFoundError):
                 stamp = vfs.stamp(os.path.join(layout.set_aside, name))
                 ends_at = parse_offset_name(end) or 0
-                found.append(Piece(name, why, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
+                found.append(Piece(name, reason, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
     return sorted(found, key=lambda piece: piece.kept_since_ms)
 
 
@@ -107,7 +107,7 @@ def expired(
         return []
     longest_ms = settings.set_aside_days * _DAY_MS
     forked_ms = max(longest_ms, settings.retention_hours * _HOUR_MS)
-    gone, size = [], sum(piece.size for piece in pieces)
+    due, size = [], sum(piece.size for piece in pieces)
     for piece in pieces:
         age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
         if piece.reason in (FORKED, LOST):
@@ -117,9 +117,9 @@ def expired(
         else:
             is_due = age_ms >= longest_ms or is_short or size > settings.set_aside_limit
         if is_due:
-            gone.append(piece)
+            due.append(piece)
             size -= piece.size
-    return gone
+    return due
 
 
 def clean(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool) -> None:
@@ -129,7 +129,7 @@ def clean(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_
         for piece in expired(pieces(vfs, settings.layout), settings, now_ms, log_begin, is_short=is_short):
             vfs.unlink(os.path.join(folder, piece.name))
             log.warning(
-                "%s is deleted, which was kept for %d days (%d bytes); setAsideDays and setAsideLimit say how long",
+                "%s is deleted after %d days (%d bytes), by setAsideDays or setAsideLimit",
                 *(os.path.join(folder, piece.name), (now_ms - piece.kept_since_ms) // _DAY_MS, piece.size),
             )
     except OSError as error:

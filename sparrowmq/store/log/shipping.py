@@ -1,7 +1,7 @@
 """Send the log to a slave: in pieces of any size, without damaged records.
 
     left ■■■■■■|····················|              |············
-               ^ next to leave      ^ sound        ^ proved_from
+               ^ next to leave      ^ sound        ^ verified_from
 
 Bytes that were written or checked since the start are sent as they are. Older records are compared with their
 checksums, 256 KiB ahead of the bytes that leave. Unlike Java, which sends damaged records, so that its slaves store
@@ -17,7 +17,7 @@ from typing import Final
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.loop.slices import Steps, at_once
-from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, look_in_steps
+from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, check_records_in_steps
 
 _REACHES: Final = (
     64 << 10,
@@ -46,7 +46,7 @@ class Shipping:
 
         Raises: CorruptRecord, the record at `offset` is damaged.
         """
-        if not self._log.begin <= offset < self._log.proved_from:
+        if not self._log.begin <= offset < self._log.verified_from:
             return size
         if self._sound <= offset and not self._check(offset):
             return 0
@@ -72,18 +72,17 @@ class Shipping:
 
     def _behind(self, offset: int) -> Steps[int]:
         """Return the end of the sound records of which the first begins at `offset`. Raises: CorruptRecord."""
-        following, problem = yield from look_in_steps(self._log, offset)
+        following, problem = yield from check_records_in_steps(self._log, offset)
         if problem is None:
             return following
-        self._scrubber.tell(offset, problem)
-        file = self._log.row.find(offset)
-        raise CorruptRecord(file.path if file is not None else self._log.row.folder, offset, "a sound record")
+        self._scrubber.report(offset, problem)
+        raise CorruptRecord(self._log.row.path_at(offset), offset, "a sound record")
 
     def _record_from(self, offset: int) -> Steps[int]:
         """Return the begin of the first record at or after `offset`. Raises: CorruptRecord."""
         at = yield from self._record_before(offset)
         while at < offset:
-            following, problem = yield from look_in_steps(self._log, at)
+            following, problem = yield from check_records_in_steps(self._log, at)
             yield
             if problem is not None:  # only damage that reaches into the bytes to send matters
                 sound = yield from self._next_sound(at, offset)
@@ -113,7 +112,7 @@ class Shipping:
         for place in self._log.places(after, last + 1):
             if place > last:  # it searches a little further than `last`
                 break
-            _, problem = yield from look_in_steps(self._log, place)
+            _, problem = yield from check_records_in_steps(self._log, place)
             if problem is None:
                 return place
         return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -32,7 +32,7 @@ from sparrowmq.store.layout import (
     parse_offset_name,
     row_of_files,
 )
-from sparrowmq.store.queues.entries import GAP_SIZE, Entries, Entry, halve, pack, scan
+from sparrowmq.store.queues.entries import GAP_SIZE, Entries, Entry, count_by_bisection, count_valid, pack
 from sparrowmq.store.vfs import File, Unsynced, Vfs
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class OpenFiles:
 
     Attributes:
         changed: the queues that were written to since their ends were last asked for; a set in their order.
-        mend: builds a queue file again, given its first entry; called for a damaged file.
+        rebuild_file: rebuilds a damaged file of a queue, given its first entry.
     """
 
     def __init__(self, vfs: Vfs, limit: int, unsynced: Unsynced) -> None:
@@ -86,7 +86,7 @@ class OpenFiles:
         self._ring: deque[QueueFile] = deque()
         self.unsynced = unsynced
         self.changed: dict[ConsumeQueue, None] = {}
-        self.mend: Callable[[ConsumeQueue, int], None] | None = None
+        self.rebuild_file: Callable[[ConsumeQueue, int], None] | None = None
 
     def open(self, path: str, writable: bool) -> QueueFile:
         """Raises: FileNotFoundError, OutOfResources."""
@@ -141,9 +141,9 @@ class OpenFiles:
                 self._ring.append(oldest)
             else:
                 self.vfs.close(oldest.file)
-        kept = QueueFile(file)
-        self._ring.append(kept)
-        return kept
+        queue_file = QueueFile(file)
+        self._ring.append(queue_file)
+        return queue_file
 
 
 class ConsumeQueue:
@@ -165,10 +165,10 @@ class ConsumeQueue:
         "_folder",
         "_full",
         "_last",
-        "_made_anew",
         "_reader",
         "_reader_begin",
-        "_unproved",
+        "_rebuilt",
+        "_unchecked",
         "_writer",
         "_writer_begin",
         "added_bytes",
@@ -197,8 +197,8 @@ class ConsumeQueue:
         self._last = -1  # the first entry of the last file; -1 if there is none
         self._crc = 0  # of the entries in the last file
         self._full: list[int] = []  # the CRCs of the files before it
-        self._unproved: set[int] = set()  # files (first entries) not yet compared with their CRC
-        self._made_anew: set[int] = set()  # files (first entries) that make no sense, but agree with the log
+        self._unchecked: set[int] = set()  # files (first entries) not yet compared with their CRC
+        self._rebuilt: set[int] = set()  # files (first entries) that make no sense, but agree with the log
         self._writer: QueueFile | None = None
         self._writer_begin = -1
         self._reader: QueueFile | None = None
@@ -215,7 +215,8 @@ class ConsumeQueue:
 
     @property
     def paths(self) -> list[str]:
-        return [self._path(begin) for begin in self._file_begins()]
+        begins = range(self.begin, self._last + 1, self.file_entries) if self._last >= 0 else ()
+        return [self._path(begin) for begin in begins]
 
     def add(self, offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the queue's next message, without writing it."""
@@ -276,12 +277,12 @@ class ConsumeQueue:
         if count <= 0:
             return _NONE
         entries = self._read(begin, start, count)
-        if len(entries) == count and (entries.make_sense or begin in self._made_anew):
+        if len(entries) == count and (entries.are_valid or begin in self._rebuilt):
             return entries
-        if self._mend(begin):
+        if self._rebuild_file(begin):
             entries = self._read(begin, start, count)
-            if not entries.make_sense:
-                self._made_anew.add(begin)
+            if not entries.are_valid:
+                self._rebuilt.add(begin)
         if len(entries) != count:
             raise BadStore(
                 f"{self._path(begin)} ends too early, or cannot be read; stop the broker and delete consumequeue: "
@@ -302,28 +303,28 @@ class ConsumeQueue:
             log.error("%s: %s", self._path(begin), error)
             return _NONE
 
-    def _mend(self, begin: int) -> bool:
+    def _rebuild_file(self, begin: int) -> bool:
         """Build a damaged file again from the log. Returns False if the store has no function for that.
 
         Reads during that time take the file as it is. Raises: BadStore, the file cannot be built.
         """
-        if self._files.mend is None:
+        if self._files.rebuild_file is None:
             return False
         log.warning("%s is damaged; it is built again from the log", self._path(begin))
-        self._made_anew.add(begin)
+        self._rebuilt.add(begin)
         try:
-            self._files.mend(self, begin)
+            self._files.rebuild_file(self, begin)
         except (OSError, CorruptRecord) as error:
             bad = BadStore(f"{self._path(begin)} is damaged, and cannot be built again: {error}")
             bad.__cause__ = error  # recovery looks at it; mypyc forgets the error of `from`
             raise bad from error
         finally:
-            self._made_anew.discard(begin)
+            self._rebuilt.discard(begin)
         return True
 
     def rebuild(self, queue_offset: int) -> bool:
         """Rebuild the file with an entry from the log. Returns False if the store cannot do it. Raises: BadStore."""
-        return self._mend(self.file_of(queue_offset))
+        return self._rebuild_file(self.file_of(queue_offset))
 
     def entry(self, queue_offset: int) -> Entry | None:
         """Return one entry; None if it does not exist, or only fills a gap."""
@@ -391,12 +392,12 @@ class ConsumeQueue:
             first = self.read(following, 1)
             if not first or first.begin >= dispatched:
                 break
-            self._close_own()
+            self._close_files()
             self._files.vfs.sync_folder(self._folder)
             self._files.vfs.unlink(self._path(self.begin))
             self._files.unsynced.folders.add(self._folder)
             self._files.changed[self] = None
-            self._unproved.discard(self.begin)
+            self._unchecked.discard(self.begin)
             self._full.pop(0)
             self.begin += self.file_entries
 
@@ -406,7 +407,7 @@ class ConsumeQueue:
             return None
         if self._crc == _UNKNOWN:
             self._crc = self._crc_on_disk(self._last)
-        if self._crc == _UNKNOWN and not self._mend(self._last):
+        if self._crc == _UNKNOWN and not self._rebuild_file(self._last):
             raise BadStore(f"{self._path(self._last)} cannot be read")
         return QueueEnd(self.begin, self.end.value, self._crc, tuple(self._full))
 
@@ -425,7 +426,7 @@ class ConsumeQueue:
         damaged = [begin for begin, size in sizes.items() if size != step * ENTRY_SIZE]
         if self._last not in damaged and self._crc_on_disk(self._last) != self._crc:
             damaged.append(self._last)
-        self._unproved = {
+        self._unchecked = {
             begin for begin, crc in zip(begins, self._full, strict=False) if begin not in damaged and crc != _UNKNOWN
         }
         wanted = {os.path.basename(self._path(begin)) for begin in begins}
@@ -440,7 +441,7 @@ class ConsumeQueue:
         vfs, size = self._files.vfs, self.file_entries * ENTRY_SIZE
         wanted = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE
         content += GAP_ENTRY * ((wanted - len(content)) // ENTRY_SIZE)
-        self._close_own()
+        self._close_files()
         self._make_folder()
         path = self._path(begin)
         if vfs.exists(path):  # a new file has other places on the disk
@@ -451,7 +452,7 @@ class ConsumeQueue:
         vfs.close(file)
         self._files.unsynced.files.add(path)
         self._files.changed[self] = None
-        self._unproved.discard(begin)
+        self._unchecked.discard(begin)
         if begin == self._last:
             self._crc = crc32(content)
         else:
@@ -465,34 +466,30 @@ class ConsumeQueue:
         path = self._path(begin)
         return self._files.vfs.size(path) if self._files.vfs.exists(path) else -1
 
-    def _crc_of(self, begin: int) -> int:
-        """Return the CRC of a file's entries before the queue's end, which may have 6 MB: read in parts."""
-        file = self._files.open_briefly(self._path(begin), writable=False)
-        size, crc = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE, 0
-        for at in range(0, size, _PART):
-            crc = crc32(self._files.vfs.read(file, at, min(_PART, size - at)), crc)
-        self._files.vfs.close(file)
-        return crc
-
-    def prove(self) -> None:
+    def check_files(self) -> None:
         """Compare all full files with their CRCs now. Raises: BadStore, a damaged one cannot be built again."""
-        for begin in sorted(self._unproved):
-            self._prove(begin)
+        for begin in sorted(self._unchecked):
+            self._check_file(begin)
 
-    def _prove(self, begin: int) -> None:
+    def _check_file(self, begin: int) -> None:
         """Compare a full file with its CRC before its first read; a damaged one is built again."""
-        self._unproved.discard(begin)
+        self._unchecked.discard(begin)
         if self._crc_on_disk(begin) != self._full[(begin - self.begin) // self.file_entries]:
             try:
-                self._mend(begin)
+                self._rebuild_file(begin)
             except BadStore:
-                self._unproved.add(begin)
+                self._unchecked.add(begin)
                 raise
 
     def _crc_on_disk(self, begin: int) -> int:
-        """Return the CRC of a file's entries; `_UNKNOWN` if it cannot be read."""
+        """Return the CRC of a file's entries before the queue's end; `_UNKNOWN` if it cannot be read."""
         try:
-            return self._crc_of(begin)
+            file = self._files.open_briefly(self._path(begin), writable=False)
+            size, crc = min(self.end.value - begin, self.file_entries) * ENTRY_SIZE, 0
+            for at in range(0, size, _PART):  # a file may have 6 MB
+                crc = crc32(self._files.vfs.read(file, at, min(_PART, size - at)), crc)
+            self._files.vfs.close(file)
+            return crc
         except OSError as error:
             log.error("%s: %s", self._path(begin), error)
             return _UNKNOWN
@@ -552,7 +549,7 @@ class ConsumeQueue:
         if writable and file.size != size:
             vfs.truncate(file, size)
             self._files.unsynced.files.add(file.path)
-        count = (halve if whole else scan)(lambda at, wanted: vfs.read(file, at, wanted), entries)
+        count = (count_by_bisection if whole else count_valid)(lambda at, wanted: vfs.read(file, at, wanted), entries)
         vfs.close(file)
         return count
 
@@ -566,12 +563,12 @@ class ConsumeQueue:
     def truncate(self, queue_offset: int) -> None:
         """Delete the entries from `queue_offset` on. No reader may wait for `end` yet."""
         vfs, last = self._files.vfs, max(self.file_of(queue_offset), self.begin)
-        if last in self._unproved:
-            self._prove(last)
-        self._close_own()
+        if last in self._unchecked:
+            self._check_file(last)
+        self._close_files()
         while self._last > self.begin and self._last >= queue_offset:
             self._drop_last()
-        self._unproved = {begin for begin in self._unproved if begin < self._last}
+        self._unchecked = {begin for begin in self._unchecked if begin < self._last}
         if self._last >= 0:
             file = self._files.open_briefly(self._path(self._last), writable=True)
             vfs.truncate(file, max(0, queue_offset - self._last) * ENTRY_SIZE)
@@ -603,13 +600,13 @@ class ConsumeQueue:
             self._files.vfs.remove_folder(self._folder)
 
     def _remove_files(self) -> None:
-        self._close_own()
+        self._close_files()
         for path in reversed(self.paths):
             self._files.vfs.unlink(path)
             self._files.unsynced.folders.add(self._folder)
         self._last, self._full, self._crc = -1, [], 0
-        self._unproved.clear()
-        self._made_anew.clear()
+        self._unchecked.clear()
+        self._rebuilt.clear()
 
     def _open_to_write(self, begin: int, start: int) -> QueueFile:
         if begin <= self._last:
@@ -643,13 +640,13 @@ class ConsumeQueue:
         if begin == self._writer_begin and self._writer is not None and self._writer.file.fd != -1:
             self._reader = self._writer
         else:
-            if begin in self._unproved:
-                self._prove(begin)
+            if begin in self._unchecked:
+                self._check_file(begin)
             self._reader = self._files.open(self._path(begin), writable=False)
         self._reader_begin = begin
         return self._reader
 
-    def _close_own(self) -> None:
+    def _close_files(self) -> None:
         for queue_file in (self._writer, self._reader):
             if queue_file is not None:
                 self._files.vfs.close(queue_file.file)
@@ -657,6 +654,3 @@ class ConsumeQueue:
 
     def _path(self, begin: int) -> str:
         return os.path.join(self._folder, offset_name(begin * ENTRY_SIZE))
-
-    def _file_begins(self) -> Iterator[int]:
-        return iter(range(self.begin, self._last + 1, self.file_entries) if self._last >= 0 else ())

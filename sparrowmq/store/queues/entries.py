@@ -91,7 +91,7 @@ class Entries:
         return total
 
     @property
-    def make_sense(self) -> bool:
+    def are_valid(self) -> bool:
         """Whether sizes are positive, and each record begins behind the one before.
 
         A lost part of a file is zeros, and has no positive size.
@@ -141,7 +141,7 @@ def _flat(count: int) -> struct.Struct:
     return struct.Struct(">" + "qiq" * count)
 
 
-def halve(read: Callable[[int, int], bytes], count: int) -> int:
+def count_by_bisection(read: Callable[[int, int], bytes], count: int) -> int:
     """Return how many of `count` entries exist, by bisection, in a file that has them without a hole.
 
     Args:
@@ -157,7 +157,7 @@ def halve(read: Callable[[int, int], bytes], count: int) -> int:
     return low
 
 
-def scan(read: Callable[[int, int], bytes], count: int) -> int:
+def count_valid(read: Callable[[int, int], bytes], count: int) -> int:
     """Return how many of `count` entries make sense, from the first on: offsets rise, sizes are positive."""
     last = -1
     for start in range(0, count, _SCAN_CHUNK):

@@ -74,7 +74,7 @@ class Positions:
     crc_from: int = NO_CRC
 
 
-def agreed(one: Positions | None, other: Positions | None) -> Positions | None:
+def merge_positions(one: Positions | None, other: Positions | None) -> Positions | None:
     """Return the positions on which two copies agree. A crash may have left one copy outdated, or missing.
 
     Queues and index are trusted up to the lower position. The log is on disk up to the higher one: both copies are
@@ -126,10 +126,10 @@ class QueueEnds:
         numbers = self._folder.numbers()
         for number in numbers:
             file = self._folder.open(number, writable=False)
-            known = _read(self._vfs.read(file, 0, file.size))
+            saved = _read(self._vfs.read(file, 0, file.size))
             self._vfs.close(file)
-            if known.positions is not None:
-                return known
+            if saved.positions is not None:
+                return saved
             log.warning("%s is damaged", file.path)
         return SavedEnds(is_lost=bool(numbers))
 
@@ -137,7 +137,7 @@ class QueueEnds:
         """Continue from content that is known to be right. The next `write` creates a new file."""
         self._deleted = dict(content.deleted)
         self._queues = {}
-        self._keep({key: _pack_queue(key, end) for key, end in content.ends.items()})
+        self._remember({key: _pack_queue(key, end) for key, end in content.ends.items()})
 
     def write(self, changed: dict[Key, QueueEnd], positions: Positions, log_ms: int) -> None:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
@@ -146,14 +146,14 @@ class QueueEnds:
             chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
             if not self._append(chunk):
                 self._replace([*self._all_but(items), *items.values()], positions, log_ms)
-            self._keep(items)
+            self._remember(items)
             self._positions, self._log_ms = positions, log_ms
 
-    def take_gone(self) -> set[str]:
+    def take_deleted_topics(self) -> set[str]:
         """Return the topics deleted since the last call. Call it when the ends of the next chunk are collected."""
         with self._lock:
-            gone, self._deleted_topics = self._deleted_topics, set()
-        return gone
+            deleted, self._deleted_topics = self._deleted_topics, set()
+        return deleted
 
     def delete(self, topic: str, log_end: int) -> None:
         """Write the deletion of a topic: its queues, and that records before `log_end` do not belong to a later topic.
@@ -163,19 +163,16 @@ class QueueEnds:
         with self._lock:
             self._deleted[topic] = log_end
             self._deleted_topics.add(topic)
+            self._queues.pop(topic, None)
             try:
-                self._write_deletion(topic, log_end)
+                chunk = _chunk(_DELETION, [_pack_deletion(topic, log_end)], self._positions, 0)
+                if self._file is not None and not self._append(chunk):
+                    self._replace([*self._all_but({})], self._positions, self._log_ms)
             except (DiskFull, OSError):
                 self.close()  # so that the next successful write contains the deletion
                 raise
 
-    def _write_deletion(self, topic: str, log_end: int) -> None:
-        self._queues.pop(topic, None)
-        chunk = _chunk(_DELETION, [_pack_deletion(topic, log_end)], self._positions, 0)
-        if self._file is not None and not self._append(chunk):
-            self._replace([*self._all_but({})], self._positions, self._log_ms)
-
-    def _keep(self, items: dict[Key, bytes]) -> None:
+    def _remember(self, items: dict[Key, bytes]) -> None:
         for (topic, queue_id), packed in items.items():
             self._queues.setdefault(topic, {})[queue_id] = packed
 
@@ -230,7 +227,7 @@ def _chunk(kind: int, items: Iterable[bytes], at: Positions, log_ms: int) -> byt
 
 def _read(content: bytes) -> SavedEnds:
     """Return the content of a file's whole chunks. There must be a first one."""
-    known, at = SavedEnds(), 0
+    saved, at = SavedEnds(), 0
     while at + _HEAD.size + _CRC.size <= len(content):
         magic, kind, count, size, *positions, log_ms = _HEAD.unpack_from(content, at)
         begin, end = at + _HEAD.size, at + _HEAD.size + size
@@ -238,20 +235,20 @@ def _read(content: bytes) -> SavedEnds:
             break
         if _CRC.unpack_from(content, end)[0] != crc32(content[at:end]):
             break
-        _take(known, content[begin:end], count, goes=kind == _DELETION)
+        _apply_chunk(saved, content[begin:end], count, is_deletion=kind == _DELETION)
         if kind != _DELETION:
-            known.positions, known.log_ms = Positions(*positions), log_ms
+            saved.positions, saved.log_ms = Positions(*positions), log_ms
         at = end + _CRC.size
-    return known
+    return saved
 
 
-def _take(saved: SavedEnds, content: bytes, count: int, goes: bool) -> None:
+def _apply_chunk(saved: SavedEnds, content: bytes, count: int, is_deletion: bool) -> None:
     """Add a chunk's items. Queues beside an old deletion belong to a topic that was created again."""
     for item in _items(content, count):
         if isinstance(item, tuple):
             topic, offset = item
             saved.deleted[topic] = offset
-            for key in [key for key in saved.ends if goes and key[0] == topic]:
+            for key in [key for key in saved.ends if is_deletion and key[0] == topic]:
                 del saved.ends[key]
         else:
             saved.ends.update(item)

@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 LARGE: Final = 4096  # a record over this size is not copied as a whole to read its properties
-_WINDOW: Final = 8_192  # bytes of the first copy: copies that are not read cost time too
-_LARGEST_WINDOW: Final = 65_536  # copies double up to this size while nothing is found: a call costs 1 us
-_NEAR: Final = 1024  # average bytes from one record to the next, up to which they are copied together
+_MIN_WINDOW_BYTES: Final = 8_192  # bytes of the first copy: copies that are not read cost time too
+_MAX_WINDOW_BYTES: Final = 65_536  # copies double up to this size while nothing is found: a call costs 1 us
+_MAX_MEAN_STEP_BYTES: Final = 1024  # average bytes from one record to the next, up to which they are copied together
 # Average bytes of other records before each wanted one, up to which one read is quicker than several.
-_BETWEEN: Final = 8192
-_FAR: Final = 256 << 10  # ... and of all of them together: memory holds them as long as the answer
+_MAX_MEAN_GAP_BYTES: Final = 8192
+_MAX_GAP_BYTES: Final = 256 << 10  # ... and of all of them together: memory holds them as long as the answer
 MAX_SCANNED_ENTRIES: Final = 800  # of one read when none matches: the event loop has other work
 # A read also stops after this much work, at least one entry: bytes of properties times the predicate's weight, and
 # bytes of records that were checked. It takes about 1 ms; 800 entries with usual properties take a third of it.
 MAX_WORK: Final = 1 << 20
 # If a predicate matched none, the read continues with twice as many entries, because a pull costs as much as 200
-# records. It does not continue after more copies than `_CHEAP`: then records are large or far apart, and reading takes
-# long.
-_AGAIN: Final = 2
-_CHEAP: Final = 16
+# records. It does not continue after more copies than `_MAX_CHEAP_COPIES`: then records are large or far apart, and
+# reading takes long.
+_MORE_ENTRIES_FACTOR: Final = 2
+_MAX_CHEAP_COPIES: Final = 16
 
 
 class Status(Enum):
@@ -110,7 +110,7 @@ def read(
         return Read(Status.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, [], 0, 0)
     min_offset, max_offset = queue.min_offset, queue.end.value
     if not min_offset <= offset < max_offset:
-        return _outside(offset, min_offset, max_offset)
+        return _out_of_range(offset, min_offset, max_offset)
     if selector.takes_all:
         entries = queue.read(offset, max_count)
         count, size = len(entries), entries.size_bytes
@@ -119,10 +119,14 @@ def read(
             # near.
             first = entries.begin
             room = entries.end - first - size
-            content = log.copy(first, room + size) if room <= count * _BETWEEN and room <= _FAR else None
+            content = (
+                log.copy(first, room + size) if room <= count * _MAX_MEAN_GAP_BYTES and room <= _MAX_GAP_BYTES else None
+            )
             if content is not None:
-                if first < log.proved_from and (sound := _count_sound(log, entries, content)) < count:
-                    return _before_damage(log, queue, offset, entries, sound)
+                if first < log.verified_from and (sound := _count_sound(log, entries, content)) < count:
+                    if sound:
+                        return read(log, queue, offset, sound, GAP_SIZE, ALL)
+                    return _at_damage(log, queue, offset, entries, 0)
                 whole = memoryview(content)
                 views = [whole] if len(whole) == size else _cut(whole, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
@@ -130,15 +134,17 @@ def read(
 
 
 def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
-    """Return how many records are sound before a damaged one. Records from `proved_from` on need no check."""
+    """Return how many records are sound before a damaged one. Records from `verified_from` on need no check."""
     first: i64 = entries.begin
-    proved_from: i64 = log.proved_from
+    verified_from: i64 = log.verified_from
     crc_from: i64 = log.crc_from
     count: i64 = len(entries)
     i: i64 = 0
     while i < count:
         offset: i64 = entries.offset(i)
-        if offset < proved_from and not is_sound(content, offset - first, entries.size(i), offset, offset >= crc_from):
+        if offset < verified_from and not is_sound(
+            content, offset - first, entries.size(i), offset, offset >= crc_from
+        ):
             break
         i += 1
     return i
@@ -155,7 +161,7 @@ def _count_wanted_sound(
     """
     if len(views) < len(ranges):  # some records are gone
         return _count_sound_or_gone(log, entries, chosen)
-    proved_from: i64 = log.proved_from
+    verified_from: i64 = log.verified_from
     crc_from: i64 = log.crc_from
     copy = b""
     copied_from: i64 = 0
@@ -173,7 +179,7 @@ def _count_wanted_sound(
                 assert isinstance(whole, bytes)
                 copy, copied_from = whole, offset
         end = offset + size
-        if offset < proved_from and not is_sound(copy, offset - copied_from, size, offset, offset >= crc_from):
+        if offset < verified_from and not is_sound(copy, offset - copied_from, size, offset, offset >= crc_from):
             return sound
     return len(chosen)
 
@@ -183,16 +189,9 @@ def _count_sound_or_gone(log: CommitLog, entries: Entries, chosen: list[int]) ->
     for number, index in enumerate(chosen):
         begin, size = entries.offset(index), entries.size(index)
         raw = log.copy(begin, size)
-        if raw is not None and not log.is_proved(begin, size, raw):
+        if raw is not None and not log.is_verified(begin, size, raw):
             return number
     return len(chosen)
-
-
-def _before_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, sound: int) -> Read:
-    """Read the records before a damaged one; if there are none, report the damage. Raises: CorruptRecord."""
-    if sound:
-        return read(log, queue, offset, sound, GAP_SIZE, ALL)
-    return _at_damage(log, queue, offset, entries, 0)
 
 
 def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
@@ -200,7 +199,7 @@ def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entrie
     if index:
         bounds = queue.min_offset, queue.end.value
         return Read(Status.NO_MATCHED_MESSAGE, offset + index, *bounds, [], 0, 0)
-    log.tell_damage(entries.offset(0))
+    log.report_damage(entries.offset(0))
     return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
 
 
@@ -241,7 +240,7 @@ def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | 
     """Return the time at which a message was stored, in ms; None if it does not exist or is damaged."""
     entry = queue.entry(queue_offset)
     raw = log.copy(entry.offset, entry.size) if entry else None
-    if entry is None or raw is None or not log.is_proved(entry.offset, entry.size, raw):
+    if entry is None or raw is None or not log.is_verified(entry.offset, entry.size, raw):
         return None
     return store_timestamp_ms(memoryview(raw)) or None  # zero where the disk cannot be read
 
@@ -271,7 +270,7 @@ def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | Non
         assert isinstance(raw, bytes)
         if is_sound(raw, 0, len(record), offset, offset >= log.crc_from):
             return record
-    log.tell_damage(offset)
+    log.report_damage(offset)
     return None
 
 
@@ -283,7 +282,7 @@ class _Window:
 
     Attributes:
         copies: the number of copied parts of the log.
-        is_tired: there was more work than MAX_WORK.
+        is_exhausted: there was more work than MAX_WORK.
         is_damaged: the last entry found may be wanted, and its record is damaged.
     """
 
@@ -295,12 +294,12 @@ class _Window:
         "_entries",
         "_log",
         "_predicate",
-        "_proved_from",
         "_selector",
         "_size",
+        "_verified_from",
         "copies",
         "is_damaged",
-        "is_tired",
+        "is_exhausted",
         "work",
     )
 
@@ -310,7 +309,7 @@ class _Window:
         self._selector = selector
         self._predicate = predicate
         self._crc_from: i64 = log.crc_from
-        self._proved_from: i64 = log.proved_from
+        self._verified_from: i64 = log.verified_from
         self._copy = b""
         self._begin: i64 = 0
         self._end: i64 = 0
@@ -318,17 +317,17 @@ class _Window:
         self.copies = 0
         self.work: i64 = 0
         self.is_damaged = False
-        self.is_tired = False
+        self.is_exhausted = False
 
     @property
     def is_cheap(self) -> bool:
         """Whether the search took so little work that the read may continue."""
-        return self.copies <= _CHEAP and self.work <= MAX_WORK // 4
+        return self.copies <= _MAX_CHEAP_COPIES and self.work <= MAX_WORK // 4
 
     def next_wanted(self, first: int) -> int:
         """Return the first entry from `first` on whose message is wanted; the number of entries if there is none.
 
-        A message that is gone counts as wanted, because its reader gets a status for it. If the window `is_tired`,
+        A message that is gone counts as wanted, because its reader gets a status for it. If the window `is_exhausted`,
         return the entry to continue at.
         """
         entries, selector, predicate = self._entries, self._selector, self._predicate
@@ -338,7 +337,7 @@ class _Window:
         index: i64 = first
         while index < count:
             if self.work > MAX_WORK:
-                self.is_tired = True
+                self.is_exhausted = True
                 break
             if takes_all_tags or selector.wants(entries.tags_code(index)):
                 begin: i64 = entries.offset(index)
@@ -350,7 +349,7 @@ class _Window:
                     break
                 else:
                     at: i64 = begin - self._begin
-                    if begin < self._proved_from:
+                    if begin < self._verified_from:
                         self.work += end - begin
                         if not is_sound(self._copy, at, end - begin, begin, begin >= self._crc_from):
                             self.is_damaged = True
@@ -361,16 +360,16 @@ class _Window:
                     properties: i64 = properties_at(self._copy, at)
                     self.work += (behind - properties) * weight
                     if predicate.holds(self._copy, properties, behind):
-                        self._size = _WINDOW
+                        self._size = _MIN_WINDOW_BYTES
                         break
             index += 1
         return index
 
     def _is_large_wanted(self, begin: int, size: int) -> bool:
-        if begin < self._proved_from:
+        if begin < self._verified_from:
             self.work += size
             whole = self._log.copy(begin, size)
-            self.is_damaged = whole is not None and not self._log.is_proved(begin, size, whole)
+            self.is_damaged = whole is not None and not self._log.is_verified(begin, size, whole)
             if whole is None or self.is_damaged:
                 return True
         self.copies += 2
@@ -394,7 +393,7 @@ class _Window:
         end: i64 = first_end
         while last > index:
             end = entries.offset(last) + entries.size(last)
-            if begin < end <= begin + 2 * self._size and end - begin <= (last - index) * _NEAR:
+            if begin < end <= begin + 2 * self._size and end - begin <= (last - index) * _MAX_MEAN_STEP_BYTES:
                 break
             last = (index + last) // 2
             end = first_end
@@ -406,11 +405,11 @@ class _Window:
             if copy is None:
                 return False
         self._copy, self._begin, self._end = copy, begin, end
-        self._size = min(2 * self._size, _LARGEST_WINDOW)
+        self._size = min(2 * self._size, _MAX_WINDOW_BYTES)
         return True
 
 
-def _outside(offset: int, min_offset: int, max_offset: int) -> Read:
+def _out_of_range(offset: int, min_offset: int, max_offset: int) -> Read:
     if max_offset == 0:
         status, next_offset = Status.NO_MESSAGE_IN_QUEUE, 0
     elif offset < min_offset:
@@ -436,20 +435,20 @@ def _select(
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
-    proved_from = log.proved_from
+    verified_from = log.verified_from
     most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, more or most)
     predicate = selector.predicate
     window = None
     if predicate is not None:
-        window = _Window(log, entries, selector, predicate, _LARGEST_WINDOW if more else _WINDOW)
-    is_proved = predicate is not None or not entries or entries.begin >= proved_from
+        window = _Window(log, entries, selector, predicate, _MAX_WINDOW_BYTES if more else _MIN_WINDOW_BYTES)
+    is_verified = predicate is not None or not entries or entries.begin >= verified_from
     wanted: list[int] = []  # the wanted entries whose records have to be checked
     i = 0
     while i < len(entries):
         if window is not None:
             i = window.next_wanted(i)
-            if window.is_damaged or window.is_tired or i == len(entries):
+            if window.is_damaged or window.is_exhausted or i == len(entries):
                 break
         begin, length = entries.offset(i), entries.size(i)
         if window is not None or (length != GAP_SIZE and selector.wants(entries.tags_code(i))):
@@ -458,7 +457,7 @@ def _select(
             if log.begin <= begin and begin + length <= log.end:
                 count += 1
                 size += length
-                if not is_proved:
+                if not is_verified:
                     wanted.append(i)
                 _add(ranges, begin, begin + length)
             elif begin + length > log.end and queue.rebuild(offset + i):
@@ -469,7 +468,7 @@ def _select(
     if predicate is not None:
         predicate.leave()
     views = _views(log, ranges)
-    if log.proved_from > proved_from:  # a part could not be read: each record is checked now
+    if log.verified_from > verified_from:  # a part could not be read: each record is checked now
         return _select(log, queue, offset, max_count, max_bytes, selector)
     if wanted and (sound := _count_wanted_sound(log, entries, wanted, ranges, views)) < len(wanted):
         if sound:
@@ -480,12 +479,11 @@ def _select(
     elif window is not None and window.is_damaged and i == 0:
         return _at_damage(log, queue, offset, entries, 0)
     elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.is_cheap:
-        return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_AGAIN * most)
+        return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_MORE_ENTRIES_FACTOR * most)
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 
 
 def _add(ranges: list[list[int]], begin: int, end: int) -> None:
-    """Add a part of the log; neighbours become one range."""
     if ranges and ranges[-1][1] == begin:
         ranges[-1][1] = end
     else:
@@ -501,7 +499,7 @@ def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
         behind, room = first + 1, 0
         while behind < len(ranges):
             gap = ranges[behind][0] - end
-            if not 0 <= gap <= _BETWEEN or room + gap > _FAR:
+            if not 0 <= gap <= _MAX_MEAN_GAP_BYTES or room + gap > _MAX_GAP_BYTES:
                 break
             room += gap
             end = ranges[behind][1]

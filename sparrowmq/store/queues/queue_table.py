@@ -19,7 +19,7 @@ class QueueTable:
 
     Attributes:
         on_new: called with each queue that is created.
-        on_gone: called with each queue that is deleted, right before its files are.
+        on_removed: called with each queue that is deleted, right before its files are.
     """
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
@@ -27,9 +27,9 @@ class QueueTable:
         # Two lookups cost less than one with a pair, which would have to be created.
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         # Queues that were taken out, and whose files are still there.
-        self._leaving: dict[str, dict[int, ConsumeQueue]] = {}
+        self._detached: dict[str, dict[int, ConsumeQueue]] = {}
         self.on_new: Callable[[ConsumeQueue], object] | None = None
-        self.on_gone: Callable[[ConsumeQueue], object] | None = None
+        self.on_removed: Callable[[ConsumeQueue], object] | None = None
         self._layout = layout
         self._file_entries = file_entries
 
@@ -54,7 +54,7 @@ class QueueTable:
         """Return the queue; create it if there is none. Raises: InvalidName."""
         queue = self.get(topic, queue_id)
         if queue is None:
-            old = self._leaving.get(topic, {}).pop(queue_id, None)
+            old = self._detached.get(topic, {}).pop(queue_id, None)
             if old is not None:  # its files have the names that the new queue's files will have
                 self._remove(old)
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
@@ -128,40 +128,40 @@ class QueueTable:
                 ends[key] = end
         return ends
 
-    def remove_topic(self, topic: str, but: Collection[ConsumeQueue] = ()) -> None:
-        """Delete the topic's queues but some; its messages stay in the log until that is old enough."""
-        self.take_out(topic, but)
-        at_once(self.removing(topic))
+    def remove_topic(self, topic: str, others: Collection[ConsumeQueue] = ()) -> None:
+        """Delete the topic's queues, except `others`; its messages stay in the log until that is old enough."""
+        self.detach(topic, others)
+        at_once(self.removal_steps(topic))
 
-    def take_out(self, topic: str, but: Collection[ConsumeQueue] = ()) -> None:
-        """Take the topic's queues but some out of the table. Their files stay until `removing` is done."""
+    def detach(self, topic: str, others: Collection[ConsumeQueue] = ()) -> None:
+        """Take the topic's queues, except `others`, out of the table. `removal_steps` deletes their files."""
         queues = self._by_topic.pop(topic, {})
-        if but:
-            self.files.changed.update(dict.fromkeys(but))
-            self._by_topic[topic] = {queue.queue_id: queue for queue in but}
-            queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in but}
-        leaving = self._leaving.setdefault(topic, queues)
+        if others:
+            self.files.changed.update(dict.fromkeys(others))
+            self._by_topic[topic] = {queue.queue_id: queue for queue in others}
+            queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in others}
+        leaving = self._detached.setdefault(topic, queues)
         if leaving is not queues:  # an earlier topic of this name has not lost all files yet
             leaving.update(queues)
 
-    def removing(self, topic: str) -> Steps[None]:
+    def removal_steps(self, topic: str) -> Steps[None]:
         """The steps that delete the files of the topic's queues that were taken out."""
-        while queues := self._leaving.get(topic):
+        while queues := self._detached.get(topic):
             self._remove(queues.popitem()[1])
             yield
-        if self._leaving.pop(topic, None) is not None and self.files.vfs.exists(self._layout.topic(topic)):
+        if self._detached.pop(topic, None) is not None and self.files.vfs.exists(self._layout.topic(topic)):
             self.files.vfs.remove_folder(self._layout.topic(topic))
             self.files.vfs.sync_folder(self._layout.consume_queue)
 
     def _remove(self, queue: ConsumeQueue) -> None:
-        if self.on_gone is not None:
-            self.on_gone(queue)
+        if self.on_removed is not None:
+            self.on_removed(queue)
         queue.remove()
 
-    def remove_rest(self) -> None:
+    def remove_detached(self) -> None:
         """Delete the files of all queues that were taken out, at once. The next start deletes what stays."""
-        for topic in list(self._leaving):
+        for topic in list(self._detached):
             try:
-                at_once(self.removing(topic))
+                at_once(self.removal_steps(topic))
             except OSError as error:
                 log.warning("files of the deleted topic %s stay until the next start: %s", topic, error)

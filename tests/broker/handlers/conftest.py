@@ -53,7 +53,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.request_dispatch import Dispatcher
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session, protocol_of
-from sparrowmq.settings.live_settings import Changing
+from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing.clock import ManualClock
 
@@ -149,7 +149,7 @@ class Desk:
             QueryHandler(self.shared),
             CleaningHandler(self.shared),
             RetryHandler(self.shared, self.pops, longest_ms=self.settings.longest_pause_ms),
-            InspectHandler(Changing(self.settings), self.status, self.traffic, HaStatus),
+            InspectHandler(LiveSettings(self.settings), self.status, self.traffic, HaStatus),
             RelayHandler(self.shared),
             AccessHandler(AccessControl(self.settings, lambda offset: None), ("c", "b", "a"), self.clock),
         )

@@ -121,7 +121,7 @@ async def test_the_answer_waits_until_the_message_is_on_disk(desk, client):
     header = ConsumerSendMsgBack(0, "g", 0)
     answer = handler.send_back(header, b"", Asker(version=409))
     assert isinstance(answer, ReplyWhenDurable)
-    assert (answer.safety, answer.end, answer.reply) == (desk.store.safety(True), desk.store.end, None)
+    assert (answer.durability, answer.end, answer.reply) == (desk.store.durability(True), desk.store.end, None)
 
 
 async def test_a_group_may_want_no_retries(desk, client):

@@ -149,7 +149,7 @@ async def test_a_large_topic_is_gone_at_once_and_its_files_go_in_slices(desk, cl
             await asyncio.sleep(0)
             topic, queues = desk.topics.get("Orders"), len(desk.store.queues.ids("Orders"))
             seen.append((topic is not None, queues, len(at_once(desk.offsets.groups_of("Orders")))))
-            left.add(len(desk.store.queues._leaving.get("Orders", ())))
+            left.add(len(desk.store.queues._detached.get("Orders", ())))
 
     beside = asyncio.create_task(others())
     await client.call(DeleteTopic("Orders"), timeout_s=60)

@@ -216,7 +216,7 @@ async def test_only_a_quarantine_passes_over_a_damaged_message(tmp_path, clock, 
         rot(tmp_path, b"three 2")
         await clock.advance(11)
         assert it.bodies() == [b"three 0", b"three 1", b"three 3"]
-        assert "passed over a message" in caplog.text and "fileReservedTime" not in caplog.text
+        assert "skipped a message" in caplog.text and "fileReservedTime" not in caplog.text
 
 
 async def test_a_due_time_far_beyond_the_level_counts_as_now(tmp_path, clock):

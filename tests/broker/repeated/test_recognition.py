@@ -191,7 +191,7 @@ async def test_a_broker_that_cannot_find_out_stores_nothing_and_says_so(
 
     async with live_broker(tmp_path) as live:
         await live.send(properties=ID)
-        monkeypatch.setattr(MessageStore, "with_unique_id", damaged)
+        monkeypatch.setattr(MessageStore, "find_by_unique_id", damaged)
         with pytest.raises(RemoteError, match="it was not stored now: the index is damaged") as refused:
             await again(live)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY and refused.value.retriable

@@ -318,7 +318,7 @@ async def test_with_sync_flush_a_lost_disk_is_told_and_no_slave_is_waited_for(
 
 
 async def test_the_oldest_stranger_makes_room_for_a_slave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
+    monkeypatch.setattr(descriptors, "MAX_SLAVES", 3)
     async with master(tmp_path) as live, following(live) as slave:
         strangers = [await asyncio.open_connection(*address(live)) for _ in range(3)]
         async with following(live) as other:
@@ -335,7 +335,7 @@ async def test_the_oldest_stranger_makes_room_for_a_slave(tmp_path: Path, monkey
 async def test_strangers_who_keep_talking_do_not_displace_a_slave_that_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
+    monkeypatch.setattr(descriptors, "MAX_SLAVES", 3)
     async with master(tmp_path) as live:
         strangers = [await asyncio.open_connection(*address(live)) for _ in range(2)]
         async with slave_at(live.broker.ha_address) as slave:
@@ -352,7 +352,7 @@ async def test_strangers_who_keep_talking_do_not_displace_a_slave_that_begins(
 async def test_connections_that_come_in_one_turn_do_not_exceed_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "MOST_SLAVES", 3)
+    monkeypatch.setattr(descriptors, "MAX_SLAVES", 3)
     async with master(tmp_path) as live:
         strangers = [socket.socket() for _ in range(12)]
         for each in strangers:

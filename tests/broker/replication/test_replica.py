@@ -299,12 +299,12 @@ async def test_after_an_alarm_a_master_at_another_address_is_tried(stores: Store
     async with scripted_master() as wrong, scripted_master() as right:
         following, _ = alone(stores, "")
         following._rules = replace(following._rules, master=None)
-        following.use(wrong.address)
+        following.set_master(wrong.address)
         running = asyncio.ensure_future(following.run())
         slave = await wrong.slave()
         slave.ship(0, bytes(50))
         assert await slave.has_left()
-        following.use(right.address)
+        following.set_master(right.address)
         assert await (await right.slave()).report() == 0
         running.cancel()
 

@@ -252,7 +252,7 @@ async def test_a_master_without_a_journal_is_asked_for_everything(tmp_path: Path
         state.follow(store, SystemClock())
         pool, delayed = cast(Any, MasterOfJava()), cast(Any, SimpleNamespace(leave_master=lambda: None))
         copying = mirror.Mirror(store, state, delayed, pool, SystemClock(), lambda: True)
-        copying.use("master:10911")
+        copying.set_master("master:10911")
         task = asyncio.create_task(copying.run())
         try:
             await until(lambda: state.offsets.query("g", "made", 0) == 5)

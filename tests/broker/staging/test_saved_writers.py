@@ -45,7 +45,7 @@ def next_file(it: Broker) -> None:
 def expire(store: MessageStore) -> None:
     """Delete all files of the log but the last one, as retention does."""
     store.checkpoint()
-    store._checkpointer.let_go_before(store._log.row.files[-1].begin)
+    store._checkpointer.note_deletion_before(store._log.row.files[-1].begin)
     while len(store._log.row.files) > 1:
         store._log.row.drop_first()
     for queue in store.queues:

@@ -162,7 +162,7 @@ def test_a_damaged_copy_is_told_and_restored_only_as_far_as_it_is_sound(path, tm
     assert result.exit_code == 1 and f"{log} is damaged" in result.output
     result = run("restore", point, tmp_path / "again")
     assert result.exit_code == 1 and f"{log} is damaged" in result.output
-    assert "the log is damaged from offset" in result.output and "--salvage makes a store" in result.output
+    assert "the log is damaged from offset" in result.output and "--salvage restores what is sound" in result.output
     assert not (tmp_path / "again").exists()
     result = run("restore", point, tmp_path / "again", "--salvage")
     assert result.exit_code == 0 and "missing: the messages from offset" in result.output

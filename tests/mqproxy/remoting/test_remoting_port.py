@@ -225,7 +225,7 @@ async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path
     async with Cluster(tmp_path) as cluster:
         monkeypatch.setattr(descriptors, "limit", lambda: 300)
         async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv) as proxy:
-            most = descriptors.share(300, with_store=False).connections // remoting_port.DESCRIPTORS_EACH
+            most = descriptors.divide(300, with_store=False).connections // remoting_port.DESCRIPTORS_EACH
             host, _, number = proxy.remoting_address.rpartition(":")
             async with session_of(proxy.remoting_address) as known, AsyncExitStack() as stack:
                 await known.call(GetBrokerCluster())

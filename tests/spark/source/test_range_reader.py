@@ -6,7 +6,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from sparrowmq.core.process import freeze_loaded
+from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulled
@@ -44,7 +44,7 @@ def test_small_answers_are_put_together(peer, table):
 
 def test_a_worker_of_spark_looks_for_garbage_only_in_what_came_after_its_first_rows(peer, table):
     peer.store("T", 0, [b"x"])
-    freeze_loaded.cache_clear()
+    freeze_loaded_objects.cache_clear()
     loaded: list[list[int]] = [[] for _ in range(1000)]
     before = gc.get_freeze_count()
     table(span(0, 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.store.care import check
-from sparrowmq.store.care.check import agree, verify
+from sparrowmq.store.care.check import is_consistent, verify
 from sparrowmq.store.vfs import Disk
 from tests.store.care.test_backup import filled
 from tests.store.stores import Stores, put
@@ -57,14 +57,14 @@ def test_sound_stores_agree_and_each_change_is_noticed(
     store.close()
     filled(stores).close()
     root = Path(stores.settings.path)
-    assert agree(stores.settings, DISK)
+    assert is_consistent(stores.settings, DISK)
     for name, change in CHANGES.items():
         shutil.copytree(root, tmp_path / "kept")
         change(root)
-        assert not agree(stores.settings, DISK), name
+        assert not is_consistent(stores.settings, DISK), name
         shutil.rmtree(root)
         (tmp_path / "kept").rename(root)
-    assert agree(stores.settings, DISK)
+    assert is_consistent(stores.settings, DISK)
 
 
 def test_a_store_of_which_old_files_are_deleted_agrees(stores: Stores) -> None:
@@ -77,18 +77,18 @@ def test_a_store_of_which_old_files_are_deleted_agrees(stores: Stores) -> None:
     store._log.row.drop_first()
     store._log.row.drop_first()
     store.close()
-    assert list(verify(stores.settings)) == [] and agree(stores.settings, DISK)
+    assert list(verify(stores.settings)) == [] and is_consistent(stores.settings, DISK)
 
 
 def test_a_store_of_delayed_messages_agrees(stores: Stores) -> None:
     store = stores.open()
     put(store, b"later", "SCHEDULE_TOPIC_XXXX", 1, tag="a")
     store.close()
-    assert agree(stores.settings, DISK)
+    assert is_consistent(stores.settings, DISK)
 
 
 def test_how_far_it_is_is_shown(stores: Stores) -> None:
     filled(stores).close()
     seen: list[int] = []
-    agree(stores.settings, DISK, lambda _what, done, _total: seen.append(done))
+    is_consistent(stores.settings, DISK, lambda _what, done, _total: seen.append(done))
     assert seen == sorted(seen) and len(seen) > 1

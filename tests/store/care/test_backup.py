@@ -17,7 +17,7 @@ from sparrowmq.errors import CorruptRecord, DiskFull
 from sparrowmq.store.care import manifest
 from sparrowmq.store.care.backup import backup
 from sparrowmq.store.care.check import verify
-from sparrowmq.store.care.copier import Earlier
+from sparrowmq.store.care.copier import EarlierCopy
 from sparrowmq.store.checkpoint import VERIFIED_BYTES
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
@@ -50,10 +50,10 @@ def age(folder: Path | str) -> None:
             os.utime(path, (then, then))
 
 
-def earlier_in(folder: Path) -> Earlier:
+def earlier_in(folder: Path) -> EarlierCopy:
     found = manifest.load(DISK, str(folder))
     assert found is not None
-    return Earlier(str(folder), found.by_path())
+    return EarlierCopy(str(folder), found.by_path())
 
 
 def filled(stores: Stores, count: int = 60) -> MessageStore:

@@ -249,7 +249,7 @@ def test_a_missing_log_file_is_said_if_others_follow(stores: Stores):
     settings = three_files(stores)
     (Path(settings.layout.commit_log) / offset_name(4096)).unlink()
     (said,) = verify(settings)
-    assert said.endswith("is missing, later files are there; restore it from a slave or a backup")
+    assert said.endswith("is missing, but later files exist; restore it from a slave or a backup")
 
 
 def test_a_queue_tells_that_the_last_log_file_is_missing(stores: Stores):

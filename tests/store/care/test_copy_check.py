@@ -47,4 +47,4 @@ def test_files_of_the_broker_are_read_in_each_dialect(tmp_path: Path) -> None:
     (config / "topics.json").write_bytes(b'{"topics":')
     (config / "delayOffset.json").write_bytes(b"[]")
     first, second = config_problems(str(tmp_path))
-    assert "delayOffset.json cannot be read" in first and "topics.json.bak is read instead" in second
+    assert "delayOffset.json cannot be read" in first and "topics.json.bak is used instead" in second

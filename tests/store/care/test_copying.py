@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care import manifest
-from sparrowmq.store.care.copier import Copy, Earlier, OwnFiles, remove, unfinished
+from sparrowmq.store.care.copier import Copy, CopyOnWriteDisk, EarlierCopy, growing_folder, remove
 from sparrowmq.store.care.manifest import Copied
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Vfs
@@ -20,14 +20,14 @@ DISK = Disk()
 
 def test_a_copy_appears_at_the_end(tmp_path: Path) -> None:
     to = tmp_path / "copy"
-    with unfinished(DISK, f"{to}/") as growing:
+    with growing_folder(DISK, f"{to}/") as growing:
         Path(growing, "a").write_text("1")
         assert not to.exists()
     assert (to / "a").read_text() == "1" and not Path(growing).exists()
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), unfinished(DISK, str(tmp_path / "copy")) as growing:
+    with pytest.raises(ZeroDivisionError), growing_folder(DISK, str(tmp_path / "copy")) as growing:
         Path(growing, "a").write_text("1")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
@@ -36,7 +36,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
 def test_what_a_kill_left_goes_with_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "copy.unfinished" / "below").mkdir(parents=True)
     (tmp_path / "copy.unfinished" / "below" / "a").write_text("old")
-    with unfinished(DISK, str(tmp_path / "copy")) as growing:
+    with growing_folder(DISK, str(tmp_path / "copy")) as growing:
         assert list(Path(growing).iterdir()) == []
 
 
@@ -54,11 +54,11 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "a").write_text("1")
     for name in ("copy", "copy/a"):
-        with pytest.raises(BadStore, match="holds something"), unfinished(DISK, str(tmp_path / name)):
+        with pytest.raises(BadStore, match="is not empty"), growing_folder(DISK, str(tmp_path / name)):
             pass
-    with unfinished(DISK, str(tmp_path / "empty")):
+    with growing_folder(DISK, str(tmp_path / "empty")):
         pass
-    with unfinished(DISK, str(tmp_path / "empty")) as growing:
+    with growing_folder(DISK, str(tmp_path / "empty")) as growing:
         Path(growing, "a").touch()
     assert (tmp_path / "empty" / "a").exists()
 
@@ -72,14 +72,14 @@ def test_a_link_is_removed_and_not_what_it_names(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def earlier(tmp_path: Path, **how: bool) -> tuple[Earlier, Path]:
+def earlier(tmp_path: Path, **how: bool) -> tuple[EarlierCopy, Path]:
     """An earlier copy with one file, and the source of that."""
     (tmp_path / "earlier").mkdir()
     (tmp_path / "source").write_text("content")
     (tmp_path / "earlier" / "a").write_text("content")
     digest = manifest.digest(DISK, str(tmp_path / "earlier" / "a"))
     known = Copied("a", 7, digest, DISK.stamp(str(tmp_path / "source")))
-    return Earlier(str(tmp_path / "earlier"), {"a": known}, **how), tmp_path / "source"
+    return EarlierCopy(str(tmp_path / "earlier"), {"a": known}, **how), tmp_path / "source"
 
 
 def test_a_file_is_linked_if_its_source_is_as_it_was(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_shared_file_becomes_an_own_one_before_a_write(tmp_path: Path, change:
     (tmp_path / "earlier").write_text("content")
     path = tmp_path / "new"
     os.link(tmp_path / "earlier", path)
-    disk = OwnFiles(DISK, {str(path)})
+    disk = CopyOnWriteDisk(DISK, {str(path)})
     vfs = cast("Vfs", disk)
     file = vfs.open(str(path), writable=True)
     assert vfs.read(file, 0, 3) == b"con" and not disk.written

@@ -54,7 +54,7 @@ def test_a_record_is_told_with_all_that_finds_it(log):
     assert said[0].endswith(", tag TagA, keys key-1 key-2, id 7F000001000000000000000000000001, sound")
     assert "tag 标签, keys 键," in said[259]
     assert ", committed, " in said[1146]
-    assert said[8040] == "blank, 152 bytes: the log goes on in the next file"
+    assert said[8040] == "blank, 152 bytes: the log continues in the next file"
     assert end == "23 sound records"
 
 
@@ -213,7 +213,7 @@ def test_abort_and_lock_are_explained(stores):
         "  a broker has the store open, or did not close it in order",
         f"  log: on disk up to offset {store.end}, by the last sync",
     ]
-    assert lock[1] == "  locked while a broker has the store open; its being there says nothing"
+    assert lock[1] == "  locked while a broker has the store open; that the file exists says nothing"
 
 
 def test_json_in_javas_dialect_is_told_entry_by_entry(tmp_path):

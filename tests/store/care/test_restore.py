@@ -91,14 +91,14 @@ def test_a_copy_has_not_the_mark_of_the_store_and_what_is_restored_of_an_old_one
 
 def test_nothing_is_overwritten_and_no_copy_is_made_of_nothing(stores: Stores, tmp_path: Path):
     store = filled(stores)
-    with pytest.raises(BadStore, match="holds something"):
+    with pytest.raises(BadStore, match="is not empty"):
         backup(stores.settings, stores.settings.path, DISK)
     with pytest.raises(BadStore, match="there is no store"):
         backup(replace(stores.settings, path=tmp_path / "none"), tmp_path / "copy", DISK)
-    with pytest.raises(BadStore, match="is no copy"):
+    with pytest.raises(BadStore, match="is not a finished copy"):
         restore(stores.settings.path, replace(stores.settings, path=tmp_path / "again"), DISK)  # a broker runs there
     backup(stores.settings, tmp_path / "copy", DISK)
-    with pytest.raises(BadStore, match="holds something"):
+    with pytest.raises(BadStore, match="is not empty"):
         restore(tmp_path / "copy", stores.settings, DISK)
     assert bodies(store)[0] == b"0"
 
@@ -137,8 +137,8 @@ def test_a_damaged_copy_makes_no_store(
     path, told = one_of(copy, name), list[str]()
     DAMAGES[damage](path)
     before = {each: each.read_bytes() for each in copy.rglob("*") if each.is_file()}
-    with pytest.raises(BadStore, match=r"is damaged \(\d+ problems?\), and no store was made of it"):
-        restore(copy, there, DISK, tell=told.append)
+    with pytest.raises(BadStore, match=r"is damaged \(\d+ problems?\), so no store was created"):
+        restore(copy, there, DISK, report=told.append)
     assert any(str(path) in problem for problem in told), told
     assert sorted(each.name for each in tmp_path.iterdir()) == ["copy", "store"]
     assert before == {each: each.read_bytes() for each in copy.rglob("*") if each in before}
@@ -149,8 +149,8 @@ def test_a_damaged_copy_without_manifest_makes_no_store(copy: Path, there: Store
     (copy / manifest.NAME).unlink()
     flip(one_of(copy, name))
     told: list[str] = []
-    with pytest.raises(BadStore, match="no store was made of it"):
-        restore(copy, there, DISK, tell=told.append)
+    with pytest.raises(BadStore, match="no store was created"):
+        restore(copy, there, DISK, report=told.append)
     assert told and not Path(there.path).exists()
 
 
@@ -173,7 +173,7 @@ def test_salvage_builds_again_what_the_log_says(
 ) -> None:
     DAMAGES[damage](one_of(copy, name))
     told: list[str] = []
-    restore(copy, there, DISK, tell=told.append, salvage=True)
+    restore(copy, there, DISK, report=told.append, salvage=True)
     assert_holds(stores, Path(there.path), COUNT)
     assert told and not any(line.startswith("missing") for line in told)
 
@@ -192,7 +192,7 @@ def test_salvage_says_which_messages_are_missing(
     copy = copy.with_name("other")
     DAMAGES[damage](copy / "commitlog" / files[number].name)
     told: list[str] = []
-    restore(copy, there, DISK, tell=told.append, salvage=True)
+    restore(copy, there, DISK, report=told.append, salvage=True)
     store = stores.open(path=there.path)
     found = [bodies(store, queue_id=queue) for queue in (0, 1)]
     assert 10 < sum(map(len, found)) < COUNT
@@ -209,9 +209,9 @@ def test_salvage_takes_the_older_content_of_a_file_of_the_broker_or_deletes_it(
 ) -> None:
     flip(copy / "config" / "topics.json")
     told: list[str] = []
-    restore(copy, there, DISK, tell=told.append, salvage=True)
+    restore(copy, there, DISK, report=told.append, salvage=True)
     assert not Path(there.path, "config", "topics.json").exists()
-    assert "missing: topics.json, with all that it says" in told
+    assert "missing: topics.json, with its content" in told
 
 
 def test_progress_of_a_restore_is_shown(copy: Path, there: StoreSettings) -> None:

@@ -139,7 +139,7 @@ def test_a_folder_of_something_else_is_left_alone(
     with pytest.raises(BadStore, match="has no restore point nine; it has 20261122T120000Z"):
         points.path("nine")
     (tmp_path / "backup" / "commitlog").mkdir()
-    with pytest.raises(BadStore, match="holds commitlog, which is no restore point"):
+    with pytest.raises(BadStore, match="contains commitlog, which is not a restore point"):
         points.add(stores.settings, NOON_MS)
     with pytest.raises(BadStore, match="is a file; choose a folder"):
         RestorePoints(DISK, stores.settings.layout.checkpoint).add(stores.settings, NOON_MS)

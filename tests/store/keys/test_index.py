@@ -267,8 +267,8 @@ def test_many_keys_at_once_make_the_files_that_single_ones_make(tmp_path: Path, 
     add(at_once, batch[3:150])
     add(at_once, batch[150:])
     assert found(at_once, "Topic1", "k1", 64, *EVER) == found(one_by_one, "Topic1", "k1", 64, *EVER)
-    assert [file.linked.take() is None for file in at_once.files[:2]] == [True, True]
-    assert [file.linked.take() is None for file in at_once.files[:2]] == [True, True]
+    assert [file.slot_table.take() is None for file in at_once.files[:2]] == [True, True]
+    assert [file.slot_table.take() is None for file in at_once.files[:2]] == [True, True]
     write_out(at_once)
     assert sum(len(keys) + 1 for *_, keys, _ in batch) > 2 * VECTOR_MIN and len(at_once.files) == 3
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
@@ -321,13 +321,13 @@ def test_no_room_for_a_file_leaves_the_others_as_they_are(tmp_path: Path):
     add(index, [keyed(7, "k7")])
     assert index.end_offset == 600 and len(index.files) == 1
     assert not index.is_complete and not index.is_damaged and index.lacks_from == 700
-    with pytest.raises(BadStore, match="no room for them"):
+    with pytest.raises(BadStore, match="no room for its next file"):
         found(index, "T", "k7", 64, *EVER)
     disk.full_for = ()
     add(index, [keyed(8, "k8")])  # it waits for the earlier one
     assert index.end_offset == 600
     assert index.fill(keys_of([keyed(7, "k7")]), 800, is_last=False)
-    with pytest.raises(BadStore, match="no room for them"):
+    with pytest.raises(BadStore, match="no room for its next file"):
         found(index, "T", "k7", 64, *EVER)
     assert index.fill(keys_of([keyed(8, "k8")]), 900, is_last=True) and index.is_complete
     assert found(index, "T", "k7", 64, *EVER) == [700] and found(index, "T", "k8", 64, *EVER) == [800]
@@ -341,7 +341,7 @@ def test_an_index_that_was_cut_takes_no_keys_and_says_so(tmp_path: Path, caplog:
     for count in (VECTOR_MIN, 1):  # to write behind its end would make it look whole
         add(index, many(count))
     assert index.is_damaged and path.stat().st_size == 100
-    assert [caplog.text.count(part) for part in ("somebody cut it", "not found by their keys")] == [1, 1]
+    assert [caplog.text.count(part) for part in ("another program truncated it", "cannot be found by key")] == [1, 1]
     with pytest.raises(BadStore, match="start the broker again, which builds the index again"):
         found(index, "T", "k1", 9, *EVER)
     index.close()
@@ -355,7 +355,7 @@ def test_searches_say_since_when_keys_are_missing(tmp_path: Path):
     index_ms = NOON_MS + 6000
     assert found(index, "T", "k3", 9, 0, index_ms - 1) == [300]
     since = datetime.fromtimestamp(index_ms / 1000).isoformat(" ", "seconds")
-    with pytest.raises(BadStore, match=f"lacks the keys of what was stored since {since}; start the broker again"):
+    with pytest.raises(BadStore, match=f"lacks the keys of messages stored since {since}; start the broker again"):
         found(index, "T", "k3", 9, 0, index_ms)
 
 

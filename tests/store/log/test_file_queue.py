@@ -99,7 +99,7 @@ def test_a_hole_is_damage_and_names_the_missing_file(folder):
 def test_another_file_size_than_the_one_it_was_made_with_is_refused(folder):
     make(folder, 0, 4096).close()
     for size in (2048, 8192):
-        with pytest.raises(BadStore, match=r"has 4096 bytes, not 2048|set the size it was made with"):
+        with pytest.raises(BadStore, match=r"has 4096 bytes, not 2048|set the size with which it was created"):
             opened(folder, size)
     assert names(folder) == [0, 4096]
 

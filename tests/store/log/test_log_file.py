@@ -93,7 +93,7 @@ def test_what_somebody_cut_off_is_zeros(file, caplog):
     assert not file.is_whole
     assert file.read(PAGE + 90, 20) == b"\1" * 10 + bytes(10)
     assert file.read(4 * PAGE, 2) == bytes(2)
-    assert file.unreadable == {PAGE, 4 * PAGE} and "somebody cut the file" in caplog.text
+    assert file.unreadable == {PAGE, 4 * PAGE} and "another program truncated the file" in caplog.text
 
 
 def test_another_error_is_no_damage(file, disk):

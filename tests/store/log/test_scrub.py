@@ -10,7 +10,7 @@ import pytest
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.loop.slices import at_once
 from sparrowmq.store import upkeep
-from sparrowmq.store.log.scrub import STEP_BYTES, look_in_steps
+from sparrowmq.store.log.scrub import STEP_BYTES, check_records_in_steps
 from tests.store.stores import put
 
 
@@ -92,7 +92,7 @@ def test_a_large_record_is_checked_in_steps(stores):
     rot(store, places[2])
     store.scrubber.step()
     store.scrubber.step()
-    steps = look_in_steps(store._log, 0)
+    steps = check_records_in_steps(store._log, 0)
     next(steps)
     store._log.row.drop_first()  # meanwhile retention deletes the record that is being checked
     scrub(store)

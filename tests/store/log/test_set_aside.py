@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.log.set_aside import Piece, clean, expired, pieces, ranges, set_aside
+from sparrowmq.store.log.set_aside import Piece, clean, expired, pieces, set_aside, set_aside_ranges
 from sparrowmq.store.vfs import Disk
 from tests.store.crash_states import RecordVfs
 from tests.store.stores import Stores, put
@@ -22,8 +22,11 @@ def test_bytes_of_several_files_are_kept_with_their_place_and_why(stores: Stores
     set_aside(DISK, store.settings.layout, store._log, 20, 30, "cut")
     layout = store.settings.layout
     assert Path(layout.set_aside, f"{100:020d}-{8500:020d}.damaged").read_bytes() == content[100:8500]
-    assert list(ranges(DISK, layout, "damaged")) == [(100, 8500)]
-    assert list(ranges(DISK, layout, "cut")) == [(20, 30)] and list(ranges(DISK, layout, "forked")) == []
+    assert list(set_aside_ranges(DISK, layout, "damaged")) == [(100, 8500)]
+    assert (
+        list(set_aside_ranges(DISK, layout, "cut")) == [(20, 30)]
+        and list(set_aside_ranges(DISK, layout, "forked")) == []
+    )
 
 
 def test_what_is_there_stays(stores: Stores):
@@ -47,7 +50,7 @@ def test_names_of_others_are_no_ranges(stores: Stores):
     vfs.make_folder(folder)
     for file in files:
         vfs.create(file, 1, allocate=True)
-    assert list(ranges(vfs, stores.settings.layout, "damaged")) == [(3, 7)]
+    assert list(set_aside_ranges(vfs, stores.settings.layout, "damaged")) == [(3, 7)]
 
 
 DAY_MS = 86_400_000
@@ -98,7 +101,7 @@ def test_what_is_too_old_is_deleted_with_a_word_and_nothing_else(
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     clean(DISK, stores.settings, now_ms + 31 * DAY_MS + 60_000, 0, is_short=False)
     assert [path.name for path in folder.iterdir()] == ["README"]
-    assert f"{names[1]} is deleted, which was kept for 31 days (7 bytes)" in caplog.text
+    assert f"{names[1]} is deleted after 31 days (7 bytes)" in caplog.text
 
 
 def test_a_folder_that_cannot_be_cleaned_ends_nothing(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:

@@ -98,7 +98,7 @@ def test_a_large_record_is_compared_in_many_calls_and_may_be_deleted_meanwhile(s
 
 def test_what_was_written_since_the_start_leaves_without_a_look_until_it_is_distrusted(stores):
     store, _, _ = filled(stores, [300])
-    begin = store._log.proved_from = store.end
+    begin = store._log.verified_from = store.end
     places = [put(store, bytes(300)) for _ in range(40)]
     store.publish()
     shipping = Shipping(store.scrubber)

@@ -24,7 +24,7 @@ def test_the_last_note_counts(path):
     mark = begun(path)
     for end in (200, 350, 400):
         mark.note(end)
-        assert flush.load(Disk(), str(path)) == end
+        assert flush.load_mark(Disk(), str(path)) == end
 
 
 def test_a_damaged_sector_leaves_the_note_before(path):
@@ -34,32 +34,32 @@ def test_a_damaged_sector_leaves_the_note_before(path):
     content = bytearray(path.read_bytes())
     content[SECTOR + 9] ^= 1
     path.write_bytes(content)
-    assert flush.load(Disk(), str(path)) == 200
+    assert flush.load_mark(Disk(), str(path)) == 200
 
 
 @pytest.mark.parametrize("content", [b"", b"4711", b"SYNCED-1", bytes(2 * SECTOR)])
 def test_a_file_without_a_mark_says_nothing(path, content):
     path.write_bytes(content)
-    assert flush.load(Disk(), str(path)) == 0
+    assert flush.load_mark(Disk(), str(path)) == 0
 
 
 def test_a_missing_file_says_nothing(path):
-    assert flush.load(Disk(), str(path)) == 0
+    assert flush.load_mark(Disk(), str(path)) == 0
 
 
 def test_a_start_lowers_the_marks_of_the_last_run_on_disk(path):
     begun(path).note(9000)
     disk = Syncs()
     begun(path, 500, disk)
-    assert flush.load(Disk(), str(path)) == 500 and disk.synced == [str(path)]
+    assert flush.load_mark(Disk(), str(path)) == 500 and disk.synced == [str(path)]
 
 
 def test_marks_are_lowered_and_never_raised(path):
     begun(path).note(9000)
-    flush.lower(Disk(), str(path), 700)
-    assert flush.load(Disk(), str(path)) == 700
-    flush.lower(Disk(), str(path), 800)
-    assert flush.load(Disk(), str(path)) == 700
+    flush.lower_mark(Disk(), str(path), 700)
+    assert flush.load_mark(Disk(), str(path)) == 700
+    flush.lower_mark(Disk(), str(path), 800)
+    assert flush.load_mark(Disk(), str(path)) == 700
 
 
 def test_a_full_disk_leaves_an_empty_file_and_a_warning(path, caplog):
@@ -73,7 +73,7 @@ def test_a_mark_that_cannot_be_written_stops_nothing(path, caplog):
     mark._vfs = Full()
     mark.note(200)
     mark.note(300)
-    assert flush.load(Disk(), str(path)) == 100 and caplog.text.count("is not written any more") == 1
+    assert flush.load_mark(Disk(), str(path)) == 100 and caplog.text.count("is not written any more") == 1
 
 
 class Syncs(Disk):
@@ -110,7 +110,7 @@ def test_a_mark_says_whether_the_machine_was_restarted(path, monkeypatch):
     assert not flush.is_of_earlier_boot(Disk(), str(path))
     on_boot(monkeypatch, 2)
     assert flush.is_of_earlier_boot(Disk(), str(path))
-    assert flush.load(Disk(), str(path)) == 200
+    assert flush.load_mark(Disk(), str(path)) == 200
 
 
 def test_without_a_known_boot_the_machine_counts_as_not_restarted(path, monkeypatch):

@@ -341,7 +341,7 @@ def test_a_missing_file_is_named_if_no_crash_explains_it(queue: ConsumeQueue, kn
 
 def test_a_file_of_another_size_is_refused(queue: ConsumeQueue, tmp_path: Path):
     fill(queue, 10)
-    with pytest.raises(BadStore, match="no multiple of the file size 140"):
+    with pytest.raises(BadStore, match="not at a multiple of the file size 140"):
         table(tmp_path, file_entries=7).load(None)
 
 

@@ -49,7 +49,7 @@ def test_a_topic_that_was_deleted_has_no_queues_and_its_records_do_not_count(end
     assert again(folder) == SavedEnds(at(100), 5, {BILLS: end(2)}, {"Orders": 150})
     ends.write({ORDERS: end(3)}, at(120), 6)  # it was on its way to disk meanwhile
     assert ORDERS not in again(folder).ends
-    assert ends.take_gone() == {"Orders"}
+    assert ends.take_deleted_topics() == {"Orders"}
     ends.write({ORDERS: end(1)}, at(200), 7)
     assert again(folder) == SavedEnds(at(200), 7, {ORDERS: end(1), BILLS: end(2)}, {"Orders": 150})
 

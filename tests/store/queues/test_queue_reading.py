@@ -387,7 +387,7 @@ async def test_a_damaged_time_does_not_lead_a_search_astray(store: MessageStore,
     begin_ms = await send_each_second(store, clock, 8)
     queue = store.queues.get("Orders", 0)
     assert queue is not None
-    store._log.proved_from = store.end
+    store._log.verified_from = store.end
     for damaged in range(24):
         place = queue.read(damaged, 1).begin
         file = store._log.row.files[0]

@@ -69,7 +69,7 @@ def test_a_full_file_is_looked_at_when_it_is_read_first(tmp_path: Path):
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     again = table(tmp_path)
     mended: list[int] = []
-    again.files.mend = lambda queue, begin: mended.append(begin)
+    again.files.rebuild_file = lambda queue, begin: mended.append(begin)
     assert again.restore(ends, None) == {} and mended == []
     queue = again.obtain("Orders", 0)
     for queue_offset in range(9):

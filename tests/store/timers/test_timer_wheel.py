@@ -23,7 +23,7 @@ def taken(wheel, now_ms):
     """Everything that is due, as (offset, due)."""
     found: list[tuple[int, int]] = []
     while True:
-        while wheel.turn(now_ms):
+        while wheel.pour_next(now_ms):
             pass
         messages, recalls = wheel.take(now_ms)
         if not messages and not recalls:
@@ -80,7 +80,7 @@ def when_of(found):
 def test_a_wait_ends_when_there_is_something_to_do(wheel):
     assert wheel.wait_ms(NOW) == 60_000
     wheel.add(1, 100, NOW + 30)
-    while wheel.turn(NOW):
+    while wheel.pour_next(NOW):
         pass
     assert 0 < wheel.wait_ms(NOW) <= 46
     assert taken(wheel, NOW + wheel.wait_ms(NOW)) == [(1, NOW + 30)]
@@ -89,9 +89,9 @@ def test_a_wait_ends_when_there_is_something_to_do(wheel):
 def test_a_slot_of_many_is_poured_in_pieces(wheel):
     for offset in range(10_000):
         wheel.add(offset, 100, NOW + 3_600_000)
-    assert wheel.turn(NOW + 3_600_000)
+    assert wheel.pour_next(NOW + 3_600_000)
     rounds = 0
-    while wheel.turn(NOW + 3_600_000):
+    while wheel.pour_next(NOW + 3_600_000):
         rounds += 1
         assert len(b"".join(wheel.slots())) == 10_000 * ENTRY.size, "the file would miss some"
     assert rounds >= 8
@@ -102,7 +102,7 @@ def test_recalls_are_taken_with_the_slot_of_their_message(wheel):
     due = NOW + 100_000
     wheel.add(1, 100, due)
     wheel.add(2, 50, due | RECALL)
-    while wheel.turn(due + 16):
+    while wheel.pour_next(due + 16):
         pass
     messages, recalls = wheel.take(due + 16)
     assert unpacked(messages) == [(1, 100, due)] and unpacked(recalls) == [(2, 50, due | RECALL)]
@@ -144,7 +144,7 @@ def test_timers_of_old_files_can_be_taken_out(wheel):
 
 def test_a_clock_that_goes_back_lets_timers_wait_and_loses_none(wheel):
     wheel.add(1, 100, NOW + 100_000)
-    while wheel.turn(NOW + 90_000):
+    while wheel.pour_next(NOW + 90_000):
         pass
     hour = 3_600_000
     wheel.add(2, 100, NOW - hour + 50)

@@ -1,7 +1,7 @@
 from sparrowmq.protocol.messages.properties import Properties, render
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.store.timer_wheel import RECALL
-from sparrowmq.store.timers import settling
+from sparrowmq.store.timers import settling_offset
 from tests.store.stores import message
 
 NOW = 1_767_225_600_000
@@ -14,7 +14,7 @@ def timer(store, due, offset=None, **properties):
     if offset is None:
         entry.deliver_at_ms = due
     else:
-        entry.prepared_offset = settling(offset)
+        entry.prepared_offset = settling_offset(offset)
     [placed] = store.append(entry)
     store.publish()
     return placed.offset
@@ -22,7 +22,7 @@ def timer(store, due, offset=None, **properties):
 
 def due(timers, now):
     found = []
-    timers.learn()
+    timers.read_new()
     while timers.wait_ms(now) == 0:
         for each in timers.due(now, 10):
             found.append(each.offset)
@@ -35,7 +35,7 @@ def save(store, timers):
     saved = timers.unsaved()
     if saved is not None:
         timers.save(saved)
-        timers.was_saved(saved)
+        timers.note_saved(saved)
     return saved
 
 
@@ -118,7 +118,7 @@ def test_a_file_is_written_when_a_start_would_have_much_to_read(stores):
     for number in range(512):
         assert timers.unsaved() is None
         timer(store, NOW + number)
-        timers.learn()
+        timers.read_new()
     assert save(store, timers).queue_offset == 512
     assert timers.unsaved() is None
     timers.close()
@@ -129,7 +129,7 @@ def test_what_is_taken_and_not_settled_is_in_the_file(stores):
     offsets = [timer(store, NOW) for _ in range(3)]
     recall = timer(store, NOW | RECALL, TIMER_DEL_UNIQKEY="Orders+x")
     timers = store.timers()
-    timers.learn()
+    timers.read_new()
     while timers.wait_ms(NOW + 16) == 0 and not timers.due(NOW + 16, 10):
         pass
     timers.settle_next()
@@ -146,7 +146,7 @@ def test_many_recalls_of_a_slot_are_settled_in_pieces_after_its_messages(stores)
     message_at = timer(store, NOW)
     recalls = [timer(store, NOW | RECALL, TIMER_DEL_UNIQKEY="Orders+x") for _ in range(1200)]
     timers = store.timers()
-    timers.learn()
+    timers.read_new()
     while timers.wait_ms(NOW + 16) == 0 and not timers.due(NOW + 16, 10):
         pass
     timers.settle_next()

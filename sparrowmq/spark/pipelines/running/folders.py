@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
-from sparrowmq.core.snapshot import sealed, sync, unsealed
+from sparrowmq.core.snapshot import sync, with_checksum, without_checksum
 from sparrowmq.errors import ConfigError
 
 try:
@@ -56,12 +56,12 @@ def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
 
 def keep_sealed(path: Path, value: Mapping[str, Any], indent: int | None = None) -> None:
     """Write an object in JSON with its checksum, the whole file or nothing, also if the power fails."""
-    replace_file(path, sealed(json.dumps(value, indent=indent).encode()).decode(), is_safe=True)
+    replace_file(path, with_checksum(json.dumps(value, indent=indent).encode()).decode(), is_safe=True)
 
 
 def read_sealed(path: Path) -> Any:
     """Return what `keep_sealed` wrote, or JSON without a checksum. Raises: OSError; ValueError, it is damaged."""
-    return json.loads(unsealed(path.read_bytes()))
+    return json.loads(without_checksum(path.read_bytes()))
 
 
 def move_file(source: str | Path, target: Path) -> None:

@@ -163,7 +163,7 @@ class State:
     def _begun(self) -> _Begun | None:
         """Return what was noted last; None if that is damaged or gone, also if an older copy of it is there."""
         older: list[str] = []
-        found = snapshot.load(self.folder / _BEGUN_FILE, _Begun, tell=older.append)
+        found = snapshot.load(self.folder / _BEGUN_FILE, _Begun, report=older.append)
         return None if older else found
 
     def _kept(self) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as f
 
-from sparrowmq.core.process import freeze_loaded
+from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.spark.pipelines.lake.address import Address, Storage
 from sparrowmq.spark.pipelines.lake.lake import DATA_FOLDERS, Lake, TableLocation, staging_address
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
@@ -96,7 +96,7 @@ class _TaskFiles:
     layout: Layout
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_loaded()
+        freeze_loaded_objects()
         with PartitionFiles(self.folder, self.schema, self.layout) as files:
             for batch in batches:
                 files.write(batch.select(self.schema.names).cast(self.schema))

@@ -61,7 +61,7 @@ class Record(msgspec.Struct, frozen=True):
     log: dict[str, Any] | None = None
 
     def text(self) -> str:
-        return snapshot.sealed(msgspec.json.encode(self)).decode()
+        return snapshot.with_checksum(msgspec.json.encode(self)).decode()
 
 
 class LastBatches(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class LastBatches(msgspec.Struct, frozen=True):
 def parse_record(text: str | None) -> Record | None:
     """A record from a commit; None if it has none, or one that is damaged or of another release."""
     try:
-        return msgspec.json.decode(snapshot.unsealed(text.encode()), type=Record) if text else None
+        return msgspec.json.decode(snapshot.without_checksum(text.encode()), type=Record) if text else None
     except ValueError:  # msgspec's errors are ValueErrors, too
         return None
 
