@@ -15,12 +15,7 @@ from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, F, ask, check_changes, query, verb
 from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, is_for_people, say, table, tables
 from sparrowmq.client.admin.admin import Admin
-from sparrowmq.client.admin.operations import (
-    accounts,
-    delete_account,
-    put_account,
-    set_white_addresses,
-)
+from sparrowmq.client.admin.operations import accounts, delete_account, put_account, set_white_addresses
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.errors import NoBroker, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
@@ -35,7 +30,6 @@ _PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"
 
 
 def _perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Return a permission in the brokers' words."""
     if text is None:
         return None
     found = _PERMS.get(text.strip().lower().replace("|", ""))
@@ -150,12 +144,7 @@ def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> 
 @at_brokers
 @click.argument("addresses", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def white(
-    cluster: str | None,
-    broker: str | None,
-    addresses: tuple[str, ...],
-    yes: bool,
-) -> None:
+def white(cluster: str | None, broker: str | None, addresses: tuple[str, ...], yes: bool) -> None:
     """Replace the ADDRESSES that need no account: 10.0.0.* 192.168.1.1-9
 
     Clients at these addresses may do everything.
@@ -173,10 +162,7 @@ def white(
 
 
 def _at_each(
-    cluster: str | None,
-    broker: str | None,
-    work: Callable[[Servers, Where], Coroutine[Any, Any, None]],
-    done: str,
+    cluster: str | None, broker: str | None, work: Callable[[Servers, Where], Coroutine[Any, Any, None]], done: str
 ) -> None:
     """Change one broker after the other, and print each; the first refusal ends it."""
 
@@ -196,7 +182,6 @@ def _at_each(
 
 
 async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:
-    """Raises: NoBroker, there is no such cluster or broker, or no broker at all."""
     places = await servers.brokers(cluster)
     found = [place for place in places if broker in (None, place.name)]
     if not found:

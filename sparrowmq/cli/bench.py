@@ -53,9 +53,7 @@ ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")
 EACH_S: Final = 1.0
 
 _SECONDS: Final = click.option(
-    "--seconds",
-    type=ABOVE_ZERO,
-    help=f"End after so long; without --count after {SECONDS:.0f}.",
+    "--seconds", type=ABOVE_ZERO, help=f"End after so long; without --count after {SECONDS:.0f}."
 )
 _COUNT: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
 
@@ -124,23 +122,13 @@ class Load:
     show_default=True,
     help="Requests that wait for their answers at once.",
 )
-@click.option(
-    "--rate",
-    type=Number(MIN_RATE, MAX_RATE),
-    help="Messages per second; without it as many as possible.",
-)
+@click.option("--rate", type=Number(MIN_RATE, MAX_RATE), help="Messages per second; without it as many as possible.")
 @click.option("--batch", type=Whole(1, 10_000), default=1, help="Messages in a request.")
 @click.option("--tag", help="A word that consumers can filter by.")
 @click.option("--keys", is_flag=True, help="Give each message a key of its own, which the broker indexes.")
 @click.option("--properties", type=Whole(0, MAX_PROPERTIES), default=0, help="So many properties for each.")
 @click.option("--delay-level", type=Whole(0, MAX_DELAY_LEVEL), default=0, help="Deliver them later: 3 is 10 s.")
-def send(
-    topic: str,
-    seconds: float | None,
-    count: int | None,
-    rate: float | None,
-    **load: Any,
-) -> None:
+def send(topic: str, seconds: float | None, count: int | None, rate: float | None, **load: Any) -> None:
     """Send messages to TOPIC, as many as possible or at a --rate, and report the rate and latencies.
 
     A message's time is from when it leaves until it is acknowledged, with its retries, but without the wait for its
@@ -231,14 +219,7 @@ class Sender:
     show_default=True,
     help="Where a group begins that has consumed nothing yet: at the oldest message, or with new ones.",
 )
-def consume(
-    topic: str,
-    group: str | None,
-    seconds: float | None,
-    count: int | None,
-    start: str,
-    **chosen: Any,
-) -> None:
+def consume(topic: str, group: str | None, seconds: float | None, count: int | None, start: str, **chosen: Any) -> None:
     """Consume the messages of TOPIC, and report the rate and latencies.
 
     A message's time is from when its sender made it until it is here; the clocks of both machines must agree. Messages
@@ -351,7 +332,6 @@ def _limit(seconds: float | None, count: int | None) -> float | None:
 
 @contextmanager
 def _progress_lines(tally: Tally, word: str) -> Iterator[None]:
-    """Print a line each second if a person reads it."""
     if not (is_for_people() and sys.stderr.isatty()):
         yield
         return
@@ -360,7 +340,6 @@ def _progress_lines(tally: Tally, word: str) -> Iterator[None]:
 
 
 def _print_summary(tally: Tally) -> None:
-    """Print the summary, and end the program with 1 if anything failed."""
     if is_for_people() and not tally.failed:
         tables(figures=tally.figures)
     else:
@@ -413,7 +392,6 @@ class Turns:
         return count
 
     async def _is_due(self, due_s: float) -> bool:
-        """Wait until then; whether it is not over meanwhile."""
         wait_s = due_s - self._clock.monotonic()
         if wait_s > EARLY_S:
             with suppress(TimeoutError):

@@ -48,18 +48,7 @@ broker.add_command(serving, "run")
 def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
     rows = query(lambda admin: _rows(admin, cluster))
-    heads = (
-        "BROKER",
-        "CLUSTER",
-        "ID",
-        "ADDRESS",
-        "VERSION",
-        "PROTOCOL",
-        "IN/S",
-        "OUT/S",
-        "IN TODAY",
-        "DISK USED",
-    )
+    heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "PROTOCOL", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
     table(heads, rows)
 
 
@@ -77,7 +66,6 @@ async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
 
 
 async def _places(admin: Admin, cluster: str | None) -> list[BrokerPlace]:
-    """Return the brokers that are registered, and note those that died."""
     await admin.servers.all_masters(cluster)
     return await admin.brokers(cluster)
 
@@ -141,11 +129,7 @@ def stats(name: str) -> None:
 @verb(broker)
 @click.argument("name", type=BROKER)
 @click.option(
-    "--wait",
-    "wait_s",
-    metavar="SECONDS",
-    type=Number(min=0),
-    help="Wait at most this long until no group has lag.",
+    "--wait", "wait_s", metavar="SECONDS", type=Number(min=0), help="Wait at most this long until no group has lag."
 )
 def drain(name: str, wait_s: float | None) -> None:
     """Hide the broker NAME from producers, so that it can be emptied and stopped.
@@ -165,7 +149,6 @@ def drain(name: str, wait_s: float | None) -> None:
 
 
 async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, int]:
-    """Return the lag of each group, when all are 0 or the time is over."""
     end = time.monotonic() + wait_s
     with Progress() as progress:
         while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:

@@ -160,9 +160,7 @@ _SETTLE = click.option(
 )
 _RESTART_OPTIONS = options(
     click.option(
-        "--run",
-        metavar="COMMAND",
-        help="Restart by this command instead: {broker}, {id} and {address} are replaced.",
+        "--run", metavar="COMMAND", help="Restart by this command instead: {broker}, {id} and {address} are replaced."
     ),
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     click.option("--yes", is_flag=True, help="Also if the cluster is degraded, or sends may fail; do not ask."),
@@ -265,10 +263,7 @@ def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str
             return finished
 
     finished = ask(run)
-    done(
-        f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted",
-        restarted=finished,
-    )
+    done(f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted", restarted=finished)
 
 
 def _show(plan: RestartPlan) -> None:
@@ -283,7 +278,6 @@ def _place(broker: BrokerNow) -> tuple[object, ...]:
 
 
 def _agree(plan: RestartPlan, yes: bool) -> None:
-    """Raises: ConfigError, the cluster is not fit; Abort."""
     if yes:
         return
     if plan.problems or plan.risks:
@@ -295,7 +289,6 @@ def _agree(plan: RestartPlan, yes: bool) -> None:
 
 
 def _check(now: list[BrokerNow], version: str) -> None:
-    """Raises: ConfigError, a broker does not run the version."""
     others = [f"{each} runs {each.version or 'another program'}" for each in now if each.version != version]
     if others:
         raise ConfigError(

@@ -29,8 +29,6 @@ def context() -> None:
 
 
 def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    """Make a function a command that says errors in a sentence."""
-
     def give(command: Callable[..., object]) -> click.Command:
         @wraps(command)
         def run(*args: Any, **options: Any) -> None:

@@ -38,7 +38,7 @@ from sparrowmq.cli.terminal.cluster_command import (
 )
 from sparrowmq.cli.terminal.output import OUTPUT, done, heads, is_for_people, line, say, table, tables
 from sparrowmq.cli.terminal.plain_terminal import shown
-from sparrowmq.client.admin.activity import Activity, OnlineClient, TopicRate, activity, online_clients
+from sparrowmq.client.admin.activity import Activity, OnlineClient, activity, online_clients
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.client.admin.bundle import Bundle
@@ -171,7 +171,7 @@ def _print_state(state: Activity, is_live: bool) -> None:
         click.echo()
     tables(
         brokers=(_BROKERS, [_broker_row(each) for each in state.brokers]),
-        topics=(_TOPICS, [_topic_row(each) for each in state.topics[:most]]),
+        topics=(_TOPICS, [(each.topic, round(each.per_second, 1), each.within_a_day) for each in state.topics[:most]]),
         groups=(_GROUPS, [_group_row(each) for each in state.groups[:most]]),
     )
     for broker, why in state.missing.items():
@@ -208,10 +208,6 @@ def _broker_row(standing: Standing) -> Sequence[object]:
         standing.behind_bytes,
         state,
     )
-
-
-def _topic_row(topic: TopicRate) -> Sequence[object]:
-    return topic.topic, round(topic.per_second, 1), topic.within_a_day
 
 
 def _group_row(group: GroupLag) -> Sequence[object]:

@@ -51,11 +51,7 @@ def dlq() -> None:
 @click.argument("group", type=GROUP)
 @_filters
 @click.option(
-    "--limit",
-    type=Whole(1),
-    default=_SHOWN_AT_ONCE,
-    show_default=True,
-    help="At most this many, the oldest first.",
+    "--limit", type=Whole(1), default=_SHOWN_AT_ONCE, show_default=True, help="At most this many, the oldest first."
 )
 def list_letters(group: str, **filters: Any) -> None:
     """Show the dead letters of GROUP, the oldest first.
@@ -77,13 +73,7 @@ def list_letters(group: str, **filters: Any) -> None:
 @click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
 @click.option("--dry-run", is_flag=True, help="Only show how many messages it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def redrive(
-    group: str,
-    rate: float | None,
-    dry_run: bool,
-    yes: bool,
-    **filters: Any,
-) -> None:
+def redrive(group: str, rate: float | None, dry_run: bool, yes: bool, **filters: Any) -> None:
     """Let GROUP try its dead letters again, from the first time on; other groups do not get them.
 
     They also stay in the dead-letter queue until the broker deletes them; redriven twice they come twice. If the

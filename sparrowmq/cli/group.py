@@ -62,10 +62,7 @@ def show(name: str) -> None:
     settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
     online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
     tables(
-        brokers=(
-            heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"),
-            settings,
-        ),
+        brokers=(heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"), settings),
         members=(("MEMBER", "ADDRESS", "LANGUAGE"), online),
     )
 
@@ -204,8 +201,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
         confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
     moved = change_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
     table(
-        ("BROKER", "QUEUE", "OFFSET"),
-        [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()],
+        ("BROKER", "QUEUE", "OFFSET"), [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()]
     )
 
 

@@ -11,65 +11,23 @@ from sparrowmq.version import VERSION
 
 # Subcommand: where it is, and its line in the list. A list that imported them all would take a second.
 COMMANDS: Final = {
-    "dev": (
-        "sparrowmq.cli.servers.dev:dev",
-        "run a name server and a broker for as long as you try things",
-    ),
+    "dev": ("sparrowmq.cli.servers.dev:dev", "run a name server and a broker for as long as you try things"),
     "namesrv": ("sparrowmq.cli.servers.serve:namesrv", "run a name server"),
-    "broker": (
-        "sparrowmq.cli.broker:broker",
-        "run a broker, or ask, change and drain those of a cluster",
-    ),
-    "proxy": (
-        "sparrowmq.cli.servers.proxy:proxy",
-        "let clients of RocketMQ 5 use a cluster, by gRPC",
-    ),
+    "broker": ("sparrowmq.cli.broker:broker", "run a broker, or ask, change and drain those of a cluster"),
+    "proxy": ("sparrowmq.cli.servers.proxy:proxy", "let clients of RocketMQ 5 use a cluster, by gRPC"),
     "topic": ("sparrowmq.cli.topic:topic", "create, change, delete and look at topics"),
-    "group": (
-        "sparrowmq.cli.group:group",
-        "create, change, delete and look at consumer groups",
-    ),
-    "connection": (
-        "sparrowmq.cli.diagnostics:connection",
-        "show the clients that are online",
-    ),
-    "message": (
-        "sparrowmq.cli.message:message",
-        "send messages, look for them, copy and replay them",
-    ),
-    "dlq": (
-        "sparrowmq.cli.dlq:dlq",
-        "look at dead letters, and let their groups try them again",
-    ),
-    "cluster": (
-        "sparrowmq.cli.cluster:cluster",
-        "show masters, the lag of each slave, and messages per second",
-    ),
-    "top": (
-        "sparrowmq.cli.diagnostics:top",
-        "show the busiest topics and the groups with the greatest lag, live",
-    ),
+    "group": ("sparrowmq.cli.group:group", "create, change, delete and look at consumer groups"),
+    "connection": ("sparrowmq.cli.diagnostics:connection", "show the clients that are online"),
+    "message": ("sparrowmq.cli.message:message", "send messages, look for them, copy and replay them"),
+    "dlq": ("sparrowmq.cli.dlq:dlq", "look at dead letters, and let their groups try them again"),
+    "cluster": ("sparrowmq.cli.cluster:cluster", "show masters, the lag of each slave, and messages per second"),
+    "top": ("sparrowmq.cli.diagnostics:top", "show the busiest topics and the groups with the greatest lag, live"),
     "acl": ("sparrowmq.cli.acl:acl", "make, change, delete and look at accounts"),
-    "user": (
-        "sparrowmq.cli.user:user",
-        "add, change, delete and look at users and their policies",
-    ),
-    "context": (
-        "sparrowmq.cli.context:context",
-        "keep address and account of clusters under names",
-    ),
-    "secure": (
-        "sparrowmq.cli.secure:secure",
-        "make certificates, accounts and settings of a closed cluster",
-    ),
-    "doctor": (
-        "sparrowmq.cli.diagnostics:doctor",
-        "say what is wrong with a cluster, and how to fix it",
-    ),
-    "bundle": (
-        "sparrowmq.cli.diagnostics:bundle",
-        "write logs, settings and stacks of all servers into a file",
-    ),
+    "user": ("sparrowmq.cli.user:user", "add, change, delete and look at users and their policies"),
+    "context": ("sparrowmq.cli.context:context", "keep address and account of clusters under names"),
+    "secure": ("sparrowmq.cli.secure:secure", "make certificates, accounts and settings of a closed cluster"),
+    "doctor": ("sparrowmq.cli.diagnostics:doctor", "say what is wrong with a cluster, and how to fix it"),
+    "bundle": ("sparrowmq.cli.diagnostics:bundle", "write logs, settings and stacks of all servers into a file"),
     "bench": ("sparrowmq.cli.bench:bench", "measure what a cluster takes, and how quickly"),
     "console": ("sparrowmq.cli.servers.console:console", "show a cluster in the browser"),
     "pipeline": (

@@ -72,21 +72,10 @@ def message() -> None:
 @click.option("--tag", help="A word that consumers can filter by.")
 @click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
 @click.option(
-    "--property",
-    "properties",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=_property,
-    help="May be repeated.",
+    "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=_property, help="May be repeated."
 )
 @click.option("--delay", help="Deliver it later: 10s, 5m, 2h.")
-def send(
-    topic: str,
-    body: str | None,
-    file: Any,
-    lines: bool,
-    **options: Any,
-) -> None:
+def send(topic: str, body: str | None, file: Any, lines: bool, **options: Any) -> None:
     """Send BODY to TOPIC, or a file, or its lines, and print where each message is stored.
 
     With - as BODY it sends standard input; if that is empty, nothing is sent.
@@ -226,12 +215,7 @@ async def _find(admin: Admin, topic: str, criteria: dict[str, Any]) -> list[Rece
 @click.option("--limit", type=Whole(1), help="End after this many messages.")
 @click.option("--json", "wants_json", is_flag=True, help="The same as --output json: an object a line.")
 def tail(
-    topic: str,
-    tag: str | None,
-    where: str | None,
-    since: datetime | None,
-    limit: int | None,
-    wants_json: bool,
+    topic: str, tag: str | None, where: str | None, since: datetime | None, limit: int | None, wants_json: bool
 ) -> None:
     """Print the messages of TOPIC as they come, until Ctrl-C. No group's offsets change."""
 
@@ -327,7 +311,6 @@ def _body_preview(message: ReceivedMessage) -> str:
 
 
 def _body_as_sent(message: ReceivedMessage) -> bytes:
-    """Return the body as it was sent. Raises: ClickException."""
     body = readable(message.stored)
     if body.trouble is not None:
         why = f"the body of message {message.msg_id} cannot be decompressed: {body.trouble}"
@@ -363,9 +346,7 @@ _SELECTION = options(
     click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
     click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
     click.option(
-        "--since",
-        callback=parse_time,
-        help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago.",
+        "--since", callback=parse_time, help="Only those stored since: 2026-11-20T08:00, or 15m for 15 minutes ago."
     ),
     click.option("--until", callback=parse_time, help="Only those stored before, likewise."),
     click.option("--limit", type=Whole(1), help="End after this many messages."),
@@ -393,12 +374,7 @@ _SELECTION = options(
     help="Its secret key; better in SPARROWMQ_TO_SECRET_KEY, as others see command lines.",
 )
 @click.option("--to-tls", is_flag=True, help="Encrypt what goes there.")
-@click.option(
-    "--to-tls-config",
-    type=PATH,
-    metavar="FILE",
-    help="Encrypt it as tls.client.* in this file say.",
-)
+@click.option("--to-tls-config", type=PATH, metavar="FILE", help="Encrypt it as tls.client.* in this file say.")
 def copy(topic: str, target: str, to: str | None, **options: Any) -> None:
     """Send messages of TOPIC to the topic TARGET, with tag, keys and properties.
 
@@ -407,7 +383,8 @@ def copy(topic: str, target: str, to: str | None, **options: Any) -> None:
     if topic == target and to is None:
         raise click.UsageError(f"{topic} would be copied onto itself; name another topic, or a cluster with --to")
     target_options = {name: options.pop(name) for name in _TARGET_OPTIONS}
-    if to is None and any(_is_typed(name) for name in target_options):
+    source_of = click.get_current_context().get_parameter_source
+    if to is None and any(source_of(name) is ParameterSource.COMMANDLINE for name in target_options):
         raise click.UsageError("options for another cluster need its address: add --to")
 
     left_out = 0
@@ -476,34 +453,15 @@ def replay(topic: str, group: str, **options: Any) -> None:
 
 
 def _client_of(
-    to: str,
-    *,
-    to_access_key: str | None,
-    to_secret_key: str | None,
-    to_tls: bool,
-    to_tls_config: Path | None,
+    to: str, *, to_access_key: str | None, to_secret_key: str | None, to_tls: bool, to_tls_config: Path | None
 ) -> Client:
-    """A client of the other cluster. Raises: ConfigError, one of the two keys is missing."""
     signs = to_access_key or to_secret_key
     account = Credentials(to_access_key or "", to_secret_key or "") if signs else None
     return Client(to, credentials=account, tls=to_tls_config or to_tls)
 
 
-def _is_typed(option: str) -> bool:
-    """Return whether an option is on the command line, and not only in the environment."""
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
-
-
 async def _send_each(
-    mq: Client,
-    topic: str,
-    send: Any,
-    question: str,
-    *,
-    rate: float | None,
-    dry_run: bool,
-    yes: bool,
-    **criteria: Any,
+    mq: Client, topic: str, send: Any, question: str, *, rate: float | None, dry_run: bool, yes: bool, **criteria: Any
 ) -> int:
     """Send the chosen messages in batches of one queue; returns their number."""
     if not dry_run and not yes:
@@ -567,7 +525,6 @@ async def _batches(
 
 
 async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-    """Return the queues that are not read up to their ends."""
     return {queue for queue, at in (await reader.positions()).items() if at < ends[queue]}
 
 

@@ -71,11 +71,7 @@ AUTHORITY_DAYS: Final = 3650
 _MAX_BROKERS: Final = 26
 _FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
 _DAYS: Final = click.option(
-    "--days",
-    type=Whole(1, AUTHORITY_DAYS),
-    default=365,
-    show_default=True,
-    help="Days that certificates are valid.",
+    "--days", type=Whole(1, AUTHORITY_DAYS), default=365, show_default=True, help="Days that certificates are valid."
 )
 
 
@@ -105,11 +101,7 @@ def secure() -> None:
 @click.option("--failover", "has_failover", is_flag=True, help="The brokers elect a master among them, by etcd.")
 @click.option("--etcd", type=Whole(1, 9), default=1, show_default=True, help="So many etcd, with --failover.")
 @click.option(
-    "--client",
-    "clients",
-    multiple=True,
-    metavar="NAME",
-    help="Account of a program; again for more. [application]",
+    "--client", "clients", multiple=True, metavar="NAME", help="Account of a program; again for more. [application]"
 )
 @click.option("--place", metavar="PATH", help="Folder of these files at the servers. By default DIR.")
 @click.option("--data", metavar="PATH", default="", help="Folder of the data at the servers. By default --place.")
@@ -218,7 +210,6 @@ def _authority(folder: Path, stem: str) -> Files:
 
 
 def _read_plan(folder: Path) -> PlanFile:
-    """Raises: ConfigError, `init` did not make the folder."""
     try:
         plan = json.loads((folder / PLAN_FILE).read_text())
         plan["certificates"] = [Certificate(**each) for each in plan["certificates"]]

@@ -63,7 +63,6 @@ _AT_ONCE: Final = 64  # messages that are asked for, or sent, at once
 
 
 def _of_broker(command: F) -> F:
-    """Give a command the options of a broker's settings, and --output."""
     return FILE_OPTION(SET_OPTION(OUTPUT(command)))
 
 
@@ -175,15 +174,12 @@ def restore(
 
 
 def _copy_in(source: Path, point: str | None) -> str:
-    """Return the folder of the copy to restore. Raises: BadStore."""
     if point is None and is_copy(Disk(), str(source)):
         return str(source)
     return RestorePoints(Disk(), source).path(point)
 
 
 def _problem_printer(problems: list[str], progress: Progress) -> Callable[[str], None]:
-    """Return a function that notes a problem, and prints it at once for people."""
-
     def tell(problem: str) -> None:
         problems.append(problem)
         progress.clear()
@@ -421,13 +417,7 @@ def resend(
 
 
 async def _run(
-    admin: Admin,
-    draft: Draft,
-    files: Collection[Path],
-    delete: bool,
-    unchecked: bool,
-    dry_run: bool,
-    yes: bool,
+    admin: Admin, draft: Draft, files: Collection[Path], delete: bool, unchecked: bool, dry_run: bool, yes: bool
 ) -> tuple[_Plan, int]:
     resending = Resending(admin.servers, is_checked=not unchecked, is_dry=dry_run)
     if lacking := await resending.prepare(draft.topics):
@@ -539,14 +529,7 @@ def _question(count: int, files: Collection[Path], delete: bool) -> str:
 
 
 def _print_result(
-    plan: _Plan,
-    draft: Draft,
-    files: Collection[Path],
-    sent: int,
-    *,
-    dry_run: bool,
-    is_deleted: bool,
-    is_part: bool,
+    plan: _Plan, draft: Draft, files: Collection[Path], sent: int, *, dry_run: bool, is_deleted: bool, is_part: bool
 ) -> None:
     """Print what was done, and what is left to do."""
     if dry_run:

@@ -36,10 +36,7 @@ _POLL_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
 _COUNT = Whole(1)
 _TYPED = click.option(
-    "--type",
-    "message_type",
-    type=click.Choice(TYPES[1:]),
-    help="The type of messages that 5.x producers may send.",
+    "--type", "message_type", type=click.Choice(TYPES[1:]), help="The type of messages that 5.x producers may send."
 )
 
 
@@ -78,13 +75,7 @@ def show(name: str) -> None:
         queues=(
             ("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"),
             [
-                (
-                    each.queue.broker_name,
-                    each.queue.queue_id,
-                    each.min_offset,
-                    each.max_offset,
-                    each.last_stored,
-                )
+                (each.queue.broker_name, each.queue.queue_id, each.min_offset, each.max_offset, each.last_stored)
                 for each in found.queues
             ],
         ),

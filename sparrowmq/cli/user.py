@@ -11,16 +11,7 @@ from typing import Final
 
 import click
 
-from sparrowmq.cli.terminal.cluster_command import (
-    CLUSTER,
-    HELP,
-    ask,
-    check_changes,
-    options,
-    print_change,
-    query,
-    verb,
-)
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, check_changes, options, print_change, query, verb
 from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, tables
 from sparrowmq.client.admin import operations as operations
 from sparrowmq.client.admin.admin import Admin

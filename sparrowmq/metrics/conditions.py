@@ -141,7 +141,6 @@ class Conditions:
         return "".join(f"{line}\n" for line in ["ok", *lines])
 
     def _remedy(self, kind: Kind) -> str:
-        """Return the remedy of a kind, with commands that can be copied."""
         names = {word: name for word, name in self._names().items() if name}
         return _COMMAND.sub(
             lambda command: _WORD.sub(lambda word: names.get(word[0], word[0]), command[0]), kind.remedy

@@ -35,7 +35,6 @@ from sparrowmq.core.stats import Histogram
 
 
 def _push() -> type[Push]:
-    """Load OpenTelemetry, which only senders need."""
     try:
         from sparrowmq.metrics.otlp import Push
     except ImportError as error:
@@ -101,9 +100,7 @@ class MetricsPort:
         self._own, self._of_exporter = SharedPage(self._own_page), SharedPage(self._page_of_exporter)
         _declare_build(figures)
         figures.gauge(
-            "sparrowmq_time_seconds",
-            "time of day by the clock of this machine",
-            lambda: clock.now_ms() / 1000,
+            "sparrowmq_time_seconds", "time of day by the clock of this machine", lambda: clock.now_ms() / 1000
         )
         pauses = Pauses(figures)
         self.tasks: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {"pauses": pauses.run}

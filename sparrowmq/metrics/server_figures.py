@@ -52,15 +52,9 @@ def declare_port(figures: Figures, port: Port) -> None:
         lambda: [((reason,), count) for reason, count in (server.refused | {"tls": tls.refused}).items()],
     )
     figures.counted(
-        "sparrowmq_network_received_bytes_total",
-        "bytes from clients and brokers",
-        lambda: server.received_bytes(),
+        "sparrowmq_network_received_bytes_total", "bytes from clients and brokers", lambda: server.received_bytes()
     )
-    figures.counted(
-        "sparrowmq_network_sent_bytes_total",
-        "bytes to clients and brokers",
-        lambda: server.sent_bytes(),
-    )
+    figures.counted("sparrowmq_network_sent_bytes_total", "bytes to clients and brokers", lambda: server.sent_bytes())
     figures.counters(
         "sparrowmq_requests_refused_total",
         "requests that got an error: `access_denied`, `disk_full`, `internal_error` and others, or the name of the "
@@ -96,11 +90,7 @@ def declare_denials(figures: Figures, audit: Audit | None) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in audit.denials.items()],
     )
-    figures.counted(
-        "sparrowmq_audit_lines_lost_total",
-        "lines that the audit log could not take",
-        lambda: audit.lost,
-    )
+    figures.counted("sparrowmq_audit_lines_lost_total", "lines that the audit log could not take", lambda: audit.lost)
 
 
 class DiskUse(NamedTuple):
@@ -139,16 +129,10 @@ def declare_disks(figures: Figures, folders: Mapping[str, str | Path]) -> None:
 
     labels = ("files", "folder")
     figures.gauges(
-        "sparrowmq_disk_used_ratio",
-        "used share of the folder's disk",
-        labels,
-        by_folder(lambda disk: disk.used),
+        "sparrowmq_disk_used_ratio", "used share of the folder's disk", labels, by_folder(lambda disk: disk.used)
     )
     figures.gauges(
-        "sparrowmq_disk_free_bytes",
-        "free bytes of that disk",
-        labels,
-        by_folder(lambda disk: disk.free_bytes),
+        "sparrowmq_disk_free_bytes", "free bytes of that disk", labels, by_folder(lambda disk: disk.free_bytes)
     )
     figures.gauges("sparrowmq_disk_size_bytes", "size of that disk", labels, by_folder(lambda disk: disk.size_bytes))
 

@@ -102,7 +102,6 @@ class LiveSettings(Generic[S]):
             callback(changed)
 
     def _changes(self, values: Mapping[str, str]) -> dict[str, str]:
-        """The given settings that differ from those of now. Raises: ConfigError."""
         current, live = self.current.as_shown(), live_keys(type(self.current))
         changes = {key: value.strip() for key, value in values.items() if current.get(key) != value.strip()}
         problems = [self._problem(key) for key in changes if key not in live]
@@ -154,10 +153,7 @@ def with_live(now: S, written: S) -> S:
     """Settings with what can change of others."""
     live = live_keys(type(now))
     changed, _ = build(
-        type(now),
-        {key: value for key, value in written.as_properties().items() if key in live},
-        "a reload",
-        now,
+        type(now), {key: value for key, value in written.as_properties().items() if key in live}, "a reload", now
     )
     return changed
 

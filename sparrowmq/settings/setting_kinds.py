@@ -45,16 +45,7 @@ class OutOfRange(ValueError):
         self.nearest = nearest
 
 
-_WORDS = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
-}
+_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 BOOLEAN = Kind(lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false")
 TEXT = Kind(lambda text: text, "any text")
 SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")

@@ -29,13 +29,7 @@ S = TypeVar("S", bound="Settings")
 
 
 def setting(
-    key: str,
-    otherwise: Any,
-    kind: Kind,
-    *,
-    also: Sequence[str] = (),
-    secret: bool = False,
-    live: bool = False,
+    key: str, otherwise: Any, kind: Kind, *, also: Sequence[str] = (), secret: bool = False, live: bool = False
 ) -> Any:
     """A field that is read from `key`, and is `otherwise` without it. The string below the field describes it.
 
@@ -108,12 +102,7 @@ class Report:
 
 
 def build(
-    cls: type[S],
-    properties: Mapping[str, str],
-    source: str,
-    over: S | None = None,
-    *,
-    is_strict: bool = False,
+    cls: type[S], properties: Mapping[str, str], source: str, over: S | None = None, *, is_strict: bool = False
 ) -> tuple[S, Report]:
     """Settings from keys and values.
 

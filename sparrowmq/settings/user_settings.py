@@ -16,10 +16,7 @@ from sparrowmq.settings.settings import Settings, setting
 
 FIRST_USER: Final = "initAuthenticationUser"
 INNER_CREDENTIALS: Final = "innerClientAuthenticationCredentials"
-_FORM: Final = {
-    FIRST_USER: ("username", "password"),
-    INNER_CREDENTIALS: ("accessKey", "secretKey"),
-}
+_FORM: Final = {FIRST_USER: ("username", "password"), INNER_CREDENTIALS: ("accessKey", "secretKey")}
 
 
 def _codes(text: str) -> frozenset[int]:

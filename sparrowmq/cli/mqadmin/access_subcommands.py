@@ -76,27 +76,21 @@ async def copy_user(call: Call) -> None:
 async def create_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
     await _change(
-        call,
-        lambda address: operations.create_policies(call, address, subject, policies),
-        "create acl to %s success.",
+        call, lambda address: operations.create_policies(call, address, subject, policies), "create acl to %s success."
     )
 
 
 async def update_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
     await _change(
-        call,
-        lambda address: operations.update_policies(call, address, subject, policies),
-        "update acl to %s success.",
+        call, lambda address: operations.update_policies(call, address, subject, policies), "update acl to %s success."
     )
 
 
 async def delete_acl(call: Call) -> None:
     subject, resource = call.text("s"), call.text("r") or None
     await _change(
-        call,
-        lambda address: operations.delete_policies(call, address, subject, resource),
-        "delete acl to %s success.",
+        call, lambda address: operations.delete_policies(call, address, subject, resource), "delete acl to %s success."
     )
 
 
@@ -153,7 +147,6 @@ async def _change(call: Call, change: Callable[[str], Awaitable[None]], done: st
 
 
 async def _places(call: Call) -> list[str]:
-    """The broker of -b, or the masters of -c. Raises: Failure, the cluster has none."""
     found = await target_addresses(call)
     if not found:
         raise client_failure("there is no broker in cluster.")
@@ -247,10 +240,7 @@ async def cluster_acl_config_version(call: Call) -> None:
         call.line("get broker's plain access config version success.")
         return
     addresses = await masters_of(call, call.text("c"))
-    call.heads(
-        _VERSION,
-        "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime",
-    )
+    call.heads(_VERSION, "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime")
     await call.all_answers(addresses, lambda address: _show_versions(call, address))
     call.line("get cluster's plain access config version success.")
 

@@ -183,12 +183,7 @@ class Call:
             raise failure
 
     async def ask_namesrv(
-        self,
-        request: Request[R],
-        body: bytes = b"",
-        *,
-        accept: Collection[int] = (),
-        address: str | None = None,
+        self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
         """Return the answer of the name server at an address, or of the first one that answers. Raises: Failure."""
         try:

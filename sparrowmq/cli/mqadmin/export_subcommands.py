@@ -222,5 +222,4 @@ def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _write(folder: str, file: str, table: dict[str, Any]) -> Path:
-    """Write a table as JSON. Raises: Failure."""
     return write(Path(folder) / file, java.pretty_json(table).encode())

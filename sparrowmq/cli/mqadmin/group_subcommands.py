@@ -463,7 +463,6 @@ async def _report_group(call: Call, group: str) -> None:
 
 
 def _behind(stats: ConsumeStats) -> Iterator[tuple[str, int, int]]:
-    """Yield for each topic its lag, and the lag of its slowest queue."""
     for topic in sorted({queue.topic for queue in stats.offset_table}):
         lags = [row.lag for queue, row in stats.offset_table.items() if queue.topic == topic]
         yield topic, sum(max(0, lag) for lag in lags), max(0, *lags)

@@ -190,10 +190,7 @@ def group_table(group: GroupConfig) -> dict[str, object]:
 
 def queue_text(queue: MessageQueue) -> str:
     """MessageQueue.toString."""
-    return fields(
-        "MessageQueue",
-        {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id},
-    )
+    return fields("MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id})
 
 
 # What a broker refuses of these is an MQBrokerException, which names the broker; of all others an MQClientException.

@@ -157,7 +157,6 @@ def account() -> Credentials | None:
 
 
 def _trace(command: Command, failure: Exception) -> str:
-    """Return a failure as Java prints it, without the frames."""
     default = (
         f"org.apache.rocketmq.tools.command.SubCommandException: {command.java}"
         f"{_WORDS.get(command.name, ' command failed')}"

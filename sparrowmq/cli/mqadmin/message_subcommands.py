@@ -325,14 +325,12 @@ async def _query(
             if failure.code != ResponseCode.QUERY_NOT_FOUND:
                 call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
             continue
-        found += [message_from_store(each) for each in messages if _has_key(each, key, is_id)]
+        found += [
+            message_from_store(each) for each in messages if (each.unique_key == key if is_id else key in each.keys)
+        ]
     if not found:
         raise client_failure("query message by key finished, but no message.", ResponseCode.NO_MESSAGE)
     return found
-
-
-def _has_key(message: StoredMessage, key: str, is_id: bool) -> bool:
-    return message.unique_key == key if is_id else key in message.keys
 
 
 async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id: bool = True) -> None:
@@ -359,7 +357,7 @@ async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id:
     for name, value in rows:
         call.line("%-20s %s", name, value)
     try:
-        tracks = await tracks_of(call, stored)
+        tracks = [await _track(call, stored, group) for group in await consumers_of(call, stored.topic)]
     except Failure as failure:
         call.complain(failure)
         return
@@ -385,11 +383,6 @@ def _keep_body(call: Call, message: PrintedMessage, suffix: str) -> Path:
 #     UNKNOWN                  a request failed, with the reason
 
 
-async def tracks_of(call: Call, message: StoredMessage) -> list[str]:
-    """Return a description for each group that consumes the message's topic. Raises: Failure."""
-    return [await _track(call, message, group) for group in await consumers_of(call, message.topic)]
-
-
 async def _track(call: Call, message: StoredMessage, group: str) -> str:
     kind, why = "UNKNOWN", None
     try:
@@ -410,7 +403,6 @@ async def _track(call: Call, message: StoredMessage, group: str) -> str:
 
 
 async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
-    """Return whether the group's offset is after the message, at the broker that has it."""
     stats = await consume_stats(call, group)
     table = (await cluster_table(call)).broker_addr_table
     return any(
@@ -509,7 +501,6 @@ async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> P
 
 
 def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
-    """Return whether the queue has no more messages; an empty pull is reported."""
     if pulled.status == FOUND:
         return False
     matched_nothing = pulled.status == _MATCHED_NOTHING
@@ -519,7 +510,6 @@ def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
 
 
 async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    """Return the offsets to read, by -b and -e."""
     begin, end = await span_of(call, address, queue)
     if call.has("b"):
         begin = await _offset_at(call, address, queue, "b")
@@ -561,7 +551,6 @@ async def consume_message(call: Call) -> None:
 
 
 def _problem(call: Call) -> str | None:
-    """Return what is wrong with the options, in Java's words."""
     now_ms = time.time() * 1000
     begin, end = (_moment(call.text(letter)) if call.has(letter) else 0 for letter in "se")
     rules = [

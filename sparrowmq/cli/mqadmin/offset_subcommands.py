@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparrowmq.cli.mqadmin import java
-from sparrowmq.cli.mqadmin.call import (
-    Call,
-    brokers_to_ask,
-)
+from sparrowmq.cli.mqadmin.call import Call, brokers_to_ask
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats
 from sparrowmq.cli.mqadmin.java import Failure, null_failure
 from sparrowmq.client.admin.operations import (
@@ -85,10 +82,7 @@ async def reset_offset_by_time(call: Call) -> None:
             raise
         rows = await _reset_in_place(call, reset)
         call.line(
-            "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s",
-            reset.group,
-            reset.topic,
-            where,
+            "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s", reset.group, reset.topic, where
         )
         _show_rows(call, rows)
         return

@@ -266,7 +266,6 @@ def _brokers(table: ClusterTable) -> Iterator[tuple[str, str, int, str]]:
 
 
 async def _figures(call: Call, address: str, silently: bool = False) -> dict[str, str]:
-    """Return a broker's figures; {} if it does not answer."""
     try:
         return await operations.broker_figures(call, address)
     except Failure as failure:

@@ -132,10 +132,7 @@ async def topic_route(call: Call) -> None:
         numbers = row.read_queue_nums, row.write_queue_nums, row.perm
         call.line(_ROUTE, broker.cluster, broker.broker_name, "{" + addresses + "}", *numbers)
     call.line(_RULE)
-    totals = [
-        sum(row.read_queue_nums for row in rows.values()),
-        sum(row.write_queue_nums for row in rows.values()),
-    ]
+    totals = [sum(row.read_queue_nums for row in rows.values()), sum(row.write_queue_nums for row in rows.values())]
     call.line(_ROUTE, "Total:", len(rows), "", *totals, "")
 
 

@@ -63,10 +63,7 @@ def command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -
 
 def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
     """Return the settings in which broker `number` differs from the configuration."""
-    found = {
-        "brokerName": f"{settings.name}-{number}",
-        "storePathRootDir": f"{settings.store_path}-{number}",
-    }
+    found = {"brokerName": f"{settings.name}-{number}", "storePathRootDir": f"{settings.store_path}-{number}"}
     if settings.commit_log_path is not None:
         found["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
     for key, port, step in (
@@ -187,7 +184,6 @@ class Brokers:
         return self._now_s() - (broker.alive_s or 0.0)
 
     def _is_store_in_use(self, broker: _Broker) -> bool:
-        """Whether another process has the store open. Log that once, and then every minute."""
         holder = lock_holder(os.path.join(broker.store, "lock")) if broker.store else 0
         if holder and (holder != broker.holder or self._now_s() - broker.logged_s >= _REMIND_S):
             log.warning(

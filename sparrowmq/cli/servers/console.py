@@ -59,12 +59,7 @@ PASSWORD: Final = "SPARROWMQ_CONSOLE_PASSWORD"
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Where that listens; there is no log-in.")
 @click.option("-v", "--verbose", is_flag=True, help="Log who does what, and not only what is wrong.")
 def console(
-    users: str | None,
-    user: str | None,
-    make_user: str | None,
-    history: str | None,
-    verbose: bool,
-    **options: Any,
+    users: str | None, user: str | None, make_user: str | None, history: str | None, verbose: bool, **options: Any
 ) -> None:
     """Show the cluster in the browser: topics, groups, messages, traces, dead letters and brokers.
 

@@ -162,11 +162,7 @@ class Dev:
 
     def as_json(self) -> str:
         """The addresses for a script."""
-        addresses: dict[str, object] = {
-            "namesrv": self.namesrv,
-            "broker": self.broker,
-            "topics": list(self._topics),
-        }
+        addresses: dict[str, object] = {"namesrv": self.namesrv, "broker": self.broker, "topics": list(self._topics)}
         if self.grpc:
             addresses["grpc"] = self.grpc
         if self.console:
@@ -191,7 +187,6 @@ SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages 
 {shown}"""
 
     async def _show(self, stack: AsyncExitStack) -> None:
-        """Start the console, if it is wanted."""
         if self._console_port is None:
             return
         accounts, self._password = one_time()

@@ -77,12 +77,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
     is_flag=True,
     help="Each connection to --port begins with a PROXY header (HAProxy: send-proxy), which names the client.",
 )
-@click.option(
-    "--metrics-port",
-    type=Whole(0, 65535),
-    metavar="PORT",
-    help="Serve /readyz and /metrics at 127.0.0.1.",
-)
+@click.option("--metrics-port", type=Whole(0, 65535), metavar="PORT", help="Serve /readyz and /metrics at 127.0.0.1.")
 @click.option(
     *("-pc", "--proxyConfigPath", "proxy_file"),
     metavar="FILE",
@@ -98,11 +93,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
     help="local: a broker with a gRPC port, as `mqbroker --enable-proxy`.",
 )
 @click.option(
-    "-bc",
-    "--brokerConfigPath",
-    "broker_file",
-    metavar="FILE",
-    help="The settings of that broker: its broker.conf.",
+    "-bc", "--brokerConfigPath", "broker_file", metavar="FILE", help="The settings of that broker: its broker.conf."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Log what happens, and not only what is wrong.")
 @click.version_option(VERSION, prog_name="sparrowmq")
@@ -123,7 +114,4 @@ def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: s
         namesrv, tls = namesrv_of(), tls_of()
     except ConfigError as error:
         fail(error)
-    run(
-        lambda: Proxy(settings, namesrv, tls),
-        lambda server: f"the proxy serves {server.places}",
-    )
+    run(lambda: Proxy(settings, namesrv, tls), lambda server: f"the proxy serves {server.places}")

@@ -92,13 +92,7 @@ LOG_SIZE: Final = size(1 << 10, 1 << 40)
 LOG_OPTIONS: Final = [
     click.option("--log-file", metavar="FILE", help="Log to this file, not to stderr; to rotate it, rename it."),
     click.option("--log-size", metavar="SIZE", help="Begin another file at this size, as in 100m."),
-    click.option(
-        "--log-keep",
-        type=Whole(1),
-        default=5,
-        show_default=True,
-        help="So many files before it stay.",
-    ),
+    click.option("--log-keep", type=Whole(1), default=5, show_default=True, help="So many files before it stay."),
     click.option(
         "--log-format",
         type=click.Choice([form.value for form in logs.Form]),
@@ -247,7 +241,6 @@ def _merged(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Ma
 
 
 def _begin_log(options: Mapping[str, Any]) -> None:
-    """Log to the place that the command line names."""
     try:
         size_bytes = LOG_SIZE.parse(options["log_size"]) if options["log_size"] else None
         logs.begin(options["log_file"], logs.Form(options["log_format"]), size_bytes, options["log_keep"])
@@ -258,7 +251,6 @@ def _begin_log(options: Mapping[str, Any]) -> None:
 
 
 def _file(options: Mapping[str, Any]) -> Path | None:
-    """Return the file that keeps changes of settings."""
     return Path(options["file"]).expanduser() if options["file"] else None
 
 
@@ -379,7 +371,6 @@ def _follow_stdin(stop: Callable[[], object]) -> None:
 
 
 def _reload(reload: Callable[[V], object], server: V) -> None:
-    """Read all settings again; wrong ones change nothing."""
     try:
         reload(server)
     except ConfigError as error:

@@ -112,14 +112,7 @@ _CLUSTER_OPTIONS: Final = (
         metavar="ADDRESSES",
         help="Name servers: host:port;host:port. By default NAMESRV_ADDR, or the context in use.",
     ),
-    _hidden_option(
-        "--timeout",
-        "timeout_s",
-        type=ABOVE_ZERO,
-        default=TIMEOUT_S,
-        show_default=True,
-        help="In seconds.",
-    ),
+    _hidden_option("--timeout", "timeout_s", type=ABOVE_ZERO, default=TIMEOUT_S, show_default=True, help="In seconds."),
     _hidden_option(
         "--access-key",
         metavar="KEY",
@@ -332,7 +325,6 @@ def _print_missing(missing: Mapping[str, SparrowError]) -> None:
 
 
 def _print_error(text: str) -> None:
-    """Print a line on stderr."""
     click.echo(f"{click.get_current_context().command_path}: {shown(text)}", err=True)
 
 

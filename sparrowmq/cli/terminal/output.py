@@ -299,7 +299,6 @@ class Progress:
         return f"   {minutes}:{seconds:02d} left"
 
     def _draw(self, text: str, now_s: float) -> None:
-        """Leave the cursor at the beginning, so that other output overwrites the line."""
         room = max(1, shutil.get_terminal_size().columns - 1)  # a line that is full would wrap
         text = text[:room]
         self._terminal.write(f"{text.ljust(min(self._length, room))}\r")
