@@ -267,7 +267,7 @@ def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str
 
 
 def _show(plan: RestartPlan) -> None:
-    steps = [(step.target.broker, step.target.broker_id, step.target.address, step.what) for step in plan.steps]
+    steps = [(step.target.broker, step.target.broker_id, step.target.address, step.description) for step in plan.steps]
     table(("BROKER", "ID", "ADDRESS", "STEP"), [*steps, *((*_place(each), "done") for each in plan.done)])
     for line in (*plan.problems, *plan.risks):
         say(f"careful: {line}")

@@ -91,7 +91,6 @@ def _parameters(function: Any) -> Collection[str]:
 
 
 def check_count(name: str, count: object, *, at_least: int = 1, at_most: float = inf) -> int:
-    """Return a whole number that is within bounds."""
     if isinstance(count, int) and not isinstance(count, bool) and at_least <= count <= at_most:
         return count
     bounds = f"at least {at_least}" if at_most == inf else f"from {at_least} to {at_most}"
@@ -151,13 +150,11 @@ def _are_fields(topic: object, broker_name: object, queue_id: object) -> bool:
 
 
 def check_queues(queues: object) -> None:
-    """Check that several queues were given, and not one."""
     if isinstance(queues, str | MessageQueue) or not isinstance(queues, Iterable):
         raise ConfigError(f"queues={queues!r}: give a list of queues, as `queues(topic)` returns it")
 
 
 def check_texts(name: str, texts: object) -> None:
-    """Check that a value is a collection of texts, and no single text."""
     if not isinstance(texts, Collection) or isinstance(texts, str | bytes):
         raise ConfigError(f"{name}={texts!r}: give a list of texts")
     for text in texts:

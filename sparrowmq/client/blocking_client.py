@@ -68,9 +68,7 @@ class Twin(Generic[A]):
 
 
 @overload
-def blocking(
-    method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Twin[A], P], R]: ...
+def blocking(method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Twin[A], P], R]: ...
 @overload
 def blocking(method: Callable[Concatenate[A, P], R]) -> Callable[Concatenate[Twin[A], P], R]: ...
 def blocking(method: Any) -> Any:
@@ -87,9 +85,7 @@ def blocking(method: Any) -> Any:
     return call
 
 
-def starting(
-    method: Callable[Concatenate[A, P], asyncio.Future[R]],
-) -> Callable[Concatenate[Twin[A], P], Future[R]]:
+def starting(method: Callable[Concatenate[A, P], asyncio.Future[R]]) -> Callable[Concatenate[Twin[A], P], Future[R]]:
     """The twin of a method that returns a future: its future belongs to threads, and calls back in threads."""
 
     @functools.wraps(method)
@@ -195,9 +191,7 @@ class SyncTransaction(Context[Transaction]):
         return self._inner.msg_id
 
 
-def beginning(
-    method: Callable[Concatenate[A, P], Transaction],
-) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
+def beginning(method: Callable[Concatenate[A, P], Transaction]) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
         return SyncTransaction(method(self._inner, *args, **kwargs), self._thread)
@@ -433,12 +427,7 @@ class SyncClient(Context[Client]):
         return SyncProducer(self._inner.producer(group, settings, check=check), self._thread)
 
     def check(
-        self,
-        group: str | None = None,
-        *,
-        concurrency: int = 16,
-        waiting: int = 2000,
-        timeout_s: float = 60.0,
+        self, group: str | None = None, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
     ) -> Callable[[K], K]:
         """As `Client.check`. A plain function runs in threads and may block."""
         return self._inner.check(group, concurrency=concurrency, waiting=waiting, timeout_s=timeout_s)
@@ -550,9 +539,7 @@ class SyncClient(Context[Client]):
                 signal.signal(number, handler)
 
 
-async def _settled_anywhere(
-    receive: Callable[[], Coroutine[Any, Any, list[ReceivedMessage]]],
-) -> list[ReceivedMessage]:
+async def _settled_anywhere(receive: Callable[[], Coroutine[Any, Any, list[ReceivedMessage]]]) -> list[ReceivedMessage]:
     messages = await receive()
     for message in messages:
         message._settle_in(asyncio.get_running_loop())

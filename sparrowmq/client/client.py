@@ -68,11 +68,7 @@ from sparrowmq.errors import ConfigError, InvalidMessage, RequestTimeout, SendFa
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import ENTERED_TWICE
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, StoredMessage
-from sparrowmq.protocol.names import (
-    INNER_PRODUCER_GROUP,
-    TRACE_TOPIC,
-    check_topic,
-)
+from sparrowmq.protocol.names import INNER_PRODUCER_GROUP, TRACE_TOPIC, check_topic
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
@@ -120,8 +116,7 @@ class Client:
         hooks: see every message before and after it is sent or consumed, and every connection that begins or ends.
         trace: report sent and consumed messages to the trace topic, so that `admin.trace` and dashboards show them.
             True is the brokers' own topic (traceTopicEnable); a text names another topic.
-    Raises:
-        ConfigError: an address or `tls` is invalid.
+    Raises: ConfigError, an address or `tls` is invalid.
     """
 
     def __init__(
@@ -190,7 +185,7 @@ class Client:
         The arguments are those of `send`. Any number of requests may be under way; cancelling one drops its answer.
 
         Args:
-            timeout_s: the limit until the answer arrives; 3 s by default.
+            timeout_s: the limit until the answer arrives.
         Raises:
             RequestTimeout: no answer came in time. A consumer may have handled the request.
             InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
@@ -219,8 +214,7 @@ class Client:
 
         Args:
             check: the check of its transactions, as `@mq.check(group)` declares one.
-        Raises:
-            ConfigError: this client has a producer of that group, or the group has a check.
+        Raises: ConfigError, this client has a producer of that group, or the group has a check.
         """
         check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
         full = self._producer_group(group)
@@ -232,7 +226,7 @@ class Client:
             if check is not None:
                 self._add_check(full, check, CheckSettings())
         except SparrowError:
-            self._network.membership.remove_producer(full)
+            self._network.membership.producers.pop(full, None)
             raise
         own = settings or ProducerSettings()
         ends = self._ends(full, self._tracing.on_transaction_end if self._tracing is not None else None)
@@ -243,12 +237,7 @@ class Client:
         return Producer(group, send_queue, self._network.ids, own, ends, self._network.namespace, hooks)
 
     def check(
-        self,
-        group: str | None = None,
-        *,
-        concurrency: int = 16,
-        waiting: int = 2000,
-        timeout_s: float = 60.0,
+        self, group: str | None = None, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
     ) -> Callable[[K], K]:
         """Declare the decorated function as the check of a producer group, which its transactions need.
 
@@ -261,8 +250,7 @@ class Client:
             concurrency: checks that run at once.
             waiting: questions that wait for a check; brokers repeat those that are dropped.
             timeout_s: the time limit of a check.
-        Raises:
-            ConfigError: an argument is wrong, the group has a check, or the program named no group.
+        Raises: ConfigError, an argument is wrong, the group has a check, or the program named no group.
         """
         settings = CheckSettings(concurrency, waiting, timeout_s)
         full = self._producer_group(self._producer.group if group is None else group)
@@ -442,8 +430,7 @@ class Client:
         Args:
             work: coroutine functions that run beside the handlers, such as the `relay` of an outbox. Each is called
                 with this client and an event, and returns soon after the event is set. The program ends when one ends.
-        Raises:
-            ConfigError: an event loop runs already, or this is not the main thread, which gets the signals.
+        Raises: ConfigError, an event loop runs already, or this is not the main thread, which gets the signals.
         """
         if running_loop() is not None:
             raise ConfigError("run() starts an event loop, and one runs already; use `await mq.serve()` instead")
@@ -477,9 +464,8 @@ class Client:
 
         Args:
             serve: consume with the declared handlers until `close`.
-        Raises:
-            ConfigError: the client was entered before, or no handler was declared.
-            AccessDenied: the account may not consume.
+        Raises: ConfigError, the client was entered before, or no handler was declared; AccessDenied, the account may
+        not consume.
         """
         self._home.check_if_entered()
         await self._life.start([self, *(self._declared.consumers() if serve else ())])
@@ -597,10 +583,7 @@ class ClientArguments(TypedDict, total=False):
 
 
 def connect(
-    namesrv: str | Sequence[str] | None = None,
-    *,
-    clock: Clock | None = None,
-    **arguments: Unpack[ClientArguments],
+    namesrv: str | Sequence[str] | None = None, *, clock: Clock | None = None, **arguments: Unpack[ClientArguments]
 ) -> Client:
     """A client of a cluster, for `async with`. Arguments and errors are those of `Client`."""
     check_names("connect", arguments, ClientArguments, "namesrv")
@@ -622,9 +605,8 @@ class ManagedLifetime:
     async def start(self, managers: Sequence[AbstractAsyncContextManager[Any]]) -> None:
         """Enter the managers, and return when they are entered. Cancelling leaves them.
 
-        Raises:
-            ConfigError: it was started before, or asyncio does not run.
-            Exception: the error of the manager that could not be entered.
+        Raises: ConfigError, it was started before, or asyncio does not run; Exception, the error of the manager that
+        could not be entered.
         """
         check_asyncio()
         if self._task is not None:

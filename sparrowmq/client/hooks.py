@@ -26,8 +26,7 @@ from sparrowmq.errors import ConfigError
 class Hooks(SendHooks, ConsumeHooks, ConnectionHooks):
     """Does nothing; override what you want. One instance may serve several clients.
 
-    Raises:
-        ConfigError: a hook of a class is asynchronous or a generator, so that a call would run nothing.
+    Raises: ConfigError, a hook of a class is asynchronous or a generator, so that a call would run nothing.
     """
 
     def __init_subclass__(cls) -> None:

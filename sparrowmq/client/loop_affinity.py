@@ -134,7 +134,6 @@ def check_main_thread() -> None:
 
 
 def forked_error(process: int) -> ConfigError:
-    """The error for a caller in a forked child."""
     return ConfigError(
         f"the client belongs to process {process}, and this is its forked child {os.getpid()}; connect in the child, "
         "as in gunicorn's post_fork or in the initializer of a process pool"

@@ -73,7 +73,6 @@ class LoopThread:
         self._unfinished: set[CallFuture[Any]] = set()
 
     def start(self) -> None:
-        """Start the thread, once."""
         if self.loop is None:
             self._process = os.getpid()
             # A thread that was made before a fork, and not started, counts as ended in the child.
@@ -89,9 +88,8 @@ class LoopThread:
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         """Start a coroutine. Its future raises ClientClosed if the loop ends first.
 
-        Raises:
-            ClientClosed: the thread has ended, or was not started.
-            ConfigError: this is a forked child of the process that has the thread.
+        Raises: ClientClosed, the thread has ended, or was not started; ConfigError, this is a forked child of the
+        process that has the thread.
         """
         try:
             return self._hand_over(lambda loop: asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), loop))
@@ -150,9 +148,8 @@ class LoopThread:
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine in the loop and return its result. Ctrl-C during the wait cancels the coroutine.
 
-        Raises:
-            ConfigError: called in the thread of the loop, which would wait for itself.
-            ClientClosed: the thread has ended, or ends before there is a result.
+        Raises: ConfigError, called in the thread of the loop, which would wait for itself; ClientClosed, the thread has
+        ended, or ends before there is a result.
         """
         if threading.current_thread() is self._thread:
             coroutine.close()
@@ -220,8 +217,7 @@ class Callbacks:
 
     Args:
         threads: how many run callbacks at once; by default as many as there are processors.
-    Raises:
-        ConfigError: not a whole number from 1 to 1000.
+    Raises: ConfigError, not a whole number from 1 to 1000.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -276,7 +272,6 @@ class CallFuture(Future[R]):
         return is_cancelled
 
     def follow(self, inner: asyncio.Future[R]) -> None:
-        """Take the result of a future, in its loop."""
         self._inner = inner
         inner.add_done_callback(self._take)
         if self.cancelled():

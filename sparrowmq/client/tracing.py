@@ -79,11 +79,9 @@ class Tracing:
         self._logged_at = -LOG_PAUSE_S
 
     def sends(self, group: str) -> Sends:
-        """Hooks that report the sends of a producer group."""
         return Sends(self, group)
 
     def consumes(self, group: str) -> Consumes:
-        """Hooks that report the deliveries to a consumer of a group."""
         return Consumes(self, group)
 
     def on_transaction_end(self, end: End) -> None:
@@ -92,7 +90,6 @@ class Tracing:
             self.add(_end(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
-        """Report a record soon, if there is room."""
         if len(self._waiting) >= MAX_WAITING:
             self._lose(1, "more come than can be sent")
             return
@@ -203,7 +200,6 @@ class Consumes(ConsumeHooks):
         self._in_flight: dict[int, tuple[str, int]] = {}
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Report that handling begins."""
         begun_ms = self._tracing.clock.now_ms()
         request_id = self._tracing.next_id()
         self._in_flight[id(messages)] = request_id, begun_ms

@@ -64,7 +64,6 @@ class AckMethods:
         self._pruned_ms = 0
 
     async def ack(self, caller: Caller, request: Any) -> Any:
-        """AckMessage."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         if not request.entries:
             raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
@@ -88,7 +87,6 @@ class AckMethods:
         await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, text))
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
-        """ChangeInvisibleDuration."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         invisible_ms = invisible_ms_of(request, min_ms=0)
         brokers = caller.brokers
@@ -103,7 +101,6 @@ class AckMethods:
         return (await brokers.ask(handle.broker_name, ask)).header.renewed(handle)[0]
 
     async def forward(self, caller: Caller, request: Any) -> Any:
-        """ForwardMessageToDeadLetterQueue."""
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         brokers = caller.brokers
         async with self._renewals.latest(brokers.account, group, request.receipt_handle) as text:
@@ -116,8 +113,7 @@ class AckMethods:
         Calls for the same message make one copy, and one acknowledgement, until the message is visible again. They
         share a task, so that a client that goes away leaves nothing in doubt.
 
-        Raises:
-            SparrowError: it is not copied, or not acknowledged.
+        Raises: SparrowError, it is not copied, or not acknowledged.
         """
         handle = self._parse_handle(text)
         dead_letter = self._dead_letter(brokers.account, topic, group, handle)

@@ -23,12 +23,7 @@ from sparrowmq.protocol.messages import message_types
 from sparrowmq.protocol.messages.message import MessageQueue, Perm, StoredMessage
 from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topic
 from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, QueueRoute, TopicConfig, TopicRoute
-from sparrowmq.protocol.requests.client_bodies import (
-    ConsumeOutcome,
-    ConsumerBeat,
-    ConsumerConnections,
-    ConsumerRunning,
-)
+from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerConnections, ConsumerRunning
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.string_hash import string_hash
 from sparrowmq.protocol.wire.header import Header, Request
@@ -77,11 +72,7 @@ class Cluster(Protocol):
 
 
 class LocalBroker(Protocol):
-    """The one broker of a LOCAL port: it is in this process, so its settings need no request.
-
-    Attributes:
-        name: of the broker.
-    """
+    """The one broker of a LOCAL port: it is in this process, so its settings need no request."""
 
     @property
     def name(self) -> str: ...
@@ -110,7 +101,7 @@ class Brokers(Protocol):
         account: the access key that signed the client's calls, or the name in its certificate. Without one, "" or the
             client's address.
         is_known: whether the client has signed a call, or a request of it was allowed.
-        near: the only broker, if it is in this process.
+        local_broker: the only broker, if it is in this process.
     """
 
     @property
@@ -167,12 +158,10 @@ def accepted_types(config: TopicConfig) -> Sequence[MessageType]:
 
 
 def has_type(config: TopicConfig) -> bool:
-    """Whether a topic takes messages of its type only."""
     return MESSAGE_TYPE in (config.attributes or {})
 
 
 def endpoints_of(address: str) -> Any:
-    """The `Endpoints` of one address."""
     host, port = split_address(address)
     endpoints = message("Endpoints")(scheme=_scheme(host))
     endpoints.addresses.add(host=host, port=port)

@@ -24,11 +24,7 @@ ROUTE_BYTES: Final = 4 * 1024  # a hundred addresses
 STREAM_BYTES: Final = 1024 * 1024
 MAX_OTHER_BYTES: Final = 512 * 1024
 MAX_ENTRIES: Final = 1_000  # messages of a send, or handles of an acknowledgement; the official clients send one
-_MAX_CALL_BYTES: Final = {
-    "SendMessage": MAX_OTHER_BYTES,
-    "QueryRoute": ROUTE_BYTES,
-    "QueryAssignment": ROUTE_BYTES,
-}
+_MAX_CALL_BYTES: Final = {"SendMessage": MAX_OTHER_BYTES, "QueryRoute": ROUTE_BYTES, "QueryAssignment": ROUTE_BYTES}
 _MAX_FIELDS: Final = 8_192
 # The numbers of the fields that may be large: of a field of the call, and of the large one in it.
 _LARGE_FIELDS: Final = {"SendMessage": (1, 4), "Telemetry": (3, 2)}

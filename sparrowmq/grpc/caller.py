@@ -41,9 +41,7 @@ class Caller(NamedTuple):
 def caller_of(call: Call, cluster: Cluster) -> Caller:
     """The client that makes a call.
 
-    Raises:
-        RemoteError: it does not say which client it is.
-        AccessDenied: it is not the one that it says.
+    Raises: RemoteError, it does not say which client it is; AccessDenied, it is not the one that it says.
     """
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id:

@@ -24,14 +24,12 @@ _MILLION: Final = 1_000_000
 
 
 def set_ms(duration: Any, milliseconds: int) -> None:
-    """Set a `Duration` or a `Timestamp`."""
     duration.seconds, rest_ms = divmod(milliseconds, 1000)
     duration.nanos = rest_ms * _MILLION
     duration.SetInParent()
 
 
 def ms_of(duration: Any) -> int:
-    """The milliseconds of a `Duration` or a `Timestamp`."""
     return int(duration.seconds) * 1000 + int(duration.nanos) // _MILLION
 
 

@@ -113,11 +113,7 @@ def too_many_clients(host: str) -> RemoteError:
 
 
 class Clients:
-    """All clients, by their ids.
-
-    Args:
-        on_left: is called with the id of a client that is forgotten.
-    """
+    """All clients, by their ids. `on_left` is called with the id of a client that is forgotten."""
 
     def __init__(self, clock: Clock, on_left: Callable[[str], object]) -> None:
         self._clock = clock
@@ -153,7 +149,6 @@ class Clients:
         return client
 
     def has_settings(self, client_id: str) -> bool:
-        """Whether the client has sent settings."""
         client = self._by_id.get(client_id)
         return client is not None and client.has_settings.is_set()
 
@@ -218,7 +213,6 @@ class Clients:
             yield
 
     def consumers_of(self, group: str) -> list[Client]:
-        """The members of a consumer group."""
         return [client for client in self._by_id.values() if client.group == group]
 
     def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:

@@ -108,11 +108,7 @@ def _messages(request: Any) -> list[Any]:
 
 
 class _Sends:
-    """The sends of one call. The call is answered when all of them are.
-
-    Args:
-        ids: of the messages.
-    """
+    """The sends of one call, by the ids of its messages. The call is answered when all of them are."""
 
     def __init__(self, ids: Sequence[str]) -> None:
         self.pending = Pending()
@@ -121,7 +117,6 @@ class _Sends:
         self._unanswered = len(ids)
 
     def on_answer(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
-        """Take the answer to one send."""
         try:
             self._take(number, ask, answer, error)
         except (SparrowError, ValueError) as failure:  # of an answer that has another form

@@ -63,7 +63,6 @@ def type_of(message: Any) -> MessageType:
 
 
 def is_packed(message: Any) -> bool:
-    """Whether the body of a message must be unpacked."""
     return bool(message.system_properties.body_encoding == Encoding.GZIP)
 
 
@@ -216,8 +215,7 @@ def _check_own(own: Mapping[str, str], count: int) -> None:
 def _checked(text: str, code: Status, kind: str, most: int) -> str:
     if not text.strip() or len(text) > most or _has_marks(text):
         raise refused(
-            code,
-            f"{kind} is {text[:40]!r}; give 1 to {most} characters, not only blanks, and no control characters",
+            code, f"{kind} is {text[:40]!r}; give 1 to {most} characters, not only blanks, and no control characters"
         )
     return text
 

@@ -76,7 +76,6 @@ def put_text(out: BytesWriter, number: int, text: str) -> None:
 
 
 def put_number(out: BytesWriter, number: int, value: int) -> None:
-    """Write a field with a number."""
     put_varint(out, number << 3)
     put_varint(out, value)
 
@@ -161,7 +160,6 @@ def _digest(body: bytes) -> bytes:
 
 
 def _system(stored: StoredMessage, encoding: int, digest: bytes, attempt: int, handle: str, invisible_ms: int) -> bytes:
-    """The bytes of `SystemProperties`."""
     found, out = stored.properties, BytesWriter()
     tags = found.get(_TAGS)
     if tags is not None:
@@ -191,7 +189,10 @@ def _system(stored: StoredMessage, encoding: int, digest: bytes, attempt: int, h
     put_text(out, 17, found.get(_SHARDING_KEY) or "")
     put_text(out, 18, found.get(_TRACE_CONTEXT) or "")
     _put_dead_letter(out, found)
-    _put_priority(out, found)
+    text = found.get(_PRIORITY)
+    priority = whole_number(text) if text is not None else None
+    if priority is not None and priority <= MAX_INT32:
+        put_number(out, 22, priority)
     return out.getvalue()
 
 
@@ -215,13 +216,6 @@ def _put_dead_letter(out: BytesWriter, properties: dict[str, str]) -> None:
         put_text(origin, 1, topic)
         put_text(origin, 2, properties.get(_DLQ_ORIGIN_MESSAGE_ID) or "")
         put(out, 20, origin.getvalue())
-
-
-def _put_priority(out: BytesWriter, properties: dict[str, str]) -> None:
-    text = properties.get(_PRIORITY)
-    priority = whole_number(text) if text is not None else None
-    if priority is not None and priority <= MAX_INT32:
-        put_number(out, 22, priority)
 
 
 def _body(stored: StoredMessage) -> tuple[int, bytes]:

@@ -13,7 +13,6 @@ INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
 
 
 def missing_packages() -> list[str]:
-    """The names of the packages that are not installed."""
     return [package for module, package in PACKAGES.items() if not _is_installed(module)]
 
 

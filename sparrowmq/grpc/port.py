@@ -95,11 +95,7 @@ async def open_port(
     turn: Turn | None = None,
     quotas: Quotas | None = None,
 ) -> OpenPort:
-    """Serve clients until `stack` is closed.
-
-    Raises:
-        ConfigError: the port or the certificate cannot be used.
-    """
+    """Serve clients until `stack` is closed. Raises: ConfigError, the port or the certificate cannot be used."""
     methods = Methods(cluster, clock, tasks)
     limits = Limits(connections=min(Limits.connections, listen.share.connections), backlog=listen.share.backlog)
     server = await stack.enter_async_context(
@@ -157,10 +153,7 @@ class Methods:
             "ChangeInvisibleDuration": self._acks.change_invisible,
             "RecallMessage": self._sending.recall,
         }
-        local: dict[str, LocalMethod] = {
-            "SendMessage": self._local_calls.send,
-            "AckMessage": self._local_calls.ack,
-        }
+        local: dict[str, LocalMethod] = {"SendMessage": self._local_calls.send, "AckMessage": self._local_calls.ack}
         unary = {name: self._answering(name, method, local.get(name)) for name, method in methods.items()}
         # Python's client sends nothing on a stream that it opens again; its settings come minutes run_method.
         telemetry = Streaming(self._stream, may_be_silent=True)

@@ -132,7 +132,6 @@ class Renewals:
         await asyncio.gather(*(self._renew_all(each, renew) for each in due.values()))
 
     def _due(self, now_ms: int) -> Steps[dict[str, list[tuple[_Key, _InFlight]]]]:
-        """The messages whose time is nearly over, by their broker."""
         due: dict[str, list[tuple[_Key, _InFlight]]] = defaultdict(list)
         for number, (key, in_flight) in enumerate(list(self._in_flight.items())):
             if in_flight.visible_ms - now_ms < AHEAD_MS:
@@ -179,7 +178,6 @@ class Renewals:
                 del self._owned[message.client.owner]
 
     async def run(self, renew: Renew) -> None:
-        """Look again and again, until cancelled."""
         while True:
             await self._clock.sleep(POLL_S)
             await self.renew_due(renew)

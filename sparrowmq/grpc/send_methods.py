@@ -41,11 +41,7 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.remoting.request_in_flight import Response
 
 # The message is stored, but not as safely as the broker's settings demand.
-STORED: Final = (
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
+STORED: Final = (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT)
 MAX_UNPACKED_IN_FLIGHT: Final = 64 << 20  # bytes of unpacked bodies that are not stored yet, of all clients
 _ENDS: Final = {
     Resolution.COMMIT: SysFlag.COMMIT,
@@ -72,7 +68,6 @@ class SendMethods:
         self._unpacked_bytes = 0  # of bodies that are not stored yet
 
     async def send(self, caller: Caller, request: Any) -> Any:
-        """SendMessage."""
         sent = request.messages
         check_count(sent)
         topic = topic_of_all(sent)
@@ -114,7 +109,6 @@ class SendMethods:
             self._unpacked_bytes -= size
 
     async def end_transaction(self, caller: Caller, request: Any) -> Any:
-        """EndTransaction."""
         topic = topic_of(request.topic)
         ended = TransactionId.parse(request.transaction_id)
         end = _ENDS.get(request.resolution)
@@ -139,7 +133,6 @@ class SendMethods:
         return message("EndTransactionResponse")(status=status())
 
     async def recall(self, caller: Caller, request: Any) -> Any:
-        """RecallMessage."""
         topic = topic_of(request.topic)
         try:
             handle = RecallHandle.parse(request.recall_handle)

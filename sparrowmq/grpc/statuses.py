@@ -88,12 +88,10 @@ _OF_BROKER: Final[dict[int, Status]] = {
 
 
 def refused(status: Status, reason: str) -> RemoteError:
-    """The error for a call that ends with this status."""
     return RemoteError(status, reason)
 
 
 def status_of(error: SparrowError) -> tuple[int, str]:
-    """The code and the text of the status for an error."""
     if isinstance(error, AccessDenied):
         return Status.UNAUTHORIZED, error.remark
     if isinstance(error, RemoteError):
@@ -120,7 +118,6 @@ _OF_ERROR: Final[tuple[tuple[type[SparrowError], Status], ...]] = (
 
 
 def status(code: int = Status.OK, text: str = "OK") -> Any:
-    """The message `Status`."""
     return message("Status")(code=code, message=text)
 
 

@@ -34,12 +34,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.codes import LanguageCode, ResponseCode
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.requests.client_bodies import (
-    Connection,
-    ConsumeOutcome,
-    ConsumerConnections,
-    ConsumerRunning,
-)
+from sparrowmq.protocol.requests.client_bodies import Connection, ConsumeOutcome, ConsumerConnections, ConsumerRunning
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 
@@ -98,11 +93,7 @@ class Telemetry:
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
     def check(
-        self,
-        broker_name: str,
-        request: CheckTransactionState,
-        half: StoredMessage,
-        client_ids: Collection[str],
+        self, broker_name: str, request: CheckTransactionState, half: StoredMessage, client_ids: Collection[str]
     ) -> None:
         """Pass a broker's question for the end of a transaction to one of the clients, a producer of the topic."""
         found = self._clients.producers_of(half.topic, client_ids)
@@ -234,8 +225,7 @@ class Commands:
             del self._waiting[nonce]
         if found.status.code in (Status.NOT_IMPLEMENTED, Status.UNSUPPORTED):
             raise RemoteError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"the client cannot do this: {found.status.message}",
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"the client cannot do this: {found.status.message}"
             )
         return found
 

@@ -31,10 +31,7 @@ _SCALARS: Final = {
     "bool": _FIELD.TYPE_BOOL,
     "float": _FIELD.TYPE_FLOAT,
 }
-_WELL_KNOWN: Final = {
-    "Timestamp": ".google.protobuf.Timestamp",
-    "Duration": ".google.protobuf.Duration",
-}
+_WELL_KNOWN: Final = {"Timestamp": ".google.protobuf.Timestamp", "Duration": ".google.protobuf.Duration"}
 
 _TABLE: Final = """
 Status: 1 code int32, 2 message string
@@ -165,7 +162,6 @@ SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a 
 
 
 def _rows() -> dict[str, str]:
-    """The fields of each message, as text."""
     rows: dict[str, str] = {}
     name = ""
     for line in _TABLE.strip().splitlines():
@@ -209,7 +205,6 @@ def _add_entries(message: Any, field: Any) -> None:
 
 
 def _messages() -> dict[str, Any]:
-    """The classes of all messages, by name."""
     file = descriptor_pb2.FileDescriptorProto(name="sparrowmq/v2.proto", package=_PACKAGE, syntax="proto3")
     pool = descriptor_pool.DescriptorPool()
     for known in (timestamp_pb2, duration_pb2):
@@ -233,7 +228,6 @@ _OF: Final = _messages()
 
 
 def message(name: str) -> Any:
-    """The class of a message."""
     return _OF[name]
 
 

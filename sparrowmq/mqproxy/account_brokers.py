@@ -117,9 +117,8 @@ class AccountCluster:
     def brokers_for(self, call: Call, client_id: str) -> AccountBrokers:
         """The brokers for the user that signed a call.
 
-        Raises:
-            AccessDenied: the call is not signed, or by no user.
-            BrokerUnreachable: no broker has given its users yet.
+        Raises: AccessDenied, the call is not signed, or by no user; BrokerUnreachable, no broker has given its users
+        yet.
         """
         if not self.users.accounts:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
@@ -154,7 +153,6 @@ class AccountCluster:
         return found
 
     def probes(self) -> list[Probe]:
-        """Return the conditions that mqproxy can be in because of clients."""
         return [(TRANSACTIONS_NOT_ASKED, self._left_out)]
 
     def _left_out(self) -> str:
@@ -162,13 +160,12 @@ class AccountCluster:
         return "; ".join(f"account {shown(name)}: {text}" for name, text in texts if text)
 
     async def run(self) -> None:
-        """Close connections that are not last_used_s any more, until cancelled."""
+        """Close connections that are not used any more, until cancelled."""
         while True:
             await self._clock.sleep(POLL_S)
             self.expire()
 
     def expire(self) -> None:
-        """Close connections that are not last_used_s any more."""
         now = self._clock.monotonic()
         for account, each in list(self._open.items()):
             if now - each.last_used_s > IDLE_S or self.users.passwords.get(account) != each.password:

@@ -72,12 +72,7 @@ class BrokerLink:
     """
 
     def __init__(
-        self,
-        name: str,
-        address: str,
-        streams: Streams,
-        clock: Clock,
-        on_push: Callable[[BrokerLink, Command], object],
+        self, name: str, address: str, streams: Streams, clock: Clock, on_push: Callable[[BrokerLink, Command], object]
     ) -> None:
         self.name = name
         self.address = address
@@ -160,7 +155,6 @@ class BrokerLink:
             answer.set_result(command)
 
     async def _write(self, frame: bytes) -> None:
-        """Write a frame, and wait while the broker does not read."""
         if self.closed:
             raise ConnectionClosed(self.name)
         self._writer.write(frame)

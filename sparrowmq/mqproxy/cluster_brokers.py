@@ -124,7 +124,6 @@ class Addresses:
             raise self._table.with_traceback(None)
 
     def learn(self, route: TopicRoute) -> None:
-        """Note the brokers of a route."""
         self._learn_names(route.broker_datas)
         for row in route.broker_datas:
             if MASTER in row.broker_addrs:

@@ -98,7 +98,6 @@ class FairTurns:
         self._ready: dict[Hashable, None] = {}  # connections with a question that may have the next turn, in order
 
     def __len__(self) -> int:
-        """The number of questions with a turn."""
         return self._active
 
     @asynccontextmanager
@@ -128,7 +127,6 @@ class FairTurns:
                 del self._queues[connection]
 
     def _grant_turns(self) -> None:
-        """Give turns to the connections that are ready, one after another."""
         while self._active < MAX_ACTIVE and self._ready:
             connection = next(iter(self._ready))
             del self._ready[connection]  # the others come first the next time

@@ -46,8 +46,7 @@ class ProxySettings:
         metrics_port: for /readyz and /metrics at 127.0.0.1; 0 takes a free one. By default there is none.
         signature_age_s: the largest age of a signature, as `grpcSignatureAge` of a broker.
         is_behind_proxy: each connection to `port` begins with a PROXY header, as `grpcProxyProtocol` of a broker.
-    Raises:
-        ConfigError: the settings contradict each other.
+    Raises: ConfigError, the settings contradict each other.
     """
 
     host: str = LOOPBACK
@@ -145,7 +144,9 @@ class Proxy:
     ) -> AccountCluster:
         await users.start()
         freshness = Freshness(self._settings.signature_age_s)
-        cluster = AccountCluster(own, users, self._connect_as, tasks, self._clock, freshness, capacity)
+        cluster = AccountCluster(
+            own, users, lambda user: self._connect(credentials=user), tasks, self._clock, freshness, capacity
+        )
         tasks.spawn(users.run(), "users")
         tasks.spawn(cluster.run(), "idle connections")
         return cluster
@@ -162,21 +163,12 @@ class Proxy:
         labels = {"node_type": "proxy"}
         conditions = self._conditions
         served = MetricsPort(
-            door,
-            MetricsSettings(),
-            conditions.figures,
-            labels,
-            program,
-            self._clock,
-            ready=conditions.ready,
+            door, MetricsSettings(), conditions.figures, labels, program, self._clock, ready=conditions.ready
         )
         for name, run in served.tasks.items():
             tasks.spawn(run(), name)
         while not door.is_open:  # if it cannot be opened, its task cancels this one
             await self._clock.sleep(0.01)
-
-    def _connect_as(self, user: Credentials) -> Network:
-        return self._connect(credentials=user)
 
     @property
     def places(self) -> str:
@@ -186,7 +178,6 @@ class Proxy:
         return f"clients of RocketMQ 5 at {self.address}{remoting}{metrics}"
 
     async def serve(self) -> None:
-        """Serve until cancelled."""
         while True:
             await self._clock.sleep(POLL_S)
             self._conditions.poll()

@@ -108,8 +108,7 @@ async def open_remoting_port(
 ) -> OpenPort:
     """Serve clients until `stack` is closed. Connections to brokers have descriptors of the port's share, too.
 
-    Raises:
-        ConfigError: the port or the certificate cannot be used.
+    Raises: ConfigError, the port or the certificate cannot be used.
     """
     relays: dict[Session, Relay] = {}
 
@@ -124,12 +123,7 @@ async def open_remoting_port(
     most_clients = limits.connections // DESCRIPTORS_EACH
     capacity = Capacity(most_clients * (DESCRIPTORS_EACH - 1))
     server = Server(
-        dispatch,
-        clock,
-        place.host,
-        place.port,
-        dataclasses.replace(limits, connections=most_clients),
-        tls=tls,
+        dispatch, clock, place.host, place.port, dataclasses.replace(limits, connections=most_clients), tls=tls
     )
     server.bind()
     address = f"{place.advertised_host}:{server.port}"
@@ -178,11 +172,7 @@ class RelayContext:
 
 
 class Relay:
-    """One client.
-
-    Attributes:
-        links: its connections to brokers.
-    """
+    """One client, with its connections to brokers."""
 
     def __init__(self, session: Session, context: RelayContext) -> None:
         self.links: dict[str, BrokerLink] = {}
@@ -197,7 +187,6 @@ class Relay:
         session.on_end(self._on_session_end)
 
     def take(self, command: Command) -> None:
-        """Handle a request of the client."""
         size = size_of(command)
         try:
             self._context.capacity.check_bytes(size, self._held_bytes)
@@ -503,11 +492,7 @@ OF_A_TOPIC: Final = frozenset({Reach.ONE, Reach.ANY, Reach.RECORDS})  # they go 
 
 # The topic's one-letter name in requests that have such names.
 _SHORT: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    }
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
 
 
@@ -544,7 +529,6 @@ def topic_of(code: int, fields: Mapping[str, str], body: bytes) -> str:
 
 
 def _refusal(error: Exception) -> tuple[int, str]:
-    """The code and the text for a client."""
     if isinstance(error, RemoteError):
         return error.code, error.remark
     if isinstance(error, NoRoute):
@@ -599,12 +583,10 @@ def merge_connections(parts: Iterable[ConsumerConnections]) -> ConsumerConnectio
 
 
 def with_address(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
-    """The same brokers, all of them at one address."""
     return [replace(row, broker_addrs=dict.fromkeys(row.broker_addrs, address)) for row in rows]
 
 
 def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Command:
-    """An answer of the proxy itself."""
     raw = body if isinstance(body, bytes) else body.encode()
     return Command(code=code, flag=REPLY_FLAG, version=PROTOCOL_VERSION, language=LANGUAGE, remark=remark, body=raw)
 

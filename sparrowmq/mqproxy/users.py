@@ -65,11 +65,7 @@ class Source:
 
 
 class _Table(NamedTuple):
-    """The users of a broker.
-
-    Attributes:
-        read_s: the time of the clock at which the broker gave them.
-    """
+    """The users of a broker; `read_s` is the time of the clock at which the broker gave them."""
 
     users: Mapping[str, User]
     passwords: Mapping[str, str]
@@ -97,8 +93,7 @@ class BrokerUsers:
     async def start(self) -> None:
         """Read the users. Brokers that do not answer now are asked again later.
 
-        Raises:
-            ConfigError: a broker refuses to give them.
+        Raises: ConfigError, a broker refuses to give them.
         """
         await self._read_all()
         for name, problem in self._problems.items():
@@ -109,7 +104,6 @@ class BrokerUsers:
                 )
 
     async def run(self) -> None:
-        """Read the users again and again, until cancelled."""
         while True:
             await self._clock.sleep(POLL_S)
             await self._read_all()
@@ -117,9 +111,7 @@ class BrokerUsers:
     def authorise(self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes) -> None:
         """Check that an account may send a request to a broker from its address.
 
-        Raises:
-            AccessDenied: it may not.
-            BrokerUnreachable: the broker has not given its users.
+        Raises: AccessDenied, it may not; BrokerUnreachable, the broker has not given its users.
         """
         table = self._table_of(broker_name)
         user = table.users.get(account)
@@ -152,9 +144,7 @@ class BrokerUsers:
     def authenticate(self, peer: Peer, command: Command) -> None:
         """Make the user that signed a remoting request the peer's principal.
 
-        Raises:
-            AccessDenied: no user signed it.
-            BrokerUnreachable: no broker has given its users yet.
+        Raises: AccessDenied, no user signed it; BrokerUnreachable, no broker has given its users yet.
         """
         if not self._tables:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
@@ -172,10 +162,8 @@ class BrokerUsers:
     def check(self, broker_name: str, peer: Peer, command: Command) -> None:
         """Check that the user that signed a remoting request may send it to a broker.
 
-        Raises:
-            AccessDenied: it may not, or no user of this broker signed it.
-            BrokerUnreachable: the broker has not given its users.
-            RemoteProtocolError: the header or the body cannot be read.
+        Raises: AccessDenied, it may not, or no user of this broker signed it; BrokerUnreachable, the broker has not
+        given its users; RemoteProtocolError, the header or the body cannot be read.
         """
         row = BY_CODE[command.code]
         assert row.header is not None
@@ -195,7 +183,6 @@ class BrokerUsers:
         return any(user.does(action, resource, host) for user in users for action in _ROUTE)
 
     def probes(self) -> list[Probe]:
-        """Return the conditions that mqproxy can be in because of users."""
         return [(USERS_NOT_READ, self._unread_problem)]
 
     def _unread_problem(self) -> str:

@@ -19,17 +19,10 @@ from typing import Final, Literal
 from sparrowmq.client.admin import groups, topics
 from sparrowmq.client.admin.brokers import Standing, standings, traffic
 from sparrowmq.client.admin.groups import GroupLag
-from sparrowmq.client.admin.operations import (
-    group_table,
-    producers,
-    progress_of_all_groups,
-    topic_table,
-)
+from sparrowmq.client.admin.operations import group_table, producers, progress_of_all_groups, topic_table
 from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.cluster.routes import MASTER
-from sparrowmq.errors import (
-    SparrowError,
-)
+from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import is_system_group
 from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats
 

@@ -20,11 +20,7 @@ from sparrowmq.client.admin import brokers, dead_letters, doctor, groups, messag
 from sparrowmq.client.admin.brokers import Standing, standings
 from sparrowmq.client.admin.findings import Finding
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, ResetTo
-from sparrowmq.client.admin.operations import (
-    broker_figures,
-    broker_settings,
-    change_broker_settings,
-)
+from sparrowmq.client.admin.operations import broker_figures, broker_settings, change_broker_settings
 from sparrowmq.client.admin.servers import BrokerPlace, Servers
 from sparrowmq.client.admin.topics import Topic, TopicPerm, TopicType
 from sparrowmq.client.arguments import check_count, check_kind, check_seconds, check_text, check_texts
@@ -58,8 +54,7 @@ class Admin:
         timeout_s: the time limit of each server's answer.
         credentials, tls, namespace: as `connect` takes them; a client's network has its own. With a namespace all names
             are those inside it, and RocketMQ's own.
-    Raises:
-        ConfigError: there is no such address.
+    Raises: ConfigError, there is no such address.
     """
 
     def __init__(
@@ -172,18 +167,14 @@ class Admin:
     async def forget_broker(self, broker: str) -> None:
         """Let name servers forget a broker that died and does not come back: `doctor` does not name it any more.
 
-        Raises:
-            NoBroker: no lost broker has this name.
-            AlreadyThere: it is registered.
+        Raises: AlreadyThere, it is registered.
         """
         await brokers.forget(self._servers, broker)
 
     async def hand_over(self, broker: str, member: int | None = None) -> int:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
 
-        Raises:
-            NoBroker: there is no such broker.
-            RemoteError: no other member, or not this one, is in sync.
+        Raises: RemoteError, no other member, or not this one, is in sync.
         """
         return await brokers.hand_over(self._servers, broker, member or 0)
 
@@ -196,11 +187,9 @@ class Admin:
             member: None chooses the one that has most.
             force: give up messages that only lost members have.
         Raises:
-            NoBroker: there is no such broker.
             RemoteError: there is a master, members in sync may come back, or another member has more.
             BrokerUnreachable: there is no such member, or none that is elected.
-            ConfigError: `force` without a member, and the longest log is not that of the last epoch; or a value is
-                wrong.
+            ConfigError: `force` without a member, and the longest log is not that of the last epoch.
             NotElected: the member does not answer, or does not lead within 20 s; or one is to be chosen without
                 `force`, and any of them does not answer.
         """
@@ -256,8 +245,7 @@ class Admin:
         check_kind("ordered", ordered, bool, "True or False")
         check_kind("exist_ok", exist_ok, bool, "True or False")
         wanted = TopicConfig(
-            *(self._topic(name), queues, queues, topics.number_of(perm)),
-            attributes=topics.attributes_of(message_type),
+            *(self._topic(name), queues, queues, topics.number_of(perm)), attributes=topics.attributes_of(message_type)
         )
         return await topics.create(self._servers, wanted, cluster, exist_ok, ordered)
 
@@ -283,11 +271,11 @@ class Admin:
         Raises:
             StillUnread: the read queues stay; try again when the messages are consumed.
             NoRoute: it does not exist; ChangeFailed.
-            ConfigError: it is ordered, and another number of queues would move its keys; or a value is wrong.
+            ConfigError: it is ordered, and another number of queues would move its keys.
         """
-        for what, count in (("queues", queues), ("read_queues", read_queues), ("write_queues", write_queues)):
+        for name_of_count, count in (("queues", queues), ("read_queues", read_queues), ("write_queues", write_queues)):
             if count is not None:
-                check_count(what, count, at_least=0, at_most=MOST_QUEUES)
+                check_count(name_of_count, count, at_least=0, at_most=MOST_QUEUES)
         check_kind("hide_unread", hide_unread, bool, "True or False")
         return await topics.change(
             self._servers,
@@ -339,10 +327,8 @@ class Admin:
             retry_pauses: the pauses before the tries: "10s 1m 5m", where the last one stays, or "5s..2h", where each
                 is twice as long; None for the delay levels from 3 on.
             exist_ok: replace the settings of an existing group.
-        Raises:
-            AlreadyThere: a master has it, and `exist_ok` is not given.
-            InvalidName: the name is not allowed.
-            ChangeFailed
+        Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName, the name is not allowed;
+        ChangeFailed.
         """
         wanted = GroupConfig(
             self._group(name),
@@ -445,9 +431,7 @@ class Admin:
     async def message(self, msg_id: str, topic: str | None = None) -> ReceivedMessage:
         """Return the message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
 
-        Raises:
-            NoMessage: no broker has it (any more).
-            NoRoute: there is no such topic.
+        Raises: NoMessage, no broker has it (any more); NoRoute, there is no such topic.
         """
         return await message_search.by_id(self._servers, msg_id, None if topic is None else self._topic(topic))
 
@@ -467,8 +451,7 @@ class Admin:
                 `since` is needed.
             limit: at most this many: the newest ones with the key, the oldest ones of the span. With a key each broker
                 returns at most 64.
-        Raises:
-            NoRoute: there is no such topic.
+        Raises: NoRoute, there is no such topic.
         """
         check_count("limit", limit)
         topic = self._topic(topic)

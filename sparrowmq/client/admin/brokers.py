@@ -269,9 +269,7 @@ async def traffic(servers: Servers, address: str, name: str, key: str) -> Broker
 async def address_of(servers: Servers, broker: str) -> str:
     """Return the address of a broker: the master of a name; an address stays as it is.
 
-    Raises:
-        NoBroker: there is no broker of this name.
-        BrokerUnreachable: it has no master now.
+    Raises: NoBroker, there is no broker of this name; BrokerUnreachable, it has no master now.
     """
     check_text("broker", broker)
     if ":" in broker:

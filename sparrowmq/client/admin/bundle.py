@@ -130,20 +130,14 @@ class Bundle:
         table = await cluster_table(servers, address)
         self._put_json(f"{path}/brokers.json", _plain(table))
         await self._server(
-            path,
-            address,
-            partial(namesrv_settings, servers, address),
-            partial(namesrv_diagnosis, servers, address),
+            path, address, partial(namesrv_settings, servers, address), partial(namesrv_diagnosis, servers, address)
         )
 
     async def _broker(self, path: str, address: str) -> None:
         servers = self._servers
         self._put_json(f"{path}/status.json", await broker_figures(servers, address))
         await self._server(
-            path,
-            address,
-            partial(broker_settings, servers, address),
-            partial(broker_diagnosis, servers, address),
+            path, address, partial(broker_settings, servers, address), partial(broker_diagnosis, servers, address)
         )
         tables: dict[str, Work] = {
             f"{path}/topics.json": partial(topic_table, servers, address),
@@ -161,7 +155,6 @@ class Bundle:
         settings: Callable[[], Awaitable[dict[str, str]]],
         diagnosis: Callable[[], Awaitable[dict[str, str]]],
     ) -> None:
-        """Gather what name servers and brokers have alike."""
         known = await self._part(f"{path}/settings.properties", settings) or {}
         lines = [f"{key}={value}\n" for key, value in sorted(known.items())]
         self._put(f"{path}/settings.properties", "".join(lines))

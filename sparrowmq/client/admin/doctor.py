@@ -68,11 +68,7 @@ _UNITS: Final = {"days": 86_400, "hours": 3600, "minutes": 60, "seconds": 1}
 
 
 async def examine(
-    servers: Servers,
-    topic: str | None,
-    group: str | None,
-    now_ms: Callable[[], int],
-    expected: Collection[str] = (),
+    servers: Servers, topic: str | None, group: str | None, now_ms: Callable[[], int], expected: Collection[str] = ()
 ) -> list[Finding]:
     """Return the findings of the cluster, and of a topic and a group if they are named; causes come first.
 
@@ -191,19 +187,13 @@ async def _broker(servers: Servers, place: BrokerPlace, now_ms: Callable[[], int
     found = [finding for _, each in answers for finding in each]
     if place.master is not None:
         return found
-    return [_no_master(place, is_elected=any(elects_master(status) for status, _ in answers)), *found]
-
-
-def _no_master(place: BrokerPlace, is_elected: bool) -> Finding:
-    mend = (
-        ELECTION
-        if is_elected
-        else "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
-    )
-    check = "asked the name servers for all brokers (106)"
     what = f"broker {place.name} has no master"
+    mend = "its slaves can be read; start its master, or make a slave the master (docs/operate/replication.md)"
+    if any(elects_master(status) for status, _ in answers):
+        mend = ELECTION
+    check = "asked the name servers for all brokers (106)"
     sign = Sign(HEADLESS, place.name, "", True, what)
-    return Finding(Verdict.WRONG, what, check, mend, place.name, True, sign)
+    return [Finding(Verdict.WRONG, what, check, mend, place.name, True, sign), *found]
 
 
 async def _member(
@@ -448,28 +438,28 @@ async def _offset_findings(
 ) -> list[Finding]:
     """Check whether the group consumes from offsets that exist."""
     subscribed = {topic for member in members for topic in member.wanted or ()}
-    held: dict[str, dict[MessageQueue, range]] = {}
+    ranges_by_topic: dict[str, dict[MessageQueue, range]] = {}
     for topic in sorted(subscribed | {each.queue.topic for each in lag.queues}):
         full = servers.network.full_name(topic)
         if topic.startswith(RETRY):
             continue
         with suppress(SparrowError):  # A topic without a route has a finding of its own.
             ranges = await topics.ranges(servers, full, masters_in(await servers.route(full)))
-            held[topic] = {
+            ranges_by_topic[topic] = {
                 servers.network.plain_queue(queue): range(each.min_offset, each.max_offset)
                 for queue, each in ranges.items()
             }
-    return _outside(group, lag, held) + _from_end(group, lag, held, await _starts(servers, group))
+    starts = await _starts(servers, group)
+    return _outside(group, lag, ranges_by_topic) + _from_end(group, lag, ranges_by_topic, starts)
 
 
 async def _starts(servers: Servers, group: str) -> set[str | None]:
     masters = await servers.all_masters()
-    found, _ = await servers.ask_masters(masters, lambda _, address: group_connections(servers, address, group))
-    return {each.consume_from_where for each in found.values()}
+    answers, _ = await servers.ask_masters(masters, lambda _, address: group_connections(servers, address, group))
+    return {each.consume_from_where for each in answers.values()}
 
 
 def _outside(group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[MessageQueue, range]]) -> list[Finding]:
-    """Return findings of offsets outside their queues."""
     check, found = "compared its offsets with the beginnings and ends of the queues", []
     ahead: dict[str, int] = {}
     gone: dict[str, int] = {}
@@ -494,10 +484,7 @@ def _outside(group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[Mess
 
 
 def _from_end(
-    group: str,
-    lag: groups.GroupLag,
-    ranges: Mapping[str, Mapping[MessageQueue, range]],
-    starts: set[str | None],
+    group: str, lag: groups.GroupLag, ranges: Mapping[str, Mapping[MessageQueue, range]], starts: set[str | None]
 ) -> list[Finding]:
     """Return findings of topics with messages, without an offset, that the group begins at the end."""
     if _FROM_END not in starts:
@@ -565,7 +552,6 @@ class Remedy(NamedTuple):
 
 
 async def remedy(address: str, error: NetworkError) -> Remedy:
-    """Find out what to do about a server that did not answer."""
     ends = await _ends_connections(address)
     if ends is None:
         return Remedy(f"{reachability_advice(address)} ({error})", runs=False, is_hanging=False)

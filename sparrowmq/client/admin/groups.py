@@ -39,11 +39,7 @@ from sparrowmq.protocol.messages.message import INT32, MessageQueue
 from sparrowmq.protocol.names import check_group, dlq_topic, is_system_group, retry_topic
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerRunning
-from sparrowmq.protocol.requests.offset_bodies import (
-    BrokerConsumeStats,
-    ConsumeStats,
-    TopicOffset,
-)
+from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats, ConsumeStats, TopicOffset
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
 
@@ -209,9 +205,7 @@ async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await servers.masters(cluster)
     await _existing(servers, name, masters)
     done = await servers.change(
-        f"deleting group {name}",
-        masters,
-        lambda _, address: delete_group(servers, address, name, with_offsets=True),
+        f"deleting group {name}", masters, lambda _, address: delete_group(servers, address, name, with_offsets=True)
     )
     for topic in (retry_topic(name), dlq_topic(name)):
         await topics.remove(servers, topic, masters, cluster)
@@ -252,10 +246,9 @@ async def members(servers: Servers, name: str) -> list[Member]:
         except SparrowError as error:
             return error
 
-    said = await servers.all(addresses, at)
+    reports = await servers.all(addresses, at)
     return [
-        Member._from_connection(connections[client_id][0], said[client_id], servers.network)
-        for client_id in sorted(connections)
+        Member._from_connection(connections[each][0], reports[each], servers.network) for each in sorted(connections)
     ]
 
 
@@ -401,7 +394,6 @@ async def _existing(servers: Servers, name: str, masters: Masters) -> dict[str, 
 
 
 async def members_at(servers: Servers, name: str, address: str) -> list[Connection]:
-    """Return the online members of a group at one broker."""
     try:
         return (await group_connections(servers, address, name)).connection_set
     except RemoteError as error:

@@ -81,7 +81,6 @@ async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
 async def by_key(
     servers: Servers, topic: str, key: str, since: datetime | None, until: datetime | None, limit: int
 ) -> list[ReceivedMessage]:
-    """See `Admin.find`."""
     check_text("key", key)
     masters = await servers.masters_of(topic)
     request = QueryMessage(topic, key, limit, _ms("since", since, 0), _ms("until", until, FOR_EVER_MS))
@@ -92,7 +91,6 @@ async def by_key(
 async def by_time(
     servers: Servers, topic: str, since: datetime, until: datetime | None, limit: int
 ) -> list[ReceivedMessage]:
-    """See `Admin.find`."""
     reading = await read_span(servers, topic, range(_ms("since", since, 0), _ms("until", until, FOR_EVER_MS)))
     found: list[ReceivedMessage] = []
     while len(found) < limit and await reading.peek():
@@ -121,8 +119,6 @@ async def _message_at(servers: Servers, msg_id: str, broker: str, place: OffsetI
 
 
 async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> list[ReceivedMessage]:
-    """Return the messages of all brokers in the order of their storage."""
-
     async def at(broker: str, address: str) -> list[ReceivedMessage]:
         try:
             found = await query_messages(servers, address, request)

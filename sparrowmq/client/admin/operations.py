@@ -69,16 +69,11 @@ class RequestSender(Protocol):
 
         Args:
             accept: response codes besides 0 that are no error.
-            patience: a multiple of the usual time limit; an asker may ignore it.
+            timeout_factor: a multiple of the usual time limit; a sender may ignore it.
         """
 
     async def ask_namesrv(
-        self,
-        request: Request[R],
-        body: bytes = b"",
-        *,
-        accept: Collection[int] = (),
-        address: str | None = None,
+        self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
         """Return the answer of the name server at an address; without an address of the first one that answers."""
 
@@ -281,7 +276,6 @@ async def clean_expired_queues(sender: RequestSender, address: str) -> None:
 
 
 async def clean_unused_topics(sender: RequestSender, address: str) -> None:
-    """Delete the queues of topics that do not exist."""
     await sender.ask(address, admin_headers.CleanUnusedTopic())
 
 
@@ -416,12 +410,7 @@ async def running_member(
 
 
 async def consume_directly(
-    sender: RequestSender,
-    address: str,
-    group: str,
-    client_id: str,
-    offset_id: str,
-    broker_name: str | None = None,
+    sender: RequestSender, address: str, group: str, client_id: str, offset_id: str, broker_name: str | None = None
 ) -> client_bodies.ConsumeOutcome:
     """Let one member handle a message now, independent of its offsets; return the outcome."""
     request = headers.ConsumeMessageDirectly(
@@ -439,7 +428,6 @@ async def reset_members(
 
 
 async def commit_offset(sender: RequestSender, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Commit an offset in place of a group."""
     request = headers.UpdateConsumerOffset(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
     )
@@ -467,7 +455,6 @@ async def min_offset(sender: RequestSender, address: str, queue: MessageQueue) -
 
 
 async def max_offset(sender: RequestSender, address: str, queue: MessageQueue) -> int:
-    """Return the offset that the next message will get."""
     answer = await sender.ask(address, headers.GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 

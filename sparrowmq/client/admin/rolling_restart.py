@@ -30,12 +30,7 @@ from typing import Final
 
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.findings import reported_conditions
-from sparrowmq.client.admin.operations import (
-    broker_figures,
-    broker_settings,
-    restart_broker,
-    topic_route,
-)
+from sparrowmq.client.admin.operations import broker_figures, broker_settings, restart_broker, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.routes import MASTER, REFRESH_S
 from sparrowmq.errors import ChangeFailed, NotBack, SparrowError
@@ -64,7 +59,7 @@ class BrokerNow:
         received: messages that it has stored since it began; those of producers alone while it is drained.
         member: its number in a group that elects the master; 0 in no such group.
         in_sync: the members that can be the next master, as the master of a group says.
-        waits: whether its sends wait for a slave.
+        waits_for_slave: whether its sends wait for a slave.
         problems: why it does not do all of its work; empty if it does, or is only drained.
     """
 
@@ -106,20 +101,20 @@ class Step:
     Attributes:
         drains: whether producers are sent to other brokers before.
         undrains: whether producers may use it again after; that of a slave is the master of its name.
-        is_begun: the broker has restarted before, and is only opened to producers again.
+        was_restarted: the broker restarted before, and is only opened to producers again.
     """
 
     target: BrokerNow
     drains: bool = False
     undrains: bool = False
-    is_begun: bool = False
+    was_restarted: bool = False
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         of = "" if self.target.is_master else " its master"
         parts = (
             f"drain{of}" if self.drains else "",
-            "" if self.is_begun else "restart",
+            "" if self.was_restarted else "restart",
             f"undrain{of}" if self.undrains else "",
         )
         return ", ".join(filter(None, parts))
@@ -142,11 +137,7 @@ class RestartPlan:
 
 
 def plan_of(
-    brokers: Sequence[BrokerNow],
-    topics: Mapping[str, Collection[str]],
-    *,
-    since_ms: int,
-    version: str | None = None,
+    brokers: Sequence[BrokerNow], topics: Mapping[str, Collection[str]], *, since_ms: int, version: str | None = None
 ) -> RestartPlan:
     """Return the plan for some brokers.
 
@@ -169,7 +160,7 @@ def plan_of(
                 risk = _MASTER_RISK if each.is_master else _SLAVE_RISK
                 risks.append(f"{each}: no other broker has {', '.join(only_here)}; sends to these {risk}")
         elif each.is_drained and each.is_master:
-            steps.append(Step(each, undrains=True, is_begun=True))
+            steps.append(Step(each, undrains=True, was_restarted=True))
         else:
             done.append(each)
     problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())]
@@ -228,8 +219,8 @@ class RollingRestart:
 
     Args:
         cluster: its name; None if there is only one.
-        begin: restarts a broker, or has it restarted; by default the broker is asked to do so itself.
-        tell: takes a line about each step, and what is waited for.
+        restart: restarts a broker, or has it restarted; by default the broker is asked to do so itself.
+        report: takes a line about each step, and what is waited for.
     """
 
     def __init__(
@@ -252,8 +243,7 @@ class RollingRestart:
         """Return what is to be done now. Raises: NetworkError, ConfigError."""
         now = await self.poll()
         table = await self._servers.ask_masters(
-            {each.broker: each.address for each in now if each.is_master and each.began_ms is not None},
-            self._topics,
+            {each.broker: each.address for each in now if each.is_master and each.began_ms is not None}, self._topics
         )
         return plan_of(now, table[0], since_ms=since_ms, version=version)
 
@@ -263,7 +253,7 @@ class RollingRestart:
         there = [*plan.done, *(step.target for step in plan.steps)]
         for number, step in enumerate(plan.steps, 1):
             name = str(step.target)
-            self._report(f"[{number}/{len(plan.steps)}] {name}: {step.what}")
+            self._report(f"[{number}/{len(plan.steps)}] {name}: {step.description}")
             try:
                 await self._run_step(step, there, plan)
             except SparrowError as error:
@@ -298,7 +288,7 @@ class RollingRestart:
             await brokers.drain(self._servers, target.broker)
             masters = (each for each in there if each.is_master and each.broker == target.broker)
             await self._until_quiet(next(masters, target))
-        if not step.is_begun:
+        if not step.was_restarted:
             before = await self.poll()
             ends = {each.broker: each.log_end for each in before if each.is_master}
             if target.is_member:  # it takes its role again with each new master that it follows
@@ -313,7 +303,6 @@ class RollingRestart:
             await self._until_shown(target.broker)
 
     async def _until_quiet(self, target: BrokerNow) -> None:
-        """Wait until producers have found other brokers."""
         timeouts, began = self._timeouts, self._clock.monotonic()
         received, since = -1, began
         while True:
@@ -407,8 +396,8 @@ def missing_brokers(before: Sequence[BrokerNow], now: Sequence[BrokerNow]) -> li
 
     The member of a group that leads has the number 0, so the lead changes their numbers. So members are counted.
     """
-    places = {each.place for each in now}
-    alone = sorted({each.place for each in before if not each.is_member} - places)
+    present = {each.place for each in now}
+    alone = sorted({each.place for each in before if not each.is_member} - present)
     lacks = Counter(each.broker for each in before if each.is_member) - Counter(each.broker for each in now)
     found = [f"{name} {broker_id} is away" for name, broker_id in alone]
     return found + [f"{name} lacks {count} of its members" for name, count in sorted(lacks.items())]
@@ -439,7 +428,6 @@ def _stable_text(problem: str) -> str:
 def now_of(
     broker: str, broker_id: int, address: str, figures: Mapping[str, str], settings: Mapping[str, str]
 ) -> BrokerNow:
-    """Return what a broker says of itself."""
     conditions = {name: each.what for name, each in reported_conditions(figures).items() if name != DRAINED}
     problems = [f"{what} ({name})" for name, what in conditions.items()]
     if figures.get("replicationProblem"):

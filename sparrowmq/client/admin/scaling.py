@@ -65,11 +65,7 @@ class WaitLimits:
 
 
 class Scaling:
-    """One change of a topic.
-
-    Args:
-        tell: takes a line about each step, and about what is waited for.
-    """
+    """One change of a topic. `report` gets a line about each step, and about what is waited for."""
 
     def __init__(self, servers: Servers, clock: Clock, limits: WaitLimits, report: Report) -> None:
         self._servers = servers
@@ -141,7 +137,9 @@ class Scaling:
         await self._until_nothing_waits(source, here, with_unread)
         self._report(f"[3] {source}: deleting topic {topic}")
         await topics.remove(self._servers, topic, here, None)
-        await self._show_again(topic)
+        for address in (await self._servers.all_masters()).values():  # the topic's route was deleted; register it again
+            if address is not None and (config := (await topic_table(self._servers, address)).get(topic)):
+                await put_topic(self._servers, address, config)
 
     async def check_move(self, topic: str, source: str, target: str) -> dict[str, str]:
         """Return the addresses of the two brokers. Raises: ConfigError, the topic cannot be moved."""
@@ -248,12 +246,6 @@ class Scaling:
         known = await self._servers.all_masters()
         return {name: known.get(name) or address for name, address in masters.items()}
 
-    async def _show_again(self, topic: str) -> None:
-        """Let the brokers that have a topic register it again, as its route was deleted."""
-        for address in (await self._servers.all_masters()).values():
-            if address is not None and (config := (await topic_table(self._servers, address)).get(topic)):
-                await put_topic(self._servers, address, config)
-
     async def _masters(self, topic: str, cluster: str | None) -> Mapping[str, str]:
         chosen = {place.name for place in await self._servers.brokers(cluster)}
         found = {name: at for name, at in (await self._servers.masters_of(topic)).items() if name in chosen}
@@ -316,11 +308,7 @@ class Content:
 
 
 class Decommission:
-    """One broker that is to go.
-
-    Args:
-        tell: takes a line about each step, and about what is waited for.
-    """
+    """One broker that is to go. `report` gets a line about each step, and about what is waited for."""
 
     def __init__(self, servers: Servers, clock: Clock, limits: WaitLimits, broker: str, report: Report) -> None:
         self._servers = servers
@@ -369,7 +357,6 @@ class Decommission:
             await self._clock.sleep(POLL_S)
 
     async def _refusals(self, names: list[str]) -> list[str]:
-        """Return why the broker cannot go."""
         elsewhere: set[str] = set()
         for place in await self._servers.brokers():
             if place.name != self._broker and place.master is not None:

@@ -41,11 +41,7 @@ Masters = Mapping[str, str | None]  # by broker name; None while a broker has on
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """One broker of a cluster.
-
-    Attributes:
-        addresses: by broker id; 0 is the master.
-    """
+    """One broker of a cluster, with its addresses by broker id; 0 is the master."""
 
     name: str
     cluster: str
@@ -86,9 +82,8 @@ class Servers:
     async def masters(self, cluster: str | None) -> Masters:
         """Return the masters of a cluster, or of the only one.
 
-        Raises:
-            NoBroker: there is no such cluster, or no broker at all.
-            ConfigError: none is named, and there are several.
+        Raises: NoBroker, there is no such cluster, or no broker at all; ConfigError, none is named, and there are
+        several.
         """
         places = await self.brokers(cluster)
         clusters = sorted({place.cluster for place in places})
@@ -135,12 +130,7 @@ class Servers:
         return str(self.network.name_servers)
 
     async def ask_namesrv(
-        self,
-        request: Request[R],
-        body: bytes = b"",
-        *,
-        accept: Collection[int] = (),
-        address: str | None = None,
+        self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
         """Return the answer of the name server at an address; without an address of the first one that answers."""
         call = self.network.name_servers.call
@@ -223,12 +213,9 @@ class Servers:
     async def change(
         self, description: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
     ) -> list[str]:
-        """Change every master; returns their names.
+        """Change every master; returns their names. Raises: ChangeFailed, with those that failed, and the others.
 
-        Args:
-            description: the change in an error's words, such as "deleting topic orders".
-        Raises:
-            ChangeFailed: some failed; it names them, and those that succeeded.
+        `description` is the change in an error's words, such as "deleting topic orders".
         """
         return list(_all_done(description, *await self.ask_masters(masters, ask)))
 

@@ -75,11 +75,7 @@ _ENABLED: Final = "orderMessageEnable"
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """The settings of a topic at one broker.
-
-    Attributes:
-        message_type: None at a broker of 4.9, which knows no types.
-    """
+    """The settings of a topic at one broker. A broker of 4.9 knows no `message_type`: None."""
 
     broker: str
     read_queues: int
@@ -117,7 +113,6 @@ class Topic:
 
     @property
     def count(self) -> int:
-        """The number of messages in all queues."""
         return sum(each.max_offset - each.min_offset for each in self.queues)
 
 
@@ -136,9 +131,7 @@ async def create(
     is_plain = order is None and not ordered
     chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
     return await servers.change(
-        f"setting topic {name}",
-        chosen,
-        lambda _, address: put_topic(servers, address, config, config.attributes),
+        f"setting topic {name}", chosen, lambda _, address: put_topic(servers, address, config, config.attributes)
     )
 
 
@@ -260,10 +253,7 @@ async def show(servers: Servers, name: str) -> Topic:
     offsets = await ranges(servers, name, masters)
     queues = [
         QueueRange(
-            servers.network.plain_queue(queue),
-            each.min_offset,
-            each.max_offset,
-            local_time(each.last_update_timestamp),
+            servers.network.plain_queue(queue), each.min_offset, each.max_offset, local_time(each.last_update_timestamp)
         )
         for queue, each in sorted(offsets.items())
     ]
@@ -432,14 +422,12 @@ async def check_announced(servers: Servers) -> None:
 async def put(servers: Servers, topic: str, order: str) -> None:
     """Set the order of a topic at all name servers. Raises: ChangeFailed."""
     await servers.change_namesrvs(
-        f"setting the order of topic {topic}",
-        lambda address: put_value(servers, address, ORDER_TOPICS, topic, order),
+        f"setting the order of topic {topic}", lambda address: put_value(servers, address, ORDER_TOPICS, topic, order)
     )
 
 
 async def drop(servers: Servers, topic: str) -> None:
     """Delete the order of a topic at all name servers. Raises: ChangeFailed."""
     await servers.change_namesrvs(
-        f"deleting the order of topic {topic}",
-        lambda address: delete_value(servers, address, ORDER_TOPICS, topic),
+        f"deleting the order of topic {topic}", lambda address: delete_value(servers, address, ORDER_TOPICS, topic)
     )

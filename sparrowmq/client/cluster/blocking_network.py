@@ -152,7 +152,6 @@ class BlockingLink:
         return self._replies.pop(opaque)
 
     def wait_for_all(self, opaques: Iterable[int], timeout_s: float = CALL_TIMEOUT_S) -> Iterator[Command]:
-        """Wait for replies, one after the other."""
         replies = self._replies
         for opaque in opaques:
             reply = replies.pop(opaque, None)
@@ -243,18 +242,15 @@ class Outages:
         self._since_s: dict[str, float] = {}
 
     def begin(self, server: str, reason: object, meanwhile: str = "it is waited for") -> None:
-        """Log that `server` is away, unless that was logged."""
         if server not in self._since_s:
             self._since_s[server] = self._monotonic()
             log.warning("%s is away; %s: %s", server, meanwhile, reason)
 
     def end(self, server: str) -> None:
-        """Log that `server` is back, if it was away."""
         if self._since_s and (since_s := self._since_s.pop(server, None)) is not None:
             log.warning("%s is back after %.0f s", server, self._monotonic() - since_s)
 
     def end_all(self) -> None:
-        """Log that all servers are back."""
         for server in list(self._since_s):
             self.end(server)
 
@@ -305,10 +301,7 @@ class BlockingNetwork:
     # Routes ---------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> Route:
-        """A topic's present route, or the last known one if no name server answers.
-
-        Raises: NoRoute, NetworkError, RemoteProtocolError.
-        """
+        """A topic's route, or the last known one if no name server answers. Raises: NoRoute, NetworkError."""
 
         def ask(timeout_s: float) -> Route:
             route = self._ask_for_route(topic, timeout_s)
@@ -321,9 +314,8 @@ class BlockingNetwork:
     def route_for_sending(self, topic: str) -> Route:
         """As `route`; for a topic that does not exist the template's, if brokers create topics by themselves.
 
-        Raises:
-            BrokersAway: the topic had a route before, or no broker is known at all: it may come back.
-            NoRoute: the topic does not exist, and brokers do not create it.
+        Raises: BrokersAway, the topic had a route before, or no broker is known at all: it may come back; NoRoute, the
+        topic does not exist, and brokers do not create it.
         """
         try:
             return self._own_or_template(topic)
@@ -484,10 +476,7 @@ class BlockingNetwork:
     # Failures -------------------------------------------------------------------------------------------------------
 
     def retrying(self, work: Callable[[], T]) -> T:
-        """Do `work`, and repeat it while the network fails, as `RetryPolicy` allows.
-
-        A topic without a route is an answer, not a failure.
-        """
+        """Do `work`, and repeat it while the network fails. A topic without a route is an answer, not a failure."""
         failures = 0
         while True:
             try:

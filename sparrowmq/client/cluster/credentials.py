@@ -42,13 +42,12 @@ class Credentials:
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
-    """The TLS context of connections; None if they are not encrypted.
+    """Return the TLS context of connections; None if they are not encrypted.
 
     Args:
         tls: True trusts the certificates that this machine trusts, if they are for the address that is connected to;
             a path is that of a tls.properties file, whose settings `tls.client.*` count.
-    Raises:
-        ConfigError: it is something else, or a file cannot be used.
+    Raises: ConfigError, it is something else, or a file cannot be used.
     """
     if tls is False:
         return None

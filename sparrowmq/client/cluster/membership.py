@@ -105,10 +105,6 @@ class Membership:
             raise ConfigError(f"this client has a producer of group {group} already; use that one")
         self.producers[group] = announced or group
 
-    def remove_producer(self, group: str) -> None:
-        """Remove a producer that could not be made."""
-        self.producers.pop(group, None)
-
     def add_consumer(self, member: Member) -> None:
         """Add a consumer. Raises: ConfigError, this client has one of the group."""
         if member.full_group in self.consumers:
@@ -192,14 +188,12 @@ class Pushes:
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
-        """Handle one message for an operator."""
         member = self._member(header.consumer_group)
         outcome = await member._handle_directly(record.decode(body), header.broker_name or "")
         return Reply(body=outcome)
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
-        """Check a transaction, whose end the broker did not get."""
         self._membership.on_check(header, record.decode(body), peer)
 
     def _member(self, group: str) -> Member:

@@ -40,13 +40,7 @@ from sparrowmq.errors import ClientClosed, ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import LEFT_FROM_INSIDE, Background
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.names import (
-    check_group,
-    check_namespace,
-    check_topic,
-    with_namespace,
-    without_namespace,
-)
+from sparrowmq.protocol.names import check_group, check_namespace, check_topic, with_namespace, without_namespace
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.pool import Pool
@@ -73,9 +67,8 @@ class Network:
         ids: make the ids of its messages.
         background: tasks that end when the network is left.
         answers: the answers to this client's requests, and its answers to requests of others.
-    Raises:
-        ConfigError: there is no such address, or `tls` or `credentials` are invalid.
-        InvalidName: the namespace cannot be part of a name.
+    Raises: ConfigError, there is no such address, or `tls` or `credentials` are invalid; InvalidName, the namespace
+    cannot be part of a name.
     """
 
     def __init__(
@@ -146,11 +139,9 @@ class Network:
         return full_queue(self.namespace, queue) if self.namespace else queue
 
     def plain_queue(self, queue: MessageQueue) -> MessageQueue:
-        """The queue as the program knows it."""
         return plain_queue(self.namespace, queue) if self.namespace else queue
 
     def plain_queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """The queues as the program knows them."""
         return [self.plain_queue(queue) for queue in queues]
 
     def inside(self, names: Iterable[str]) -> set[str]:
@@ -182,7 +173,6 @@ class Network:
             raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
 
     async def leave_group(self, consumer: Member) -> None:
-        """Tell the brokers that a consumer has left its group."""
         self.membership.remove_consumer(consumer)
         await self.brokers.tell_all(UnregisterClient(client_id=self.client_id, consumer_group=consumer.full_group))
 
@@ -224,7 +214,6 @@ def unique_client_id(ip: str) -> str:
 
 @lru_cache(maxsize=65536)
 def plain_queue(namespace: str, queue: MessageQueue) -> MessageQueue:
-    """The queue as a program in the namespace knows it. Cached, because each delivered message asks."""
     topic = without_namespace(namespace, queue.topic)
     return queue if topic == queue.topic else MessageQueue(topic, queue.broker_name, queue.queue_id)
 

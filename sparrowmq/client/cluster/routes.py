@@ -159,8 +159,7 @@ def of_brokers(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> li
         return list(rows)
     return [
         structs.replace(
-            row,
-            broker_addrs={number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()},
+            row, broker_addrs={number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()}
         )
         for row in rows
     ]
@@ -193,12 +192,7 @@ class Routes:
         return self._routes.get(topic) or self._templates.get(topic)
 
     async def of(self, topic: str) -> Route:
-        """The topic's route.
-
-        Raises:
-            NoRoute: the topic does not exist.
-            NetworkError: no name server answered.
-        """
+        """The topic's route. Raises: NoRoute, the topic does not exist; NetworkError, no name server answered."""
         if route := self._routes.get(topic):
             return route
         async with self._locks.setdefault(topic, asyncio.Lock()):

@@ -13,7 +13,7 @@ BOTH = {"broker-a": ["orders"], "broker-b": ["orders"]}
 
 
 def steps(plan):
-    return [(*step.target.place, step.what) for step in plan.steps]
+    return [(*step.target.place, step.description) for step in plan.steps]
 
 
 def test_slaves_come_before_masters_which_are_drained():

@@ -36,7 +36,7 @@ async def test_it_stops_at_the_first_broker_that_does_not_come_back(admin, rolli
 
     run = rolling(begin)
     plan = await run.plan(since_ms=2**53)
-    assert [step.what for step in plan.steps] == ["drain, restart, undrain"] * 2
+    assert [step.description for step in plan.steps] == ["drain, restart, undrain"] * 2
     with pytest.raises(ChangeFailed, match="it has not begun again") as failed:
         await run.run(plan)
     (error,) = failed.value.failures.values()
@@ -148,7 +148,7 @@ async def test_an_interrupted_restart_goes_on_where_it_was(admin, rolling):
     await admin.drain("broker-0")
     run = rolling()
     plan = await run.plan(since_ms=0)
-    assert [(step.target.broker, step.what) for step in plan.steps] == [("broker-0", "undrain")]
+    assert [(step.target.broker, step.description) for step in plan.steps] == [("broker-0", "undrain")]
     assert await run.run(plan) == [str(plan.steps[0].target)]
     assert not any(each.is_drained for each in await run.poll())
     assert not (await run.plan(since_ms=0)).steps
