@@ -201,12 +201,12 @@ def put_missing(
         pending.append(keys(entries[at : at + PART_OF_ENTRIES]))
         yield
     with repeats.under_way(pending, entries[0].topic):
-        found: list[Before | None] = []
+        before_by_index: list[Before | None] = []
         missing: list[int] = []
         first_known: Before | None = None
         for index, entry in enumerate(entries):
             before = repeats.look_up(entry, is_repeated)
-            found.append(before)
+            before_by_index.append(before)
             if before is None:
                 missing.append(index)
             first_known = first_known or before
@@ -227,12 +227,12 @@ def put_missing(
                 stored = writer.put_prepared([entries[index] for index in part])
             for index, placed in zip(part, stored, strict=True):
                 entry = entries[index]
-                found[index] = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
+                before_by_index[index] = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
                 if is_repeated:
                     repeats.note(entry, entry.topic, placed.offset)
             yield
     yield from empty_in_steps(pending)
-    return cast(list[Before], found), len(missing)  # none is missing now
+    return cast(list[Before], before_by_index), len(missing)  # none is missing now
 
 
 def are_neighbours(earlier: Sequence[Before]) -> Steps[bool]:

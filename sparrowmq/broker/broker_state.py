@@ -83,7 +83,7 @@ class BrokerState(StateTables):
         Raises:
             BadStore: the log does not have a table, and neither its file nor one of its copies can be read.
         """
-        folder, found = settings.config_path, replay_journal(store)
+        folder, replayed = settings.config_path, replay_journal(store)
         names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", USERS_FILE, MODES_FILE)
         paths = [folder / name for name in names]
         saved = (
@@ -93,11 +93,11 @@ class BrokerState(StateTables):
             _saved(paths[3], UserTable),
             _saved(paths[4], RequestModeTable),
         )
-        tables = found.tables
+        tables = replayed.tables
         modes_version = tables.modes_version or _NO_VERSION
         versions = (tables.topics_version, tables.groups_version, _NO_VERSION, tables.users_version, modes_version)
         from_log = [
-            found.overrides_file(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
+            replayed.overrides_file(file, version, trusts_files) for file, version in zip(saved, versions, strict=True)
         ]
         topics = Topics(paths[0], settings, clock, tables.topic_table if from_log[0] else None)
         groups = Groups(paths[1], settings.auto_create_group, clock, tables.group_table if from_log[1] else None)
@@ -106,7 +106,7 @@ class BrokerState(StateTables):
         from_log[4] &= tables.modes_version is not None  # a former version kept modes in the file alone
         modes = RequestModes(paths[4], clock, tables.mode_table if from_log[4] else None)
         if from_log[0] and store.flushed.error is None:
-            _delete_queues(store, _deleted_before(store, found) | tables.deleted)
+            _delete_queues(store, _deleted_before(store, replayed) | tables.deleted)
             store.queues.begin_at(tables.ends)
         for file, is_new in zip((topics.file, groups.file, offsets.file), from_log[:3], strict=True):
             if is_new:
@@ -117,10 +117,12 @@ class BrokerState(StateTables):
             modes.file.touch()
         # An old file of Apache's may stay for the modes, so it does not say that Apache's broker was here.
         is_foreign = any(file.is_foreign and not is_new for file, is_new in zip(saved[:4], from_log[:4], strict=True))
-        if is_foreign or found.begin is None:
+        if is_foreign or replayed.begin is None:
             tables.pops, tables.locks = PopTable(), {}
         are_all = all(from_log[:4]) and (from_log[4] or not modes.table)
-        return BrokerState(topics, groups, offsets, users, modes, found, are_all, is_foreign, tables.pops, tables.locks)
+        return BrokerState(
+            topics, groups, offsets, users, modes, replayed, are_all, is_foreign, tables.pops, tables.locks
+        )
 
     async def lead(self, store: MessageStore, clock: Clock, turn: Turn, rules: JournalRules) -> None:
         """Write the journal of a master from now on.
@@ -177,10 +179,10 @@ def _saved(
     path: Path,
     kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable | RequestModeTable],
 ) -> SavedTable:
-    found = snapshot.peek(path, kind, json.decode)
-    if found is None:
+    replayed = snapshot.peek(path, kind, json.decode)
+    if replayed is None:
         return SavedTable()
-    table, is_sealed = found
+    table, is_sealed = replayed
     # Java 4.9 has no version of offsets, and 5.x does not raise that of 4.9's.
     version = None if kind is ConsumerOffsets else table.data_version
     return SavedTable(not is_sealed, version, table.journal)

@@ -129,11 +129,11 @@ class ConsumerGroup:
 
         If members of several accounts have the id, it is that of the first one: no account takes a used id over.
         """
-        found = self.by_id.get(client_id)
-        if not found:
+        connections = self.by_id.get(client_id)
+        if not connections:
             return None
-        owner = next(iter(found.values())).owner
-        return next(member for member in reversed(found.values()) if member.owner == owner)
+        owner = next(iter(connections.values())).owner
+        return next(member for member in reversed(connections.values()) if member.owner == owner)
 
     @property
     def is_shared(self) -> bool:
@@ -154,11 +154,11 @@ class ConsumerGroup:
         """Take over newer subscriptions. Returns whether topics were added or removed."""
         topics = {subscription.topic for subscription in subscriptions}
         changed = topics != self.subscriptions.keys()
-        for gone in self.subscriptions.keys() - topics:
-            del self.subscriptions[gone]
+        for topic in self.subscriptions.keys() - topics:
+            del self.subscriptions[topic]
         for subscription in subscriptions:
-            known = self.subscriptions.get(subscription.topic)
-            if known is None or subscription.version > known.version:
+            former = self.subscriptions.get(subscription.topic)
+            if former is None or subscription.version > former.version:
                 self.subscriptions[subscription.topic] = subscription
         return changed
 
@@ -216,15 +216,16 @@ class Clients:
 
         Raises: RemoteError, the connection would be in too many groups.
         """
-        known = self._present.get(peer) or _Presence()
-        consumers = [name for name in consumed if name not in known.consumes]
-        producers = [name for name in produced if name not in known.produces]
+        presence = self._present.get(peer) or _Presence()
+        consumers = [name for name in consumed if name not in presence.consumes]
+        producers = [name for name in produced if name not in presence.produces]
         joined = len(set(consumers)) + len(set(producers))
-        if joined and joined + len(known.consumes) + len(known.produces) > MAX_GROUPS:
+        count = joined + len(presence.consumes) + len(presence.produces)
+        if joined and count > MAX_GROUPS:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"a connection is in {MAX_GROUPS} consumer and producer groups at most; this heartbeat would make it "
-                f"{joined + len(known.consumes) + len(known.produces)}: use several clients, or unregister groups",
+                f"{count}: use several clients, or unregister groups",
             )
         self._log_groups("consumer", client_id, consumers, f"connected from {peer.address}")
         self._log_groups("producer", client_id, producers, f"connected from {peer.address}")
@@ -254,17 +255,17 @@ class Clients:
 
     def produce(self, peer: Peer, client_id: str, group: str) -> None:
         """Handle one producer group's part of a heartbeat that was admitted."""
-        known = self._producers.get(group)
-        if known is None:
-            known = self._producers[group] = _ProducerGroup()
-        former = known.members.get(peer)
+        producers = self._producers.get(group)
+        if producers is None:
+            producers = self._producers[group] = _ProducerGroup()
+        former = producers.members.get(peer)
         member = self._refreshed_member(former, peer, client_id)
         if member is None:
             return
         if former is not None:
-            known.remove(former)
+            producers.remove(former)
             self._forget_id(former)
-        known.add(member)
+        producers.add(member)
         self._present[peer].produces[group] = member
         same = self._by_id.setdefault(client_id, {})
         if peer not in same:
@@ -277,10 +278,10 @@ class Clients:
         Unlike Java: also if the broker knows no subscriptions of the group. After a restart, a Java broker is without
         them until the consumer changes them.
         """
-        known = self._consumers.get(group)
-        if known is None or not known.subscriptions:
+        consumers = self._consumers.get(group)
+        if consumers is None or not consumers.subscriptions:
             return without_subscriptions
-        return known.fingerprint not in (None, fingerprint)
+        return consumers.fingerprint not in (None, fingerprint)
 
     def keep_fingerprint(self, group: str, fingerprint: int | None) -> None:
         """Note the fingerprint of the subscriptions in the group's latest heartbeat."""
@@ -289,15 +290,15 @@ class Clients:
     # Leaving --------------------------------------------------------------------------------------------------------
 
     def leave(self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True) -> None:
-        known = self._present.get(peer)
-        if known is None:
+        presence = self._present.get(peer)
+        if presence is None:
             return
-        if producer_group is not None and (gone := known.produces.pop(producer_group, None)) is not None:
-            self._remove_producer(gone, producer_group)
-            self._log_groups("producer", gone.client_id, [producer_group], "left")
-        if consumer_group is not None and (gone := known.consumes.pop(consumer_group, None)) is not None:
-            self._remove_consumer(gone, consumer_group, notify)
-            self._log_groups("consumer", gone.client_id, [consumer_group], "left")
+        if producer_group is not None and (departed := presence.produces.pop(producer_group, None)) is not None:
+            self._remove_producer(departed, producer_group)
+            self._log_groups("producer", departed.client_id, [producer_group], "left")
+        if consumer_group is not None and (departed := presence.consumes.pop(consumer_group, None)) is not None:
+            self._remove_consumer(departed, consumer_group, notify)
+            self._log_groups("consumer", departed.client_id, [consumer_group], "left")
 
     def expire(self) -> Coroutine[Any, Any, None]:
         """Remove clients that have been silent for too long, and close their connections."""
@@ -317,8 +318,8 @@ class Clients:
 
     def difference(self, group: str, peer: Peer) -> str:
         """Return how a member differs from others of its group in what it wants; "" if it does not."""
-        known = self._consumers.get(group)
-        return known.members[peer].difference if known is not None and peer in known.members else ""
+        consumers = self._consumers.get(group)
+        return consumers.members[peer].difference if consumers is not None and peer in consumers.members else ""
 
     # Questions ------------------------------------------------------------------------------------------------------
 
@@ -330,18 +331,18 @@ class Clients:
         return list(self._consumers.values())
 
     def members(self, group: str) -> list[Member]:
-        known = self._consumers.get(group)
-        return list(known.members.values()) if known else []
+        consumers = self._consumers.get(group)
+        return list(consumers.members.values()) if consumers else []
 
     def member(self, group: str, client_id: str) -> Member | None:
         """Return the member with a client id; of several, the one that joined last."""
-        known = self._consumers.get(group)
-        return known.latest(client_id) if known else None
+        consumers = self._consumers.get(group)
+        return consumers.latest(client_id) if consumers else None
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
         """Return the subscription of a group to a topic, by its members' heartbeats."""
-        known = self._consumers.get(group)
-        return known.subscriptions.get(topic) if known else None
+        consumers = self._consumers.get(group)
+        return consumers.subscriptions.get(topic) if consumers else None
 
     def groups_subscribed_to(self, topic: str) -> Steps[list[str]]:
         found = []
@@ -352,24 +353,24 @@ class Clients:
         return found
 
     def producers(self, group: str) -> list[Member]:
-        known = self._producers.get(group)
-        return list(known.members.values()) if known else []
+        producers = self._producers.get(group)
+        return list(producers.members.values()) if producers else []
 
     def producers_by_owner(self, group: str) -> Mapping[str | None, Mapping[Peer, Member]]:
         """The connected members of a producer group, by the account that announced them."""
-        known = self._producers.get(group)
-        return known.by_owner if known else {}
+        producers = self._producers.get(group)
+        return producers.by_owner if producers else {}
 
     def producer_groups(self) -> Iterator[tuple[str, list[Member]]]:
         return ((name, list(group.members.values())) for name, group in list(self._producers.items()))
 
     def producer_by_id(self, client_id: str) -> Peer | None:
         """Return the latest connection of a producer with this client id, of the account that announced it first."""
-        found = self._by_id.get(client_id)
-        if not found:
+        connections = self._by_id.get(client_id)
+        if not connections:
             return None
-        owner = next(iter(found.values())).owner
-        return next(peer for peer, announced in reversed(found.items()) if announced.owner == owner)
+        owner = next(iter(connections.values())).owner
+        return next(peer for peer, announced in reversed(connections.items()) if announced.owner == owner)
 
     def peer_for_reply(self, waiter: ReplyWaiter) -> Peer:
         """Return the connection that gets the answer to a request: the one that sent it.
@@ -377,9 +378,9 @@ class Clients:
         A client that has reconnected since then, with the same account, gets the answer on its latest connection. So
         does a client that sends on another connection than its heartbeats.
         """
-        found = self._by_id.get(waiter.client_id, {})
-        latest = next((peer for peer, each in reversed(found.items()) if each.owner == waiter.owner), None)
-        if latest is None or (waiter.peer in found and found[latest].joined <= waiter.requested_s):
+        connections = self._by_id.get(waiter.client_id, {})
+        latest = next((peer for peer, each in reversed(connections.items()) if each.owner == waiter.owner), None)
+        if latest is None or (waiter.peer in connections and connections[latest].joined <= waiter.requested_s):
             return waiter.peer
         return latest
 
@@ -451,25 +452,25 @@ class Clients:
             self._lines.log(log, logging.WARNING, "%s: %s", member.peer.address, member.difference)
 
     def _ended(self, peer: Peer) -> None:
-        known = self._present.pop(peer, None)
-        if known is None:
+        presence = self._present.pop(peer, None)
+        if presence is None:
             return
-        for name, gone in known.produces.items():
-            self._remove_producer(gone, name)
-        for name, gone in known.consumes.items():
-            self._remove_consumer(gone, name, notify=True)
-        for kind, members in (("producer", known.produces), ("consumer", known.consumes)):
-            for gone in list(members.values())[:1]:
-                self._log_groups(kind, gone.client_id, list(members), "left")
+        for name, departed in presence.produces.items():
+            self._remove_producer(departed, name)
+        for name, departed in presence.consumes.items():
+            self._remove_consumer(departed, name, notify=True)
+        for kind, members in (("producer", presence.produces), ("consumer", presence.consumes)):
+            for departed in list(members.values())[:1]:
+                self._log_groups(kind, departed.client_id, list(members), "left")
 
-    def _log_groups(self, kind: str, client_id: str, groups: Sequence[str], did: str) -> None:
+    def _log_groups(self, kind: str, client_id: str, groups: Sequence[str], action: str) -> None:
         client = shown(client_id)
         if len(groups) > _MAX_LOGGED_GROUPS:
             text = "%s %s of %d groups, such as %s, %s"
-            self._lines.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), did)
+            self._lines.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), action)
             return
         for group in groups:
-            self._lines.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), did)
+            self._lines.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), action)
 
     def _remove_producer(self, member: Member, name: str) -> None:
         group = self._producers[name]
@@ -576,8 +577,8 @@ class ReplyWaiters:
         if len(correlation_id) > MAX_ID_CHARACTERS or len(client_id) > MAX_ID_CHARACTERS:
             return
         now, owner = self._clock.monotonic(), owner_of(peer)
-        known = self._by_id.get(correlation_id)
-        if known is not None and known.expires > now and known.owner != owner:
+        waiter = self._by_id.get(correlation_id)
+        if waiter is not None and waiter.expires > now and waiter.owner != owner:
             return
         self._by_id.pop(correlation_id, None)
         ttl_ms = whole_number(properties.get(Property.TTL))
@@ -587,10 +588,10 @@ class ReplyWaiters:
 
     def find(self, correlation_id: str | None, client_id: str) -> ReplyWaiter | None:
         """Return the connection that waits for an answer, if the request came to this broker."""
-        found = self._by_id.get(correlation_id or "")
-        if found is None or found.client_id != client_id or found.expires <= self._clock.monotonic():
+        waiter = self._by_id.get(correlation_id or "")
+        if waiter is None or waiter.client_id != client_id or waiter.expires <= self._clock.monotonic():
             return None
-        return found
+        return waiter
 
     def _forget(self, now: float) -> None:
         while self._by_id:

@@ -99,7 +99,7 @@ class GrpcPort:
         clock: Clock,
         tls: ServerTls,
         turn: Turn,
-        place: ListenAddress,
+        listen_address: ListenAddress,
         quotas: Quotas | None,
     ) -> None:
         self.address = ""
@@ -108,7 +108,7 @@ class GrpcPort:
         self._clock = clock
         self._tls = tls
         self._turn = turn
-        self._place = place
+        self._listen_address = listen_address
         self._quotas = quotas
         self.account_of: AccountOf = _no_account
         self._stack = AsyncExitStack()
@@ -120,7 +120,7 @@ class GrpcPort:
             links = LocalBrokers(self._broker, self._clock, tasks.spawn, self.account_of, is_guarded=is_guarded)
             stack.callback(links.close)
             self.address, self.problem = await open_port(
-                stack, tasks, links, self._clock, self._tls, self._place, self._turn, self._quotas
+                stack, tasks, links, self._clock, self._tls, self._listen_address, self._turn, self._quotas
             )
             tasks.spawn(self._expire(links), "idle gRPC clients")
             self._stack = stack.pop_all()
@@ -144,23 +144,23 @@ def account_of(
     without a signature. With users (`has_users`) it is refused here.
     """
 
-    def find(call: Call) -> Signer | None:
+    def find_account(call: Call) -> Signer | None:
         if AUTHORIZATION not in call.metadata and (call.peer.certificate is not None or not has_users):
             return None
         return grpc_principal(call.metadata, accounts(), clock.now_ms(), freshness)
 
-    return find
+    return find_account
 
 
-def with_quotas_and_audit(find: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
-    """Return `find` with a limit and a log: denied calls count for the quota of their address, as denied requests."""
+def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
+    """Return `find_account` with a limit and a log: denied calls count for the quota of their address."""
 
     def counted(call: Call) -> Signer | None:
         host, now = hosts.pack(str(call.peer)), clock.monotonic()
         if not call.peer.is_trusted:
             quotas.admit(host, now)
         try:
-            account = find(call)
+            account = find_account(call)
         except AccessDenied as error:
             call.peer.is_trusted = False
             audit.denied_call(shown(call.method), str(call.peer), host, error)
@@ -493,12 +493,18 @@ class LinkedTransport(asyncio.Transport):
 
 
 def connect_sessions(
-    client: LinkedSession, make: Callable[[], LinkedSession], client_at: tuple[str, int], broker_at: tuple[str, int]
+    client: LinkedSession,
+    new_session: Callable[[], LinkedSession],
+    client_address: tuple[str, int],
+    broker_address: tuple[str, int],
 ) -> LinkedSession:
     """Connect a client's session with a session of the broker, which is made and returned."""
-    served = make()
+    served = new_session()
     client.other, served.other = served, client
-    here, there = LinkedTransport(client, client_at, broker_at), LinkedTransport(served, broker_at, client_at)
+    here, there = (
+        LinkedTransport(client, client_address, broker_address),
+        LinkedTransport(served, broker_address, client_address),
+    )
     here.other, there.other = there, here
     served.connection_made(cast(asyncio.BaseTransport, there))
     client.connection_made(cast(asyncio.BaseTransport, here))

@@ -136,9 +136,9 @@ class Journal:
         self._note(self._of_topics([topic]))
 
     def _of_topics(self, topics: list[TopicConfig]) -> Change:
-        known = self._topics.incarnations
+        group_entries = self._topics.incarnations
         names = [topic.topic_name for topic in topics]
-        incarnations = {name: known[name] for name in names if name in known}
+        incarnations = {name: group_entries[name] for name in names if name in group_entries}
         return Change(topics=topics, topics_version=self._topics.version, incarnations=incarnations)
 
     def _no_topic(self, name: str) -> None:
@@ -411,11 +411,11 @@ class Journal:
             if topics.get(name) is None:
                 yield Change(no_topic=name, topics_version=topics.version)
         for names in self._shares(list(topics.table), _PER_TOPIC):
-            found = [topic for name in names if (topic := topics.get(name)) is not None]
-            yield self._of_topics(found)
+            entries = [topic for name in names if (topic := topics.get(name)) is not None]
+            yield self._of_topics(entries)
         for names in self._shares(list(groups.table), _PER_TOPIC):
-            known = [group for name in names if (group := groups.get(name)) is not None]
-            yield Change(groups=known, groups_version=groups.version)
+            group_entries = [group for name in names if (group := groups.get(name)) is not None]
+            yield Change(groups=group_entries, groups_version=groups.version)
         for piece in self._of_queues(self._offsets.keys()):
             yield Change(offsets=piece)
         for piece in self._ends():
@@ -434,8 +434,8 @@ class Journal:
     def _all_users(self) -> Iterator[Change]:
         users = self._users
         for names in self._shares(list(users.table), _PER_TOPIC):
-            found = [user for name in names if (user := users.get(name)) is not None]
-            yield Change(users=found, users_version=users.version)
+            entries = [user for name in names if (user := users.get(name)) is not None]
+            yield Change(users=entries, users_version=users.version)
         for name in list(users.policies):
             policies = users.of_subject(name)
             if policies is not None:

@@ -240,12 +240,12 @@ class Member:
         """Become the master if the rules allow it and no other member is faster. Raises: EtcdFailed, StoreFailed."""
         if self.broker is None or self._start.full:
             return
-        found, store = self._etcd_group, self.broker.store
-        reason = self._candidacy.reason(found.state, found.state_version, store.end, found.others)
+        group, store = self._etcd_group, self.broker.store
+        reason = self._candidacy.reason(group.state, group.state_version, store.end, group.others)
         if reason is None:
             if not self._is_retry_due(self._tried_at):
                 return
-            chosen = self._candidacy.is_chosen(found.state_version)
+            chosen = self._candidacy.is_chosen(group.state_version)
             reason = await self._candidacy.obstacle(store, port_for_slaves(self.settings), is_chosen=chosen)
             self._tried_at = self._clock.monotonic() if reason is not None else None
         self._note_reason(reason)
@@ -266,13 +266,13 @@ class Member:
 
     async def _campaign(self, broker: Broker) -> None:
         """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
-        settings, found, own_record = self.settings, self._etcd_group, self._own_record
+        settings, group, own_record = self.settings, self._etcd_group, self._own_record
         end = broker.stop_following()
         await on_disk(broker.store, end)
-        if self._candidacy.is_chosen(found.state_version):
-            state = new_line(settings.broker_id, own_record, end, found.state.epoch if found.state else 0)
+        if self._candidacy.is_chosen(group.state_version):
+            state = new_line(settings.broker_id, own_record, end, group.state.epoch if group.state else 0)
         else:
-            state = elected(found.state, settings.broker_id, own_record, end)
+            state = elected(group.state, settings.broker_id, own_record, end)
         leader = Leader(
             member=settings.broker_id,
             epoch=state.epoch,
@@ -285,7 +285,7 @@ class Member:
         try:
             await lease.begin()
             is_elected = await self._etcd.change(
-                {keys + "leader": 0, keys + "state": found.state_version},
+                {keys + "leader": 0, keys + "state": group.state_version},
                 {keys + "leader": leader.encode(), keys + "state": state.encode()},
                 leased={keys + "leader": lease.number},
             )
@@ -299,7 +299,7 @@ class Member:
             await lease.end()
             return
         try:
-            await self._lead(lease, state, found.expected)
+            await self._lead(lease, state, group.expected)
         except StoreFailed:
             await lease.end()
             raise
@@ -421,11 +421,11 @@ class Member:
             await drained(broker.store, broker.journal.settle, in_sync, self._clock)
             if self._lease is not lease:
                 raise refused("this member does not lead any more")
-            keys, found = self._keys, self._etcd_group
-            assert found.state is not None
+            keys, group = self._keys, self._etcd_group
+            assert group.state is not None
             is_done = await self._etcd.change(
-                {keys + "leader": found.leader_version, keys + "state": found.state_version},
-                {keys + "state": handed_over(found.state, successor, stays).encode()},
+                {keys + "leader": group.leader_version, keys + "state": group.state_version},
+                {keys + "state": handed_over(group.state, successor, stays).encode()},
                 deletes=[keys + "leader"],
             )
             if not is_done:
@@ -662,9 +662,9 @@ class MemberStart:
         broker = await self._stack.enter_async_context(made)
         self.full = str(broker.store.flushed.error) if opened_full(broker.store) else ""
         self._freed_space = broker.freed_space
-        found = broker.store.recovered.doubt
-        if found or (self._own_record.doubt == RECOVERING and not was_interrupted and not self.full):
-            self.note_doubt(found)
+        doubt = broker.store.recovered.doubt
+        if doubt or (self._own_record.doubt == RECOVERING and not was_interrupted and not self.full):
+            self.note_doubt(doubt)
         return broker
 
     async def _disconnect(self) -> None:

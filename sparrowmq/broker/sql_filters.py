@@ -152,13 +152,13 @@ class NumberFilter(Predicate):
 
     def __init__(self, expression: Filter, condition: WholeComparison) -> None:
         self._any = RecordFilter(expression)
-        self._place = _PropertySearch(expression.names[condition.index])
+        self._search = _PropertySearch(expression.names[condition.index])
         low, high = condition.bounds(_MAX_SHORT_NUMBER)
         self._low: i64 = low
         self._high: i64 = high
 
     def holds(self, records: bytes, begin: i64, end: i64) -> bool:
-        start = self._place.find(records, begin, end)
+        start = self._search.find(records, begin, end)
         if start < 0:
             return False  # unknown
         number = _short_number(records, start, end)
@@ -174,7 +174,7 @@ class RecordValues(Values):
     """The property values of one record after another. Each is searched and decoded once, when it is asked for."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        self._places = [_PropertySearch(name) for name in names]
+        self._searches = [_PropertySearch(name) for name in names]
         self._records = b""
         self._begin: i64 = 0
         self._end: i64 = 0
@@ -190,14 +190,14 @@ class RecordValues(Values):
     def leave(self) -> None:
         """Drop the reference to the records and their texts."""
         self._records = b""
-        for place in self._places:
+        for place in self._searches:
             place.text = None
 
     def text(self, index: int) -> str | None:
         start = self._start(index)
         if start < 0:
             return None
-        place = self._places[index]
+        place = self._searches[index]
         if place.text is None:
             end: i64 = start
             while end < self._end and self._records[end] != _VALUE_END:
@@ -222,7 +222,7 @@ class RecordValues(Values):
         return -1 if start < 0 else _short_number(self._records, start, self._end)
 
     def _start(self, index: int) -> i64:
-        place = self._places[index]
+        place = self._searches[index]
         if place.turn != self._turn:
             place.turn = self._turn
             place.text = None

@@ -177,11 +177,15 @@ def store_part(
 
 
 def _declare_times(store: MessageStore, figures: Figures) -> None:
+    def oldest_ms() -> int:
+        record = store.record_at(store.begin)
+        return store_timestamp_ms(record) if record is not None else -1
+
     figures.gauges(
         "sparrowmq_oldest_message_timestamp_seconds",
         "store time of the oldest message",
         (),
-        lambda: _moment(_oldest(store)),
+        lambda: _moment(oldest_ms()),
     )
     figures.gauges(
         "sparrowmq_newest_message_timestamp_seconds",
@@ -257,11 +261,6 @@ async def _await_failure(store: MessageStore, on_failure: Callable[[], object]) 
 def _free_bytes(path: str) -> int:
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
-
-
-def _oldest(store: MessageStore) -> int:
-    record = store.record_at(store.begin)
-    return store_timestamp_ms(record) if record is not None else -1
 
 
 def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
@@ -418,8 +417,8 @@ def _pieces_set_aside(store: MessageStore, reason: str) -> list[Piece]:
     return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == reason]
 
 
-def _describe_ranges(how: str, ranges: dict[int, int]) -> str:
+def _describe_ranges(state: str, ranges: dict[int, int]) -> str:
     if not ranges:
         return ""
     size = sum(end - begin for begin, end in ranges.items())
-    return f"{size} bytes of the log are {how}, the first at offset {min(ranges)}; their messages are not served"
+    return f"{size} bytes of the log are {state}, the first at offset {min(ranges)}; their messages are not served"

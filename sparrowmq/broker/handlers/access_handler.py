@@ -231,8 +231,8 @@ class UsersHandler:
         """Return the users whose names contain the filter."""
         self._check_has_users()
         name_filter = header.filter or ""
-        found = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if name_filter in name]
-        return Reply(body=encode_list(found) if found else b"")
+        entries = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if name_filter in name]
+        return Reply(body=encode_list(entries) if entries else b"")
 
     @handles(CreateAcl, UpdateAcl)
     async def put_policies(self, header: CreateAcl | UpdateAcl, body: bytes, peer: Peer) -> None:
@@ -266,22 +266,22 @@ class UsersHandler:
     @handles(GetAcl)
     def get_policies(self, header: GetAcl, body: bytes, peer: Peer) -> Reply:
         """Return the policies of a user; no body if it has none."""
-        found = self._users.of_subject(self._subject(header.subject))
-        return Reply(body=found if found is not None else b"")
+        policies = self._users.of_subject(self._subject(header.subject))
+        return Reply(body=policies if policies is not None else b"")
 
     @handles(ListAcls)
     def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Reply:
         """Return the policies whose subject and resources contain the filters."""
         self._check_has_users()
-        found = []
+        entries = []
         for name in sorted(self._users.policies):
             policies = self._users.of_subject(name)
             if policies is None or (header.subject_filter or "") not in policies.subject:
                 continue
-            kept = _policies_of_resource(policies.policies, header.resource_filter or "")
-            if kept:
-                found.append(UserPolicies(policies.subject, kept))
-        return Reply(body=encode_list(found) if found else b"")
+            matching = _policies_of_resource(policies.policies, header.resource_filter or "")
+            if matching:
+                entries.append(UserPolicies(policies.subject, matching))
+        return Reply(body=encode_list(entries) if entries else b"")
 
     async def _put(self, user: UserEntry, peer: Peer, done: str) -> None:
         from sparrowmq.auth.users import check_user

@@ -170,10 +170,10 @@ def _check_commit(body: bytes) -> None:
         )
 
 
-def _check_name(kind: str, name: str) -> str:
+def _check_name(field: str, name: str) -> str:
     if not name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"the {kind} must have 1 to {_MAX_NAME_CHARACTERS} printable characters"
+            ResponseCode.SYSTEM_ERROR, f"the {field} must have 1 to {_MAX_NAME_CHARACTERS} printable characters"
         )
     return name
 

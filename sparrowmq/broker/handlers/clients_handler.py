@@ -116,7 +116,7 @@ class ClientHandler(Handler):
         if subscription is None or subscription.kind == TAG:
             return None
         selector = self._filters.selector(subscription.kind, subscription.expression)
-        return None if isinstance(selector, Selector) else in_slices(_checked(selector))
+        return None if isinstance(selector, Selector) else in_slices(_compile(selector))
 
     def _consumer(self, consumer: ConsumerBeat, beat: Heartbeat, peer: Peer) -> bool:
         """Record one group of a heartbeat; return whether the client should send all subscriptions next time."""
@@ -135,7 +135,7 @@ class ClientHandler(Handler):
         return reply
 
 
-def _checked(compiling: Steps[Selector]) -> Steps[None]:
+def _compile(compiling: Steps[Selector]) -> Steps[None]:
     yield from compiling
 
 

@@ -241,18 +241,18 @@ class ProgressHandler(Handler):
                 await run_to_end(self._offsets.cloning(source, target, topic))
         await self._offsets.file.confirm(f"group {target} goes on where {source} is")
 
-    def _stats(self, group: str, topics: list[str], whole: BrokerConsumeStats | None = None) -> ConsumeStats:
-        rows = cast(Any, json.Pairs(self._rows(group, topics, whole)))
+    def _stats(self, group: str, topics: list[str], totals: BrokerConsumeStats | None = None) -> ConsumeStats:
+        rows = cast(Any, json.Pairs(self._rows(group, topics, totals)))
         return ConsumeStats(self._consumption.per_second(group, topics), rows)
 
     def _rows(
-        self, group: str, topics: list[str], whole: BrokerConsumeStats | None
+        self, group: str, topics: list[str], totals: BrokerConsumeStats | None
     ) -> Iterator[tuple[MessageQueue, QueueProgress]]:
         for name in topics:
             for queue_id in self._lags.queues_of(name):
                 row = self._progress(group, name, queue_id)
-                if whole is not None:
-                    whole.total_diff += row.lag
+                if totals is not None:
+                    totals.total_diff += row.lag
                 yield MessageQueue(name, self._topics.broker_name, queue_id), row
 
     def _progress(self, group: str, topic: str, queue_id: int) -> QueueProgress:

@@ -121,15 +121,15 @@ class PopHandler(Handler):
         """Return how many pops of a group wait for a topic."""
         return PollingReply(self.held_pops.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
 
-    def _selected(self, header: PopMessage, then: Callable[[Selector], _Result]) -> _Result:
+    def _selected(self, header: PopMessage, serve: Callable[[Selector], _Result]) -> _Result:
         if not header.exp:
-            return then(ALL)
+            return serve(ALL)
         if not header.exp_type or header.exp_type == TAG:
-            return then(selector_of(header.exp))
+            return serve(selector_of(header.exp))
         selector = self._filters.selector(header.exp_type, header.exp)
         if isinstance(selector, Selector):
-            return then(selector)
-        return await_result(in_slices(_after(selector, then)))
+            return serve(selector)
+        return await_result(in_slices(_after(selector, serve)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
         wish = self._wish(header, selector)
@@ -347,8 +347,8 @@ def _ask_again(header: PopMessage | Notification) -> Reply:
     return Reply(ResponseCode.POLLING_TIMEOUT, PopMessageReply(0, 0, 0, 0), "the accounts have changed")
 
 
-def _after(compiling: Steps[Selector], then: Callable[[Selector], _Result]) -> Steps[_Result]:
-    return then((yield from compiling))
+def _after(compiling: Steps[Selector], serve: Callable[[Selector], _Result]) -> Steps[_Result]:
+    return serve((yield from compiling))
 
 
 def pop_parts(

@@ -34,7 +34,6 @@ from sparrowmq.remoting.handler import PendingReply, Reply, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_reading import Read, Status
 
 # Bits of `sysFlag` (Java: PullSysFlag).
@@ -95,7 +94,7 @@ class PullHandler:
         self._rules = rules
         self._read_s = 0.0  # the time of the last read
         self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
-        shared.store.queues.on_removed = self._on_queue_gone
+        shared.store.queues.on_removed = lambda queue: self.held_pulls.void(queue.end)
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:
@@ -190,9 +189,6 @@ class PullHandler:
         if read.next_offset > pull.next_offset:
             pull.next_offset, pull.scanned = read.next_offset, read
         return None
-
-    def _on_queue_gone(self, queue: ConsumeQueue) -> None:
-        self.held_pulls.void(queue.end)
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
