@@ -178,7 +178,7 @@ def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[st
             f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
         )
     if CONNECTION in given and not store.has_connection:
-        raise ConfigError(f"{name_of(handler)} wants a `{CONNECTION}`, which a {type(store).__name__} has not")
+        raise ConfigError(f"{name_of(handler)} needs a `{CONNECTION}`, but {type(store).__name__} does not provide one")
     if not name and not hasattr(handler, "__qualname__"):
         raise ConfigError(f"{name_of(handler)} has no name to mark messages with; give name=")
     mark_as = name or f"{handler.__module__}.{handler.__qualname__}"
@@ -194,7 +194,6 @@ def _marks(value: Any, message: Any, mark_as: str, key: Key) -> list[str]:
 
 
 def _call(handler: Function, names: list[str], value: Any, message: Any, attempt: Attempt) -> Any:
-    """Call a handler, without those messages of a batch that are not new."""
     both = [value, value if message is None else message]
     if isinstance(both[1], list):
         both = [list(compress(each, attempt.is_new)) for each in both]

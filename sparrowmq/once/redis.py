@@ -48,12 +48,7 @@ class RedisStore:
     has_connection = False
 
     def __init__(
-        self,
-        client: redis.Redis | AsyncRedis,
-        *,
-        keep_s: float = 604_800,
-        lease_s: float = 30,
-        prefix: str = "once:",
+        self, client: redis.Redis | AsyncRedis, *, keep_s: float = 604_800, lease_s: float = 30, prefix: str = "once:"
     ) -> None:
         if not isinstance(client, redis.Redis | AsyncRedis):
             raise ConfigError(f"{client!r} is no client of Redis; give a redis.Redis or a redis.asyncio.Redis")

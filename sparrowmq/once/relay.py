@@ -28,14 +28,7 @@ from sparrowmq.client.sending.encoder import MessageEncoder
 from sparrowmq.client.sending.producer_settings import Body, OnewayArguments, ProducerSettings, sending
 from sparrowmq.client.sending.send_result import is_slaves, may_go_right_again
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import (
-    ClientClosed,
-    ConfigError,
-    InvalidMessage,
-    InvalidName,
-    RemoteError,
-    SendFailed,
-)
+from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage, InvalidName, RemoteError, SendFailed
 from sparrowmq.once.idempotent import ONCE_ID
 from sparrowmq.protocol.messages.delay_fields import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
@@ -234,7 +227,6 @@ class Turn:
 
 
 def _pause_s(row: Row) -> float:
-    """The pause after one more refusal of a row: 1 s, 2 s, 4 s and so on."""
     return min(LONGEST_REFUSAL_PAUSE_S, 2.0 ** min(row.failures, 10))
 
 

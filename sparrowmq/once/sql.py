@@ -45,17 +45,7 @@ except ImportError as error:
     needed = "the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
     raise ConfigError(f"{__name__} needs {needed}") from error
 
-__all__ = [
-    "MARKS",
-    "ROWS",
-    "AsyncSqlOutbox",
-    "SqlOutbox",
-    "SqlStore",
-    "add",
-    "forget",
-    "is_new",
-    "metadata",
-]
+__all__ = ["MARKS", "ROWS", "AsyncSqlOutbox", "SqlOutbox", "SqlStore", "add", "forget", "is_new", "metadata"]
 
 metadata: Final = sa.MetaData()
 MARKS: Final = sa.Table(
@@ -169,10 +159,7 @@ def _mark(connection: sa.Connection, mark: str) -> bool:
 
 
 def add(
-    connection: Transaction,
-    topic: str | Message,
-    body: Body | None = None,
-    **arguments: Unpack[OnewayArguments],
+    connection: Transaction, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]
 ) -> None:
     """Put a message into the outbox, in your transaction; arguments are those of `send`.
 

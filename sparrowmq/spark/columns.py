@@ -55,10 +55,7 @@ def at(block: bytes | memoryview | pa.Buffer, positions: Positions, dtype: str) 
 
 
 def cut(
-    block: bytes | memoryview | pa.Buffer,
-    starts: Positions,
-    ends: Positions,
-    missing: Mask | None = None,
+    block: bytes | memoryview | pa.Buffer, starts: Positions, ends: Positions, missing: Mask | None = None
 ) -> pa.Array:
     """The pieces `[start, end)` of `block`, in order and without overlap, as binary; `missing` ones are null.
 
@@ -72,8 +69,8 @@ def cut(
     bounds[0::2] = starts
     bounds[1::2] = ends
     undivided = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block)])
-    wanted = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=missing)
-    return undivided.take(wanted)
+    pieces = pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=missing)
+    return undivided.take(pieces)
 
 
 def text(values: pa.Array) -> pa.Array:
@@ -82,8 +79,7 @@ def text(values: pa.Array) -> pa.Array:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array(
-            [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()],
-            pa.string(),
+            [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string()
         )
 
 
@@ -91,9 +87,9 @@ def overwrite(values: pa.Array, rows: Any, others: Iterable[object]) -> pa.Array
     """`values` with the rows at `rows` replaced by `others`."""
     if not len(rows):
         return values
-    wanted = np.arange(len(values))
-    wanted[rows] = len(values) + np.arange(len(rows))
-    return pa.concat_arrays([values, pa.array(list(others), values.type)]).take(pa.array(wanted))
+    order = np.arange(len(values))
+    order[rows] = len(values) + np.arange(len(rows))
+    return pa.concat_arrays([values, pa.array(list(others), values.type)]).take(pa.array(order))
 
 
 _LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
@@ -139,9 +135,9 @@ class RecordColumns:
         """One column. Raises: KeyError, no column of records has this name."""
         return _MAKERS[name](self)
 
-    def chosen(self, wanted: Mask) -> RecordColumns:
-        """Only those where `wanted` is true."""
-        within = self._starts[wanted], self._ends[wanted]
+    def filter(self, mask: Mask) -> RecordColumns:
+        """Only those where `mask` is true."""
+        within = self._starts[mask], self._ends[mask]
         return RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
 
     def parts(self, most_bytes: int) -> Iterator[RecordColumns]:
@@ -157,11 +153,6 @@ class RecordColumns:
                 yield self._part(begin, row)
                 begin, size_bytes = row, len(inflated or b"")
         yield self._part(begin, len(self)) if begin else self
-
-    @property
-    def sys_flags(self) -> Positions:
-        flags: Positions = self._sys_flags
-        return flags
 
     @cached_property
     def queue_offsets(self) -> Positions:
@@ -201,7 +192,10 @@ class RecordColumns:
     def message_ids(self) -> pa.Array:
         """The producers' ids; for records without one, their places."""
         ids = self.properties.values_of(Property.UNIQ_KEY)
-        return _coalesce(ids, self.offset_ids()) if ids.null_count else ids
+        if not ids.null_count:
+            return ids
+        rows = np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False))
+        return overwrite(ids, rows, self.offset_ids().take(pa.array(rows)).to_pylist())
 
     def offset_ids(self) -> pa.Array:
         """Store host and physical offset in hexadecimal."""
@@ -211,7 +205,7 @@ class RecordColumns:
         pairs = _HEX[digits.view(np.uint8)]
         bounds = np.arange(len(self) + 1, dtype=np.int32) * 32
         ids = pa.StringArray.from_buffers(len(self), pa.py_buffer(bounds), pa.py_buffer(pairs))
-        rows = np.flatnonzero(self._sys_flags & SysFlag.STORE_V6)
+        rows = np.flatnonzero(self.sys_flags & SysFlag.STORE_V6)
         return overwrite(ids, rows, map(self._long_offset_id, rows.tolist()))
 
     def integers(self, place: int, dtype: str, kind: pa.DataType) -> pa.Array:
@@ -220,41 +214,40 @@ class RecordColumns:
 
     def _locate(self) -> None:
         """Find where the parts of each record begin and end, and check that they fit."""
-        self._sys_flags = self._at(layout.SYS_FLAG_AT, ">i4")
+        self.sys_flags: Positions = self._at(layout.SYS_FLAG_AT, ">i4")
         self._store_times = self._starts + layout.BORN_HOST_AT + self._host_sizes(SysFlag.BORN_V6)
         self._store_hosts = self._store_times + layout.STORE_HOST_BEHIND_STORE_TIMESTAMP
         self._trailers = self._store_hosts + self._host_sizes(SysFlag.STORE_V6)
         self._body_starts = self._trailers + layout.BODY_BEHIND_RECONSUME_TIMES
-        self._require(self._body_starts <= self._ends - _LEAST_BEHIND_BODY, "its hosts fit")
+        self._check(self._body_starts <= self._ends - _LEAST_BEHIND_BODY, "its hosts do not fit")
         self._body_ends = self._body_starts + at(self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4").astype(
             np.int64
         )
-        self._require(self._body_ends <= self._ends - _LEAST_BEHIND_BODY, "its body fits")
+        self._check(self._body_ends <= self._ends - _LEAST_BEHIND_BODY, "its body does not fit")
         is_short = self._at(layout.MAGIC_AT, ">i4") == layout.MAGIC_V1
         self._topic_starts = self._body_ends + np.where(
             is_short, layout.TOPIC_SIZE_FIELD_V1, layout.TOPIC_SIZE_FIELD_V2
         )
         sizes = np.where(is_short, at(self._body, self._body_ends, "u1"), at(self._body, self._body_ends, ">u2"))
         self._topic_ends = self._topic_starts + sizes
-        self._require(self._topic_ends <= self._ends - layout.PROPERTIES_SIZE_FIELD, "its topic fits")
+        self._check(self._topic_ends <= self._ends - layout.PROPERTIES_SIZE_FIELD, "its topic does not fit")
         ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD + at(self._body, self._topic_ends, ">u2")
-        self._require(ends == self._ends, "its properties fill the rest")
+        self._check(ends == self._ends, "its properties do not fill the rest")
 
-    def _require(self, holds: Mask, what: str) -> None:
+    def _check(self, holds: Mask, problem: str) -> None:
         if not holds.all():
             start = int(self._starts[np.argmin(holds)])
-            raise RemoteProtocolError(f"the record at byte {start} of a pull body is broken: it is not so that {what}")
+            raise RemoteProtocolError(f"the record at byte {start} of a pull body is broken: {problem}")
 
     def _at(self, place: int, dtype: str) -> Any:
         return at(self._body, self._starts + place, dtype)
 
     def _host_sizes(self, flag: int) -> Any:
-        if not (self._sys_flags & flag).any():
+        if not (self.sys_flags & flag).any():
             return hosts.IPV4_SIZE
-        return np.where(self._sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
+        return np.where(self.sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
 
     def _end_in_crc(self, properties: Positions) -> Mask:
-        """Which records, whose properties begin there, end with the store's own property."""
         marks = at(self._body, self._ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
         ends_so: Mask = (marks == CRC_NAME) & (self._ends - properties >= PROPERTY_CRC_SIZE)
         return ends_so
@@ -270,11 +263,11 @@ class RecordColumns:
 
     def _numbers(self, most_digits: int, *names: str) -> pa.Array:
         """The first of these properties that each record has, as a number; null where it is none."""
-        found = pc.coalesce(*map(self.properties.values_of, names))
-        if found.null_count == len(found):
-            return pa.nulls(len(found), pa.int64())
-        is_number = pc.match_substring_regex(found, f"^[0-9]{{1,{most_digits}}}$")
-        return pc.if_else(is_number, found, pa.scalar(None, pa.string())).cast(pa.int64())
+        values = pc.coalesce(*map(self.properties.values_of, names))
+        if values.null_count == len(values):
+            return pa.nulls(len(values), pa.int64())
+        is_number = pc.match_substring_regex(values, f"^[0-9]{{1,{most_digits}}}$")
+        return pc.if_else(is_number, values, pa.scalar(None, pa.string())).cast(pa.int64())
 
     def _due_times(self) -> pa.Array:
         """A delayed message has the first of the two until it is delivered, and the second from then on."""
@@ -282,19 +275,20 @@ class RecordColumns:
         return millis.cast(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP)
 
     def _host_texts(self, positions: Positions, flag: int) -> pa.Array:
-        """Hosts as text; each different one is written once, since there are few."""
-        found = pa.array(at(self._body, positions, ">u8")).dictionary_encode()
-        texts = pa.array([hosts.unpack(host.to_bytes(8, "big")) for host in found.dictionary.to_pylist()], pa.string())
-        rows = np.flatnonzero(self._sys_flags & flag)
+        encoded = pa.array(at(self._body, positions, ">u8")).dictionary_encode()
+        texts = pa.array(
+            [hosts.unpack(host.to_bytes(8, "big")) for host in encoded.dictionary.to_pylist()], pa.string()
+        )
+        rows = np.flatnonzero(self.sys_flags & flag)
         long_hosts = (self._body[positions[row] : positions[row] + hosts.IPV6_SIZE] for row in rows)
-        return overwrite(texts.take(found.indices), rows, map(hosts.unpack, long_hosts))
+        return overwrite(texts.take(encoded.indices), rows, map(hosts.unpack, long_hosts))
 
     def _compressed_rows(self) -> Positions:
         flags = SysFlag.COMPRESSED | SysFlag.INNER_BATCH
-        return np.flatnonzero(self._sys_flags & flags if self._decompress else ())
+        return np.flatnonzero(self.sys_flags & flags if self._decompress else ())
 
     def _inflate(self, row: int) -> bytes | None:
-        packed, flags = self._body[self._body_starts[row] : self._body_ends[row]], int(self._sys_flags[row])
+        packed, flags = self._body[self._body_starts[row] : self._body_ends[row]], int(self.sys_flags[row])
         try:
             if flags & SysFlag.INNER_BATCH:  # Producers of Apache's brokers may set it with any body, too.
                 raise RemoteProtocolError("it holds several messages (a batch of the BatchConsumeQueue kind)")
@@ -319,11 +313,6 @@ class RecordColumns:
         return message_id.offset_id(self._body[place : place + hosts.IPV6_SIZE], physical_offset)
 
 
-def _coalesce(first: pa.Array, second: pa.Array) -> pa.Array:
-    rows = np.flatnonzero(first.is_null().to_numpy(zero_copy_only=False))
-    return overwrite(first, rows, second.take(pa.array(rows)).to_pylist())
-
-
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), "V2")
 
 _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
@@ -335,7 +324,7 @@ _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     "keys": lambda records: records.properties.values_of(Property.KEYS),
     "tags": lambda records: records.properties.values_of(Property.TAGS),
     "flag": lambda records: records.integers(layout.FLAG_AT, ">i4", pa.int32()),
-    "sysFlag": lambda records: pa.array(records._sys_flags),
+    "sysFlag": lambda records: pa.array(records.sys_flags),
     "body": RecordColumns.bodies,
     "properties": lambda records: records.properties.maps(),
     "bornTimestamp": lambda records: records._times(records._starts + layout.BORN_TIMESTAMP_AT),
@@ -387,12 +376,12 @@ class PropertyColumns:
 
     def maps(self) -> pa.Array:
         """A map of names to values for each row."""
-        pairs = self._found()
+        pairs = self._parse()
         return pa.MapArray.from_arrays(pairs.bounds(), pairs.names(), text(pairs.values()))
 
     def headers(self) -> pa.Array:
         """A list of (key, value bytes) for each row, the form of Kafka's headers."""
-        pairs = self._found()
+        pairs = self._parse()
         headers = pa.StructArray.from_arrays([pairs.names(), pairs.values()], fields=list(HEADER))
         return pa.ListArray.from_arrays(pairs.bounds(), headers)
 
@@ -400,7 +389,7 @@ class PropertyColumns:
         """The property of that name as a string for each row; null where there is none."""
         if self._pairs is None and not self._may_hold(name):
             return pa.nulls(self._count, pa.string())
-        rows, value_begins, value_ends = self._found().places_of(name)
+        rows, value_begins, value_ends = self._parse().places_of(name)
         if not len(rows):
             return pa.nulls(self._count, pa.string())
         begins = self._bounds[:-1].copy()
@@ -412,10 +401,10 @@ class PropertyColumns:
 
     def _may_hold(self, name: str) -> bool:
         """Whether any row may have the property. To look for its name costs a third of finding all pairs."""
-        wanted = re.escape(name.encode()) + bytes([_MID])
-        return re.search(wanted, memoryview(self._block)[: self._bounds[-1]]) is not None
+        needle = re.escape(name.encode()) + bytes([_MID])
+        return re.search(needle, memoryview(self._block)[: self._bounds[-1]]) is not None
 
-    def _found(self) -> _Pairs:
+    def _parse(self) -> _Pairs:
         if self._pairs is None:
             self._pairs = _Pairs(self._block, self._bounds)
             for name in self._hidden:
@@ -474,29 +463,24 @@ class _Pairs:
         return nexts[order]
 
     def _is_regular(self) -> bool:
-        """Whether name, 0x01 and value alternate everywhere, and none is empty."""
         return len(self._mids) == len(self._ends) and bool(
             (self._mids > self._starts).all() and (self._mids < self._ends - 1).all()
         )
 
     def _match_irregular(self) -> None:
         """Give each pair its first 0x01, and drop the pairs that do not count."""
-        found = np.append(self._mids, np.iinfo(np.int64).max)
-        self._mids = found[np.searchsorted(found, self._starts)]
+        mids = np.append(self._mids, np.iinfo(np.int64).max)
+        self._mids = mids[np.searchsorted(mids, self._starts)]
         self._keep((self._mids > self._starts) & (self._mids < self._ends - 1))
 
-    def _keep(self, wanted: Mask) -> None:
-        if not wanted.all():
-            self._starts, self._mids, self._ends = (
-                self._starts[wanted],
-                self._mids[wanted],
-                self._ends[wanted],
-            )
-            self._offsets = np.concatenate([[0], np.cumsum(wanted)])[self._offsets]
+    def _keep(self, mask: Mask) -> None:
+        if not mask.all():
+            self._starts, self._mids, self._ends = (self._starts[mask], self._mids[mask], self._ends[mask])
+            self._offsets = np.concatenate([[0], np.cumsum(mask)])[self._offsets]
 
     def _is_named(self, name: str) -> Mask:
-        wanted = name.encode()
-        is_named: Mask = self._mids - self._starts == len(wanted)
+        needle = name.encode()
+        is_named: Mask = self._mids - self._starts == len(needle)
         candidates = np.flatnonzero(is_named)
-        is_named[candidates] = at(self._block, self._starts[candidates], f"S{len(wanted)}") == wanted
+        is_named[candidates] = at(self._block, self._starts[candidates], f"S{len(needle)}") == needle
         return is_named

@@ -32,11 +32,7 @@ _END_LIMIT_S: Final = 10
 
 @contextmanager
 def exposed(
-    address: str | None,
-    declare: Declare,
-    pages: Mapping[str, Ask] | None = None,
-    *,
-    insecure: bool = False,
+    address: str | None, declare: Declare, pages: Mapping[str, Ask] | None = None, *, insecure: bool = False
 ) -> Iterator[str | None]:
     """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_OURS: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
+_OUR_ERROR: Final = re.compile(r"^[^\w\n]*+sparrowmq\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 # Faults of a disk and of limits in the words of the system, which Java, Python and Rust repeat: a name and a sentence.
-_OF_THE_SYSTEM: Final = {
+_SYSTEM_FAULTS: Final = {
     "No space left on device": ("DiskFull", "no room on the disk for {}; free some"),
     "Disk quota exceeded": ("DiskFull", "no room on the disk for {}; free some"),
     "database or disk is full": ("DiskFull", "no room on the disk for {}; free some"),  # SQLite's
@@ -31,26 +31,24 @@ _OF_THE_SYSTEM: Final = {
         "ReadOnlyDisk",
         "the disk of {} is mounted for reading only; look for its fault, mount it for writing, and start again",
     ),
-    "Permission denied": (
-        "NotPermitted",
-        "this user may not read or write {}; correct its owner, and start again",
-    ),
+    "Permission denied": ("NotPermitted", "this user may not read or write {}; correct its owner, and start again"),
     "Too many open files": (
         "NoDescriptor",
         "no file descriptor is left for {}; raise the limit (ulimit -n, LimitNOFILE of systemd), and start again",
     ),
 }
-_WORDS: Final = "|".join(_OF_THE_SYSTEM)
-_SAID: Final = re.compile(
-    rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{_WORDS}): '([^']+)'"
-    rf"|(/\S+) \((?:{_WORDS})\)|(/[^\s:]+): (?:{_WORDS})|{_WORDS}"
+_FAULT_WORDS: Final = "|".join(_SYSTEM_FAULTS)
+_SYSTEM_FAULT: Final = re.compile(
+    rf"Task failed while writing rows to (?:file:)?(\S*[^\s.])|(?:{_FAULT_WORDS}): '([^']+)'"
+    rf"|(/\S+) \((?:{_FAULT_WORDS})\)|(/[^\s:]+): (?:{_FAULT_WORDS})|{_FAULT_WORDS}"
 )
 _NOT_CONNECTED: Final = "Python worker failed to connect back"  # Spark's; no setting changes the 10 s
-_DISKS: Final = "the table, its progress, or the temporary files of Spark"
-_PYTHONS: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
+_UNNAMED_PATH: Final = "the table, its progress, or the temporary files of Spark"
+_PYTHON_ERROR: Final = re.compile(r"^[^\w\n]*+((?:\w+\.)*\w+(?:Error|Exception))(?:: (.*))?$", re.MULTILINE)
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9]+m")
-_LONGEST: Final = 400  # characters of a cause
+_JAVA_STACK: Final = re.compile(r"\s*(at |$)")  # below an error; other lines belong to its text
+_MAX_CAUSE_CHARACTERS: Final = 400  # characters of a cause
 
 CONFIG_ERROR: Final = "ConfigError"
 # Our errors that come again at each start.
@@ -60,7 +58,7 @@ PERMANENT: Final = frozenset(
     | {"RowsLost", "BadRecord", "BadStore", "CorruptRecord"}
 )
 # Python's and Spark's, by their last name: the program or the query is wrong.
-_OF_THE_PROGRAM: Final = frozenset(
+_PROGRAM_ERRORS: Final = frozenset(
     {"AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError"}
     | {"NameError", "NotImplementedError", "TypeError", "UnboundLocalError"}
     | {"ArrowNotImplementedError", "ArrowTypeError"}
@@ -68,62 +66,57 @@ _OF_THE_PROGRAM: Final = frozenset(
 )
 
 
-_WAITS_FOR_A_PERSON: Final = frozenset({"ReadOnlyDisk", "NotPermitted"})
+_NEED_OPERATOR: Final = frozenset({"ReadOnlyDisk", "NotPermitted"})
 
 
 class Failure(NamedTuple):
     """The cause of a failure: the name of the error, and its sentence."""
 
-    kind: str
-    why: str
+    name: str
+    reason: str
 
     @property
     def is_permanent(self) -> bool:
         """Whether the same would fail again."""
-        return self.kind in PERMANENT | _OF_THE_PROGRAM | _WAITS_FOR_A_PERSON
+        return self.name in PERMANENT | _PROGRAM_ERRORS | _NEED_OPERATOR
 
 
-def ours(text: str, place: str = _DISKS) -> Failure | None:
+def known_failure(text: str, default_path: str = _UNNAMED_PATH) -> Failure | None:
     """The error in a text of Spark for which we have a sentence: our last one, or a fault of the system.
 
     Args:
-        place: for a fault of the system that names no file, such as a full disk in the midst of a write.
+        default_path: for a fault of the system that names no file, such as a full disk in the midst of a write.
     """
-    if found := _OURS.findall(text):
-        return Failure(*found[-1])
+    if errors := _OUR_ERROR.findall(text):
+        return Failure(*errors[-1])
     if _NOT_CONNECTED in text:
         return Failure(
             "SlowWorker",
             "Spark waits 10 s for each of its Python processes, and one took longer to start; start fewer streams at "
             "once, or use a machine with more processors",
         )
-    words = next((each for each in _OF_THE_SYSTEM if each in text), None)
-    if words is None:
+    fault = next((each for each in _SYSTEM_FAULTS if each in text), None)
+    if fault is None:
         return None
-    kind, why = _OF_THE_SYSTEM[words]
-    places = (next(filter(None, each.groups()), None) for each in _SAID.finditer(text))
-    return Failure(kind, why.format(next(filter(None, places), place)))
+    name, sentence = _SYSTEM_FAULTS[fault]
+    places = (next(filter(None, each.groups()), None) for each in _SYSTEM_FAULT.finditer(text))
+    return Failure(name, sentence.format(next(filter(None, places), default_path)))
 
 
-def failure(text: str, place: str = _DISKS) -> Failure:
+def failure_from(text: str, default_path: str = _UNNAMED_PATH) -> Failure:
     """The cause of a failure: our error, else the last one of Python with the causes below it, else the first line.
 
     Args:
-        place: as `ours` has it.
+        default_path: as `known_failure` has it.
     """
-    if (found := ours(text, place)) is not None:
-        return found
-    if of_python := list(_PYTHONS.finditer(text)):
-        name, why = of_python[-1].groups()
-        causes = takewhile(_is_cause, text[of_python[-1].end() :].splitlines()[1:])
-        why = one_line("\n".join((why or "", *causes)))[:_LONGEST]
-        return Failure(name.rpartition(".")[2], f"{name.rpartition('.')[2]}: {why}" if why else name)
+    if (known := known_failure(text, default_path)) is not None:
+        return known
+    if of_python := list(_PYTHON_ERROR.finditer(text)):
+        name, reason = of_python[-1].groups()
+        causes = takewhile(lambda line: not _JAVA_STACK.match(line), text[of_python[-1].end() :].splitlines()[1:])
+        reason = one_line("\n".join((reason or "", *causes)))[:_MAX_CAUSE_CHARACTERS]
+        return Failure(name.rpartition(".")[2], f"{name.rpartition('.')[2]}: {reason}" if reason else name)
     return Failure("", text.strip().partition("\n")[0])
-
-
-def _is_cause(line: str) -> bool:
-    """Whether a line below that of an error belongs to its text; Java's stack does not."""
-    return not re.match(r"\s*(at |$)", line)
 
 
 def one_line(text: str) -> str:
@@ -133,14 +126,14 @@ def one_line(text: str) -> str:
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
-MOST_WITH_AN_END: Final = 5  # failures in a row: half a minute of pauses
+MAX_FAILURES_WITH_END: Final = 5  # failures in a row: half a minute of pauses
 
 
 @dataclass
 class Restarts:
     """The failures in a row of one stream."""
 
-    most: int | None = None  # of them before it is given up; None for no limit
+    max_failures: int | None = None  # of them before it is given up; None for no limit
     _failures: int = 0
 
     def pause_s(self, error: Exception, *, went_on: bool) -> float | None:
@@ -150,7 +143,9 @@ class Restarts:
             went_on: whether a batch was done since the failure before.
         """
         self._failures = 1 if went_on else self._failures + 1
-        if failure(str(error)).is_permanent or (self.most is not None and self._failures > self.most):
+        if failure_from(str(error)).is_permanent or (
+            self.max_failures is not None and self._failures > self.max_failures
+        ):
             return None
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._failures - 1, 16)))
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from sparrowmq.spark.source.partition_ranges import VERSION, between, from_json, made_again
+from sparrowmq.spark.source.partition_ranges import VERSION, between, from_json, recreated_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -171,7 +171,7 @@ def missing(started: str | None, ended: str | None, rows: int) -> int | None:
     if begin is None or end is None:
         return 0
     start, stop = from_json(begin), from_json(end)
-    return None if made_again(start, stop) else max(0, sum(map(len, between(start, stop))) - rows)
+    return None if recreated_topics(start, stop) else max(0, sum(map(len, between(start, stop))) - rows)
 
 
 def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:

@@ -29,13 +29,13 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import check_group, check_topic, group_of, is_system_topic
 from sparrowmq.protocol.subscription import check_tags
 
-Place: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
+OffsetSpec: TypeAlias = Literal["earliest", "latest", "group"] | dict[MessageQueue, int]
 
 EARLIEST: Final = -2  # in offsets JSON, as Kafka has it
 LATEST: Final = -1
 ANY_BROKER: Final = ""  # of a queue in Kafka's form of offsets, which names no broker
 
-_MOST: Final = 2**63 - 1  # that a request holds
+_MAX_LONG: Final = 2**63 - 1  # that a request holds
 _LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
@@ -60,10 +60,10 @@ def tag_expression(value: str) -> str:
 
 def folder(value: str) -> str:
     """A file or folder of this machine, also as file:///path."""
-    place = re.sub(r"^file:(//)?(?=/)", "", text(value))
-    if re.match(r"[a-zA-Z][\w+.-]*:", place):
+    path = re.sub(r"^file:(//)?(?=/)", "", text(value))
+    if re.match(r"[a-zA-Z][\w+.-]*:", path):
         raise ValueError("write a folder of this machine; mount other folders, or copy them here")
-    return place
+    return path
 
 
 def flag(value: str) -> bool:
@@ -79,7 +79,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
+def whole_between(minimum: int, maximum: int = _MAX_LONG) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", value) or not minimum <= int(value) <= maximum:
             is_long = len(value) > len(str(2**62))  # others know that there are larger numbers
@@ -91,10 +91,10 @@ def whole(minimum: int, maximum: int = _MOST) -> Callable[[str], int]:
 
 
 def names(value: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
-    if not found:
+    parts = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    if not parts:
         raise ValueError("write names with commas between them")
-    return found
+    return parts
 
 
 def topic_names(value: str) -> tuple[str, ...]:
@@ -110,10 +110,10 @@ def group_name(value: str) -> str:
 
 
 def addresses(value: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
+    parts = tuple(part.strip() for part in re.split(r"[;,]", value) if part.strip())
     with suppress(ConfigError):
-        if found and all(map(split_address, found)):
-            return found
+        if parts and all(map(split_address, parts)):
+            return parts
     raise ValueError("write host:port, several with semicolons between them")
 
 
@@ -144,22 +144,22 @@ class Instant(int):
 
 def instant(value: str) -> Instant:
     """A point in time: "1700000000000", or ISO-8601, by default in UTC."""
-    found = Instant(_time_ms(value))
-    found.text = value.strip()
-    return found
+    parsed = Instant(_time_ms(value))
+    parsed.text = value.strip()
+    return parsed
 
 
 def _time_ms(value: str) -> int:
     try:
         if re.fullmatch(r"\s*[0-9]+\s*", value):
-            return whole(0, _LATEST_MS)(value)
+            return whole_between(0, _LATEST_MS)(value)
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
         raise ValueError("write milliseconds since 1970, or a time as 2026-01-31T08:00:00Z") from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def offsets(*words: str) -> Callable[[str], Place]:
+def offsets(*words: str) -> Callable[[str], OffsetSpec]:
     def parse(value: str) -> Any:
         if value.strip().lower() in words:
             return value.strip().lower()
@@ -172,15 +172,15 @@ def offsets(*words: str) -> Callable[[str], Place]:
 
 def queue_numbers(value: str, minimum: int = 0) -> dict[MessageQueue, int]:
     """{"topic":{"broker":{"queue id":number}}}, or Kafka's {"topic":{"partition":number}}"""
-    found = {}
+    numbers = {}
     for topic, name, inner in _topics_and_brokers(value, _OFFSETS_SHAPE):
         broker, queues = (name, inner) if isinstance(inner, dict) else (ANY_BROKER, {name: inner})
         for queue_id, number in queues.items():
             parsed_id = whole_number(queue_id)
-            if parsed_id is None or type(number) is not int or not minimum <= number <= _MOST:
+            if parsed_id is None or type(number) is not int or not minimum <= number <= _MAX_LONG:
                 raise ValueError(f"queue {queue_id!r} has {number!r}; write JSON as {_OFFSETS_SHAPE}")
-            found[MessageQueue(topic, broker, parsed_id)] = number
-    return found
+            numbers[MessageQueue(topic, broker, parsed_id)] = number
+    return numbers
 
 
 def matches_pattern(pattern: re.Pattern[str], topic: str) -> bool:
@@ -201,14 +201,14 @@ def check_brokers(places: Mapping[MessageQueue, int]) -> None:
 
 def queue_ids(value: str) -> frozenset[MessageQueue]:
     """{"topic":{"broker":[queue ids]}}"""
-    found: set[MessageQueue] = set()
+    queues: set[MessageQueue] = set()
     for topic, broker, ids in _topics_and_brokers(value, _ASSIGN_SHAPE):
         if not isinstance(ids, list) or not all(type(number) is int and number >= 0 for number in ids):
             raise ValueError(f"{broker!r} has {ids!r}; write JSON as {_ASSIGN_SHAPE}")
-        found.update(MessageQueue(topic, broker, number) for number in ids)
-    if not found:
+        queues.update(MessageQueue(topic, broker, number) for number in ids)
+    if not queues:
         raise ValueError(f"it names no queue; write JSON as {_ASSIGN_SHAPE}")
-    return frozenset(found)
+    return frozenset(queues)
 
 
 def _topics_and_brokers(value: str, shape: str) -> list[tuple[str, str, object]]:
@@ -221,7 +221,7 @@ def _topics_and_brokers(value: str, shape: str) -> list[tuple[str, str, object]]
     return [(topic, broker, inner) for topic, brokers in parsed.items() for broker, inner in brokers.items()]
 
 
-def only(supported: str, *later: str) -> Callable[[str], str]:
+def only_choice(supported: str, *later: str) -> Callable[[str], str]:
     """A choice of which only one works so far."""
     choose = one_of(supported, *later)
 
@@ -233,17 +233,17 @@ def only(supported: str, *later: str) -> Callable[[str], str]:
     return parse
 
 
-def refused(why: str) -> Callable[[str], None]:
+def unsupported(reason: str) -> Callable[[str], None]:
     """An option that other connectors have and this one has not."""
 
     def parse(value: str) -> None:
-        raise ValueError(why)
+        raise ValueError(reason)
 
     return parse
 
 
 # What Spark adds to a query's own options, and its catalog to a table's (TableCatalog.RESERVED_PROPERTIES).
-_SPARKS_OWN: Final = frozenset(
+_SPARK_OPTIONS: Final = frozenset(
     {"path", "checkpointlocation", "queryname", "header", "mergeschema", "serialization.format"}
     | {"comment", "collation", "location", "provider", "owner", "external", "is_managed_location"}
 )
@@ -253,7 +253,7 @@ AT_LEAST_ONCE: Final = "at_least_once"
 IDEMPOTENT: Final = "idempotent"
 EXACTLY_ONCE: Final = "exactly_once"
 
-_LONGEST_MS: Final = 2**31 - 1  # what can be waited for a socket: 24 days
+_MAX_TIMEOUT_MS: Final = 2**31 - 1  # what can be waited for a socket: 24 days
 
 
 def option(name: str, parse: Callable[[str], Any], default: Any = None, aliases: tuple[str, ...] = ()) -> Any:
@@ -291,15 +291,12 @@ class ClusterOptions:
     """Options to reach the brokers, for source and sink."""
 
     name_servers: tuple[str, ...] = option(
-        "nameServer",
-        addresses,
-        ...,
-        ("namesrvAddr", "kafka.bootstrap.servers", "rocketmq.client.endpoints"),
+        "nameServer", addresses, ..., ("namesrvAddr", "kafka.bootstrap.servers", "rocketmq.client.endpoints")
     )
     access_key: str | None = option("accessKey", text, aliases=("rocketmq.client.accessKey",))
     secret_key: str | None = secret("secretKey", ("rocketmq.client.secretKey",))
     security_token: str | None = secret("securityToken")
-    proxy: str = option("proxy", only("remoting", "grpc"), "remoting")
+    proxy: str = option("proxy", only_choice("remoting", "grpc"), "remoting")
     tls: bool = option("tls.enable", flag, False, ("useTLS",))
     tls_trust: str | None = option("tls.client.trustCertPath", text)
     tls_certificate: str | None = option("tls.client.certPath", text)
@@ -307,11 +304,11 @@ class ClusterOptions:
     tls_key_password: str | None = secret("tls.client.keyPassword")
     tls_checks_server: bool = option("tls.client.authServer", flag, True)
     tls_checks_name: bool = option("tls.client.checkName", flag, True)
-    namespace: None = option("namespace", refused("not supported yet; write topics as namespace%topic"))
-    retries: int = option("fetchOffset.numRetries", whole(0), 10, ("retries",))
-    retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole(0), 1000, ("retryIntervalMs",))
+    namespace: None = option("namespace", unsupported("not supported yet; write topics as namespace%topic"))
+    retries: int = option("fetchOffset.numRetries", whole_between(0), 10, ("retries",))
+    retry_interval_ms: int = option("fetchOffset.retryIntervalMs", whole_between(0), 1000, ("retryIntervalMs",))
     outage_ms: int = option("outageTimeout", milliseconds, 15 * 60_000)
-    rows_per_s: int | None = option("rowsPerSecondPerTask", whole(1))
+    rows_per_s: int | None = option("rowsPerSecondPerTask", whole_between(1))
     dlq_topic: str | None = option("dlqTopic", topic_name)
 
     def __post_init__(self) -> None:
@@ -329,8 +326,8 @@ class SourceOptions(ClusterOptions, RowOptions):
     topic_pattern: re.Pattern[str] | None = option("subscribePattern", pattern)
     queues: frozenset[MessageQueue] = option("assign", queue_ids, frozenset())
 
-    start: Place | None = option("startingOffsets", offsets("earliest", "latest", "group"))
-    end: Place | None = option("endingOffsets", offsets("latest"))
+    start: OffsetSpec | None = option("startingOffsets", offsets("earliest", "latest", "group"))
+    end: OffsetSpec | None = option("endingOffsets", offsets("latest"))
     start_time_ms: int | None = option("startingTimestamp", instant)
     end_time_ms: int | None = option("endingTimestamp", instant)
     start_times_ms: dict[MessageQueue, int] | None = option("startingOffsetsByTimestamp", queue_numbers)
@@ -338,14 +335,14 @@ class SourceOptions(ClusterOptions, RowOptions):
     when_no_later: str = option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error")
     new_queues: str = option("newQueueOffsets", one_of("earliest", "latest"), "earliest")
 
-    max_rows: int | None = option("maxOffsetsPerTrigger", whole(1))
-    max_bytes: int | None = option("maxBytesPerTrigger", whole(1))
-    min_rows: int | None = option("minOffsetsPerTrigger", whole(1))
+    max_rows: int | None = option("maxOffsetsPerTrigger", whole_between(1))
+    max_bytes: int | None = option("maxBytesPerTrigger", whole_between(1))
+    min_rows: int | None = option("minOffsetsPerTrigger", whole_between(1))
     max_delay_ms: int = option("maxTriggerDelay", milliseconds, 15 * 60_000)
     checkpoint: str | None = option("checkpointLocation", text)
-    min_partitions: int = option("minPartitions", whole(1), 1)
-    max_partitions: int | None = option("maxPartitions", whole(1))
-    parallel_tasks: int | None = option("parallelTasks", whole(1))
+    min_partitions: int = option("minPartitions", whole_between(1), 1)
+    max_partitions: int | None = option("maxPartitions", whole_between(1))
+    parallel_tasks: int | None = option("parallelTasks", whole_between(1))
 
     expression: str = option("subExpression", tag_expression, "*", ("tags", "filter.tag"))
     sql: str | None = option("filter.sql", text)
@@ -353,13 +350,15 @@ class SourceOptions(ClusterOptions, RowOptions):
     group_prefix: str = option("groupIdPrefix", group_name, "spark-rocketmq-source")
     commit_offsets: bool = option("commitOffsets", flag, False)
 
-    transaction: str = option("transaction", only("committed", "uncommitted"), "committed")
+    transaction: str = option("transaction", only_choice("committed", "uncommitted"), "committed")
     pushdown: bool = option("pushdown", flag, False)
 
-    pull_rows: int = option("pullBatchSize", whole(1, 65_536), 4096)
-    pull_bytes: int = option("pullMaxBytes", whole(1024, 8 << 20), 1 << 20)
-    pulls_in_flight: int = option("pullsInFlight", whole(1, 256), 16)
-    pull_timeout_ms: int = option("pullTimeoutMs", whole(1, _LONGEST_MS), 30_000, ("kafkaConsumer.pollTimeoutMs",))
+    pull_rows: int = option("pullBatchSize", whole_between(1, 65_536), 4096)
+    pull_bytes: int = option("pullMaxBytes", whole_between(1024, 8 << 20), 1 << 20)
+    pulls_in_flight: int = option("pullsInFlight", whole_between(1, 256), 16)
+    pull_timeout_ms: int = option(
+        "pullTimeoutMs", whole_between(1, _MAX_TIMEOUT_MS), 30_000, ("kafkaConsumer.pollTimeoutMs",)
+    )
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
@@ -406,7 +405,7 @@ class StoredOptions(RowOptions):
     expression: str = option("subExpression", tag_expression, "*", ("tags", "filter.tag"))
     start_time_ms: int | None = option("startingTimestamp", instant)
     end_time_ms: int | None = option("endingTimestamp", instant)
-    min_partitions: int = option("minPartitions", whole(1), 1)
+    min_partitions: int = option("minPartitions", whole_between(1), 1)
     check_crc: bool | None = option("checkCrc", flag)  # None: where a checksum covers all of a record
 
     def __post_init__(self) -> None:
@@ -428,10 +427,10 @@ class SinkOptions(ClusterOptions):
     all_brokers: bool = option("allBrokers", flag, False)
     progress_is_late: bool = option("asyncProgressTrackingEnabled", flag, False)  # Spark's own
     group: str = option("producerGroup", group_name, "spark-rocketmq-sink")
-    batch_rows: int = option("sendBatchRows", whole(1, 4096), 512)
-    batch_bytes: int = option("sendBatchBytes", whole(1, 4 << 20), 256 << 10)
-    max_in_flight: int = option("maxInFlight", whole(1, 4096), 64)
-    send_timeout_ms: int = option("sendTimeoutMs", whole(1, _LONGEST_MS), 10_000)
+    batch_rows: int = option("sendBatchRows", whole_between(1, 4096), 512)
+    batch_bytes: int = option("sendBatchBytes", whole_between(1, 4 << 20), 256 << 10)
+    max_in_flight: int = option("maxInFlight", whole_between(1, 4096), 64)
+    send_timeout_ms: int = option("sendTimeoutMs", whole_between(1, _MAX_TIMEOUT_MS), 10_000)
     on_error: str = option("onError", one_of("fail", "skip", "dlq"), "fail")
 
     def __post_init__(self) -> None:
@@ -457,47 +456,46 @@ class SinkOptions(ClusterOptions):
 Options = TypeVar("Options", SourceOptions, StoredOptions, SinkOptions)
 
 
-def parse(kind: type[Options], given: Mapping[str, str]) -> Options:
+def parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     """The options of one kind.
 
     Raises: ConfigError, an option is unknown, has a wrong value, is missing, or contradicts another.
     """
-    known, all_known = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
-    spellings = _spellings(*all_known.values(), *known.values())
-    found: dict[str, Any] = {}
+    entries, all_entries = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
+    spellings = _spellings(*all_entries.values(), *entries.values())
+    values: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    for given_name, value in given.items():
+    for given_name, value in options.items():
         name = spellings.get(given_name.lower(), given_name)  # Spark gives all names in lower case
-        entry = known.get(name.lower())
+        entry = entries.get(name.lower())
         if entry is None:
-            if kind is StoredOptions and name.lower() in all_known:
+            if kind is StoredOptions and name.lower() in all_entries:
                 raise ConfigError(f"option {name} is for topics of brokers; leave it out to read files of path")
-            if name.lower() not in all_known and name.lower() not in _SPARKS_OWN:
-                raise ConfigError(_unknown(name, known))
+            if name.lower() not in all_entries and name.lower() not in _SPARK_OPTIONS:
+                raise ConfigError(_unknown(name, entries))
             continue
         if entry.name in spelled:
             raise ConfigError(f"options {spelled[entry.name]} and {name} mean the same; write one of them")
         spelled[entry.name] = name
-        found[entry.name] = _value(entry, name, value)
-    if any(entry.default is MISSING and entry.name not in found for entry in fields(kind)):
+        values[entry.name] = _value(entry, name, value)
+    if any(entry.default is MISSING and entry.name not in values for entry in fields(kind)):
         raise ConfigError('option nameServer is missing; write .option("nameServer", "host:9876")')
-    return kind(**found)
+    return kind(**values)
 
 
-def past_damage(given: Mapping[str, str]) -> dict[str, str]:
+def null_bad_records(options: Mapping[str, str]) -> dict[str, str]:
     """These options with badRecords=null, unless they set it: no sender may end a pipeline by a damaged body."""
-    is_set = any(name.lower() == "badrecords" for name in given)
-    return {**given} if is_set else {**given, "badRecords": "null"}
+    is_set = any(name.lower() == "badrecords" for name in options)
+    return {**options} if is_set else {**options, "badRecords": "null"}
 
 
-def is_stored(given: Mapping[str, str]) -> bool:
+def reads_log_files(options: Mapping[str, str]) -> bool:
     """Whether the options, with names in lower case, mean files: a table of a catalog has `path` and name servers."""
     servers: Field[Any] = next(entry for entry in fields(ClusterOptions) if entry.name == "name_servers")
-    return "path" in given and not any(name.lower() in given for name in servers.metadata["names"])
+    return "path" in options and not any(name.lower() in options for name in servers.metadata["names"])
 
 
 def _spellings(*entries: Field[Any]) -> dict[str, str]:
-    """Return the names of options as the documentation has them, by the same in lower case."""
     return {name.lower(): name for entry in entries for name in entry.metadata["names"]}
 
 
@@ -514,10 +512,10 @@ def _value(entry: Field[Any], name: str, value: object) -> Any:
         raise ConfigError(f"option {name}={value!r}: {error}") from None
 
 
-def _unknown(name: str, known: Mapping[str, Field[Any]]) -> str:
+def _unknown(name: str, entries: Mapping[str, Field[Any]]) -> str:
     if name.lower().startswith("kafka."):
         return f"option {name} is Kafka's and has no meaning for RocketMQ; leave it out"
-    spellings = _spellings(*known.values())
+    spellings = _spellings(*entries.values())
     close = get_close_matches(name.lower(), spellings, n=1, cutoff=0.6)
     hint = (
         f"did you mean {spellings[close[0]]}?"
@@ -536,17 +534,15 @@ _READING = names_of(SourceOptions, StoredOptions)
 _SENDING = names_of(SinkOptions)
 
 
-def check_reading(given: Mapping[str, str]) -> None:
+def check_reading(options: Mapping[str, str]) -> None:
     """Raises: ConfigError, an option says how messages are sent."""
-    for name in given:
+    for name in options:
         if name.lower() in _SENDING - _READING:
             raise ConfigError(f"option {name} says how messages are sent, and here they are read; leave it out")
 
 
-def check_sending(given: Mapping[str, str]) -> None:
+def check_sending(options: Mapping[str, str]) -> None:
     """Raises: ConfigError, an option says what is read, and how."""
-    for name in given:
+    for name in options:
         if name.lower() in _READING - _SENDING:
-            raise ConfigError(
-                f"option {name} says what is read, and here messages are sent: it would leave nothing out; drop it"
-            )
+            raise ConfigError(f"option {name} says what is read, and here messages are sent: it has no effect; drop it")

@@ -36,7 +36,7 @@ from sparrowmq.spark.source_and_sink import RocketMQSource
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
 _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket"
 _DAEMON: Final = "sparrowmq.spark.worker_daemon"
-_LONGEST_SOCKET_FOLDER: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
+_MAX_SOCKET_FOLDER_BYTES: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
 _JAVA_ENDED: Final = (
     "the Java process of Spark ended at its start, and wrote the reason above; the usual ones are a limit of less than "
     "1,024 open files (ulimit -n, LimitNOFILE of systemd) and less memory than spark.driver.memory"
@@ -87,9 +87,9 @@ def unix_sockets(folder: str) -> dict[str, str]:
     and the worker's system delays the acknowledgement. Spark 4.1 and later can have Unix sockets. Without the setting
     they are in Java's folder for temporary files, whose path is too long for an address in many clusters.
     """
-    for each in (folder, "/tmp"):
-        if len(os.fsencode(each)) <= _LONGEST_SOCKET_FOLDER and os.access(each, os.W_OK | os.X_OK):
-            sockets = {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": each}
+    for path in (folder, "/tmp"):
+        if len(os.fsencode(path)) <= _MAX_SOCKET_FOLDER_BYTES and os.access(path, os.W_OK | os.X_OK):
+            sockets = {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": path}
             return sockets | {"spark.python.daemon.module": _DAEMON}
     return {}
 
@@ -128,10 +128,10 @@ def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
 
 def cores_of(master: str) -> dict[str, str]:
     """The variable with the number of tasks that a session on this machine runs at once; none for a cluster."""
-    found = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master)
-    if found is None:
+    match = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master)
+    if match is None:
         return {}
-    return {CORES: str(os.cpu_count() or 1) if found[1] == "*" else found[1] or "1"}
+    return {CORES: str(os.cpu_count() or 1) if match[1] == "*" else match[1] or "1"}
 
 
 def register(spark: SparkSession) -> None:

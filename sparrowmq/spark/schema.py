@@ -82,26 +82,28 @@ def columns(options: RowOptions) -> dict[str, str]:
         offered["value" if options.kafka_compat else "body"] = "string"
     if options.columns:
         by_lower = {name.lower(): name for name in offered}
-        return {name: offered[name] for name in (_known(asked, by_lower) for asked in options.columns)}
+        return {
+            name: offered[name] for name in (_canonical_name(name_asked, by_lower) for name_asked in options.columns)
+        }
     if options.include_internal:
         return offered
     return {name: kind for name, kind in offered.items() if name not in INTERNAL}
 
 
-def check(asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
+def check(columns_asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
     """Refuse columns, as names and Spark types, that are not a part of the table's.
 
     Raises: ConfigError, a column does not exist or has another type.
     """
     offered = KAFKA_COLUMNS if options.kafka_compat else COLUMNS
     by_lower = {name.lower(): name for name in offered}
-    for name, kind in asked:
-        wanted = offered[_known(name, by_lower)]
+    for name, kind in columns_asked:
+        wanted = offered[_canonical_name(name, by_lower)]
         if kind != wanted and not (name.lower() in _BYTES and kind == "string"):
             raise ConfigError(f"column {name} is {wanted}, not {kind}: write `{name} {wanted}`, and cast it later")
 
 
-def _known(name: str, by_lower: Mapping[str, str]) -> str:
+def _canonical_name(name: str, by_lower: Mapping[str, str]) -> str:
     if name.lower() not in by_lower:
         raise ConfigError(f"there is no column {name}; there are {', '.join(by_lower.values())}")
     return by_lower[name.lower()]

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark import schema as table
-from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, parse, reads_log_files
 from sparrowmq.spark.sink import exactly_once
 from sparrowmq.spark.sink import writer as sink
 from sparrowmq.spark.sink.writer import BatchWriter, StreamWriter
@@ -74,10 +74,10 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        columns = table.columns(_source_options(_plain(self.options)))
+        columns = table.columns(_source_options(_unprefixed(self.options)))
         fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
         if "provider" in self.options:  # the table is being made in a catalog
-            kept = {name: value for name, value in _plain(self.options).items() if not name.endswith(_SECRETS)}
+            kept = {name: value for name, value in _unprefixed(self.options).items() if not name.endswith(_SECRETS)}
             fields[0].metadata = {TABLE_OPTIONS: json.dumps(kept)}
         return StructType(fields)
 
@@ -98,47 +98,45 @@ class RocketMQSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise ConfigError('a topic cannot be overwritten, only appended to; write .mode("append")')
-        return BatchWriter(exactly_once.of_write(self._sink_options(schema)))
+        return BatchWriter(exactly_once.decider_of_write(self._sink_options(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
-        checkpoint = _plain(self.options).get("checkpointlocation")
-        return StreamWriter(exactly_once.of_stream(self._sink_options(schema), checkpoint), checkpoint)
+        checkpoint = _unprefixed(self.options).get("checkpointlocation")
+        return StreamWriter(exactly_once.decider_of_stream(self._sink_options(schema), checkpoint), checkpoint)
 
     def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
-        options = _source_options(self._given(schema))
-        table.check(_kinds(schema), options)
+        options = _source_options(self._merged_options(schema))
+        table.check(_column_types(schema), options)
         return options
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
-        given = self._given(schema)
-        if not given:
+        merged = self._merged_options(schema)
+        if not merged:
             raise ConfigError(
                 "Spark gave no options: for INSERT ... SELECT into a table of the catalog write "
                 "INSERT INTO t WITH (nameServer = '...', topic = '...') SELECT ..., or use a CREATE TEMPORARY VIEW"
             )
-        options = parse(SinkOptions, given)
-        sink.check(_kinds(schema), options)
+        options = parse(SinkOptions, merged)
+        sink.check(_column_types(schema), options)
         return options
 
-    def _given(self, schema: StructType) -> dict[str, str]:
-        """The options of the query, and below them those that a table was made with."""
-        kept = next(
-            (field.metadata[TABLE_OPTIONS] for field in schema.fields if TABLE_OPTIONS in field.metadata),
-            "{}",
+    def _merged_options(self, schema: StructType) -> dict[str, str]:
+        table_options = next(
+            (field.metadata[TABLE_OPTIONS] for field in schema.fields if TABLE_OPTIONS in field.metadata), "{}"
         )
-        options: dict[str, str] = json.loads(kept)
-        return options | _plain(self.options)
+        options: dict[str, str] = json.loads(table_options)
+        return options | _unprefixed(self.options)
 
 
-def _source_options(given: Mapping[str, str]) -> SourceOptions | StoredOptions:
-    return parse(StoredOptions, given) if is_stored(given) else parse(SourceOptions, given)
+def _source_options(options: Mapping[str, str]) -> SourceOptions | StoredOptions:
+    return parse(StoredOptions, options) if reads_log_files(options) else parse(SourceOptions, options)
 
 
-def _plain(options: Mapping[str, str]) -> dict[str, str]:
+def _unprefixed(options: Mapping[str, str]) -> dict[str, str]:
     """Spark's catalog gives a table's options with a prefix, or both with and without it."""
     return {name.lower().removeprefix("option."): value for name, value in options.items()}
 
 
-def _kinds(schema: StructType) -> list[tuple[str, str]]:
+def _column_types(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]

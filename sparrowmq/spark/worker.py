@@ -71,11 +71,11 @@ def network_of(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwo
         options.tls_checks_server,
         options.tls_checks_name,
     )
-    found = _networks.get(key)
-    if found is None:
+    network = _networks.get(key)
+    if network is None:
         show_warnings()
-        found = _networks[key] = connect(options, waits=waits)
-    return found
+        network = _networks[key] = connect(options, waits=waits)
+    return network
 
 
 def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
@@ -84,8 +84,8 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
     if options.access_key and options.secret_key:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     outage_s = options.outage_ms / 1000 if waits else 0.0
-    patience = RetryPolicy(options.retries, options.retry_interval_ms / 1000, outage_s)
-    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), retry_policy=patience)
+    policy = RetryPolicy(options.retries, options.retry_interval_ms / 1000, outage_s)
+    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), retry_policy=policy)
 
 
 def tls_of(options: ClusterOptions) -> SSLContext | None:
@@ -117,10 +117,7 @@ class Pace:
     """A limit of rows per second for a task (`rowsPerSecondPerTask`). Unused time is not made up for later."""
 
     def __init__(
-        self,
-        per_s: float,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, per_s: float, sleep: Callable[[float], None] = time.sleep, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._per_s = per_s
         self._sleep = sleep
@@ -155,18 +152,13 @@ def paced(batches: Iterator[pa.RecordBatch], rows_per_s: int | None) -> Iterator
 
 
 # A broker answers with these while it starts, stops or is overloaded.
-_PASSING: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.FLOW_CONTROL,
-    }
+_TEMPORARY_CODES: Final = frozenset(
+    {ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
 )
 # PullMessageProcessor, Java 4.9.8, gives it the code SYSTEM_ERROR.
 _NO_SUCH_FILTER: Final = "The broker does not support consumer to filter"
 # Another broker of the topic may accept what this one refuses with these.
-_ELSEWHERE: Final = frozenset(
+_CODES_OF_ONE_BROKER: Final = frozenset(
     {
         ResponseCode.NO_PERMISSION,
         ResponseCode.TOPIC_NOT_EXIST,
@@ -176,7 +168,7 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
-def demand_stored(request: Request[Any], reply: Command) -> None:
+def check_stored(request: Request[Any], reply: Command) -> None:
     """Raises: RemoteError, a message was refused. One that is stored less safely than asked for is stored."""
     try:
         reply_header(request, reply)
@@ -187,15 +179,15 @@ def demand_stored(request: Request[Any], reply: Command) -> None:
 
 def may_pass(refusal: RemoteError) -> bool:
     """Whether the same request may succeed later at the same broker."""
-    return refusal.code in _PASSING and not isinstance(refusal, AccessDenied) and not is_of_filter(refusal)
+    return refusal.code in _TEMPORARY_CODES and not isinstance(refusal, AccessDenied) and not refuses_filter(refusal)
 
 
 def may_go_elsewhere(error: Exception) -> bool:
     """Whether a send that this broker will never take may be taken by another."""
-    return isinstance(error, RemoteError) and error.code in _ELSEWHERE
+    return isinstance(error, RemoteError) and error.code in _CODES_OF_ONE_BROKER
 
 
-def is_of_filter(refusal: RemoteError) -> bool:
+def refuses_filter(refusal: RemoteError) -> bool:
     """Whether the broker refuses the expression by which messages are chosen."""
     if refusal.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
         return True

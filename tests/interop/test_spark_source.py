@@ -19,7 +19,7 @@ from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.sink.writer import send_all
 from sparrowmq.spark.source.partition_ranges import Bounds, between
-from sparrowmq.spark.source.query_offsets import Plan, bounds_of
+from sparrowmq.spark.source.query_offsets import OffsetClient, bounds_of
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import connect
 from tests.interop.apache import ApacheBroker, ApacheNamesrv
@@ -82,7 +82,7 @@ def held_by(network: BlockingNetwork) -> dict[MessageQueue, Bounds]:
 def table(filled: Filled, **given: str) -> list[dict[str, object]]:
     options = parse(SourceOptions, filled.options | given)
     with connect(options) as network:
-        plan = Plan(network, options)
+        plan = OffsetClient(network, options)
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
         batches = list(read(network, ranges, Rows(SCHEMA, options), options))
@@ -115,7 +115,7 @@ def test_progress_is_kept_for_a_group_and_taken_up(filled):
     table(filled, group="G")  # 5.x keeps no offsets of a group that it does not know
     options = parse(SourceOptions, filled.options | {"group": "G", "startingOffsets": "group"})
     with connect(options) as network:
-        plan = Plan(network, options)
+        plan = OffsetClient(network, options)
         bounds = plan.bounds()
         ends = {queue: held.end - 3 for queue, held in bounds.items()}
         plan.publish("G", ends)
@@ -143,7 +143,7 @@ def ids_and_bodies(namesrv: str, topic: str, count: int) -> list[tuple[str, str]
     schema = pa.schema([("msgId", pa.string()), ("body", pa.string())])
     deadline = time.monotonic() + SHOWN_LIMIT_S
     with connect(options) as network:
-        plan = Plan(network, options)
+        plan = OffsetClient(network, options)
         while True:
             try:
                 bounds = plan.bounds()
@@ -162,7 +162,7 @@ def ids_and_bodies(namesrv: str, topic: str, count: int) -> list[tuple[str, str]
 def test_a_broker_that_restarts_is_read_on(filled):
     options = parse(SourceOptions, filled.options | {"retries": "60", "retryIntervalMs": "500", "pullBatchSize": "32"})
     with connect(options) as network:
-        plan = Plan(network, options)
+        plan = OffsetClient(network, options)
         bounds = plan.bounds()
         batches = read(
             network,

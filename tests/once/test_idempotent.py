@@ -183,7 +183,7 @@ def test_above_a_declared_handler_it_is_refused(tmp_path):
 def test_a_connection_is_refused_where_there_is_none():
     import redis
 
-    with pytest.raises(ConfigError, match="wants a `connection`, which a RedisStore has not"):
+    with pytest.raises(ConfigError, match="needs a `connection`, but RedisStore does not provide one"):
         idempotent(RedisStore(redis.Redis()))(with_connection)
 
 

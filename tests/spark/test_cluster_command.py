@@ -15,7 +15,7 @@ from sparrowmq.spark.commands.spark_commands import Submission
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     """Nothing of pyarrow and numpy, which take seconds."""
-    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark",))
+    monkeypatch.setattr(spark_commands, "TASK_PACKAGES", ("lark",))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -37,7 +37,7 @@ def test_a_dry_run_names_the_archive_that_a_run_sends(tmp_path, monkeypatch):
     monkeypatch.setattr(Submission, "start", lambda self: started.append(self))
     assert run("submit", "count.py").exit_code == 0
     said = run("submit", "--dry-run", "count.py")
-    assert said.stdout == f"{started[0].shown()}\n"
+    assert said.stdout == f"{started[0].display()}\n"
     assert said.stderr == ""
 
 
@@ -73,7 +73,7 @@ def test_an_archive_that_was_packed_before_is_sent(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        (["submit"], "no program is given"),
+        (["submit"], "name a program"),
         (["submit", "--with", "no-such-thing", "a.py"], "no-such-thing cannot be packed"),
         (["pack", "--with", "no-such-thing", "e.zip"], "no-such-thing cannot be packed"),
     ],

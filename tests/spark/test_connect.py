@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="the extra `connect` is not installed")
 
 from sparrowmq.client import blocking_client as sync
-from sparrowmq.spark.commands.spark_commands import submission
+from sparrowmq.spark.commands.spark_commands import build_submission
 from sparrowmq.testing.background import BackgroundCluster
 from tests.interop.apache import free_ports
 from tests.interop.child import listens
@@ -62,7 +62,7 @@ def remote(tmp_path: Path) -> Iterator[str]:
     settings = SETTINGS | {"spark.connect.grpc.binding.port": str(port)}
     confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     given = ["--class", SERVER, "--master", "local[2]", *confs, "spark-internal"]
-    told = submission(given, tmp_path / "nothing.zip", sys.executable)
+    told = build_submission(given, tmp_path / "nothing.zip", sys.executable)
     with open(tmp_path / "server.log", "wb") as log:
         server = subprocess.Popen(
             told.command,

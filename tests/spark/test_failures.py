@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq import errors
-from sparrowmq.spark.failures import PERMANENT, Failure, failure, ours
+from sparrowmq.spark.failures import PERMANENT, Failure, failure_from, known_failure
 from sparrowmq.spark.source import partition_ranges, row_reader
 
 TRACE = """[STREAM_FAILED] Query [id = 5] terminated with exception: Job aborted
@@ -68,21 +68,21 @@ During handling of the above exception, another exception occurred:
     ],
 )
 def test_the_cause_is_the_end_of_the_last_traceback(last, kind, why, is_permanent):
-    found = failure(TRACE.format(last=last))
+    found = failure_from(TRACE.format(last=last))
     assert (found, found.is_permanent) == (Failure(kind, why), is_permanent)
 
 
 def test_a_failure_of_java_alone_has_its_first_line_and_may_pass():
-    found = failure("Job aborted: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(Y.scala:1)\n")
+    found = failure_from("Job aborted: ExecutorLostFailure (executor 1 exited)\n\tat org.apache.spark.X(Y.scala:1)\n")
     assert found == Failure("", "Job aborted: ExecutorLostFailure (executor 1 exited)")
     assert not found.is_permanent
-    assert ours("Job aborted") is None
+    assert known_failure("Job aborted") is None
 
 
 def test_a_python_process_that_starts_too_late_is_a_sentence_with_the_remedy():
-    found = failure("Python worker failed to connect back.\n=== Streaming Query ===\nIdentifier: [id = 1]\n")
-    assert found.kind == "SlowWorker" and not found.is_permanent
-    assert found.why.endswith("start fewer streams at once, or use a machine with more processors")
+    found = failure_from("Python worker failed to connect back.\n=== Streaming Query ===\nIdentifier: [id = 1]\n")
+    assert found.name == "SlowWorker" and not found.is_permanent
+    assert found.reason.endswith("start fewer streams at once, or use a machine with more processors")
 
 
 def test_each_permanent_error_exists():
@@ -115,8 +115,8 @@ OF_JAVA = "Caused by: java.io.IOException: No space left on device\n\tat java.ba
     ],
 )
 def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, what):
-    found = failure(text)
-    assert found.why == f"no room on the disk for {what}; free some"
+    found = failure_from(text)
+    assert found.reason == f"no room on the disk for {what}; free some"
     assert not found.is_permanent
 
 
@@ -130,7 +130,7 @@ def test_a_full_disk_is_a_sentence_and_may_have_room_at_the_next_start(text, wha
     ],
 )
 def test_a_fault_of_the_system_is_a_sentence_with_the_path_and_the_remedy(text, kind, is_permanent):
-    found = failure(text)
-    assert (found.kind, found.is_permanent) == (kind, is_permanent)
-    assert " /s/1.tmp" in found.why
-    assert "start again" in found.why
+    found = failure_from(text)
+    assert (found.name, found.is_permanent) == (kind, is_permanent)
+    assert " /s/1.tmp" in found.reason
+    assert "start again" in found.reason

@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, is_stored, parse, past_damage
+from sparrowmq.spark.options import SinkOptions, SourceOptions, StoredOptions, null_bad_records, parse, reads_log_files
 
 BASE = {"nameServer": "127.0.0.1:9876", "topic": "Orders"}
 
@@ -24,7 +24,7 @@ def source(**given):
     ],
 )
 def test_a_pipeline_goes_on_behind_a_damaged_body_unless_its_user_says_otherwise(given, expected):
-    assert past_damage(given) == expected
+    assert null_bad_records(given) == expected
 
 
 def test_the_least_that_must_be_said():
@@ -165,10 +165,10 @@ def test_the_other_directions_options_and_sparks_own_are_passed_over():
 
 
 def test_files_are_meant_where_there_is_a_path_and_no_name_server():
-    assert is_stored({"path": "/store"})
-    assert not is_stored({"path": "/warehouse/t", "nameserver": "a:1"})
-    assert not is_stored({"path": "/warehouse/t", "kafka.bootstrap.servers": "a:1"})
-    assert not is_stored({})
+    assert reads_log_files({"path": "/store"})
+    assert not reads_log_files({"path": "/warehouse/t", "nameserver": "a:1"})
+    assert not reads_log_files({"path": "/warehouse/t", "kafka.bootstrap.servers": "a:1"})
+    assert not reads_log_files({})
     given = parse(StoredOptions, {"PATH": "file:///store", "topic": "a,b", "minPartitions": "4"})
     assert (given.path, given.topics, given.min_partitions) == ("/store", ("a", "b"), 4)
     assert parse(StoredOptions, {"path": "file:/store", "subscribe": "a"}).path == "/store"

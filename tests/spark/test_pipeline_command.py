@@ -49,7 +49,7 @@ def test_help_names_every_option():
         (("-n", "a:1"), "Missing option '--to'"),
         (("-n", "a:1", "--to", "t", "--format", "orc"), "'orc' is not one of 'parquet', 'delta', 'iceberg'"),
         (("-n", "a:1", "--to", "t", "-o", "onError=skip"), "option onError says how messages are sent"),
-        (("-n", "a:1", "--to", "t", "-o", "tags"), "'tags' is no option with its value; write KEY=VALUE"),
+        (("-n", "a:1", "--to", "t", "-o", "tags"), "'tags' is not an option with its value; write KEY=VALUE"),
     ],
 )
 def test_a_wrong_command_line_is_told(args, complaint):

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import AccessDenied, NetworkError, RemoteError
-from sparrowmq.spark.worker import is_of_filter, may_go_elsewhere, may_pass
+from sparrowmq.spark.worker import may_go_elsewhere, may_pass, refuses_filter
 
 NO_SQL = "The broker does not support consumer to filter message by SQL92"
 
@@ -26,8 +26,8 @@ def test_what_may_pass_is_tried_again(refusal, passes):
 
 
 def test_a_refused_filter_is_known_as_such():
-    assert is_of_filter(RemoteError(1, NO_SQL)) and is_of_filter(RemoteError(23, ""))
-    assert not is_of_filter(RemoteError(1, "other")) and not is_of_filter(RemoteError(16, NO_SQL))
+    assert refuses_filter(RemoteError(1, NO_SQL)) and refuses_filter(RemoteError(23, ""))
+    assert not refuses_filter(RemoteError(1, "other")) and not refuses_filter(RemoteError(16, NO_SQL))
 
 
 def test_another_broker_may_take_what_one_does_not():

@@ -23,7 +23,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.repeats import without_repeats
 from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS
-from sparrowmq.spark.sink.exactly_once import FILE
+from sparrowmq.spark.sink.exactly_once import DECIDER_FILE
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
@@ -393,7 +393,7 @@ def test_an_exactly_once_batch_that_is_repeated_is_there_once(topic, spark, name
         go_on()
     copy.wait_for(220)
     assert numbers(copy.read()) == list(range(220))
-    assert json.loads((tmp_path / FILE).read_text()) == {"broker": "broker-0"}
+    assert json.loads((tmp_path / DECIDER_FILE).read_text()) == {"broker": "broker-0"}
 
 
 @pytest.mark.slow

@@ -13,14 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Unpack
 
-from django.db import (
-    DEFAULT_DB_ALIAS,
-    Error,
-    IntegrityError,
-    close_old_connections,
-    connections,
-    transaction,
-)
+from django.db import DEFAULT_DB_ALIAS, Error, IntegrityError, close_old_connections, connections, transaction
 from django.db.models import F
 
 from sparrowmq.client.arguments import check_seconds
@@ -81,7 +74,7 @@ def _mark(mark: str, using: str) -> bool:
 
 def _check_database(using: object) -> str:
     if not isinstance(using, str) or using not in connections:
-        raise ConfigError(f"using={using!r} is no database; DATABASES has {', '.join(connections)}")
+        raise ConfigError(f"using={using!r} is not a configured database; DATABASES has {', '.join(connections)}")
     return using
 
 

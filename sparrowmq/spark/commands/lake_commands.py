@@ -14,7 +14,7 @@ import click
 from sparrowmq.errors import SparrowError
 from sparrowmq.settings.argument_types import PATH
 from sparrowmq.spark.commands import shared
-from sparrowmq.spark.commands.shared import Ended
+from sparrowmq.spark.commands.shared import Outcome
 
 _FILE = click.argument("settings", type=PATH, metavar="FILE")
 _ANSWER_LIMIT_S: Final = 10
@@ -28,7 +28,7 @@ def lake() -> None:
 @lake.command()
 @_FILE
 @shared.once
-@shared.ends_well
+@shared.prints_report
 def run(settings: Path, once: bool) -> Any:
     """Keep the topics of FILE as tables, until a signal comes.
 
@@ -42,7 +42,7 @@ def run(settings: Path, once: bool) -> Any:
     report = keep(read_settings(settings), once=once)
     if report.error is not None:
         click.echo(f"sparrowmq lake: {report.error}", err=True)
-        return Ended(report, 1)
+        return Outcome(report, 1)
     return report
 
 
@@ -78,17 +78,16 @@ def status(settings: Path, as_json: bool) -> None:
         sys.exit(f'sparrowmq lake: {settings} has no address to ask; write metrics = "127.0.0.1:5560", and start again')
     try:
         with urlopen(f"http://{address}/status", timeout=_ANSWER_LIMIT_S) as answer:
-            found = json.load(answer)
+            answer_body = json.load(answer)
     except (URLError, OSError, ValueError) as error:
         sys.exit(f"sparrowmq lake: no lake answers at {address}: {error}; start it by `sparrowmq lake run {settings}`")
-    click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
-    if found["error"] or any(table["error"] for table in found["tables"]):
+    click.echo(json.dumps(answer_body) if as_json else "\n".join(_lines(answer_body)))
+    if answer_body["error"] or any(table["error"] for table in answer_body["tables"]):
         sys.exit(1)
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    """A line for each table, those with an error first."""
-    tables = sorted(found["tables"], key=lambda table: (not table["error"], table["topic"]))
+def _lines(status: dict[str, Any]) -> list[str]:
+    tables = sorted(status["tables"], key=lambda table: (not table["error"], table["topic"]))
     width = max([5, *(len(table["topic"]) for table in tables)])
     lines = [f"{'TOPIC':{width}}  {'STATE':8}  {'ROWS':>12}  {'REJECTS':>9}  {'LAG':>10}  {'FRESHNESS':>9}  ERROR"]
     lines += [
@@ -96,7 +95,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error'] or _recreated(table)}".rstrip()
         for table in tables
     ]
-    return [*([f"error: {found['error']}"] if found["error"] else []), *lines]
+    return [*([f"error: {status['error']}"] if status["error"] else []), *lines]
 
 
 def _recreated(table: dict[str, Any]) -> str:

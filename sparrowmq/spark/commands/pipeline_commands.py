@@ -16,14 +16,14 @@ import click
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.argument_types import ABOVE_ZERO, PATH, Whole
 from sparrowmq.spark.commands import shared
-from sparrowmq.spark.commands.shared import Ended
+from sparrowmq.spark.commands.shared import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
 
-_WIDEST: Final = 60
-_LOOKED_AT: Final = 100  # rows that decide how wide the columns are
+_MAX_WIDTH: Final = 60
+_ROWS_MEASURED: Final = 100  # rows that decide how wide the columns are
 _FORMAT = click.option(
     "--format", type=click.Choice(["parquet", "delta", "iceberg"]), default="parquet", show_default=True
 )
@@ -38,12 +38,12 @@ _TO_CLUSTER = click.option(
 
 
 def as_table(names: list[str], rows: Iterator[Iterable[Any]]) -> None:
-    first = [_cells(row) for row in islice(rows, _LOOKED_AT)]
-    widths = [min(_WIDEST, max(map(len, column))) for column in zip(names, *first, strict=True)]
+    first = [_cells(row) for row in islice(rows, _ROWS_MEASURED)]
+    widths = [min(_MAX_WIDTH, max(map(len, column))) for column in zip(names, *first, strict=True)]
     for cells in (names, *first):
-        _line(cells, widths)
+        _print_line(cells, widths)
     for row in rows:
-        _line(_cells(row), widths)
+        _print_line(_cells(row), widths)
 
 
 def as_csv(names: list[str], rows: Iterator[Row]) -> None:
@@ -54,30 +54,29 @@ def as_csv(names: list[str], rows: Iterator[Row]) -> None:
 
 def as_json(names: list[str], rows: Iterator[Row]) -> None:
     for row in rows:
-        click.echo(json.dumps(_plain(row.asDict(recursive=True)), default=str, ensure_ascii=False))
+        click.echo(json.dumps(_json_value(row.asDict(recursive=True)), default=str, ensure_ascii=False))
 
 
-def _line(cells: Iterable[str], widths: list[int]) -> None:
+def _print_line(cells: Iterable[str], widths: list[int]) -> None:
     click.echo("  ".join(map(str.ljust, cells, widths)).rstrip())
 
 
 def _cells(row: Iterable[Any]) -> list[str]:
     texts = ("-" if value is None else _text(value) for value in row)
-    return [text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..." for text in texts]
+    return [text if len(text) <= _MAX_WIDTH else f"{text[: _MAX_WIDTH - 3]}..." for text in texts]
 
 
 def _text(value: Any) -> str:
-    plain = _plain(value)
+    plain = _json_value(value)
     return json.dumps(plain, default=str, ensure_ascii=False) if isinstance(plain, dict | list) else str(plain)
 
 
-def _plain(value: Any) -> Any:
-    """As JSON can say it: bytes as text, times as ISO 8601."""
+def _json_value(value: Any) -> Any:
     match value:
         case dict():
-            return {str(name): _plain(each) for name, each in value.items()}
+            return {str(name): _json_value(each) for name, each in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [_json_value(each) for each in value]
         case bytes() | bytearray():
             return value.decode(errors="replace")
         case date():
@@ -124,19 +123,19 @@ def pipeline() -> None:
 @shared.of_source
 @shared.metrics
 @shared.dry_run
-@shared.ends_well
-def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: bool, **given: Any) -> Any:
+@shared.prints_report
+def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: bool, **arguments: Any) -> Any:
     """Keep TOPIC as a Parquet, Delta or Iceberg table.
 
     Bodies that do not become rows go to a table beside it, PATH.errors, with their place and the reason. A second start
     continues. Each message becomes one row, or one error, also after failures.
     """
     pipelines = shared.pipelines()
-    given["catalog"] = shared.catalog_of(given)
+    arguments["catalog"] = shared.catalog_from(arguments)
     if dry_run:
-        click.echo(pipelines.preview(**given))
+        click.echo(pipelines.preview(**arguments))
         return pipelines.Report(read=None)
-    return pipelines.table(**given, once=once, every=every, metrics=metrics, insecure=insecure)
+    return pipelines.table(**arguments, once=once, every=every, metrics=metrics, insecure=insecure)
 
 
 @pipeline.command()
@@ -148,13 +147,13 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: 
 @shared.of_sink
 @shared.of_table
 @shared.dry_run
-@shared.ends_well
-def publish(**given: Any) -> Any:
+@shared.prints_report
+def publish(**arguments: Any) -> Any:
     """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
 
     Messages that are there already are not sent again.
     """
-    return shared.pipelines().publish(**given)
+    return shared.pipelines().publish(**arguments)
 
 
 @pipeline.command()
@@ -164,18 +163,18 @@ def publish(**given: Any) -> Any:
 @shared.of_source
 @shared.of_table
 @shared.dry_run
-@shared.ends_well
-def backfill(**given: Any) -> Any:
+@shared.prints_report
+def backfill(**arguments: Any) -> Any:
     """Add older messages to TABLE, which the pipeline `table` has begun, from the files of a stored log."""
     pipelines = shared.pipelines()
     from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table
 
-    settled = load_settings(locate_table(given["table"], given["state"], given["catalog_options"]))
+    settled = load_settings(locate_table(arguments["table"], arguments["state"], arguments["catalog_options"]))
     if settled is not None and "," in settled.topic:
         raise ConfigError(
-            f"{given['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
+            f"{arguments['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
         )
-    return pipelines.backfill(**given)
+    return pipelines.backfill(**arguments)
 
 
 @pipeline.command()
@@ -185,23 +184,23 @@ def backfill(**given: Any) -> Any:
 @click.option("--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB.")
 @shared.of_table
 @shared.dry_run
-@shared.ends_well
-def compact(**given: Any) -> Any:
+@shared.prints_report
+def compact(**arguments: Any) -> Any:
     """Merge the small files of TABLE, which the pipeline `table` made; `read` and `written` count files."""
-    return shared.pipelines().compact(**given)
+    return shared.pipelines().compact(**arguments)
 
 
 @pipeline.command()
 @click.argument("table", type=PATH)
 @shared.dry_run
-@shared.ends_well
-def redrive(**given: Any) -> Any:
+@shared.prints_report
+def redrive(**arguments: Any) -> Any:
     """Try the errors of TABLE again, after its columns have become wider; those that fit become rows.
 
     Errors that do not fit stay, with the reason of now. In the report, `read` are the errors that were tried, `written`
     those that became rows, and `errors` those that stay.
     """
-    return shared.pipelines().redrive(**given)
+    return shared.pipelines().redrive(**arguments)
 
 
 @pipeline.command()
@@ -212,22 +211,19 @@ def redrive(**given: Any) -> Any:
 @_BROKER
 @_FORMAT
 @click.option(
-    "--once/--forever",
-    default=True,
-    show_default=True,
-    help="End when all messages that are there are archived.",
+    "--once/--forever", default=True, show_default=True, help="End when all messages that are there are archived."
 )
 @click.option("--every", default="1 minute", show_default=True, help="Time between looks for new messages.")
 @shared.of_source
 @shared.metrics
 @shared.in_catalog
 @shared.dry_run
-@shared.ends_well
-def archive(name_server: str | None, **given: Any) -> Any:
+@shared.prints_report
+def archive(name_server: str | None, **arguments: Any) -> Any:
     """Add the new messages of TOPIC to an archive; sparrowmq.spark.pipelines.archived reads both, archive and topic."""
-    servers = None if given["store"] else name_server
-    pipelines, given["catalog"] = shared.pipelines(), shared.catalog_of(given)
-    return pipelines.archive(name_server=servers, **given)
+    servers = None if arguments["store"] else name_server
+    pipelines, arguments["catalog"] = shared.pipelines(), shared.catalog_from(arguments)
+    return pipelines.archive(name_server=servers, **arguments)
 
 
 @pipeline.command()
@@ -239,9 +235,7 @@ def archive(name_server: str | None, **given: Any) -> Any:
 @_STATE
 @click.option("--chained", is_flag=True, help="Copy also copies of other mirrors; never use it in both directions.")
 @click.option(
-    "--groups",
-    metavar="NAMES",
-    help="Carry the offsets of these consumer groups, too: a,b, or a regular expression.",
+    "--groups", metavar="NAMES", help="Carry the offsets of these consumer groups, too: a,b, or a regular expression."
 )
 @shared.once
 @shared.every
@@ -249,14 +243,14 @@ def archive(name_server: str | None, **given: Any) -> Any:
 @shared.of_target
 @shared.metrics
 @shared.dry_run
-@shared.ends_well
-def mirror(**given: Any) -> Any:
+@shared.prints_report
+def mirror(**arguments: Any) -> Any:
     """Keep TOPIC as copies in another cluster; order, ids and born times are kept.
 
     TOPIC is one, a regular expression, or several of these as a,b-.*. Either cluster may be Apache's. A second start
     continues.
     """
-    return shared.pipelines().mirror(**given)
+    return shared.pipelines().mirror(**arguments)
 
 
 @pipeline.command()
@@ -274,14 +268,14 @@ def mirror(**given: Any) -> Any:
 @shared.of_target
 @shared.metrics
 @shared.dry_run
-@shared.ends_well
-def dedup(**given: Any) -> Any:
+@shared.prints_report
+def dedup(**arguments: Any) -> Any:
     """Copy TOPIC to TO_TOPIC without repeats. A second start continues.
 
     TOPIC is one, a regular expression, or several of these as a,b-.*. TO_TOPIC is one for all of them, or as
     {topic}-once.
     """
-    return shared.pipelines().dedup(**given)
+    return shared.pipelines().dedup(**arguments)
 
 
 @pipeline.command()
@@ -298,13 +292,13 @@ def dedup(**given: Any) -> Any:
 @click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
 @shared.of_source
 @shared.dry_run
-@shared.ends_well
-def dlq_replay(**given: Any) -> Any:
+@shared.prints_report
+def dlq_replay(**arguments: Any) -> Any:
     """Send the dead letters of GROUP to it again; no other group gets them.
 
     A second start with the same journal continues.
     """
-    return shared.pipelines().dlq_replay(**given)
+    return shared.pipelines().dlq_replay(**arguments)
 
 
 @pipeline.command()
@@ -320,15 +314,15 @@ def dlq_replay(**given: Any) -> Any:
 @click.option("--to", metavar="PATH", help="Write the rows as Parquet files into this folder instead.")
 @shared.of_source
 @shared.dry_run
-@shared.ends_well
-def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **given: Any) -> Any:
+@shared.prints_report
+def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **arguments: Any) -> Any:
     """Ask topics in SQL: sparrowmq pipeline sql 'select tags, count(*) from orders group by tags'
 
     Each table in QUERY is a topic; put names with - or % in `backquotes`. Bodies are text, so that
     get_json_object(body, '$.id') is a field of JSON. docs/use/spark.md lists the columns.
     """
-    answer = shared.pipelines().sql(name_server=None if given["store"] else name_server, **given)
-    _tell_what_is_read(answer, form)
+    answer = shared.pipelines().sql(name_server=None if arguments["store"] else name_server, **arguments)
+    _show_views(answer, form)
     if dry_run:
         for field in answer.rows.schema:
             click.echo(f"{field.name}: {field.dataType.simpleString()}")
@@ -350,15 +344,15 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **giv
 @click.option("--to", metavar="PATH", type=PATH, help="Folder for the findings, as Parquet files.")
 @shared.of_source
 @shared.dry_run
-@shared.ends_well
-def audit(**given: Any) -> Ended:
+@shared.prints_report
+def audit(**arguments: Any) -> Outcome:
     """Find lost and doubled messages and gaps between LEFT and RIGHT, or in LEFT alone.
 
     A side is topic:NAME, store:PATH, table:PATH, parquet:PATH, csv:PATH or json:PATH. Exits with 1 if it finds
     something.
     """
-    found = shared.pipelines().audit(**given)
-    return Ended(found, 1 if found.errors else 0)
+    findings = shared.pipelines().audit(**arguments)
+    return Outcome(findings, 1 if findings.errors else 0)
 
 
 @pipeline.command()
@@ -373,14 +367,14 @@ def audit(**given: Any) -> Ended:
 @click.option("--to", metavar="FILE", help="Add each line to this file, as JSON.")
 @shared.of_source
 @shared.dry_run
-@shared.ends_well
-def lag(forever: bool, dry_run: bool, **given: Any) -> Ended:
+@shared.prints_report
+def lag(forever: bool, dry_run: bool, **arguments: Any) -> Outcome:
     """Show the lag of GROUPS, or of all groups."""
     if dry_run:
-        given |= {"rounds": 1, "to": None}
-    rounds = None if forever and not dry_run else given.pop("rounds")
-    report = shared.pipelines().lag(**{**given, "rounds": rounds}, show=_show_lags)
-    return Ended(report, 1 if report.errors else 0)
+        arguments |= {"rounds": 1, "to": None}
+    rounds = None if forever and not dry_run else arguments.pop("rounds")
+    report = shared.pipelines().lag(**{**arguments, "rounds": rounds}, show=_show_lags)
+    return Outcome(report, 1 if report.errors else 0)
 
 
 def _show_lags(lags: list[Any]) -> None:
@@ -395,29 +389,23 @@ def _show_lags(lags: list[Any]) -> None:
 @click.option("--topic", metavar="NAME", default="RMQ_SYS_TRACE_TOPIC", show_default=True, help="The trace topic.")
 @click.option("--since", metavar="TIME", help="Only reports stored then or later; ISO 8601, or milliseconds.")
 @click.option("--until", metavar="TIME", help="Only reports stored before.")
-@click.option(
-    "--form",
-    type=click.Choice(list(FORMS)),
-    default="table",
-    show_default=True,
-    help="Format of the lines.",
-)
+@click.option("--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the lines.")
 @click.option("--to", metavar="PATH", help="Write the single reports as Parquet files into this folder, too.")
 @shared.of_source
 @shared.dry_run
-@shared.ends_well
-def trace(form: str, dry_run: bool, **given: Any) -> Any:
+@shared.prints_report
+def trace(form: str, dry_run: bool, **arguments: Any) -> Any:
     """Show latencies from message traces: of sends, of deliveries, and of handlers, by topic and group."""
     if dry_run:
-        given["to"] = None
-    answer = shared.pipelines().trace(**given)
-    _tell_what_is_read(answer, form)
+        arguments["to"] = None
+    answer = shared.pipelines().trace(**arguments)
+    _show_views(answer, form)
     if not dry_run:
         FORMS[form](answer.rows.columns, answer.each())
     return answer.report
 
 
-def _tell_what_is_read(answer: Any, form: str) -> None:
+def _show_views(answer: Any, form: str) -> None:
     """To people; spark-submit puts what a program says on stderr into stdout, where other programs want rows alone."""
     from sparrowmq.spark.register import is_submitted
 

@@ -36,17 +36,17 @@ from sparrowmq.core.exit_status import INCOMPLETE
 from sparrowmq.core.safe_text import error_sentence
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.settings.argument_types import PATH, WrittenPath
-from sparrowmq.spark.failures import ours
+from sparrowmq.spark.failures import known_failure
 
 F = TypeVar("F", bound=Callable[..., object])
 
 # As the other commands name them; what is on a command line, others on the machine see.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
-_OF_TARGET: Final = {"accessKey": "ROCKETMQ_TARGET_ACCESS_KEY", "secretKey": "ROCKETMQ_TARGET_SECRET_KEY"}
-_KEYS: Final = "the account's keys also as ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY"
-_KEYS_OF_TARGET: Final = "the account's keys also as ROCKETMQ_TARGET_ACCESS_KEY, ROCKETMQ_TARGET_SECRET_KEY"
+_TARGET_ACCOUNT: Final = {"accessKey": "ROCKETMQ_TARGET_ACCESS_KEY", "secretKey": "ROCKETMQ_TARGET_SECRET_KEY"}
+_ACCOUNT_HELP: Final = "the account's keys also as ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY"
+_TARGET_ACCOUNT_HELP: Final = "the account's keys also as ROCKETMQ_TARGET_ACCESS_KEY, ROCKETMQ_TARGET_SECRET_KEY"
 
-_LAST_BREATH_S: Final = 1.0  # from the end of its sockets to that of the process
+_JAVA_EXIT_LIMIT_S: Final = 1.0  # from the end of its sockets to that of the process
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 SERVERS: Final = "host:port;host:port; or NAMESRV_ADDR."
 
@@ -59,22 +59,22 @@ def servers(*, required: bool = True) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def parse_pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """`KEY=VALUE` of each. Raises: UsageError."""
-    found = {}
-    for text in given:
+    options = {}
+    for text in values:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise click.UsageError(f"{text!r} is no option with its value; write KEY=VALUE, as in -o tags=paid")
-        found[key] = value
-    return found
+            raise click.UsageError(f"{text!r} is not an option with its value; write KEY=VALUE, as in -o tags=paid")
+        options[key] = value
+    return options
 
 
-def _pairs_in_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> dict[str, str]:
+def _parse_pairs_file(_context: click.Context, _option: click.Parameter, file: Path | None) -> dict[str, str]:
     """The lines KEY=VALUE of a file; a line with # at its begin is a comment. Raises: UsageError."""
     if file is None:
         return {}
-    found = {}
+    options = {}
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -83,23 +83,23 @@ def _pairs_in_file(_context: click.Context, _option: click.Parameter, file: Path
         key, equals, value = line.partition("=")
         if line and not line.startswith("#"):
             if not equals or not key.strip():  # the line may be a secret, so it is not shown
-                raise click.UsageError(f"{file}, line {number}, is no option with its value; write KEY=VALUE")
-            found[key.strip()] = value.strip()
-    return found
+                raise click.UsageError(f"{file}, line {number}, is not an option with its value; write KEY=VALUE")
+            options[key.strip()] = value.strip()
+    return options
 
 
-def _of_source(parse: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
+def _checks_source_options(parse: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
     """`parse`, for options that the source understands. Raises: UsageError."""
 
-    def checked(context: click.Context, option: click.Parameter, given: Any) -> dict[str, str]:
+    def checked(context: click.Context, option: click.Parameter, value: Any) -> dict[str, str]:
         from sparrowmq.spark.options import check_reading
 
-        found = parse(context, option, given)
+        options = parse(context, option, value)
         try:
-            check_reading(found)
+            check_reading(options)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
-        return found
+        return options
 
     return checked
 
@@ -109,22 +109,23 @@ def _pairs_option(
     help: str,
     check: Callable[[Callable[..., dict[str, str]]], Callable[..., dict[str, str]]] = lambda parse: parse,
 ) -> Callable[[F], F]:
-    """Gives a command an option KEY=VALUE, and the option of a file with such lines."""
     name = next(each for each in names if each.startswith("--"))
     in_file = click.option(
-        f"{name}-file", metavar="FILE", callback=check(_pairs_in_file),
+        f"{name}-file", metavar="FILE", callback=check(_parse_pairs_file),
         type=WrittenPath(exists=True, dir_okay=False),
         help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines.",
     )  # fmt: skip
-    of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(pairs), help=help)
+    of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(parse_pairs), help=help)
     return lambda command: of_line(in_file(command))
 
 
-_NAMES: Final = ("-o", "--option", "options")
-_OF_SINK: Final = "An option of the sink (docs/use/spark.md), as sendTimeoutMs=...;"
-of_source = _pairs_option(_NAMES, f"An option of the source (docs/use/spark.md), as tags=...; {_KEYS}.", _of_source)
-of_sink = _pairs_option(_NAMES, f"{_OF_SINK} {_KEYS}.")
-of_target = _pairs_option(("--to-option", "to_options"), f"{_OF_SINK} {_KEYS_OF_TARGET}.")
+_OPTION_FLAGS: Final = ("-o", "--option", "options")
+_SINK_OPTION_HELP: Final = "An option of the sink (docs/use/spark.md), as sendTimeoutMs=...;"
+of_source = _pairs_option(
+    _OPTION_FLAGS, f"An option of the source (docs/use/spark.md), as tags=...; {_ACCOUNT_HELP}.", _checks_source_options
+)
+of_sink = _pairs_option(_OPTION_FLAGS, f"{_SINK_OPTION_HELP} {_ACCOUNT_HELP}.")
+of_target = _pairs_option(("--to-option", "to_options"), f"{_SINK_OPTION_HELP} {_TARGET_ACCOUNT_HELP}.")
 
 
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
@@ -135,7 +136,7 @@ every = click.option("--every", default="10 seconds", show_default=True, help="T
 _STATE: Final = "Folder of the progress; needed if the table is at an address, such as s3://bucket/orders."
 state = click.option("--state", metavar="PATH", type=PATH, help=_STATE)
 catalog_options = click.option(
-    "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=pairs,
+    "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
     help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables.",
 )  # fmt: skip
 
@@ -143,9 +144,7 @@ catalog_options = click.option(
 def metrics(command: F) -> F:
     """Gives a command the options `metrics` and `insecure`."""
     address = click.option(
-        "--metrics",
-        metavar="ADDRESS",
-        help="Serve figures for Prometheus at host:port (docs/operate/metrics.md).",
+        "--metrics", metavar="ADDRESS", help="Serve figures for Prometheus at host:port (docs/operate/metrics.md)."
     )
     return address(
         click.option("--insecure", is_flag=True, help="Other machines may reach the address of --metrics.")(command)
@@ -158,15 +157,15 @@ def of_table(command: F) -> F:
 
 
 def in_catalog(command: F) -> F:
-    """Gives a command the options of `catalog_of`, and `state`."""
+    """Gives a command the options of `catalog_from`, and `state`."""
     name = click.option("--catalog", metavar="NAME", help="Iceberg catalog, named as in pyiceberg's configuration.")
     table = click.option("--table", "known_as", metavar="NAMESPACE.TABLE", help="The table's name in the catalog.")
     return state(name(table(catalog_options(command))))
 
 
-def catalog_of(given: dict[str, Any]) -> Any:
+def catalog_from(arguments: dict[str, Any]) -> Any:
     """Take the options of a catalog out of those given; None without any. Raises: ConfigError."""
-    name, known_as, options = given.pop("catalog"), given.pop("known_as"), given.pop("catalog_options")
+    name, known_as, options = arguments.pop("catalog"), arguments.pop("known_as"), arguments.pop("catalog_options")
     if name is None and known_as is None and not options:
         return None
     if known_as is None:
@@ -183,14 +182,14 @@ def pipelines() -> Any:
     return pipelines
 
 
-class Ended(NamedTuple):
+class Outcome(NamedTuple):
     """The report of a command, and its exit status unless it was stopped."""
 
     report: Any
     status: int
 
 
-class Ending:
+class CommandEnd:
     """The end of one command, from its begin on."""
 
     def __init__(self) -> None:
@@ -205,44 +204,44 @@ class Ending:
             return
         log = logging.getLogger()
         was = signal.signal(signal.SIGTERM, self._terminate)
-        log.addFilter(_is_no_broken_bridge)
+        log.addFilter(_hide_broken_bridge)
         try:
             yield
         finally:
-            log.removeFilter(_is_no_broken_bridge)
+            log.removeFilter(_hide_broken_bridge)
             signal.signal(signal.SIGTERM, was or signal.SIG_DFL)
 
     def _terminate(self, _number: int, _frame: FrameType | None) -> NoReturn:
         self._signal = signal.SIGTERM
         raise KeyboardInterrupt
 
-    def done(self, ended: Ended) -> None:
+    def finish(self, outcome: Outcome) -> None:
         """Print its line, and exit with its status, or with that of the signal that stopped it."""
-        click.echo(ended.report.line())
-        status = 128 + self._signal if ended.report.stopped else ended.status
+        click.echo(outcome.report.line())
+        status = 128 + self._signal if outcome.report.stopped else outcome.status
         if status:
             sys.exit(status)
 
     def stopped(self) -> NoReturn:
         """A signal came where nothing was made ready for it."""
-        self._tell(None)
+        self._print_line(None)
         sys.exit(128 + self._signal)
 
-    def failed(self, why: str) -> NoReturn:
+    def fail(self, reason: str) -> NoReturn:
         """Print the line, and say why on stderr."""
-        self.tell_failure(why)
-        click.echo(f"sparrowmq pipeline: {why}", err=True)
+        self.print_failure(reason)
+        click.echo(f"sparrowmq pipeline: {reason}", err=True)
         sys.exit(1)
 
-    def tell_failure(self, why: str) -> None:
+    def print_failure(self, reason: str) -> None:
         """Print the line of a command that fails; the reason is for others to say."""
-        self._tell(why)
+        self._print_line(reason)
 
-    def _tell(self, error: str | None) -> None:
+    def _print_line(self, error: str | None) -> None:
         loaded = sys.modules.get("sparrowmq.spark.pipelines.running.report")
         if loaded is None:  # there is no Spark to begin anything with
             return
-        report = loaded.begun_since(self._begin_s)
+        report = loaded.latest_since(self._begin_s)
         report.error, report.stopped = error, error is None
         report.seconds = report.seconds or time.monotonic() - self._begin_s
         with suppress(OSError):  # the reader of stdout may be gone
@@ -265,82 +264,82 @@ def end_of_java(error: BaseException) -> str:
     if process is None or isinstance(error, SparrowError):
         return ""
     with suppress(subprocess.TimeoutExpired):
-        status = process.wait(_LAST_BREATH_S if isinstance(error, ConnectionError) else 0)
+        status = process.wait(_JAVA_EXIT_LIMIT_S if isinstance(error, ConnectionError) else 0)
         return (
-            f"the Java process of Spark has ended ({_by(status)}), and the command with it; look for the reason above, "
-            "or in the log of the system, which names processes that took too much memory; then run the command again"
+            f"the Java process of Spark has ended ({_how_ended(status)}), and the command with it; look for the reason "
+            "above, or in the log of the system, which names processes that took too much memory; then run the command "
+            "again"
         )
     return ""
 
 
-def _by(status: int) -> str:
+def _how_ended(status: int) -> str:
     return f"by the signal {-status}" if status < 0 else f"with the status {status}"
 
 
-def _is_no_broken_bridge(record: logging.LogRecord) -> bool:
+def _hide_broken_bridge(record: logging.LogRecord) -> bool:
     """py4j writes the stack of an answer that a signal broke off; that of a real failure is raised as well."""
     return not str(record.msg).endswith("while sending command.")
 
 
-def ends_well(command: F) -> Callable[..., None]:
+def prints_report(command: F) -> Callable[..., None]:
     """A command that prints the report of its function, and errors in a sentence.
 
     The function gets options with those of files, and with the account of the environment.
     """
 
     @wraps(command)
-    def run(*args: Any, **given: Any) -> None:
-        ending = Ending()
+    def run(*args: Any, **arguments: Any) -> None:
+        ending = CommandEnd()
         with ending.signals():
             try:
-                found: Any = command(*args, **_signed(_with_files(given)))
+                outcome: Any = command(*args, **_add_account(_merge_option_files(arguments)))
             except KeyboardInterrupt:
                 ending.stopped()
             except (SparrowError, OSError) as error:
-                ending.failed(end_of_java(error) or error_sentence(error))
+                ending.fail(end_of_java(error) or error_sentence(error))
             except _errors_of_spark() as error:
                 if is_interrupted(error):
                     ending.stopped()
-                if why := end_of_java(error):
-                    ending.failed(why)
-                of_task = ours(str(error))
-                if of_task is None:
-                    ending.tell_failure(str(error).strip().partition("\n")[0])
+                if reason := end_of_java(error):
+                    ending.fail(reason)
+                known = known_failure(str(error))
+                if known is None:
+                    ending.print_failure(str(error).strip().partition("\n")[0])
                     raise
-                hint = "" if of_task.is_permanent else "; run it again to go on"
-                ending.failed(f"{of_task.why}{hint}")
-        ending.done(found if isinstance(found, Ended) else Ended(found, INCOMPLETE if found.away else 0))
+                hint = "" if known.is_permanent else "; run it again to go on"
+                ending.fail(f"{known.reason}{hint}")
+        ending.finish(outcome if isinstance(outcome, Outcome) else Outcome(outcome, INCOMPLETE if outcome.away else 0))
 
     return run
 
 
-def _with_files(given: dict[str, Any]) -> dict[str, Any]:
+def _merge_option_files(arguments: dict[str, Any]) -> dict[str, Any]:
     """Add the options of files; those of the command line go before them."""
-    found = dict(given)
+    merged = dict(arguments)
     for kind, file in (("options", "option_file"), ("to_options", "to_option_file")):
-        if file in found:
-            named = {name.lower() for name in found[kind]}
-            found[kind] = {name: value for name, value in found.pop(file).items() if name.lower() not in named} | found[
-                kind
-            ]
-    return found
+        if file in merged:
+            named = {name.lower() for name in merged[kind]}
+            merged[kind] = {
+                name: value for name, value in merged.pop(file).items() if name.lower() not in named
+            } | merged[kind]
+    return merged
 
 
-def _signed(given: dict[str, Any]) -> dict[str, Any]:
+def _add_account(arguments: dict[str, Any]) -> dict[str, Any]:
     """Add the account of the environment to options without one; files of a store need none."""
-    if given.get("name_server") is None or given.get("store") is not None:
-        return given
-    found = dict(given)
-    of_target = _OF_TARGET if any(map(os.environ.get, _OF_TARGET.values())) else _ACCOUNT
+    if arguments.get("name_server") is None or arguments.get("store") is not None:
+        return arguments
+    signed = dict(arguments)
+    of_target = _TARGET_ACCOUNT if any(map(os.environ.get, _TARGET_ACCOUNT.values())) else _ACCOUNT
     for kind, variables in (("options", _ACCOUNT), ("to_options", of_target)):
-        if kind in found:
-            found[kind] = _account(variables, found[kind]) | found[kind]
-    return found
+        if kind in signed:
+            signed[kind] = _account(variables, signed[kind]) | signed[kind]
+    return signed
 
 
-def _account(variables: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
-    """The keys of the environment that are not named."""
-    names = {name.lower().rpartition(".")[2] for name in named}
+def _account(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    names = {name.lower().rpartition(".")[2] for name in options}
     return {
         name: os.environ[variable]
         for name, variable in variables.items()
@@ -349,7 +348,6 @@ def _account(variables: Mapping[str, str], named: Mapping[str, str]) -> dict[str
 
 
 def _errors_of_spark() -> tuple[type[Exception], ...]:
-    """The errors of Spark and of its bridge to Java, if they are loaded."""
     spark, bridge = sys.modules.get("pyspark.errors"), sys.modules.get("py4j.protocol")
-    found: list[type[Exception]] = [] if spark is None else [spark.PySparkException]
-    return tuple(found if bridge is None else [*found, bridge.Py4JError])
+    errors: list[type[Exception]] = [] if spark is None else [spark.PySparkException]
+    return tuple(errors if bridge is None else [*errors, bridge.Py4JError])

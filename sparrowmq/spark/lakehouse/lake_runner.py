@@ -26,8 +26,8 @@ from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.catalogs import catalog_secrets, open_catalog, table_identifier
 from sparrowmq.spark.pipelines.lake.retry_policy import RetryPolicy, storage_errors
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.session import ON_THIS_MACHINE, noted, own_session
-from sparrowmq.spark.pipelines.running.span import offsets_by_topic, sentence
+from sparrowmq.spark.pipelines.running.session import ON_THIS_MACHINE, note_signals, own_session
+from sparrowmq.spark.pipelines.running.span import offsets_by_topic, unread_notice
 from sparrowmq.spark.pipelines.tables.row_shapes import parse_fields
 from sparrowmq.spark.pipelines.tables.table_settings import load_checked_settings, state_folder
 from sparrowmq.spark.register import is_submitted, session
@@ -65,7 +65,7 @@ def lake(
         if section.schema is not None:
             declared(section.schema)
     report = Report()
-    with ExitStack() as stack, noted() as is_stopped:
+    with ExitStack() as stack, note_signals() as is_stopped:
         network = stack.enter_context(connect(source_options(settings)))
         rounds = LakeLoop(settings, network, SparkWorkers(own), declared, say)
         stack.callback(rounds.close)
@@ -86,7 +86,7 @@ def lake(
         fill_report(report, rounds, once=once)
         report.error = why or report.error
         if report.away:
-            say(sentence(report.away))
+            say(unread_notice(report.away))
     return report
 
 

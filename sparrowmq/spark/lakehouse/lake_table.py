@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, Failure, failure
+from sparrowmq.spark.failures import FIRST_PAUSE_S, LONGEST_PAUSE_S, Failure, failure_from
 from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, BatchPart, PartResult, error_text
 from sparrowmq.spark.lakehouse.keyed_batch import KeyedBatch
 from sparrowmq.spark.lakehouse.lake_progress import (
@@ -47,7 +47,7 @@ from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, TableLocation,
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
 from sparrowmq.spark.pipelines.lake.unused_files import ReplacedFiles
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic
 from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget, upload_target
 from sparrowmq.spark.pipelines.tables.ddl import types_of
@@ -66,13 +66,13 @@ from sparrowmq.spark.pipelines.tables.table_writer import merge_fields, restore_
 from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
-    advanced,
     between,
     capped,
     ends_of,
     incarnations_in,
-    made_again,
+    recreated_topics,
     share,
+    stream_ends,
 )
 
 if TYPE_CHECKING:
@@ -213,11 +213,11 @@ class LakeTable:
         Raises:
             ConfigError: it is another table, or another run works on it, or it is not known which messages it has.
         """
-        self._locks.enter_context(locked(self.state))
+        self._locks.enter_context(lock_folder(self.state))
         try:
             # The table may be reached by another path, with another state. In place of a folder, a file fails later.
             if isinstance(self.root, Path) and not self.root.is_file():
-                self._locks.enter_context(locked(self.root / OWN_FOLDER))
+                self._locks.enter_context(lock_folder(self.root / OWN_FOLDER))
             begun = load_checked_settings(self.root, self.settled)
             self.settled = drop_unusable_key(begun or self.settled)
             check_partition_types(self.settled.partitioning, types_of(self.settled.fields))
@@ -304,7 +304,7 @@ class LakeTable:
             self._save_begin()
         self.note_bounds(bounds)
         fails = str(self.source_options.get("failOnDataLoss", "true")).lower() != "false"
-        ends = advanced(self._positions, bounds, new_start, fail=fails)
+        ends = stream_ends(self._positions, bounds, new_start, fail=fails)
         for queue in ends.keys() - self._positions.keys():
             self._positions[queue] = ends[queue]
             self._save_begin()
@@ -545,7 +545,7 @@ class LakeTable:
         figures.damaged += sum(each.damaged for each in written)
         if not any(name.lower() in _FILTERS for name in self.source_options):
             figures.lost += max(0, sum(map(len, between(progress.start, progress.end))) - read)
-        figures.recreated += bool(made_again(progress.start, progress.end))
+        figures.recreated += bool(recreated_topics(progress.start, progress.end))
         figures.batches += 1
         figures.commit_s += commit_s
         if read:
@@ -626,11 +626,11 @@ class LakeTable:
     def fail(self, error: BaseException | str) -> Failure:
         """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
         text = error if isinstance(error, str) else error_text(error)
-        found = failure(text, f"{self.root} or {self.state}")
+        found = failure_from(text, f"{self.root} or {self.state}")
         self.release_files()
         self.figures.failures += 1
         self.failures_in_a_row += 1
-        self.error, self.is_permanent = found.why or found.kind or "failed", found.is_permanent
+        self.error, self.is_permanent = found.reason or found.name or "failed", found.is_permanent
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
         self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
         return found

@@ -38,8 +38,8 @@ from sparrowmq.spark.pipelines.tables.table_settings import (
     state_folder,
 )
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
-from sparrowmq.spark.source.log_files import Span, full, log_files
-from sparrowmq.spark.source.partition_ranges import Offsets, from_json, lose_old, made_again, part_of
+from sparrowmq.spark.source.log_files import Span, full_files, log_files
+from sparrowmq.spark.source.partition_ranges import Offsets, broker_topic, from_json, lose_old_topic, recreated_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,8 +78,8 @@ def archive(
         settled = TableSettings(topic, format, _MODE, None).at_root(root)
         return _archive_store(settled, root, store, broker, Runner(**running))
     assert name_server is not None
-    given: Any = {"format": format, "mode": _MODE, "state": state, "catalog": catalog}
-    return table(topic, to, name_server=name_server, **given, **running)
+    table_arguments: Any = {"format": format, "mode": _MODE, "state": state, "catalog": catalog}
+    return table(topic, to, name_server=name_server, **table_arguments, **running)
 
 
 def _archive_store(
@@ -88,7 +88,7 @@ def _archive_store(
     """Add the full files of a stored log that the archive lacks."""
     if broker is None:
         raise ConfigError("name the broker of the store (broker); its files do not contain the name")
-    files = full(log_files(str(store)))
+    files = full_files(log_files(str(store)))
     if runner.dry_run:
         runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
         return runner.report
@@ -98,8 +98,8 @@ def _archive_store(
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         writer = TableWriter(root, settled, runner.report, f"-{broker}")
         parts = LogParts(state_folder(root) / f"stored-{broker}.json", runner, counted_end(writer, files))
-        found = [Span(file, 0, file.size) for file in files]
-        parts.add(found, writer, log_reader(runner.session, settled, broker, runner.options or {}))
+        spans = [Span(file, 0, file.size) for file in files]
+        parts.add(spans, writer, log_reader(runner.session, settled, broker, runner.options or {}))
     return runner.report
 
 
@@ -126,8 +126,8 @@ def archived(
     old, record = _rows_and_record(spark, root, settled)
     if name_server is None:
         return old
-    given = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
-    return old.unionByName(_since(spark, _reached(record, old), given, settled))
+    source_options = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
+    return old.unionByName(_messages_behind(spark, _next_offsets(record, old), source_options, settled))
 
 
 def _rows_and_record(
@@ -146,7 +146,7 @@ def _record(root: Path | Address, settled: TableSettings) -> Record | None:
     return parse_stream_record(open_lake(settled.format, place).record())
 
 
-def _reached(record: Record | None, old: DataFrame) -> Offsets:
+def _next_offsets(record: Record | None, old: DataFrame) -> Offsets:
     """The next offsets of an archive: by its last commit, or behind its rows if stored logs were the last to fill it.
 
     Its rows may be of several topics of the name: what they say is not where the archive is in the newest of them.
@@ -157,17 +157,20 @@ def _reached(record: Record | None, old: DataFrame) -> Offsets:
     return Offsets({MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends})
 
 
-def _since(spark: SparkSession, reached: Offsets, given: Mapping[str, str], settled: TableSettings) -> DataFrame:
+def _messages_behind(
+    spark: SparkSession, reached: Offsets, options: Mapping[str, str], settled: TableSettings
+) -> DataFrame:
     """The messages of the topic behind the archive; of a queue that it does not know, from the archive's begin.
 
-    Raises: RowsLost, the topic was made again, and `given` wants to know.
+    Raises: RowsLost, the topic was made again, and `options` wants to know.
     """
-    span, begin = span_of(given), settled.first_offsets() | reached
-    again = made_again(reached, span.end)
+    span, begin = span_of(options), settled.first_offsets() | reached
+    again = recreated_topics(reached, span.end)
     for part in sorted(again):
-        lose_old(part, reached, is_named=True, fail=parse(SourceOptions, given).fail_on_data_loss)
+        lose_old_topic(part, reached, is_named=True, fail=parse(SourceOptions, options).fail_on_data_loss)
     start = {
-        queue: offset if part_of(queue) in again else begin.get(queue, offset) for queue, offset in span.start.items()
+        queue: offset if broker_topic(queue) in again else begin.get(queue, offset)
+        for queue, offset in span.start.items()
     }
-    source = spark.read.format("rocketmq").options(**{**given, "columns": ",".join(settled.shape().columns)})
+    source = spark.read.format("rocketmq").options(**{**options, "columns": ",".join(settled.shape().columns)})
     return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

@@ -31,10 +31,10 @@ from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import ClusterOptions, names_of
-from sparrowmq.spark.pipelines.running.folders import demand_absent, local_path, new_folder
+from sparrowmq.spark.pipelines.running.folders import check_absent, local_path, new_folder
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.running.session import is_steady, reason, unlogged
+from sparrowmq.spark.pipelines.running.session import is_deterministic, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import span_of
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, quoted_column
 from sparrowmq.spark.pipelines.tables.table_settings import read_rows
@@ -48,8 +48,8 @@ PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
 KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
 
 # Options that reach brokers, as the other side may need them.
-_OF_BROKERS: Final = names_of(ClusterOptions)
-_ROWS_OF_TOPICS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
+_BROKER_OPTIONS: Final = names_of(ClusterOptions)
+_TOPIC_COLUMNS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
 _QUEUE: Final = PLACE[:-1]
 
 
@@ -84,43 +84,46 @@ def audit(
     Raises:
         ConfigError: a side cannot be read.
     """
-    found = Findings()
-    runner = Runner(**running, report=found)
-    sides = [Side.parse(each) for each in (left, right) if each is not None]
-    given = {**(runner.options or {}), **({"nameServer": name_server} if name_server else {})}
+    findings = Findings()
+    runner = Runner(**running, report=findings)
+    sides = [AuditInput.parse(each) for each in (left, right) if each is not None]
+    options = {**(runner.options or {}), **({"nameServer": name_server} if name_server else {})}
     topic = topic or next((side.where for side in sides if side.kind == "topic"), None)
     if to is not None:
-        demand_absent(to)
+        check_absent(to)
     session, keys = runner.session, (by, right_by or by)
     with runner.timed():
-        rows = [side.rows(session, key, topic, given) for side, key in zip(sides, keys, strict=False)]
+        rows = [side.rows(session, key, topic, options) for side, key in zip(sides, keys, strict=False)]
         if runner.dry_run:
-            return found
-        kept = [each.persist() for each in rows]
+            return findings
+        cached = [each.persist() for each in rows]
         try:
-            _compare(sides, kept, found, runner.say, None if to is None else str(to))
+            _compare(sides, cached, findings, runner.say, None if to is None else str(to))
         finally:
-            for each in kept:
+            for each in cached:
                 each.unpersist()
-    found.errors = found.missing + found.unexpected + found.doubled + found.gaps
-    return found
+    findings.errors = findings.missing + findings.unexpected + findings.doubled + findings.gaps
+    return findings
 
 
-def _compare(sides: list[Side], rows: list[DataFrame], found: Findings, say: Say, to: str | None) -> None:
+def _compare(sides: list[AuditInput], rows: list[DataFrame], findings: Findings, say: Say, to: str | None) -> None:
     for side, each in zip(sides, rows, strict=True):
         count, keyed = each.select(f.count("*"), f.count(KEY)).collect()[0]
-        found.add_read(count)
-        found.gaps += _gaps(each) if side.has_places else 0
+        findings.add_read(count)
+        findings.gaps += _gaps(each) if side.has_places else 0
         say(f"{side}: {count:,} rows, {count - keyed:,} without a key")
     rows = [each.where(f"{KEY} is not null") for each in rows]
     counted = [each.groupBy(KEY).agg(f.count("*").alias("n")) for each in rows]
-    found.doubled = _sum(counted[-1].where("n > 1").select((f.col("n") - 1).alias("n")))
+    findings.doubled = _sum(counted[-1].where("n > 1").select((f.col("n") - 1).alias("n")))
     if len(rows) == 2:
-        found.missing = counted[0].join(counted[1], KEY, "left_anti").count()
-        found.unexpected = counted[1].join(counted[0], KEY, "left_anti").count()
-    say(f"missing {found.missing:,}, unexpected {found.unexpected:,}, doubled {found.doubled:,}, gaps {found.gaps:,}")
+        findings.missing = counted[0].join(counted[1], KEY, "left_anti").count()
+        findings.unexpected = counted[1].join(counted[0], KEY, "left_anti").count()
+    say(
+        f"missing {findings.missing:,}, unexpected {findings.unexpected:,}, doubled {findings.doubled:,}, "
+        f"gaps {findings.gaps:,}"
+    )
     if to is not None:
-        found.written = _write(rows, counted, to)
+        findings.written = _write(rows, counted, to)
 
 
 def _gaps(rows: DataFrame) -> int:
@@ -136,36 +139,36 @@ def _sum(numbers: DataFrame) -> int:
 
 def _write(rows: list[DataFrame], counted: list[DataFrame], to: str) -> int:
     """The keys that were found, with their places."""
-    parts = [_placed("doubled", rows[-1], counted[-1].where("n > 1"))]
+    parts = [_with_places("doubled", rows[-1], counted[-1].where("n > 1"))]
     if len(rows) == 2:
-        parts.append(_placed("missing", rows[0], counted[0].join(counted[1], KEY, "left_anti")))
-        parts.append(_placed("unexpected", rows[1], counted[1].join(counted[0], KEY, "left_anti")))
-    found = parts[0]
+        parts.append(_with_places("missing", rows[0], counted[0].join(counted[1], KEY, "left_anti")))
+        parts.append(_with_places("unexpected", rows[1], counted[1].join(counted[0], KEY, "left_anti")))
+    findings = parts[0]
     for part in parts[1:]:
-        found = found.unionByName(part, allowMissingColumns=True)
-    found = found.persist()
+        findings = findings.unionByName(part, allowMissingColumns=True)
+    findings = findings.persist()
     with new_folder(to) as folder:
-        found.write.parquet(str(folder))
-    return found.count()
+        findings.write.parquet(str(folder))
+    return findings.count()
 
 
-def _placed(finding: str, rows: DataFrame, keys: DataFrame) -> DataFrame:
+def _with_places(finding: str, rows: DataFrame, keys: DataFrame) -> DataFrame:
     return rows.join(keys.select(KEY), KEY).select(f.lit(finding).alias("finding"), "*")
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class AuditInput:
     """One side, as `kind:where` names it."""
 
     kind: str
     where: str
 
     @classmethod
-    def parse(cls, text: str) -> Side:
+    def parse(cls, value: str) -> AuditInput:
         """Raises: ConfigError."""
-        kind, colon, where = text.partition(":")
+        kind, colon, where = value.partition(":")
         if not colon or kind not in KINDS or not where:
-            raise ConfigError(f"{text!r} is no side; write {', '.join(f'{kind}:...' for kind in KINDS)}")
+            raise ConfigError(f"{value!r} is no side; write {', '.join(f'{kind}:...' for kind in KINDS)}")
         return cls(kind, where)
 
     def __str__(self) -> str:
@@ -175,39 +178,39 @@ class Side:
     def has_places(self) -> bool:
         return self.kind in ("topic", "store", "table")
 
-    def rows(self, spark: SparkSession, by: str, topic: str | None, given: Mapping[str, str]) -> DataFrame:
+    def rows(self, spark: SparkSession, by: str, topic: str | None, options: Mapping[str, str]) -> DataFrame:
         """Its rows: `key`, and the columns of PLACE if it has places.
 
         Args:
-            by: an SQL expression over its columns. topic: for a store. given: options of the source.
+            by: an SQL expression over its columns. topic: for a store. options: options of the source.
         Raises:
-            ConfigError: it cannot be read, or has no such columns, or the expression has another result each time.
+            ConfigError: it cannot be read, or has no such columns, or the expression has a different result each time.
         """
-        read = self._read(spark, topic, given) if self.has_places else self._files(spark)
+        read = self._read(spark, topic, options) if self.has_places else self._files(spark)
         try:
             key = f.expr(by).cast("string").alias(KEY)
             with unlogged():
-                found = read.select(key, *PLACE) if self.has_places else read.select(key)
+                rows = read.select(key, *PLACE) if self.has_places else read.select(key)
         except AnalysisException as error:
             raise ConfigError(f"{self} has no {by!r}: its columns are {', '.join(read.columns)}") from error
-        if not is_steady(found):
-            raise ConfigError(f"{by!r} has another result each time, so it is no key of {self}")
-        return found
+        if not is_deterministic(rows):
+            raise ConfigError(f"{by!r} has a different result each time, so it cannot be the key of {self}")
+        return rows
 
-    def _read(self, spark: SparkSession, topic: str | None, given: Mapping[str, str]) -> DataFrame:
+    def _read(self, spark: SparkSession, topic: str | None, options: Mapping[str, str]) -> DataFrame:
         source = spark.read.format("rocketmq")
-        columns = {"columns": ",".join(_ROWS_OF_TOPICS)}
+        columns = {"columns": ",".join(_TOPIC_COLUMNS)}
         match self.kind:
             case "topic":
-                if "nameServer" not in given:
+                if "nameServer" not in options:
                     raise ConfigError(f"{self} needs name servers: name_server, or -n")
-                of_topic = {**given, "topic": self.where}
-                return source.options(**span_of(of_topic).of(of_topic) | columns).load()
+                of_topic = {**options, "topic": self.where}
+                return source.options(**span_of(of_topic).batch_options(of_topic) | columns).load()
             case "store":
                 if topic is None:
-                    raise ConfigError(f"of {self} which topic? Give `topic`, or one on the other side")
-                kept = {name: value for name, value in given.items() if name.lower() not in _OF_BROKERS}
-                return source.options(**kept, **columns, topic=topic, path=self._place).load()
+                    raise ConfigError(f"{self} needs `topic`, or a topic on the other side")
+                source_options = {name: value for name, value in options.items() if name.lower() not in _BROKER_OPTIONS}
+                return source.options(**source_options, **columns, topic=topic, path=self._place).load()
         rows = read_rows(spark, local_path(self.where))
         if COORDINATES not in rows.columns:
             return rows
@@ -226,5 +229,4 @@ class Side:
 
     @property
     def _place(self) -> str:
-        """The absolute path of the files, for processes in other folders."""
         return self.where if ":/" in self.where else os.path.abspath(self.where)

@@ -30,18 +30,18 @@ from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.names import TOOLS_GROUP, check_group, dlq_topic
 from sparrowmq.protocol.subscription import ALL, check_tags, parse_tags
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.pipelines.running.folders import hold
+from sparrowmq.spark.pipelines.running.folders import lock_file
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, RunningWithoutSpark
 from sparrowmq.spark.pipelines.running.span import Span, offsets_by_topic, since_until, span_of
 from sparrowmq.spark.source.partition_ranges import Offsets, between
 from sparrowmq.spark.source.pulls import Pulls
-from sparrowmq.spark.worker import Pace, connect, demand_stored, may_pass
+from sparrowmq.spark.worker import Pace, check_stored, connect, may_pass
 
 SENT: Final = "sent"
 PASSED_OVER: Final = "passed over"
 REFUSED: Final = "refused"
-_TELL_EVERY: Final = 1000
+_MESSAGES_PER_PROGRESS_LINE: Final = 1000
 
 
 def dlq_replay(
@@ -74,34 +74,34 @@ def dlq_replay(
         raise ConfigError(f"rate={rate} sends nothing; give messages per second, more than 0")
     runner = Runner(**running)
     report = runner.report
-    given = {**(runner.options or {}), "nameServer": name_server, "topic": topic}
-    given |= since_until(since, until)
-    wanted = Wanted(tags, where)
-    span = _dead(group, given, runner.say)
-    parsed = parse(SourceOptions, given)
+    source_options = {**(runner.options or {}), "nameServer": name_server, "topic": topic}
+    source_options |= since_until(since, until)
+    letters = LetterFilter(tags, where)
+    span = _dead_letter_span(group, source_options, runner.say)
+    parsed = parse(SourceOptions, source_options)
     with runner.timed(), ExitStack() as stack:
-        kept = None if runner.dry_run else stack.enter_context(_held(Path(journal)))
-        span, last = _rest(span, topic, Path(journal))
-        if not any(name.lower().startswith("ending") for name in given):
+        journal_file = None if runner.dry_run else stack.enter_context(_locked_journal(Path(journal)))
+        span, last = _remaining(span, topic, Path(journal))
+        if not any(name.lower().startswith("ending") for name in source_options):
             for queue in last.keys() & span.end.keys():
                 if last[queue].end > span.end[queue]:
-                    last[queue].demand("", queue, Path(journal))
+                    last[queue].check("", queue, Path(journal))
         report.offsets = offsets_by_topic(span.end)
-        if kept is not None:
-            kept.truncate(len(_whole_lines(Path(journal))))
+        if journal_file is not None:
+            journal_file.truncate(len(_whole_lines(Path(journal))))
         network = stack.enter_context(connect(parsed))
-        replay = Replay(network, group, kept, report, None if rate is None else Pace(rate, sleep))
+        replay = Replay(network, group, journal_file, report, None if rate is None else Pace(rate, sleep))
         for message, queue in _messages(network, span, parsed):
             if queue in last and message.queue_offset < last[queue].end:
-                last[queue].demand(message.message_id, queue, Path(journal))
+                last[queue].check(message.message_id, queue, Path(journal))
                 continue
-            replay.settle(message, queue, is_wanted=wanted.has(message))
-            if report.add_read(1) % _TELL_EVERY == 0:
+            replay.settle(message, queue, is_wanted=letters.matches(message))
+            if report.add_read(1) % _MESSAGES_PER_PROGRESS_LINE == 0:
                 runner.say(f"{report.read:,} looked at, {report.written:,} sent, {report.errors:,} refused")
     return report
 
 
-class Wanted:
+class LetterFilter:
     """Which dead letters to send. Raises: ConfigError."""
 
     def __init__(self, tags: str, where: str | None) -> None:
@@ -109,7 +109,7 @@ class Wanted:
         self._tags = None if tags == ALL else frozenset(parse_tags(tags))
         self._where = _filter(where) if where else None
 
-    def has(self, message: StoredMessage) -> bool:
+    def matches(self, message: StoredMessage) -> bool:
         if self._tags is not None and message.tags not in self._tags:
             return False
         if self._where is None:
@@ -149,11 +149,13 @@ class Replay:
             self._pace.wait()
             self._pace.passed(1)
         packed = packed_retry(message, self._group)
-        request = packed.request(TOOLS_GROUP, replace_topic(queue, packed.topic), time.time_ns() // 1_000_000)
+        request = packed.request(
+            TOOLS_GROUP, MessageQueue(packed.topic, queue.broker_name, 0), time.time_ns() // 1_000_000
+        )
 
         def send() -> None:
             link = self._network.link_to_master(queue)
-            demand_stored(request, link.wait(link.send(request, packed.body)))
+            check_stored(request, link.wait(link.send(request, packed.body)))
 
         self._network.retrying(send)
 
@@ -174,34 +176,32 @@ class Replay:
         self._journal.flush()
 
 
-def replace_topic(queue: MessageQueue, topic: str) -> MessageQueue:
-    """The first queue of another topic at the same broker: retry topics have one, or more."""
-    return MessageQueue(topic, queue.broker_name, 0)
-
-
-def _dead(group: str, given: Mapping[str, str], say: Say) -> Span:
+def _dead_letter_span(group: str, source_options: Mapping[str, str], say: Say) -> Span:
     """Return the dead letters that exist now. Raises: as `span_of`; BrokersAway, no broker is there."""
     try:
-        return span_of(given)
+        return span_of(source_options)
     except NoRoute:
-        options = parse(SourceOptions, given)
+        options = parse(SourceOptions, source_options)
         with connect(options) as network:
             if not network.retrying(network.has_brokers):
                 raise BrokersAway(
                     f"no name server knows a broker now, so the dead letters of group {group} are not known; "
                     "run it again once brokers are there"
                 ) from None
-        say(f"group {group} has no dead letters: there is no topic {given['topic']}; check the name of the group")
+        say(
+            f"group {group} has no dead letters: there is no topic {source_options['topic']}; "
+            "check the name of the group"
+        )
         return Span({}, Offsets())
 
 
-class _Noted(NamedTuple):
+class _LastEntry(NamedTuple):
     """The last message of a queue in the journal: the offset behind it, and its id."""
 
     end: int
     message_id: str
 
-    def demand(self, message_id: str, queue: MessageQueue, journal: Path) -> None:
+    def check(self, message_id: str, queue: MessageQueue, journal: Path) -> None:
         """Raises: ConfigError, the broker has another message at this offset."""
         if message_id != self.message_id:
             raise ConfigError(
@@ -210,13 +210,13 @@ class _Noted(NamedTuple):
             )
 
 
-def _rest(span: Span, topic: str, journal: Path) -> tuple[Span, dict[MessageQueue, _Noted]]:
+def _remaining(span: Span, topic: str, journal: Path) -> tuple[Span, dict[MessageQueue, _LastEntry]]:
     """Return the part of a span that is not in the journal, from the last message that is; and these messages.
 
-    Raises: as `_done`; BrokersAway, its topic is not there.
+    Raises: as `_journal_ends`; BrokersAway, its topic is not there.
     """
     start = dict(span.start)
-    done = {queue: noted for queue, noted in _done(journal, topic).items() if queue.topic == topic}
+    done = {queue: noted for queue, noted in _journal_ends(journal, topic).items() if queue.topic == topic}
     if done and not start:
         raise BrokersAway(
             f"{journal} names dead letters of topic {topic}, which no name server knows now: its broker is away, or "
@@ -228,38 +228,36 @@ def _rest(span: Span, topic: str, journal: Path) -> tuple[Span, dict[MessageQueu
     return replace(span, start=start), done
 
 
-def _done(journal: Path, topic: str) -> dict[MessageQueue, _Noted]:
+def _journal_ends(journal: Path, topic: str) -> dict[MessageQueue, _LastEntry]:
     """Return the end of the journal, by queue. Raises: ConfigError, it is no journal, or does not name the topic."""
-    found: dict[MessageQueue, _Noted] = {}
+    ends: dict[MessageQueue, _LastEntry] = {}
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
-            noted = json.loads(line)
-            place = str(noted["broker"]), int(noted["queue"])
-            last = _Noted(int(noted["offset"]) + 1, str(noted["msgId"]))
+            entry = json.loads(line)
+            place = str(entry["broker"]), int(entry["queue"])
+            last = _LastEntry(int(entry["offset"]) + 1, str(entry["msgId"]))
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another") from None
-        if "topic" not in noted:
+        if "topic" not in entry:
             raise ConfigError(
                 f"{journal} has lines of an earlier version, which do not say whose dead letters they name. If all are "
                 f'of {topic}, say so: sed -i \'s/^{{"broker"/{{"topic": "{topic}", "broker"/\' '
                 f"{shlex.quote(str(journal))}; else name another journal"
             )
-        queue = MessageQueue(str(noted["topic"]), *place)
-        found[queue] = max(found.get(queue, last), last)
-    return found
+        queue = MessageQueue(str(entry["topic"]), *place)
+        ends[queue] = max(ends.get(queue, last), last)
+    return ends
 
 
 def _whole_lines(journal: Path) -> bytes:
-    """The journal, without a last line that a killed run did not end."""
     text = journal.read_bytes() if journal.exists() else b""
     return text[: text.rfind(b"\n") + 1]
 
 
 @contextmanager
-def _held(journal: Path) -> Iterator[IO[str]]:
-    """The journal, to be written on; no other run has it meanwhile. Raises: ConfigError, another has it."""
+def _locked_journal(journal: Path) -> Iterator[IO[str]]:
     with open(journal, "a", encoding="utf-8") as file:
-        hold(file, journal)
+        lock_file(file, journal)
         yield file
 
 

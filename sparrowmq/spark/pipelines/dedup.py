@@ -13,13 +13,7 @@ from typing import Final, Unpack
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import milliseconds
-from sparrowmq.spark.pipelines.mirror import (
-    COLUMNS_READ,
-    CopyingStream,
-    Target,
-    look,
-    routed,
-)
+from sparrowmq.spark.pipelines.mirror import COLUMNS_READ, CopyingStream, Target, build_route, report_dry_run
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
@@ -58,26 +52,26 @@ def dedup(
     """
     runner = Runner(**(Streaming(every="1 second") | running))
     target = Target(to or name_server, to_topic, to_options, joins=True)
-    route = routed(topic, name_server, target, runner.options)
-    settled = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
-    kept = State(state, settled)
-    repeats = Repeats(kept.part("seen"), by, _window_ms(window))
-    if not kept.targets:
+    route = build_route(topic, name_server, target, runner.options)
+    settings = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
+    saved = State(state, settings)
+    repeats = Repeats(saved.part("seen"), by, _window_ms(window))
+    if not saved.targets:
         route.check_topics(runner)
     if runner.dry_run:
-        return look(route, runner)
-    source = runner.session.read.format("rocketmq").options(**route.given)
+        return report_dry_run(route, runner)
+    source = runner.session.read.format("rocketmq").options(**route.options)
     repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
     route.make(to_cluster, runner.say)
-    return CopyingStream(route, kept, runner, repeats=repeats, chained=True, cluster=to_cluster).run("dedup")
+    return CopyingStream(route, saved, runner, repeats=repeats, chained=True, cluster=to_cluster).run("dedup")
 
 
 def _window_ms(window: str) -> int:
     try:
         days = window.strip().removesuffix("d")
-        found = int(days) * _DAY_MS if days != window.strip() else milliseconds(window)
+        window_ms = int(days) * _DAY_MS if days != window.strip() else milliseconds(window)
     except ValueError:
         raise ConfigError(f"window={window!r} is no time; write 90s, 12h or 7d") from None
-    if found <= 0:
-        raise ConfigError(f"window={window!r} remembers nothing, so no repeat would go; write 90s, 12h or 7d")
-    return found
+    if window_ms <= 0:
+        raise ConfigError(f"window={window!r} keeps no key, so no repeat would be dropped; write 90s, 12h or 7d")
+    return window_ms

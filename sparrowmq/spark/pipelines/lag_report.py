@@ -69,28 +69,27 @@ def lag(
         ConfigError, NetworkError
     """
     if not 0 < every_s < inf or (rounds is not None and rounds < 1):
-        raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: give more than 0, and an end")
+        raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: every_s must be above 0, and rounds 1 or more")
     parsed = parse(SourceOptions, {"topic": "none", **(options or {}), "nameServer": name_server})
     begin, report, done = time.monotonic(), Report(), 0
     try:
         while rounds is None or done < rounds:
             if done:
                 sleep(every_s)
-            found, unanswered = _looked(parsed, groups, report, say)
+            lags, unanswered = _measure(parsed, groups, report, say)
             done += 1
-            report.written += _kept(found, to)
-            report.errors = unanswered + sum(above is not None and each.behind > above for each in found)
+            report.written += _append_lines(lags, to)
+            report.errors = unanswered + sum(above is not None and each.behind > above for each in lags)
             if show is not None:
-                show(found)
+                show(lags)
     except KeyboardInterrupt:
         report.stopped = rounds is not None
     report.batches, report.seconds = done, time.monotonic() - begin
     return report
 
 
-def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
-    """Return the lines of a round, and the number of groups without an answer."""
-    lags, unanswered = asyncio.run(_ask(options, groups, say))
+def _measure(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
+    lags, unanswered = asyncio.run(_ask_groups(options, groups, say))
     report.offsets = {
         each.group: offsets_by_topic({queue.queue: queue.committed for queue in each.queues}) for each in lags
     }
@@ -98,7 +97,7 @@ def _looked(options: SourceOptions, groups: Sequence[str], report: Report, say: 
     return [line for each in lags for line in _lines(each)], unanswered
 
 
-async def _ask(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
+async def _ask_groups(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
     async with admin_of(options) as admin:
         found, unanswered = list[GroupLag](), 0
         try:
@@ -127,8 +126,8 @@ def _lines(lag: GroupLag) -> Iterator[Lag]:
         yield Lag(at, lag.group, topic, sum(each.lag for each in own), behind_s, round(lag.per_second, 3))
 
 
-def _kept(found: list[Lag], to: str | Path | None) -> int:
+def _append_lines(lags: list[Lag], to: str | Path | None) -> int:
     if to is not None:
         with open(to, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(each)) + "\n" for each in found)
-    return len(found)
+            file.writelines(json.dumps(asdict(each)) + "\n" for each in lags)
+    return len(lags)

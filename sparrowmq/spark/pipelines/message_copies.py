@@ -65,8 +65,8 @@ from sparrowmq.protocol.requests.headers import (
     PullMessageReply,
 )
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.source.partition_ranges import Offsets, Part, part_of
-from sparrowmq.spark.worker import connect, demand_stored, network_of
+from sparrowmq.spark.source.partition_ranges import BrokerTopic, Offsets, broker_topic
+from sparrowmq.spark.worker import check_stored, connect, network_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -91,14 +91,14 @@ _NOT_COPIED: Final = (
     }
 )
 # So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
-_LOOKED_BACK: Final = 8192
-_FIRST_LOOK: Final = 32
-_SOON_S: Final = 1.0
-_OF_PROPERTIES: Final = 512  # bytes of a message beside its body, about
+_MIN_LOOKBACK: Final = 8192
+_FIRST_PULL: Final = 32
+_ANSWER_LIMIT_S: Final = 1.0
+_PROPERTIES_BYTES: Final = 512  # bytes of a message beside its body, about
 _QUEUE: Final = ("topic", "brokerName", "queueId")
 COLUMNS: Final = (*_QUEUE, "queueOffset", "bornTimestamp", "flag", "sysFlag", "properties", "body")
 _COUNTS: Final = "sent bigint, there bigint, passed bigint"
-_MOST_TASKS: Final = 64
+_MAX_TASKS: Final = 64
 
 
 class Original(NamedTuple):
@@ -140,7 +140,7 @@ class Copying:
     label: str
     targets: Mapping[MessageQueue, MessageQueue]
     floors: Mapping[MessageQueue, int] = field(default_factory=dict)
-    again: Mapping[Part, int] = field(default_factory=dict)
+    again: Mapping[BrokerTopic, int] = field(default_factory=dict)
     chained: bool = False
     dropped: Mapping[MessageQueue, frozenset[int]] = field(default_factory=dict)
 
@@ -150,7 +150,7 @@ def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
 
     Raises: PythonException, a task failed for good.
     """
-    tasks = max(1, min(_MOST_TASKS, len(copying.targets)))
+    tasks = max(1, min(_MAX_TASKS, len(copying.targets)))
     ordered = rows.select(*COLUMNS).repartition(tasks, *_QUEUE).sortWithinPartitions(*_QUEUE, "queueOffset")
     counts = ordered.mapInArrow(partial(_copy, copying), _COUNTS).groupBy().sum().collect()[0]
     return Copied(*(count or 0 for count in counts))
@@ -184,7 +184,7 @@ def originals(batch: pa.RecordBatch) -> Iterator[Original]:
         )
 
 
-class _Place(NamedTuple):
+class _CopiedEnd(NamedTuple):
     """The end of the copies, as an offset of the source, and whether the broker is one of ours."""
 
     done: int
@@ -208,24 +208,26 @@ class Copier:
             NetworkError: it is away, for longer than the options allow.
         """
         dropped = self._plan.dropped
-        wanted = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
-        for source, of_queue in groupby(wanted, key=lambda row: row.queue):
+        kept = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
+        for source, of_queue in groupby(kept, key=lambda row: row.queue):
             target = self._target(source)
-            done, takes_copies = self._network.retrying(partial(self._look, source, target))
+            done, takes_copies = self._network.retrying(partial(self._find_end, source, target))
             missing = self._missing(of_queue, done)
             if takes_copies:
-                self._pipe(missing, source, target, done)
+                self._copy_in_pipeline(missing, source, target, done)
             else:
                 for parcel in parcels(missing, self._options, _may_share_request):
                     self._send(parcel, target)
 
-    def _pipe(self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, done: int) -> None:
+    def _copy_in_pipeline(
+        self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, done: int
+    ) -> None:
         pipeline = CopyPipeline(
             self._network,
             self._options,
             self._prefix(source),
             target,
-            look=lambda: self._network.retrying(partial(self._look, source, target)).done,
+            find_end=lambda: self._network.retrying(partial(self._find_end, source, target)).done,
             properties=self._properties,
         )
         pipeline.copy(rows, done)
@@ -257,7 +259,7 @@ class Copier:
                     raise SendFailed(f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}") from error
                 failures += 1
                 self._network.recover(error, failures)
-            done = self._network.retrying(partial(self._look, parcel[0].queue, target)).done
+            done = self._network.retrying(partial(self._find_end, parcel[0].queue, target)).done
             parcel = [row for row in parcel if row.offset >= done]
         if failures:
             self._network.recovered()
@@ -267,7 +269,7 @@ class Copier:
         packed = self._packed(parcel, target.topic)
         request = packed.request(self._options.group, target, parcel[0].born_ms)
         link = self._network.link_to_master(target)
-        demand_stored(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
+        check_stored(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
 
     def _packed(self, parcel: list[Original], topic: str) -> SendContent:
         first = parcel[0]
@@ -278,30 +280,29 @@ class Copier:
         return SendContent(topic, batches.encode(parts), batch_properties(wait_stored=True), is_batch=True)
 
     def _properties(self, row: Original) -> str:
-        kept = {name: value for name, value in row.properties.items() if name not in _NOT_COPIED}
-        return properties.render(kept | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
+        copied = {name: value for name, value in row.properties.items() if name not in _NOT_COPIED}
+        return properties.render(copied | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
 
     def _prefix(self, source: MessageQueue) -> str:
-        incarnation = self._plan.again.get(part_of(source))
-        which = "" if incarnation is None else f"+{incarnation}"
-        return f"{self._plan.label}/{source.topic}@{source.broker_name}:{source.queue_id}{which}:"
+        incarnation = self._plan.again.get(broker_topic(source))
+        suffix = "" if incarnation is None else f"+{incarnation}"
+        return f"{self._plan.label}/{source.topic}@{source.broker_name}:{source.queue_id}{suffix}:"
 
     # What is there already ------------------------------------------------------------------------------------------
 
-    def _look(self, source: MessageQueue, target: MessageQueue) -> _Place:
-        """Return the next offset of the source to copy, by the end of the target. Raises: NetworkError, RemoteError."""
+    def _find_end(self, source: MessageQueue, target: MessageQueue) -> _CopiedEnd:
         link = self._network.link_to_master(target)
         reply = link.call(GetMaxOffset(target.topic, target.queue_id, with_incarnation=True))[0]
-        return _Place(self._done(source, target, link, reply.offset), reply.incarnation is not None)
+        return _CopiedEnd(self._done(source, target, link, reply.offset), reply.incarnation is not None)
 
     def _done(self, source: MessageQueue, target: MessageQueue, link: BlockingLink, end: int) -> int:
         prefix = self._prefix(source)
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
-        floor = min(end - _LOOKED_BACK, self._plan.floors.get(target, end))
-        first, size = max(first, floor), _FIRST_LOOK
+        floor = min(end - _MIN_LOOKBACK, self._plan.floors.get(target, end))
+        first, size = max(first, floor), _FIRST_PULL
         while end > first:
             start = max(first, end - size)
-            last = max(_copies(prefix, pulled(link, target, start, end)), default=None)
+            last = max(_copied_offsets(prefix, pulled(link, target, start, end)), default=None)
             if last is not None:
                 return last + 1
             end, size = start, size * 4
@@ -317,7 +318,7 @@ def parcels(
     parcel: list[Original] = []
     size = 0
     for row in rows:
-        row_size = len(row.body) + _OF_PROPERTIES
+        row_size = len(row.body) + _PROPERTIES_BYTES
         fits = len(parcel) < options.batch_rows and size + row_size <= options.batch_bytes
         if parcel and not (fits and may_share(parcel[0], row)):
             yield parcel
@@ -362,14 +363,14 @@ class CopyPipeline:
         options: SinkOptions,
         source: str,
         target: MessageQueue,
-        look: Callable[[], int],
+        find_end: Callable[[], int],
         properties: Callable[[Original], str],
     ) -> None:
         self._network = network
         self._options = options
         self._source = source
         self._target = target
-        self._look = look
+        self._find_end = find_end
         self._properties = properties
         self._under_way: deque[_Sent] = deque()
         self._waiting: deque[list[Original]] = deque()
@@ -392,7 +393,7 @@ class CopyPipeline:
                 self._fill(fresh)
                 if not self._under_way:
                     return
-                self._settle()
+                self._await_oldest()
             except (NetworkError, RemoteError, _NotNext) as error:
                 self._go_back(error)
 
@@ -429,18 +430,18 @@ class CopyPipeline:
         self._under_way.append(_Sent(rows, request, link, opaque))
         self._next, self._begins = request.reaches, False
 
-    def _settle(self) -> None:
+    def _await_oldest(self) -> None:
         """Wait for the answer to the oldest request."""
         rows, request, link, opaque = self._under_way[0]
-        said = link.wait(opaque, self._options.send_timeout_ms / 1000)
+        reply_command = link.wait(opaque, self._options.send_timeout_ms / 1000)
         try:
-            reply = reply_header(request, said)
+            reply = reply_header(request, reply_command)
         except RemoteError as error:
             if error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT:
                 raise BrokerUnreachable(self._target.broker_name, f"a slave is late: {error}") from error
             if error.code not in LESS_SAFE:
                 raise
-            reply = said.header(CopyBatchReply)
+            reply = reply_command.header(CopyBatchReply)
         if not reply.stored:
             raise _NotNext(reply.reached)
         self._under_way.popleft()
@@ -451,19 +452,19 @@ class CopyPipeline:
 
     def _go_back(self, error: NetworkError | RemoteError | _NotNext) -> None:
         """Take back all that is under way, and find out where to go on. Raises: as `copy`."""
-        taken = list(self._under_way)
+        requests = list(self._under_way)
         self._under_way.clear()
-        for each in taken[1:]:
+        for each in requests[1:]:
             with suppress(NetworkError):
                 each.link.wait(each.opaque, self._options.send_timeout_ms / 1000)
-        self._waiting.extendleft(each.rows for each in reversed(taken))
+        self._waiting.extendleft(each.rows for each in reversed(requests))
         if isinstance(error, RemoteError) and not may_go_right_again(error):
             self._part_refused(error)
         elif not isinstance(error, _NotNext):
             self._failures += 1
             self._network.recover(error, self._failures)
         is_known = isinstance(error, _NotNext) and error.reached >= 0
-        self._next = error.reached if isinstance(error, _NotNext) and is_known else self._look()
+        self._next = error.reached if isinstance(error, _NotNext) and is_known else self._find_end()
         self._begins = True
 
     def _part_refused(self, refusal: RemoteError) -> None:
@@ -480,16 +481,16 @@ def _may_share_request(first: Original, row: Original) -> bool:
 
 def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
     """Return the ends of queues, without those whose brokers are away. Raises: NetworkError."""
-    asked = {queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues}
+    requests = {queue: (queue, GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)) for queue in queues}
     with connect(options) as network:
-        replies = network.ask_reachable(asked, _SOON_S)
-    found = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
-    said = {part_of(queue): reply.incarnation or 0 for queue, reply in found.items()}
-    named = {part: known for part, known in said.items() if known > UNKNOWN_INCARNATION}
-    return Offsets({queue: reply.offset for queue, reply in found.items()}, named)
+        replies = network.ask_reachable(requests, _ANSWER_LIMIT_S)
+    ends = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
+    incarnations = {broker_topic(queue): reply.incarnation or 0 for queue, reply in ends.items()}
+    named = {part: known for part, known in incarnations.items() if known > UNKNOWN_INCARNATION}
+    return Offsets({queue: reply.offset for queue, reply in ends.items()}, named)
 
 
-def _copies(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
+def _copied_offsets(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
     """The offsets of the originals whose copies are among these."""
     needle = prefix.encode()
     for each in records:
@@ -515,19 +516,17 @@ def pulled(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Ite
         start = header.next_begin_offset
 
 
-def paired(
-    sources: Iterable[MessageQueue],
-    targets: Iterable[MessageQueue],
-    known: Mapping[MessageQueue, MessageQueue],
+def pair_queues(
+    sources: Iterable[MessageQueue], targets: Iterable[MessageQueue], targets_known: Mapping[MessageQueue, MessageQueue]
 ) -> dict[MessageQueue, MessageQueue]:
-    """Choose the target of each source queue: as `known`, or the queue of the same name, of the same number, or any.
+    """Choose the target of each source queue: as known, or the queue of the same name, of the same number, or any.
 
     Of several it is the one with the fewest sources.
     """
-    found, free = dict(known), sorted(targets)
-    for source in sorted(set(sources) - known.keys()):
-        used = list(found.values())
-        found[source] = min(
+    pairs, free = dict(targets_known), sorted(targets)
+    for source in sorted(set(sources) - targets_known.keys()):
+        used = list(pairs.values())
+        pairs[source] = min(
             free,
             key=lambda each: (
                 each.broker_name != source.broker_name or each.queue_id != source.queue_id,
@@ -536,7 +535,7 @@ def paired(
                 each,
             ),
         )
-    return found
+    return pairs
 
 
 def now_ms() -> int:

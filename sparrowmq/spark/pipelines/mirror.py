@@ -19,13 +19,13 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import DIVIDER, SinkOptions, SourceOptions, parse, pattern
 from sparrowmq.spark.pipelines import target_topics as topics
-from sparrowmq.spark.pipelines.message_copies import COLUMNS, Copied, Copying, copy_rows, ends_of, paired
-from sparrowmq.spark.pipelines.mirrored_groups import MirroredGroups, names_in
+from sparrowmq.spark.pipelines.message_copies import COLUMNS, Copied, Copying, copy_rows, ends_of, pair_queues
+from sparrowmq.spark.pipelines.mirrored_groups import MirroredGroups, parse_group_names
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned, repair
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
-from sparrowmq.spark.pipelines.running.span import first_span, is_moving, offsets_by_topic, span_of
+from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, span_of, start_moves
 from sparrowmq.spark.pipelines.seen_keys import Dropped, Repeats
 from sparrowmq.spark.source.partition_ranges import Offsets, lose
 from sparrowmq.spark.source.stream_source import planned
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
 _ROWS_PER_BATCH: Final = 200_000
-_TOPIC: Final = "{topic}"
+_TOPIC_FIELD: Final = "{topic}"
 _NEW_TARGET_ADVICE: Final = (
     "To copy all again name another state folder; to copy only the next ones set failOnDataLoss=false"
 )
 # What the name of a topic, or a list of names, does not have.
-_OF_PATTERNS: Final = re.compile(r"[^\w%|,\s-]")
+_PATTERN_CHARACTER: Final = re.compile(r"[^\w%|,\s-]")
 
 
 def mirror(
@@ -73,20 +73,20 @@ def mirror(
         StreamingQueryException: the query failed; run it again to go on.
     """
     if groups is not None:
-        names_in(groups)  # before anything is made
+        parse_group_names(groups)  # before anything is made
     runner = Runner(**(Streaming(every="1 second") | running))
-    route = routed(topic, name_server, Target(to, to_topic, to_options), runner.options)
-    kept = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})
-    if not kept.targets:
+    route = build_route(topic, name_server, Target(to, to_topic, to_options), runner.options)
+    saved = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})
+    if not saved.targets:
         route.check_topics(runner)
     if runner.dry_run:
-        return look(route, runner)
+        return report_dry_run(route, runner)
     route.make(to_cluster, runner.say)
-    stream = CopyingStream(route, kept, runner, chained=chained, cluster=to_cluster)
+    stream = CopyingStream(route, saved, runner, chained=chained, cluster=to_cluster)
     if groups is None:
         return stream.run("mirror")
-    carrying = MirroredGroups(groups, route.source, route.sink, kept, to_cluster, runner.say)
-    with carrying, carrying.carried(once=runner.once):
+    carrying = MirroredGroups(groups, route.source, route.sink, saved, to_cluster, runner.say)
+    with carrying, carrying.in_background(once=runner.once):
         return stream.run("mirror")
 
 
@@ -116,7 +116,7 @@ class Route:
     """
 
     topic: str
-    given: Mapping[str, str]
+    options: Mapping[str, str]
     source: SourceOptions
     sink: SinkOptions
     target: str
@@ -127,7 +127,7 @@ class Route:
 
     def name_of(self, topic: str) -> str:
         """Return the name of a topic at the target."""
-        return self.target.replace(_TOPIC, topic)
+        return self.target.replace(_TOPIC_FIELD, topic)
 
     def check_topics(self, runner: Runner) -> None:
         """Say which parts of a list match no topic. Raises: ConfigError, none does, and the run has an end."""
@@ -143,12 +143,12 @@ class Route:
             if not any(re.fullmatch(part, name) for name in names):
                 runner.say(f"no topic matches {part} yet")
 
-    def make(self, cluster: str | None, say: Say, known: Collection[str] = ()) -> None:
-        """Make the topics of the target that are not there, like their originals; not for `known` originals."""
+    def make(self, cluster: str | None, say: Say, except_for: Collection[str] = ()) -> None:
+        """Make the topics of the target that are not there, like their originals; not for `except_for` originals."""
         widths: dict[str, int] = {}
         originals: dict[str, list[str]] = {}
         for name, width in topics.widest(topics.readable(self.source)).items():
-            if name not in known:
+            if name not in except_for:
                 to = self.name_of(name)
                 widths[to] = max(width, widths.get(to, 0))
                 originals.setdefault(to, []).append(name)
@@ -157,30 +157,30 @@ class Route:
             names = originals[to]
             return topics.nature_of(self.source, *names) if len(names) == 1 else topics.Nature()
 
-        for made in topics.make(self.sink, widths, cluster, nature):
+        for made in topics.create_topics(self.sink, widths, cluster, nature):
             say(f"made topic {made} with {widths[made]} queues on each broker")
 
-    def targets(self, known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
+    def targets(self, targets_known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
         """Return the target of each queue that exists now.
 
         Raises:
             ConfigError: a target queue was taken away; another one would end the order of its copies.
             NoRoute, SendFailed, NetworkError
         """
-        found, sources = dict(known), topics.readable(self.source)
+        pairs, sources = dict(targets_known), topics.readable(self.source)
         names = {name: self.name_of(name) for name in sorted({queue.topic for queue in sources})}
         targets = topics.writable(self.sink, set(names.values()))
         for name, to in names.items():
             own = [queue for queue in sources if queue.topic == name]
-            there = [queue for queue in targets if queue.topic == to]
-            found = paired(own, there, found)
-            for gone in sorted({found[queue] for queue in own}.difference(there)):
-                if any(queue.broker_name == gone.broker_name for queue in there):  # else the broker is away
+            writable = [queue for queue in targets if queue.topic == to]
+            pairs = pair_queues(own, writable, pairs)
+            for lost in sorted({pairs[queue] for queue in own}.difference(writable)):
+                if any(queue.broker_name == lost.broker_name for queue in writable):  # else the broker is away
                     raise ConfigError(
-                        f"{gone} has copies, and takes no more messages: topic {to} has fewer queues now. Give it "
+                        f"{lost} has copies, and takes no more messages: topic {to} has fewer queues now. Give it "
                         "its queues again by updateTopic, or name another state folder to copy all again"
                     )
-        return found
+        return pairs
 
 
 class CopyingStream:
@@ -214,44 +214,44 @@ class CopyingStream:
             repair(Path(state.checkpoint), may_plan_again, runner.say)
             if self._repeats is not None:
                 self._repeats.regain(Path(state.checkpoint), runner.say)
-            given = self._from_begin(with_defaults(self._route.given, _ROWS_PER_BATCH))
-            given |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
+            options = self._from_begin(with_defaults(self._route.options, _ROWS_PER_BATCH))
+            options |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
             if self._repeats is None:
-                runner.stream(given, self._copy, state.checkpoint, may_plan_again)
+                runner.stream(options, self._copy, state.checkpoint, may_plan_again)
             else:
-                given |= self._repeats.options
-                with self._repeats.known:
-                    runner.stream(given, self._copy_first_ones, state.checkpoint, may_plan_again)
+                options |= self._repeats.options
+                with self._repeats.keys:
+                    runner.stream(options, self._copy_first_ones, state.checkpoint, may_plan_again)
         return runner.report
 
-    def _from_begin(self, given: dict[str, str]) -> dict[str, str]:
+    def _from_begin(self, options: dict[str, str]) -> dict[str, str]:
         """Fix where the first batch begins: a second start before that batch would leave messages out."""
-        if is_planned(Path(self._state.checkpoint)) or not is_moving(given):
-            return given
-        span = first_span(given, self._state.begin)
+        if is_planned(Path(self._state.checkpoint)) or not start_moves(options):
+            return options
+        span = first_span(options, self._state.begin)
         self._state.keep_begin(offsets_by_topic(span.start))
-        return span.onward(given)
+        return span.stream_options(options)
 
     def _copy(self, rows: DataFrame, batch: int) -> str:
-        copied = self._copied(rows, batch)
+        copied = self._copy_rows(rows, batch)
         self._runner.report.add_batch(batch, copied.sent + copied.there + copied.passed)
         return f"{copied.sent:,} copied, {copied.there:,} there already"
 
     def _copy_first_ones(self, rows: DataFrame, batch: int) -> str:
         """Copy the messages of a batch that are no repeats."""
         assert self._repeats is not None
-        self._repeats.forget(self._route.given, self._state.checkpoint, batch)
+        self._repeats.forget(self._route.options, self._state.checkpoint, batch)
         rows = self._repeats.as_sent(rows).persist()
         try:
             count, dropped = self._repeats.find(rows, batch)
-            copied = self._copied(rows, batch, dropped)
+            copied = self._copy_rows(rows, batch, dropped)
         finally:
             rows.unpersist()
         self._runner.report.add_batch(batch, count)
         return f"{copied.sent:,} copied, {copied.there:,} there already, {sum(map(len, dropped.values())):,} dropped"
 
-    def _copied(self, rows: DataFrame, batch: int, dropped: Dropped | None = None) -> Copied:
-        self._look_for_queues()
+    def _copy_rows(self, rows: DataFrame, batch: int, dropped: Dropped | None = None) -> Copied:
+        self._find_targets()
         floors = self._state.floors(batch, self._ends)
         again = self._state.made_again(planned(self._state.checkpoint, batch).incarnations)
         plan = replace(self._copying, targets=self._state.targets, floors=floors, again=again)
@@ -260,7 +260,6 @@ class CopyingStream:
         return copied
 
     def _ends(self, queues: Collection[MessageQueue]) -> Offsets:
-        """Return the ends of target queues. Raises: RowsLost, a target was made again, and the options want to know."""
         ends = ends_of(self._route.sink, queues)
         for topic, broker in self._state.targets_made_again(ends):
             lose(
@@ -270,45 +269,45 @@ class CopyingStream:
             )
         return ends
 
-    def _look_for_queues(self) -> None:
+    def _find_targets(self) -> None:
         """Find a place for new queues; while no name server answers, the known queues are copied."""
-        known = self._state.targets
+        targets = self._state.targets
         try:
             if self._route.follows_new_topics:
-                self._route.make(self._cluster, self._runner.say, {queue.topic for queue in known})
-            self._state.keep(self._route.targets(known))
+                self._route.make(self._cluster, self._runner.say, {queue.topic for queue in targets})
+            self._state.keep(self._route.targets(targets))
         except (NetworkError, NoRoute, SendFailed) as error:
             self._runner.say(f"no answer about new queues, so the known queues are copied: {error}")
 
 
-def routed(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:
+def build_route(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:
     """The way of a topic, of several as `a,b`, or of all that regular expressions match. Raises: ConfigError."""
-    sink = topics.sink(target.options, target.name_server)
-    to, is_pattern = target.topic or _TOPIC, _OF_PATTERNS.search(topic) is not None
-    given = {**(options or {}), "nameServer": name_server}
-    source = parse(SourceOptions, {**given, "subscribePattern" if is_pattern else "topic": topic})
+    sink = topics.sink_options(target.options, target.name_server)
+    to, is_pattern = target.topic or _TOPIC_FIELD, _PATTERN_CHARACTER.search(topic) is not None
+    source_options = {**(options or {}), "nameServer": name_server}
+    source = parse(SourceOptions, {**source_options, "subscribePattern" if is_pattern else "topic": topic})
     source.check_stream()
-    if _TOPIC not in to and not target.joins and (is_pattern or len(source.topics) != 1):
+    if _TOPIC_FIELD not in to and not target.joins and (is_pattern or len(source.topics) != 1):
         raise ConfigError(
-            f"to_topic={to!r} renames one topic; for several write {_TOPIC} for the name, as {_TOPIC}-copy"
+            f"to_topic={to!r} renames one topic; for several write {_TOPIC_FIELD} for the name, as {_TOPIC_FIELD}-copy"
         )
     same = set(source.name_servers) & set(sink.name_servers)
-    if same and (to == _TOPIC or to in source.topics):
+    if same and (to == _TOPIC_FIELD or to in source.topics):
         raise ConfigError(
             f"both clusters are at {', '.join(sorted(same))}: topics would be copied into themselves; "
             "name another topic"
         )
-    copies = re.escape(to).replace(re.escape(_TOPIC), ".*")
+    copies = re.escape(to).replace(re.escape(_TOPIC_FIELD), ".*")
     others = f"(?!(?:{copies})$)(?:{pattern(topic).pattern})" if same and is_pattern else topic
-    given |= {"subscribePattern": others} if is_pattern else {"topic": topic}
-    return Route(topic, given, parse(SourceOptions, given), sink, to)
+    source_options |= {"subscribePattern": others} if is_pattern else {"topic": topic}
+    return Route(topic, source_options, parse(SourceOptions, source_options), sink, to)
 
 
-def look(route: Route, runner: Runner) -> Report:
+def report_dry_run(route: Route, runner: Runner) -> Report:
     """Say what a first run would copy."""
-    span = span_of(route.given)
+    span = span_of(route.options)
     for name in sorted({queue.topic for queue in span.end}):
         runner.say(f"copies {name} to {route.name_of(name)} at {';'.join(route.sink.name_servers)}")
-    runner.say(f"{span.rows:,} messages in {len(span.end)} queues are there to be copied")
+    runner.say(f"{span.rows:,} messages in {len(span.end)} queues would be copied")
     runner.report.read = span.rows
     return runner.report

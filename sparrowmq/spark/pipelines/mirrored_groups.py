@@ -35,15 +35,7 @@ from sparrowmq.client.admin.operations import put_group
 from sparrowmq.client.admin.topics import consumers_of
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.core.digits import whole_number
-from sparrowmq.errors import (
-    ChangeFailed,
-    ConfigError,
-    NetworkError,
-    NoGroup,
-    NoRoute,
-    RemoteError,
-    SparrowError,
-)
+from sparrowmq.errors import ChangeFailed, ConfigError, NetworkError, NoGroup, NoRoute, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -65,15 +57,15 @@ from sparrowmq.spark.pipelines.target_topics import admin_of
 from sparrowmq.spark.worker import connect
 
 # The next message of each queue, by group.
-_Places = dict[str, dict[MessageQueue, int]]
+_GroupOffsets = dict[str, dict[MessageQueue, int]]
 _Moves = Mapping[tuple[str, MessageQueue], int]
 
 _EVERY_S: Final = 1.0
-_SOON_S: Final = 2.0
-_ROUNDS_A_LOOK: Final = 30  # between two looks for groups
+_ANSWER_LIMIT_S: Final = 2.0
+_ROUNDS_PER_SEARCH: Final = 30  # between two looks for groups
 _NEEDLE: Final = ORIGIN.encode()
 _CLOCKS_DIFFER_MS: Final = 60_000
-_MOST_RUNS: Final = 10_000  # of copies in a part of a queue that is in memory: 1.5 MB
+_MAX_RUNS: Final = 10_000  # of copies in a part of a queue that is in memory: 1.5 MB
 _PLAIN_NAME: Final = re.compile(r"[\w%-]+")
 
 
@@ -84,19 +76,13 @@ class MirroredGroups:
         groups: names as `a,b`, or a regular expression.
         cluster: where groups are made, if the target has several clusters.
     Raises:
-        ConfigError: as `names_in`.
+        ConfigError: as `parse_group_names`.
     """
 
     def __init__(
-        self,
-        groups: str,
-        source: SourceOptions,
-        sink: SinkOptions,
-        state: State,
-        cluster: str | None,
-        say: Say,
+        self, groups: str, source: SourceOptions, sink: SinkOptions, state: State, cluster: str | None, say: Say
     ) -> None:
-        self._names = names_in(groups)
+        self._names = parse_group_names(groups)
         self._chosen = re.compile("|".join(f"(?:{each})" for each in self._names))
         self._source = source
         self._sink = sink
@@ -107,14 +93,14 @@ class MirroredGroups:
         self._rounds = 0
         self._unmade: set[str] = set()  # groups that some broker of the target refused, or was away for
         # In each target queue: one part of it, or several if groups are far from each other.
-        self._copies: dict[MessageQueue, list[_Copies]] = {}
+        self._copies: dict[MessageQueue, list[_QueuePart]] = {}
         # Of each source queue and its target: what mirrors in the other direction have brought.
         self._returned: dict[tuple[MessageQueue, MessageQueue], ReturnedPlaces] = {}
         self._known_origins: dict[Origin, bool] = {}  # whether they name a queue of the target
         self._near = connect(source)
         self._far = connect(sink)
         self._ends = threading.Event()
-        self._said: set[str] = set()
+        self._lines_said: set[str] = set()
         self._failure = ""
 
     def __enter__(self) -> Self:
@@ -125,7 +111,7 @@ class MirroredGroups:
         self._far.forget()
 
     @contextmanager
-    def carried(self, *, once: bool) -> Iterator[None]:
+    def in_background(self, *, once: bool) -> Iterator[None]:
         """Carry offsets each second beside what is done here; with `once` also at its end.
 
         Raises:
@@ -140,7 +126,7 @@ class MirroredGroups:
             thread.join()
         if once:
             self._ends.clear()
-            self.look_again()
+            self.find_groups_again()
             while self.carry() and not all(part.has_room() for parts in self._copies.values() for part in parts):
                 pass
 
@@ -148,14 +134,14 @@ class MirroredGroups:
         while not self._ends.wait(_EVERY_S):
             try:
                 self.carry()
-                self._said.discard(self._failure)
+                self._lines_said.discard(self._failure)
             except (SparrowError, OSError, ValueError) as error:
                 self._failure = f"the offsets of groups cannot be carried now: {error}"
                 self._say_once(self._failure)
                 self._near.forget()  # brokers may have moved
                 self._far.forget()
 
-    def look_again(self) -> None:
+    def find_groups_again(self) -> None:
         """Look for new groups in the next round, and not half a minute later."""
         self._rounds = 0
 
@@ -164,11 +150,14 @@ class MirroredGroups:
         pairs = dict(self._state.targets)
         if not pairs:
             return 0
-        if self._rounds % _ROUNDS_A_LOOK == 0:
-            self._groups = asyncio.run(self._look({queue.topic for queue in pairs}))
+        if self._rounds % _ROUNDS_PER_SEARCH == 0:
+            self._groups = asyncio.run(self._find_groups({queue.topic for queue in pairs}))
         self._rounds += 1
-        wanted = {group: self._queues_of(group, pairs) for group in self._all_groups()}
-        read = {group: each for group, each in _offsets(self._near, wanted).items() if any(each.values())}
+        queues = {
+            group: {queue for queue in pairs if group in self._groups.get(queue.topic, ())}
+            for group in sorted(set[str]().union(*self._groups.values()))
+        }
+        read = {group: each for group, each in _offsets(self._near, queues).items() if any(each.values())}
         read = {group: read[group] for group in self._offline(read, pairs)}
         reached = self._reached({group: {pairs[queue] for queue in each} for group, each in read.items()})
         self._read_copies(reached)
@@ -196,24 +185,18 @@ class MirroredGroups:
         return len(forward)
 
     def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+        if line not in self._lines_said:
+            self._lines_said.add(line)
             self._say(line)
 
     # Groups ---------------------------------------------------------------------------------------------------------
 
-    def _all_groups(self) -> list[str]:
-        return sorted({group for groups in self._groups.values() for group in groups})
-
-    def _queues_of(self, group: str, pairs: Pairs) -> set[MessageQueue]:
-        return {queue for queue in pairs if group in self._groups.get(queue.topic, ())}
-
-    async def _look(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
+    async def _find_groups(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
         """Find the chosen groups of topics, and make those that the target does not have, with their settings.
 
         While a broker of the source is away, the groups that were found before stay. Raises: NetworkError, all are.
         """
-        found: dict[str, frozenset[str]] = {}
+        groups_by_topic: dict[str, frozenset[str]] = {}
         failure: NetworkError | None = None
         async with admin_of(self._source) as near, admin_of(self._sink) as far:
             near.servers.missing, far.servers.missing = {}, {}
@@ -226,16 +209,16 @@ class MirroredGroups:
                 except NetworkError as error:
                     failure = error
                 chosen = {name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)}
-                found[topic] = before.union(chosen) if near.servers.missing else frozenset(chosen)
-            groups = set[str]().union(*found.values())
+                groups_by_topic[topic] = before.union(chosen) if near.servers.missing else frozenset(chosen)
+            groups = set[str]().union(*groups_by_topic.values())
             if failure is not None and not groups:
                 raise failure
             for name in self._names:
                 if _PLAIN_NAME.fullmatch(name) and name not in groups:
                     self._say_once(f"group {name} has not read these topics; it is looked for each half minute")
-            there = set(await far.groups(self._cluster)) - self._unmade
-            self._unmade = {name for name in sorted(groups - there) if not await self._make(name, near, far)}
-        return found
+            existing = set(await far.groups(self._cluster)) - self._unmade
+            self._unmade = {name for name in sorted(groups - existing) if not await self._make(name, near, far)}
+        return groups_by_topic
 
     async def _make(self, name: str, near: Admin, far: Admin) -> bool:
         """Make a group at the target as it is at the source; returns False if a broker of the target has it not."""
@@ -262,41 +245,40 @@ class MirroredGroups:
             except (NetworkError, NoRoute):
                 continue
             is_answered = True
-            online |= {group for group, reply in replies.items() if _has_members(reply)}
+            online |= {
+                group
+                for group, reply in replies.items()
+                if isinstance(reply, bytes) and ConsumerList.decode(reply).consumer_id_list
+            }
         return [group for group in groups if is_answered and group not in online]
 
     # Places ---------------------------------------------------------------------------------------------------------
 
-    def _reached(self, queues: Mapping[str, Collection[MessageQueue]]) -> _Places:
-        """Return the offsets of groups in the target, where a master answers."""
-        found = _offsets(self._far, queues)
+    def _reached(self, queues: Mapping[str, Collection[MessageQueue]]) -> _GroupOffsets:
+        offsets = _offsets(self._far, queues)
         return {
             group: {queue: each for queue, each in places.items() if self._far.has_master(queue.broker_name)}
-            for group, places in found.items()
+            for group, places in offsets.items()
         }
 
     def _moved(
-        self,
-        group: str,
-        read: Mapping[MessageQueue, int],
-        pairs: Pairs,
-        reached: Mapping[MessageQueue, int],
+        self, group: str, read: Mapping[MessageQueue, int], pairs: Pairs, reached: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int]:
         """Return the target queues in which a group goes on further than it has reached there, and where."""
-        found: dict[MessageQueue, int] = {}
+        moves: dict[MessageQueue, int] = {}
         for target in sorted(reached.keys() & self._copies.keys()):
             sources = [queue for queue in read if pairs[queue] == target]
             is_read = partial(self._is_read, target, {queue: read[queue] for queue in sources})
-            copies = _part_of(self._copies[target], reached[target]).places
+            copies = _part_at(self._copies[target], reached[target]).places
             place = copies.first_unread(reached[target], read, is_read)
             if place > reached[target]:
-                found[target] = place
+                moves[target] = place
             if place < copies.end and not copies.has_copy_at(place):
                 self._say_once(
                     f"group {group} stays at offset {place} of {target}: this message was written there, and the "
                     "group has not read it"
                 )
-        return found
+        return moves
 
     def _is_read(self, target: MessageQueue, read: Mapping[MessageQueue, int], place: int) -> bool:
         """Whether a group has read a message of the target, which is no copy, as a copy at the source."""
@@ -321,17 +303,16 @@ class MirroredGroups:
         """Whether a copy at the source is that of a message of the target, and not of a third cluster's queue."""
         if origin.queue != target:
             return False
-        which = origin._replace(offset=0)
-        if which not in self._known_origins:
+        origin_queue = origin._replace(offset=0)
+        if origin_queue not in self._known_origins:
             original = _message(self._far, target, origin.offset)
             if original is None:
                 return False
             copied = record.decode(message).unique_key
-            self._known_origins[which] = copied is not None and copied == original.unique_key
-        return self._known_origins[which]
+            self._known_origins[origin_queue] = copied is not None and copied == original.unique_key
+        return self._known_origins[origin_queue]
 
-    def _read_copies(self, reached: _Places) -> None:
-        """Note the new messages of the target queues, of each from the first place that matters."""
+    def _read_copies(self, reached: _GroupOffsets) -> None:
         for queue, starts in _by_queue(reached).items():
             try:
                 self._read_queue(queue, starts)
@@ -343,25 +324,24 @@ class MirroredGroups:
         link = self._far.link(queue)
         first = link.call(GetMinOffset(queue.topic, queue.queue_id))[0].offset
         last = link.call(GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True))[0]
-        known = self._copies.get(queue, [])
-        if not known or any(
-            part.incarnation != last.incarnation or not first <= part.places.end <= last.offset for part in known
+        parts_before = self._copies.get(queue, [])
+        if not parts_before or any(
+            part.incarnation != last.incarnation or not first <= part.places.end <= last.offset for part in parts_before
         ):  # at the start, or the topic was made again, or its log was cut
             self._forget_returned(queue)
-            known = []
-        parts: list[_Copies] = []
+            parts_before = []
+        parts: list[_QueuePart] = []
         for start in sorted({max(first, start) for start in starts}):
             if parts and parts[-1].serves(start):
                 continue
-            part = next((each for each in known if each.serves(start)), None)
+            part = next((each for each in parts_before if each.serves(start)), None)
             if part is None:
-                part = _Copies(CopiedPlaces(start), last.incarnation)
+                part = _QueuePart(CopiedPlaces(start), last.incarnation)
             self._read_on(queue, part, last.offset)
             parts.append(part)
         self._copies[queue] = parts
 
-    def _read_on(self, queue: MessageQueue, part: _Copies, end: int) -> None:
-        """Note the messages behind a part of a queue, as far as there is room."""
+    def _read_on(self, queue: MessageQueue, part: _QueuePart, end: int) -> None:
         end = end if part.has_room() else part.places.end
         for at, message in _messages(self._far, queue, part.places.end, end, self._ends):
             origin = _origin(message)
@@ -370,18 +350,17 @@ class MirroredGroups:
                 return
 
     def _forget_returned(self, target: MessageQueue) -> None:
-        """Forget what was known of a topic that another may have replaced."""
         self._returned = {pair: each for pair, each in self._returned.items() if pair[1] != target}
-        self._known_origins = {each: known for each, known in self._known_origins.items() if each.queue != target}
+        self._known_origins = {each: is_ours for each, is_ours in self._known_origins.items() if each.queue != target}
 
-    def _forget(self, reached: _Places) -> None:
+    def _forget(self, reached: _GroupOffsets) -> None:
         """Forget what is before the places that all groups have reached."""
         by_queue = _by_queue(reached)
         for queue in by_queue.keys() & self._copies.keys():
             lowest: dict[int, int] = {}
             parts = self._copies[queue]
             for place in by_queue[queue]:
-                number = parts.index(_part_of(parts, place))
+                number = parts.index(_part_at(parts, place))
                 lowest[number] = min(place, lowest.get(number, place))
             for number, place in lowest.items():
                 parts[number].places.forget(place)
@@ -389,11 +368,11 @@ class MirroredGroups:
             returned.forget(min(by_queue.get(target, [0])))
 
 
-def names_in(groups: str) -> list[str]:
+def parse_group_names(groups: str) -> list[str]:
     """Return the names, or expressions, of `a,b`. Raises: ConfigError, one is empty, or no regular expression."""
     names = [each.strip() for each in DIVIDER.split(groups)]
     if not all(names):
-        raise ConfigError(f"groups={groups!r} has no name of a group in one place; write a,b, or .* for all groups")
+        raise ConfigError(f"groups={groups!r} contains an empty name; write a,b, or .* for all groups")
     for each in names:
         try:
             re.compile(each)
@@ -402,14 +381,14 @@ def names_in(groups: str) -> list[str]:
     return names
 
 
-class _Copies(NamedTuple):
+class _QueuePart(NamedTuple):
     """The copies in a part of a target queue, and the incarnation of its topic; Apache's brokers name none."""
 
     places: CopiedPlaces
     incarnation: int | None
 
     def has_room(self) -> bool:
-        return self.places.run_count < _MOST_RUNS
+        return self.places.run_count < _MAX_RUNS
 
     def serves(self, place: int) -> bool:
         """Whether the next message of a group that has reached a place is in this part, or will be."""
@@ -417,24 +396,21 @@ class _Copies(NamedTuple):
         return self.places.begin <= place and (place < end or (place == end and self.has_room()))
 
 
-def _part_of(parts: Sequence[_Copies], place: int) -> _Copies:
-    """Return the part of a queue in which a group goes on that has reached a place."""
+def _part_at(parts: Sequence[_QueuePart], place: int) -> _QueuePart:
     return next((part for part in parts if part.serves(place)), parts[0])
 
 
-def _by_queue(reached: _Places) -> dict[MessageQueue, list[int]]:
-    """Return the places that groups have reached in each queue."""
-    found: dict[MessageQueue, list[int]] = {}
+def _by_queue(reached: _GroupOffsets) -> dict[MessageQueue, list[int]]:
+    by_queue: dict[MessageQueue, list[int]] = {}
     for places in reached.values():
         for queue, place in places.items():
-            found.setdefault(queue, []).append(place)
-    return dict(sorted(found.items()))
+            by_queue.setdefault(queue, []).append(place)
+    return dict(sorted(by_queue.items()))
 
 
 def _messages(
     network: BlockingNetwork, queue: MessageQueue, start: int, end: int, ends: threading.Event
 ) -> Iterator[tuple[int, memoryview]]:
-    """The messages `[start, end)` of a queue with their offsets, until it `ends`."""
     for each in pulled(network.link(queue), queue, start, end) if start < end else ():
         if ends.is_set():
             return
@@ -444,7 +420,7 @@ def _messages(
 def _origin(message: memoryview) -> Origin | None:
     if _NEEDLE not in bytes(message):
         return None
-    return origin_of(record.decode(message).properties.get(ORIGIN, ""))
+    return parse_origin(record.decode(message).properties.get(ORIGIN, ""))
 
 
 def _message(network: BlockingNetwork, queue: MessageQueue, place: int) -> StoredMessage | None:
@@ -452,36 +428,32 @@ def _message(network: BlockingNetwork, queue: MessageQueue, place: int) -> Store
     return None if first is None or record.queue_offset(first) != place else record.decode(first)
 
 
-def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQueue]]) -> _Places:
+def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQueue]]) -> _GroupOffsets:
     """Return the offsets of groups, where brokers answer; 0 where a group has none. Raises: RemoteError."""
-    asked = {
+    requests = {
         (group, queue): (queue, QueryConsumerOffset(group, queue.topic, queue.queue_id))
-        for group, some in queues.items()
-        for queue in some
+        for group, queues_of_group in queues.items()
+        for queue in queues_of_group
     }
-    found: _Places = defaultdict(dict)
-    for (group, queue), reply in network.ask_reachable(asked, _SOON_S).items():
+    offsets: _GroupOffsets = defaultdict(dict)
+    for (group, queue), reply in network.ask_reachable(requests, _ANSWER_LIMIT_S).items():
         if isinstance(reply, NetworkError | NoRoute):
             continue
         if not isinstance(reply, RemoteError):
-            found[group][queue] = reply.offset
+            offsets[group][queue] = reply.offset
         elif reply.code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST):
-            found[group][queue] = 0
+            offsets[group][queue] = 0
         else:
             raise reply
-    return found
-
-
-def _has_members(reply: bytes | RemoteError) -> bool:
-    return isinstance(reply, bytes) and bool(ConsumerList.decode(reply).consumer_id_list)
+    return offsets
 
 
 def _commit(network: BlockingNetwork, moves: _Moves) -> None:
-    asked = {
+    requests = {
         (group, queue): (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, place))
         for (group, queue), place in moves.items()
     }
-    for reply in network.ask(asked).values():
+    for reply in network.ask(requests).values():
         if isinstance(reply, RemoteError):
             raise reply
 
@@ -491,7 +463,7 @@ class Origin(NamedTuple):
 
     label: str
     queue: MessageQueue
-    life: str
+    incarnation: str
     offset: int
 
 
@@ -501,22 +473,22 @@ class _Run:
 
     position: int
     queue: MessageQueue
-    life: str
+    incarnation: str
     offset: int
     count: int = 1
 
 
-def origin_of(text: str) -> Origin | None:
+def parse_origin(text: str) -> Origin | None:
     """Take the property SPARROW_ORIGIN apart; None if a mirror cannot have written it."""
     label, _, rest = text.partition("/")
     place, _, offset = rest.rpartition(":")
     named, _, number = place.rpartition(":")
     topic, _, broker = named.rpartition("@")
-    queue_id, _, life = number.partition("+")
+    queue_id, _, incarnation = number.partition("+")
     queue, at = whole_number(queue_id), whole_number(offset)
     if not (label and topic and broker) or queue is None or at is None:
         return None
-    return Origin(label, MessageQueue(topic, broker, queue), life, at)
+    return Origin(label, MessageQueue(topic, broker, queue), incarnation, at)
 
 
 class CopiedPlaces:
@@ -525,7 +497,7 @@ class CopiedPlaces:
     def __init__(self, begin: int) -> None:
         self.begin = self.end = begin
         self._runs: list[_Run] = []
-        self._lives: dict[MessageQueue, str] = {}  # of each original queue, the last one seen
+        self._incarnations: dict[MessageQueue, str] = {}  # of each original queue, the last one seen
         self._queues: dict[MessageQueue, MessageQueue] = {}
 
     def add(self, position: int, origin: Origin | None) -> None:
@@ -533,19 +505,19 @@ class CopiedPlaces:
         self.end = position + 1
         if origin is None:
             return
-        if origin.queue not in self._lives:
+        if origin.queue not in self._incarnations:
             self._queues[origin.queue] = origin.queue
-        self._lives[origin.queue] = origin.life
+        self._incarnations[origin.queue] = origin.incarnation
         last = self._runs[-1] if self._runs else None
         if (
             last is not None
-            and (last.queue, last.life) == (origin.queue, origin.life)
+            and (last.queue, last.incarnation) == (origin.queue, origin.incarnation)
             and (last.position + last.count, last.offset + last.count) == (position, origin.offset)
         ):
             last.count += 1
         else:
             queue = self._queues[origin.queue]  # the same object for all runs
-            self._runs.append(_Run(position, queue, origin.life, origin.offset))
+            self._runs.append(_Run(position, queue, origin.incarnation, origin.offset))
 
     @property
     def run_count(self) -> int:
@@ -567,7 +539,7 @@ class CopiedPlaces:
                     return other
             position = max(position, run.position)
             done = run.position + max(0, read.get(run.queue, 0) - run.offset)
-            if run.life == self._lives[run.queue] and done < run.position + run.count:
+            if run.incarnation == self._incarnations[run.queue] and done < run.position + run.count:
                 return max(position, done)
             position = run.position + run.count
         return next((other for other in range(position, self.end) if not is_read(other)), self.end)
@@ -582,7 +554,6 @@ class CopiedPlaces:
         self.begin = max(self.begin, min(before, self.end))
 
     def _index_of(self, position: int) -> int:
-        """Return the index of the first run that ends behind a position."""
         return bisect_right(self._runs, position, key=lambda run: run.position + run.count)
 
 

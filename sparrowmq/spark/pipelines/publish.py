@@ -35,11 +35,11 @@ from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import target_topics as topics
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.message_copies import Copying, copy_rows, ends_of, paired
+from sparrowmq.spark.pipelines.message_copies import Copying, copy_rows, ends_of, pair_queues
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.running.session import is_steady
+from sparrowmq.spark.pipelines.running.session import is_deterministic
 from sparrowmq.spark.pipelines.tables.log_parts import last_batches
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN_COLUMNS, quoted_column
 from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table, read_rows, state_folder
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 
 _STORED_FILE: Final = "stored.json"
-_Place = tuple[str, str, int, int]
+_QueueNumber = tuple[str, str, int, int]
 
 _SENT_FILE: Final = "sent.json"
-_PLACE: Final = ("topic string", "brokerName string", "queueId int")
-_QUEUE: Final = tuple(name.split()[0] for name in _PLACE)
+_QUEUE_COLUMNS: Final = ("topic string", "brokerName string", "queueId int")
+_QUEUE: Final = tuple(name.split()[0] for name in _QUEUE_COLUMNS)
 
 
 def publish(
@@ -86,74 +86,68 @@ def publish(
 
 
 def _publish(
-    table: Path | Address,
-    topic: str,
-    name_server: str,
-    where: str | None,
-    to_cluster: str | None,
-    runner: Runner,
+    table: Path | Address, topic: str, name_server: str, where: str | None, to_cluster: str | None, runner: Runner
 ) -> Report:
-    sink, report = topics.sink(runner.options, name_server), runner.report
+    sink, report = topics.sink_options(runner.options, name_server), runner.report
     rows = read_rows(runner.session, table)
     if COORDINATES not in rows.columns:
         raise ConfigError(f"{table} does not say where its rows come from; the pipeline `table` makes such tables")
     # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
     folder = state_folder(table) / name
-    stored = _stored(folder, table)
-    known = SentRows.load(folder)
-    settled = load_settings(table)
-    is_raw = {"properties", "body"} <= set(rows.columns) if settled is None else settled.mode == "raw"
+    stored = _check_stored_parts(folder, table)
+    sent_rows = SentRows.load(folder)
+    definition = load_settings(table)
+    is_raw = {"properties", "body"} <= set(rows.columns) if definition is None else definition.mode == "raw"
     chosen = rows if where is None else rows.where(where)
-    if not is_steady(chosen):
-        raise ConfigError(f"where={where!r} chooses other rows each time, so a second run could not continue")
-    rows = messages_of(chosen, OWN_COLUMNS if settled is None else settled.own_columns, is_raw=is_raw)
+    if not is_deterministic(chosen):
+        raise ConfigError(f"where={where!r} selects different rows each time, so a second run could not continue")
+    rows = messages_of(chosen, OWN_COLUMNS if definition is None else definition.own_columns, is_raw=is_raw)
     if runner.dry_run:
-        known.reached(rows)
-        report.read = known.without(rows).count()
+        sent_rows.reached(rows)
+        report.read = sent_rows.without(rows).count()
         runner.say(f"sends {counted(report.read, 'message')} to {topic}")
         return report
     state = State(folder, {"topic": topic, "to": name_server})
-    _demand_newest(state, known)
-    reached = known.reached(rows)
+    _check_newest(state, sent_rows)
+    reached = sent_rows.reached(rows)
     width = max((queue.queue_id for queue in (*reached.next, *state.targets)), default=0) + 1
-    for made in topics.make(sink, {topic: width}, to_cluster):
+    for made in topics.create_topics(sink, {topic: width}, to_cluster):
         runner.say(f"made topic {made}")
-    if known.is_before(ends_of(sink, state.targets.values())):
+    if sent_rows.is_before(ends_of(sink, state.targets.values())):
         runner.say(f"topic {topic} was made again since rows were sent, so all rows are sent again")
-        known = known.forgotten()
-        reached = known.reached(rows)
+        sent_rows = sent_rows.cleared()
+        reached = sent_rows.reached(rows)
     with runner.at_work(state.folder):
-        state.keep(paired(reached.next, topics.writable(sink, [topic]), state.targets))
+        state.keep(pair_queues(reached.next, topics.writable(sink, [topic]), state.targets))
         snapshot.save(folder / _STORED_FILE, stored)
         # A run that was cut short is repeated with the same number, and so with the ends that it noted.
-        floors = state.floors(known.runs, partial(ends_of, sink))
-        copied = copy_rows(known.without(rows), Copying(sink, state.label, state.targets, floors, chained=True))
-        known.keep(folder, reached, ends_of(sink, state.targets.values()))
+        floors = state.floors(sent_rows.runs, partial(ends_of, sink))
+        copied = copy_rows(sent_rows.without(rows), Copying(sink, state.label, state.targets, floors, chained=True))
+        sent_rows.keep(folder, reached, ends_of(sink, state.targets.values()))
     runner.say(f"{copied.sent:,} sent, {copied.there:,} there already")
     report.add_read(copied.sent + copied.there)
     report.written, report.batches = copied.sent, 1
     return report
 
 
-def _stored(folder: Path, table: Path | Address) -> dict[str, int]:
+def _check_stored_parts(folder: Path, table: Path | Address) -> dict[str, int]:
     """Return the parts of stored logs in a table. Raises: ConfigError, parts were added since rows were sent."""
-    now = last_batches(state_folder(table))
-    was = snapshot.load(folder / _STORED_FILE, dict[str, int])
-    if was is None and SentRows.load(folder).runs:
-        was = {}  # the file is gone: rows of stored logs may have come since
-    if was is not None and was != now:
+    parts = last_batches(state_folder(table))
+    parts_before = snapshot.load(folder / _STORED_FILE, dict[str, int])
+    if parts_before is None and SentRows.load(folder).runs:
+        parts_before = {}  # the file is gone: rows of stored logs may have come since
+    if parts_before is not None and parts_before != parts:
         raise ConfigError(
             f"`backfill` or `redrive` has added rows to {table} since it was sent, and rows go in the order of "
-            "their offsets; publish it to another topic, or choose the rows that are lacking by a condition of their "
+            "their offsets; publish it to another topic, or choose the missing rows by a condition of their "
             "own (where)"
         )
-    return now
+    return parts
 
 
-def _demand_newest(state: State, known: SentRows) -> None:
-    """Raises: BadStore, the rows that were sent are those of an earlier run, or of none."""
-    if not state.may_plan_again(known.runs):
+def _check_newest(state: State, sent_rows: SentRows) -> None:
+    if not state.may_plan_again(sent_rows.runs):
         raise BadStore(
             f"{state.part('sent.json')} is gone, or an older copy, so it is not known which rows were sent; restore "
             "the folder of the state from a backup, or publish to another topic"
@@ -191,9 +185,9 @@ class SentRows(msgspec.Struct):
     """
 
     runs: int = 0
-    next: list[_Place] = []
-    times: list[_Place] = []
-    ends: list[_Place] = []
+    next: list[_QueueNumber] = []
+    times: list[_QueueNumber] = []
+    ends: list[_QueueNumber] = []
     incarnations: list[tuple[str, str, int]] = []
 
     @classmethod
@@ -210,7 +204,7 @@ class SentRows(msgspec.Struct):
         has_shrunk = any(ends.get(queue, end) < end for queue, end in _by_queue(self.ends).items())
         return has_shrunk or list(others) != self.incarnations
 
-    def forgotten(self) -> SentRows:
+    def cleared(self) -> SentRows:
         """Return what is known when the target has lost all rows: only the number of runs."""
         return SentRows(self.runs)
 
@@ -225,7 +219,7 @@ class SentRows(msgspec.Struct):
         Raises: ConfigError, the topic of the rows was made again, so their offsets do not say which were sent.
         """
         offset, time = f.expr("if(_was_sent, null, queueOffset)"), f.unix_millis("storeTimestamp")
-        found = (
+        per_queue = (
             self._marked(rows)
             .groupBy(*_QUEUE)
             .agg(
@@ -237,7 +231,7 @@ class SentRows(msgspec.Struct):
         )
         ends: dict[MessageQueue, int] = {}
         times: dict[MessageQueue, int] = {}
-        for row in found.collect():
+        for row in per_queue.collect():
             queue = MessageQueue(row.topic, row.brokerName, row.queueId)
             if row.late or row.again:
                 raise _made_again(queue, max(time for *_, time in self.times) if row.late else None)
@@ -249,7 +243,7 @@ class SentRows(msgspec.Struct):
         """Rows with two more columns: whether earlier runs have sent them, and the last store time of these."""
         times = _by_queue(self.times)
         sent = [(*place, times.get(queue)) for place, queue in zip(self.next, _by_queue(self.next), strict=True)]
-        schema = f"{', '.join(_PLACE)}, _sent bigint, _time bigint"
+        schema = f"{', '.join(_QUEUE_COLUMNS)}, _sent bigint, _time bigint"
         noted = f.broadcast(rows.sparkSession.createDataFrame(sent, schema))
         joined = rows.join(noted, list(_QUEUE), "left")
         return joined.withColumn("_was_sent", f.expr("_sent is not null and queueOffset < _sent")).drop("_sent")
@@ -258,14 +252,14 @@ class SentRows(msgspec.Struct):
         """Note the end of a run: how far it has sent the queues, and the ends of the targets."""
         named = {(topic, broker): each for topic, broker, each in self.incarnations} | ends.incarnations
         times = _by_queue(self.times)  # clocks of brokers go back at times
-        kept = SentRows(
+        updated = SentRows(
             self.runs + 1,
             _rows(_by_queue(self.next) | sent.next),
             _rows(times | {queue: max(time, times.get(queue, time)) for queue, time in sent.times.items()}),
             _rows(_by_queue(self.ends) | ends),
             [(*part, each) for part, each in sorted(named.items())],
         )
-        snapshot.save(folder / _SENT_FILE, kept)
+        snapshot.save(folder / _SENT_FILE, updated)
 
 
 def _made_again(queue: MessageQueue, sent_until_ms: int | None) -> ConfigError:
@@ -282,9 +276,9 @@ def _made_again(queue: MessageQueue, sent_until_ms: int | None) -> ConfigError:
     )
 
 
-def _by_queue(rows: list[_Place]) -> dict[MessageQueue, int]:
+def _by_queue(rows: list[_QueueNumber]) -> dict[MessageQueue, int]:
     return {MessageQueue(topic, broker, queue_id): offset for topic, broker, queue_id, offset in rows}
 
 
-def _rows(offsets: dict[MessageQueue, int]) -> list[_Place]:
+def _rows(offsets: dict[MessageQueue, int]) -> list[_QueueNumber]:
     return [(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())]

@@ -52,7 +52,7 @@ from sparrowmq.errors import BadStore, ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.checkpoint_files import last_done, redo
 from sparrowmq.spark.pipelines.running.report import Say
-from sparrowmq.spark.pipelines.running.session import is_of_rows, is_steady, reason, unlogged
+from sparrowmq.spark.pipelines.running.session import depends_on_row, is_deterministic, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import ends_before
 from sparrowmq.spark.source.stream_source import planned
 
@@ -69,11 +69,11 @@ _KEY_BYTES: Final = 16
 _ORDER: Final = ("at", "topic", "brokerName", "queueId", "queueOffset")
 # By so much the clocks of brokers may differ.
 _SKEW_MS: Final = 600_000
-_LOOK_S: Final = 60.0
+_CLEANUP_PERIOD_S: Final = 60.0
 _OF_EARLIER_RELEASES: Final = re.compile(r"keys-([0-9]{9})(-merged)?")
 _LAST_FILE: Final = "last.json"
-_SHORTEST_SPAN_MS: Final = 3_600_000
-_OPEN: Final = 8  # files at once
+_MIN_SPAN_MS: Final = 3_600_000
+_MAX_OPEN: Final = 8  # files at once
 _LOST: Final = ".lost"
 _REMEDY: Final = (
     f"if you move it to {{}}{_LOST}, or make an empty file of that name, repeats of its keys pass once more"
@@ -90,7 +90,7 @@ _SETTINGS: Final = """
 _NEW: Final = "create table seen (key blob, at integer, primary key (key, at)) without rowid;"
 
 
-class Place(NamedTuple):
+class SeenMessage(NamedTuple):
     """A message of a batch."""
 
     key: Key | None
@@ -110,8 +110,8 @@ class Repeats:
     def __init__(self, folder: Path, by: str, window_ms: int) -> None:
         self._folder = folder
         self._by = by
-        self.known = KnownKeys(folder, window_ms)
-        self._looked_s = 0.0
+        self.keys = KnownKeys(folder, window_ms)
+        self._cleaned_s = 0.0
         # A body that is looked at must be decompressed, and is then sent so.
         self.options = {"decompress": "true"} if re.search(r"\bbody\b", by) else {}
 
@@ -124,7 +124,7 @@ class Repeats:
             raise ConfigError(
                 f"by={self._by!r} cannot be understood: {reason(error)}; write msgId, keys or an SQL expression"
             ) from None
-        if not (is_steady(keys) and is_of_rows(keys, rows)):
+        if not (is_deterministic(keys) and depends_on_row(keys, rows)):
             raise ConfigError(
                 f"by={self._by!r} is no property of a message: the result must come from the columns of its row, and "
                 "be the same each time; write msgId, keys or an SQL expression over them"
@@ -132,7 +132,7 @@ class Repeats:
 
     def may_plan_again(self, batch: int) -> bool:
         """Whether it was never decided which messages of a batch pass: of others, other ones could pass as well."""
-        return self.known.last_number < batch
+        return self.keys.last_number < batch
 
     def regain(self, checkpoint: Path, say: Say) -> None:
         """Let a batch be done again that is done, but whose keys a fault of the disk has taken.
@@ -141,10 +141,10 @@ class Repeats:
 
         Raises: BadStore, the keys of more batches are gone.
         """
-        done, last = last_done(checkpoint), self.known.last_number
+        done, last = last_done(checkpoint), self.keys.last_number
         if last >= done or (last < 0 and _has_earlier(self._folder)):
             return
-        if last != done - 1 and (last >= 0 or not self.known.has_any):
+        if last != done - 1 and (last >= 0 or not self.keys.has_any):
             raise BadStore(
                 f"{self._folder} lacks the keys of batches up to {done}, so repeats of them would pass; restore the "
                 "folder of the state from a backup, or see `A damaged checkpoint` in docs/use/pipelines.md"
@@ -158,57 +158,59 @@ class Repeats:
 
     def find(self, rows: DataFrame, batch: int) -> tuple[int, Dropped]:
         """Return how many rows a batch has, and which of them are repeats of each other or of earlier messages."""
-        take_over(self._folder, self.known, batch)
-        window_ms = self.known.begin(batch)
+        take_over(self._folder, self.keys, batch)
+        window_ms = self.keys.begin(batch)
         digest = f.sha2(f.expr(self._by).cast("string").cast("binary"), 256)
         key = f.unhex(f.substring(digest, 1, 2 * _KEY_BYTES)).alias("key")
         at = f.unix_millis("storeTimestamp").alias("at")
-        places = list(placed(rows.select(key, at, *_ORDER[1:]).toArrow()))
-        asked = [(place.key, place.at_ms) for place in places if place.key is not None]
-        dropped, passed = decide(places, self.known.times(asked, window_ms), window_ms)
-        self.known.note(batch, window_ms, passed)
-        return len(places), dropped
+        messages = list(messages_in(rows.select(key, at, *_ORDER[1:]).toArrow()))
+        keyed = [(place.key, place.at_ms) for place in messages if place.key is not None]
+        dropped, passed = find_repeats(messages, self.keys.times(keyed, window_ms), window_ms)
+        self.keys.note(batch, window_ms, passed)
+        return len(messages), dropped
 
-    def forget(self, given: Mapping[str, str], checkpoint: str, batch: int) -> None:
+    def forget(self, options: Mapping[str, str], checkpoint: str, batch: int) -> None:
         """Delete keys that no message needs, unless a broker is away.
 
         Args:
-            given: options of the source. batch: is begun; those before it are done.
+            options: options of the source. batch: is begun; those before it are done.
         """
-        if time.monotonic() - self._looked_s < _LOOK_S or batch == 0:
+        if time.monotonic() - self._cleaned_s < _CLEANUP_PERIOD_S or batch == 0:
             return
-        self._looked_s = time.monotonic()
+        self._cleaned_s = time.monotonic()
         read = planned(checkpoint, batch - 1)
 
         def is_read(until_ms: int) -> bool:
             try:
-                ends = ends_before(given, until_ms)
+                ends = ends_before(options, until_ms)
             except (NetworkError, NoRoute):
                 return False
             return all(offset <= read.get(queue, -1) for queue, offset in ends.items())
 
-        self.known.forget(time.time_ns() // 1_000_000 - _SKEW_MS, is_read)
+        self.keys.forget(time.time_ns() // 1_000_000 - _SKEW_MS, is_read)
 
 
-def placed(rows: pa.Table) -> Iterator[Place]:
+def messages_in(rows: pa.Table) -> Iterator[SeenMessage]:
     """The messages of a batch in the order in which they pass."""
     for batch in rows.sort_by([(name, "ascending") for name in _ORDER]).to_batches():
         columns: list[list[Any]] = [batch.column(name).to_pylist() for name in ("key", *_ORDER)]
         for key, at, topic, broker, queue_id, offset in zip(*columns, strict=True):
-            yield Place(key, at, MessageQueue(topic, broker, queue_id), offset)
+            yield SeenMessage(key, at, MessageQueue(topic, broker, queue_id), offset)
 
 
-def decide(places: Iterable[Place], times: Mapping[Key, Iterable[int]], window_ms: int) -> tuple[Dropped, list[Passed]]:
+def find_repeats(
+    messages: Iterable[SeenMessage], times: Mapping[Key, Iterable[int]], window_ms: int
+) -> tuple[Dropped, list[Passed]]:
     """Return the repeats among messages, and the keys of the others.
 
     Args:
-        places: in order.
+        messages: in order.
         times: when earlier messages with these keys were stored that have passed.
     """
     dropped: dict[MessageQueue, set[int]] = {}
     passed: list[Passed] = []
     newest: dict[Key, int] = {}
-    for key, at_ms, queue, offset in places:
+    for key, at_ms, queue, offset in messages:
         if key is None:
             continue
         is_repeat = key in newest and at_ms - newest[key] < window_ms
@@ -220,20 +222,19 @@ def decide(places: Iterable[Place], times: Mapping[Key, Iterable[int]], window_m
     return {queue: frozenset(offsets) for queue, offsets in dropped.items()}, passed
 
 
-def take_over(folder: Path, known: KnownKeys, batch: int) -> None:
+def take_over(folder: Path, keys: KnownKeys, batch: int) -> None:
     """Take the keys that an earlier release has left as Parquet files: those of the batches before this one."""
     names = ((path, _OF_EARLIER_RELEASES.fullmatch(path.name)) for path in sorted(folder.glob("keys-*")))
-    found = [(path, int(match[1])) for path, match in names if match is not None]
-    for path, number in found:
+    folders = [(path, int(match[1])) for path, match in names if match is not None]
+    for path, number in folders:
         if number < batch and (path / "_SUCCESS").exists():
             for file in sorted(path.glob("*.parquet")):
-                known.add_earlier(list(_of_earlier_release(file)))
-    for path, _number in found:
+                keys.add_earlier(list(_of_earlier_release(file)))
+    for path, _number in folders:
         shutil.rmtree(path)
 
 
 def _has_earlier(folder: Path) -> bool:
-    """Whether keys of an earlier release are there, which noted no batch."""
     return any(_OF_EARLIER_RELEASES.fullmatch(path.name) or is_earlier(path) for path in folder.glob("keys-*"))
 
 
@@ -275,16 +276,16 @@ class Span:
     def file(self) -> str:
         return f"keys-{self.start_ms}-{self.end_ms}{'-earlier' if self.is_earlier else ''}.db"
 
-    def questions(self, asked: Sequence[Passed], window_ms: int) -> list[tuple[Key, int, int]]:
+    def questions(self, passed: Sequence[Passed], window_ms: int) -> list[tuple[Key, int, int]]:
         """Return keys in their order, each with the times, both exclusive, of messages in this span that it may repeat.
 
         Args:
-            asked: in the order of their times.
+            passed: in the order of their times.
         """
-        first = 0 if self.is_earlier else bisect_right(asked, self.start_ms - window_ms, key=_at)
-        end = bisect_left(asked, self.end_ms + window_ms - 1, key=_at)
+        first = 0 if self.is_earlier else bisect_right(passed, self.start_ms - window_ms, key=_at)
+        end = bisect_left(passed, self.end_ms + window_ms - 1, key=_at)
         last_ms = self.end_ms if self.is_earlier else 0
-        return sorted({(key, at - window_ms, last_ms or at + window_ms) for key, at in asked[first:end]})
+        return sorted({(key, at - window_ms, last_ms or at + window_ms) for key, at in passed[first:end]})
 
 
 class KnownKeys:
@@ -300,28 +301,28 @@ class KnownKeys:
     def __enter__(self) -> Self:
         """Raises: BadStore, keys are gone."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        found = map(_span_of, sorted(path.name for path in self._folder.iterdir()))
-        self._spans = sorted(span for span in found if span is not None)
+        spans = map(_span_of, sorted(path.name for path in self._folder.iterdir()))
+        self._spans = sorted(span for span in spans if span is not None)
         last = self._last()
         self._additions = {} if last is None else dict(last.additions)
         try:
             for file in sorted(self._additions):
-                self._demand_additions(file)
+                self._check_additions(file)
         except BadStore:
             self.__exit__()
             raise
         return self
 
-    def _demand_additions(self, file: str) -> None:
+    def _check_additions(self, file: str) -> None:
         """Raises: BadStore, a file with keys lacks some of them."""
-        path, span, there = self._folder / file, _span_of(file), -1
+        path, span, additions = self._folder / file, _span_of(file), -1
         if path.exists() and span is not None:
             with self._database(span) as database:
-                there = _additions_in(database)
+                additions = _additions_in(database)
         elif path.with_name(f"{file}{_LOST}").exists():
             del self._additions[file]
             return
-        if there < self._additions[file]:
+        if additions < self._additions[file]:
             raise BadStore(
                 f"{path} is gone, or lacks keys that were added to it, so repeats of them would pass; restore the "
                 f"folder of the state from a backup; {_REMEDY.format(file)}"
@@ -360,20 +361,20 @@ class KnownKeys:
         """Keep what a batch lets pass, before it is copied."""
         snapshot.save(self._folder / _LAST_FILE, LastBatch(batch, window_ms, passed, self._additions))
 
-    def times(self, asked: Iterable[Passed], window_ms: int) -> dict[Key, list[int]]:
+    def times(self, passed: Iterable[Passed], window_ms: int) -> dict[Key, list[int]]:
         """Return when messages were stored that these may repeat; keys without one are left out."""
-        found: dict[Key, list[int]] = {}
-        in_order = sorted(asked, key=_at)
+        times: dict[Key, list[int]] = {}
+        in_order = sorted(passed, key=_at)
         for span in self._spans:
             if questions := span.questions(in_order, window_ms):
                 with self._database(span) as database:
                     for question in questions:
                         for (at,) in database.execute(_SELECT, question):
-                            found.setdefault(question[0], []).append(at)
-        return found
+                            times.setdefault(question[0], []).append(at)
+        return times
 
     def add(self, passed: Iterable[Passed]) -> None:
-        width = max(self._window_ms, _SHORTEST_SPAN_MS)
+        width = max(self._window_ms, _MIN_SPAN_MS)
         by_start: dict[int, list[Passed]] = {}
         for key, at in passed:
             by_start.setdefault(at // width * width, []).append((key, at))
@@ -392,16 +393,16 @@ class KnownKeys:
         Args:
             is_read: whether earlier batches have read all messages that were stored before a time.
         """
-        gone = list[Span]()
+        expired = list[Span]()
         for span in sorted(self._spans, key=lambda each: each.end_ms):
             needed_until = span.end_ms + self._window_ms
             if needed_until > now_ms or not is_read(needed_until):
                 break
-            gone.append(span)
+            expired.append(span)
             self._additions.pop(span.file, None)
-        if gone and (last := self._last()) is not None:  # first, as a start demands the files that are noted
+        if expired and (last := self._last()) is not None:  # first, as a start demands the files that are noted
             self.note(last.number, last.window_ms, last.passed)
-        for span in gone:
+        for span in expired:
             self._drop(span)
 
     def _add(self, span: Span, rows: list[Passed]) -> None:
@@ -426,9 +427,9 @@ class KnownKeys:
         path = self._folder / span.file
         try:
             if span not in self._open:
-                self._open[span] = _opened(path)
+                self._open[span] = _open_database(path)
             self._open.move_to_end(span)
-            if len(self._open) > _OPEN:
+            if len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)[1].close()
             if span not in self._spans:
                 self._spans.insert(bisect_left(self._spans, span), span)
@@ -436,7 +437,7 @@ class KnownKeys:
         except sqlite3.Error as error:
             if span in self._open:
                 self._open.pop(span).close()
-            _demand_disk(path, error)
+            _check_disk(path, error)
             raise BadStore(
                 f"the keys in {path} cannot be used: {error}; restore the folder of the state from a backup; "
                 f"{_REMEDY.format(path.name)}"
@@ -448,7 +449,7 @@ def _span_of(file: str) -> Span | None:
     return None if name is None else Span(int(name[1]), int(name[2]), bool(name[3]))
 
 
-def _demand_disk(path: Path, error: sqlite3.Error) -> None:
+def _check_disk(path: Path, error: sqlite3.Error) -> None:
     """Look whether a fault of the system has stopped a database: its file is whole then. Raises: OSError, it has."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF  # without what SQLite adds to it
     if code == sqlite3.SQLITE_FULL:
@@ -472,10 +473,10 @@ def is_earlier(path: Path) -> bool:
     return name is not None and bool(name[3])
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open_database(path: Path) -> sqlite3.Connection:
     if not path.exists():
         _make(path)
-    return _connected(path)
+    return _connect(path)
 
 
 def _make(path: Path) -> None:
@@ -483,7 +484,7 @@ def _make(path: Path) -> None:
     new = path.with_name("new.db")
     for left in (new, new.with_name("new.db-wal"), path.with_name(f"{path.name}-wal")):
         left.unlink(missing_ok=True)
-    database = _connected(new)
+    database = _connect(new)
     try:
         database.executescript(_NEW)
     finally:
@@ -493,7 +494,7 @@ def _make(path: Path) -> None:
     sync(path.parent)
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     # Spark calls from a thread of its own.
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:

@@ -47,7 +47,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import parallel_tasks
 from sparrowmq.spark.pipelines.running.session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
-from sparrowmq.spark.source.batch_source import CHOOSING
+from sparrowmq.spark.source.batch_source import FILTER_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -124,17 +124,19 @@ def sql(
     """
     if (name_server is None) == (store is None):
         raise ConfigError("give either name_server (-n) or store")
-    given = {"bodyType": "string", **(options or {})}
-    given |= {"nameServer": name_server} if name_server else {"path": str(store)}
+    source_options = {"bodyType": "string", **(options or {})}
+    source_options |= {"nameServer": name_server} if name_server else {"path": str(store)}
     places = since_until(since, at)
-    given |= places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
+    source_options |= (
+        places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
+    )
     session = own_session(spark, _SETTINGS, sees_views=True)
-    _keep_apart(session, query)
+    _set_case_sensitivity(session, query)
     report, views = Report(read=None if store else 0), dict[str, _View]()
-    while isinstance(rows := _asked(session, query, views), str):
-        views[rows] = _view(rows, given, report)
+    while isinstance(rows := _rows_or_topic(session, query, views), str):
+        views[rows] = _build_view(rows, source_options, report)
         views[rows].show(session, rows)
-    chosen = _chosen(session, query, rows, views)
+    chosen = _narrow(session, query, rows, views)
     may_read_less = report.read is not None and _is_narrowed(rows, views)
     if may_read_less:
         report.read = None
@@ -142,7 +144,7 @@ def sql(
     return Answer(rows, report, {name: at_most + view.described for name, view in views.items()}, chosen)
 
 
-def _keep_apart(session: SparkSession, query: str) -> None:
+def _set_case_sensitivity(session: SparkSession, query: str) -> None:
     """See that names which differ in case only, as topics may, are not one view. Columns need their case then, too."""
     with unlogged():
         try:
@@ -153,40 +155,34 @@ def _keep_apart(session: SparkSession, query: str) -> None:
         session.conf.set(_OF_CASE, "true")
 
 
-def _chosen(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
-    """The rows of a query by less reading: fewer columns, and conditions where no other read could get them."""
+def _narrow(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
     needed = needed_columns(rows) if takes_columns_by_name(query) else {}
-    pushdown = {"pushdown": "true"} if _is_pushed_down(rows, views) else {}
+    # Conditions limit the reading only if each topic is read once.
+    pushdown = {"pushdown": "true"} if scans(rows) == len(views) else {}
     for name, view in views.items():
         view.narrow(session, name, needed.get(name), pushdown)
     return session.sql(query)
 
 
-def _is_pushed_down(rows: DataFrame, views: Mapping[str, _View]) -> bool:
-    """Whether the conditions of a query limit the reading: each topic is read once."""
-    return scans(rows) == len(views)
-
-
 def _is_narrowed(rows: DataFrame, views: Mapping[str, _View]) -> bool:
     """Whether a query may read less than its topics have. Only the source knows how much less."""
     used = {name.lower() for name in conditions(rows)}
-    return _is_pushed_down(rows, views) and not used.isdisjoint(CHOOSING)
+    return scans(rows) == len(views) and not used.isdisjoint(FILTER_COLUMNS)
 
 
-def _asked(session: SparkSession, query: str, known: Collection[str]) -> DataFrame | str:
+def _rows_or_topic(session: SparkSession, query: str, views: Collection[str]) -> DataFrame | str:
     """The rows of a query, or the name of a topic that it needs. Raises: ConfigError."""
     try:
         with unlogged():
             return session.sql(query)
     except AnalysisException as error:
-        name = _missing(error)
-        if name is None or name in known:
-            raise ConfigError(f"the query cannot be asked: {reason(error)}") from None
+        name = _missing_table(error)
+        if name is None or name in views:
+            raise ConfigError(f"the query cannot run: {reason(error)}") from None
         return name
 
 
-def _missing(error: AnalysisException) -> str | None:
-    """The name of the table that Spark does not know, if that is what is wrong."""
+def _missing_table(error: AnalysisException) -> str | None:
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -201,12 +197,12 @@ class _View:
     described: str
     rows: int | None = None  # if that many are read for certain
 
-    def show(self, session: SparkSession, topic: str, **options: str) -> None:
+    def show(self, session: SparkSession, topic: str, **extra: str) -> None:
         """Make it known to the session."""
-        given = {**self.options, **options}
-        if "path" not in given:
-            given |= parallel_tasks(session, given)
-        rows = session.read.format("rocketmq").options(**given).load()
+        options = {**self.options, **extra}
+        if "path" not in options:
+            options |= parallel_tasks(session, options)
+        rows = session.read.format("rocketmq").options(**options).load()
         rows.createOrReplaceTempView(f"`{topic}`")
 
     def narrow(
@@ -229,16 +225,16 @@ class _View:
         self.show(session, topic, **columns_option, **({} if "path" in self.options else pushdown))
 
 
-def _view(topic: str, given: Mapping[str, str], report: Report) -> _View:
+def _build_view(topic: str, options: Mapping[str, str], report: Report) -> _View:
     """Raises: ConfigError, NoRoute, BadStore."""
-    of_topic = {**given, "topic": topic}
+    of_topic = {**options, "topic": topic}
     count = None
-    if "path" in given:
-        options = parse(StoredOptions, of_topic)
-        described = f"messages of {topic} in {options.path}"
+    if "path" in options:
+        parsed = parse(StoredOptions, of_topic)
+        described = f"messages of {topic} in {parsed.path}"
     else:
         span = span_of(of_topic)
-        of_topic = span.of(of_topic)
+        of_topic = span.batch_options(of_topic)
         report.add_read(span.rows)
         report.offsets = {**report.offsets, **offsets_by_topic(span.end)}
         described = f"{counted(span.rows, 'message')} of {topic}, in {counted(len(span.end), 'queue')}"
@@ -276,53 +272,51 @@ def conditions(rows: DataFrame) -> frozenset[str]:
         for root in _roots(rows)
         for node in _nodes(root)
         if node.getClass().getSimpleName() == "Filter"
-        for each in _each(node.references().toSeq())
+        for each in _elements(node.references().toSeq())
     )
 
 
 def needed_columns(rows: DataFrame) -> Needed:
     """The columns that a query needs of each topic that it reads from brokers or files."""
-    found: Needed = {}
+    needs: Needed = {}
     for root in _roots(rows):
-        _look(root, None, found)
-    return found
+        _add_needs(root, None, needs)
+    return needs
 
 
-def _look(node: Any, used: frozenset[int] | None, found: Needed) -> None:
+def _add_needs(node: Any, used: frozenset[int] | None, needs: Needed) -> None:
     """Add the needs of a part of a plan. `used` are the ids of the columns that are used above it; None is all."""
     kind = node.getClass().getSimpleName()
     if kind == _SCAN:
         topic = node.relation().options().get("topic")
-        columns = {each.exprId().id(): each.name() for each in _each(node.output())}
+        columns = {each.exprId().id(): each.name() for each in _elements(node.output())}
         needed = None if used is None else frozenset(columns[each] for each in used & columns.keys())
-        before = found.get(topic, frozenset())
-        found[topic] = None if needed is None or before is None else needed | before
+        before = needs.get(topic, frozenset())
+        needs[topic] = None if needed is None or before is None else needed | before
         return
     if kind in ("Project", "Aggregate"):
         used = _references(node)
     else:
         used = used | _references(node) if kind == "Filter" and used is not None else None
-    for child in _each(node.children()):
-        _look(child, used, found)
+    for child in _elements(node.children()):
+        _add_needs(child, used, needs)
 
 
 def _references(node: Any) -> frozenset[int]:
-    return frozenset(each.exprId().id() for each in _each(node.references().toSeq()))
+    return frozenset(each.exprId().id() for each in _elements(node.references().toSeq()))
 
 
 def _roots(rows: DataFrame) -> Iterator[Any]:
-    """The plan of a query, and those of its subqueries; only Java has them."""
     plan = rows._jdf.queryExecution().optimizedPlan()
     yield plan
-    yield from _each(plan.subqueriesAll())
+    yield from _elements(plan.subqueriesAll())
 
 
 def _nodes(node: Any) -> Iterator[Any]:
     yield node
-    for child in _each(node.children()):
+    for child in _elements(node.children()):
         yield from _nodes(child)
 
 
-def _each(sequence: Any) -> Iterator[Any]:
-    """The elements of a sequence of Scala."""
+def _elements(sequence: Any) -> Iterator[Any]:
     return (sequence.apply(number) for number in range(sequence.size()))

@@ -43,7 +43,7 @@ from pyspark.sql import functions as f
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.setting_kinds import size
-from sparrowmq.spark.options import SourceOptions, parse, past_damage
+from sparrowmq.spark.options import SourceOptions, null_bad_records, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, table_root
 from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS, Lake, TableLocation, open_lake
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
@@ -51,7 +51,7 @@ from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
 from sparrowmq.spark.pipelines.running.folders import local_path
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.runner import Runner, Running, Streaming, with_defaults
-from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, onward_from
+from sparrowmq.spark.pipelines.running.span import first_span, newest_ms, offsets_by_topic, stream_options_from
 from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED_MODES, EncodedBodies, body_settings
 from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
@@ -70,7 +70,7 @@ from sparrowmq.spark.pipelines.tables.table_settings import (
     state_folder,
 )
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grow_fields
-from sparrowmq.spark.source.log_files import log_files, written
+from sparrowmq.spark.source.log_files import log_files, written_spans
 from sparrowmq.spark.source.partition_ranges import from_json
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 _ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000
 _LANE: Final = "-stored"
-_SHOWN: Final = 10  # reasons
+_MAX_REASONS: Final = 10  # reasons
 FILE_SIZE: Final = size(64 << 20, 512 << 20)
 
 
@@ -123,25 +123,25 @@ def table(
     """
     runner, root = Runner(**running), table_root(to, state, catalog)
     bodies = body_settings(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
+    requested = _requested(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
     if runner.dry_run:
-        runner.say(_preview(asked, root, name_server, runner))
+        runner.say(_preview(requested, root, name_server, runner))
         return runner.report
-    settled = load_checked_settings(root, asked) or asked
+    settled = load_checked_settings(root, requested) or requested
     source = _source(name_server, settled, runner.options)
-    kept = state_folder(root)
+    folder = state_folder(root)
     with lock_table(root, runner, f"table {topic}"):
         finish_retry(root, settled)
         writer = TableWriter(root, settled, runner.report)
-        given = with_defaults(source, _ROWS_PER_BATCH)
-        place = writer.resume(kept / "checkpoint", runner.say)
+        stream_options = with_defaults(source, _ROWS_PER_BATCH)
+        place = writer.resume(folder / "checkpoint", runner.say)
         if place is not None:
-            given = onward_from(from_json(place), given)
-        elif not is_planned(kept / "checkpoint"):
-            given = _begin(settled, given)
+            stream_options = stream_options_from(from_json(place), stream_options)
+        elif not is_planned(folder / "checkpoint"):
+            stream_options = _begin(settled, stream_options)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
-        save_settings(kept, settled)
-        runner.stream(given, writer.write, str(kept / "checkpoint"), writer.may_plan_again)
+        save_settings(folder, settled)
+        runner.stream(stream_options, writer.write, str(folder / "checkpoint"), writer.may_plan_again)
     return runner.report
 
 
@@ -167,13 +167,13 @@ def preview(
     runner = Runner(options, spark=spark)
     root = table_root(to, state, catalog)
     bodies = body_settings(mode, registry, schema_file, message)
-    asked = _asked(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
-    return _preview(asked, root, name_server, runner)
+    requested = _requested(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
+    return _preview(requested, root, name_server, runner)
 
 
-def _preview(asked: TableSettings, root: Path | Address, name_server: str, runner: Runner) -> str:
-    begun = load_checked_settings(root, asked)
-    settled = begun or asked
+def _preview(requested: TableSettings, root: Path | Address, name_server: str, runner: Runner) -> str:
+    begun = load_checked_settings(root, requested)
+    settled = begun or requested
     source = _source(name_server, settled, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
     messages = messages.limit(_PREVIEW_ROWS).cache()
@@ -194,7 +194,7 @@ def _shape(settled: TableSettings, messages: DataFrame) -> Shape:
     return settled.shape()
 
 
-def _asked(
+def _requested(
     topic: str,
     format: str,
     mode: str,
@@ -219,25 +219,25 @@ def _asked(
     check_partition_columns(by, mode, fields if mode == "schema" else None)
     check_partition_types(by, types_of(fields))
     depth = MAX_DEPTH if mode == "json" else 0
-    found = TableSettings(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
-    return replace(found, type_changes=type_changes)
+    requested = TableSettings(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
+    return replace(requested, type_changes=type_changes)
 
 
-def _begin(settled: TableSettings, given: dict[str, str]) -> dict[str, str]:
+def _begin(settled: TableSettings, options: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
-    span = first_span(given, settled.begin)
-    settled.newest_ms = newest_ms(given, span.start)
+    span = first_span(options, settled.begin)
+    settled.newest_ms = newest_ms(options, span.start)
     settled.begin = offsets_by_topic(span.start)
-    return span.onward(given)
+    return span.stream_options(options)
 
 
 def _source(name_server: str, settled: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settled.shape().columns)
-    given = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
+    source_options = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
     if settled.mode != "whole":  # an archive replaces the topic, so there each body counts
-        given = past_damage(given)
-    parse(SourceOptions, given).check_stream()
-    return given
+        source_options = null_bad_records(source_options)
+    parse(SourceOptions, source_options).check_stream()
+    return source_options
 
 
 def backfill(
@@ -266,7 +266,7 @@ def backfill(
     if settled is None or settled.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
     check_no_key(root, settled, "a backfill")
-    broker = broker or _only(settled.begin[settled.topic])
+    broker = broker or _only_broker(settled.begin[settled.topic])
     files = log_files(str(store))
     if runner.dry_run:
         runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
@@ -281,15 +281,15 @@ def backfill(
             )
         read = log_reader(runner.session, settled, broker, runner.options or {})
         LogParts(state_folder(root) / f"stored-{broker}.json", runner, known).add(
-            list(written(files)),
+            list(written_spans(files)),
             TableWriter(root, settled, runner.report, f"{_LANE}-{broker}"),
-            lambda file, more: _before(read(file, more), settled, broker),
+            lambda file, more: _older_rows(read(file, more), settled, broker),
         )
     runner.report.offsets = settled.begin
     return runner.report
 
 
-def _before(rows: DataFrame, settled: TableSettings, broker: str) -> DataFrame:
+def _older_rows(rows: DataFrame, settled: TableSettings, broker: str) -> DataFrame:
     assert settled.begin is not None
     begin = settled.begin[settled.topic].get(broker)
     if begin is None:
@@ -303,7 +303,7 @@ def _before(rows: DataFrame, settled: TableSettings, broker: str) -> DataFrame:
     return rows.where(is_earlier)
 
 
-def _only(brokers: Mapping[str, object]) -> str:
+def _only_broker(brokers: Mapping[str, object]) -> str:
     if len(brokers) != 1:
         raise ConfigError(f"name the broker of the store (broker), one of {', '.join(sorted(brokers))}")
     return next(iter(brokers))
@@ -345,10 +345,9 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
 
 
 def _reasons(reasons: Counter[str]) -> list[str]:
-    """The most frequent reasons, as lines."""
-    lines = [f"  {count:,}: {reason}" for reason, count in reasons.most_common(_SHOWN)]
-    if len(reasons) > _SHOWN:
-        lines.append(f"  and {len(reasons) - _SHOWN:,} other reasons")
+    lines = [f"  {count:,}: {reason}" for reason, count in reasons.most_common(_MAX_REASONS)]
+    if len(reasons) > _MAX_REASONS:
+        lines.append(f"  and {len(reasons) - _MAX_REASONS:,} other reasons")
     return lines
 
 
@@ -390,8 +389,8 @@ def compact(
     merges = isinstance(root, Path) or settled.format == "delta"
     if not merges and keep_days is None:
         raise ConfigError(
-            f"{root}: behind an address only files of Delta tables are put together; give keep_days to remove old "
-            "days, and let an engine that knows the table's catalog put files together"
+            f"{root}: behind an address only files of Delta tables are merged; give keep_days to remove old "
+            "days, and let an engine that knows the table's catalog merge files"
         )
     if keep_days is not None:
         settled.partitioning.period_start(day())
@@ -402,12 +401,12 @@ def compact(
     with runner.timed(), nullcontext() if dry_run else lock_table(root, runner):
         if not dry_run:
             finish_retry(root, settled)
-        for path, lake in _lakes(root, settled, is_read_only=dry_run, file_bytes=file_bytes):
+        for path, lake in _existing_tables(root, settled, is_read_only=dry_run, file_bytes=file_bytes):
             if dry_run:
                 say(f"{path}: {counted(len(lake.paths()), 'file')}")
                 continue
             if oldest is not None:
-                say(f"{path}: {lake.expire(oldest):,} days before {oldest} are taken out")
+                say(f"{path}: {lake.expire(oldest):,} days before {oldest} are removed")
             report.add_read(len(lake.paths()))
             if merges:
                 lake.compact(before)
@@ -423,7 +422,7 @@ def _bytes_of(file_size: int | str) -> int:
         raise ConfigError(f"file_size={file_size} must be from 64MiB to 512MiB") from None
 
 
-def _lakes(
+def _existing_tables(
     root: Path | Address, settled: TableSettings, *, is_read_only: bool, file_bytes: int
 ) -> Iterator[tuple[Path | Address, Lake]]:
     """The table and its table of errors, as far as they are there."""

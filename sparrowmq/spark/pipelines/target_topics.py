@@ -19,17 +19,19 @@ from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_types import type_of_topic
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, check_sending, parse
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.worker import connect, tls_of
 
-_BY_DEFAULT: Final = ("NORMAL", "UNSPECIFIED")
-_NOT_OF_COPIES: Final = frozenset({"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"})
+_DEFAULT_TYPES: Final = ("NORMAL", "UNSPECIFIED")
+_OPTIONS_NOT_FOR_COPIES: Final = frozenset(
+    {"topic", "deliveryguarantee", "onerror", "dlqtopic", "maxinflight", "writeid"}
+)
 
 
 def readable(options: SourceOptions) -> list[MessageQueue]:
     """The queues of the topics that the options choose. Raises: NoRoute, NetworkError."""
     with connect(options) as network:
-        return Plan(network, options).queues(())[0]
+        return OffsetClient(network, options).queues(())[0]
 
 
 def writable(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:
@@ -45,7 +47,7 @@ class Nature(NamedTuple):
     ordered: bool = False
 
 
-def make(
+def create_topics(
     options: SinkOptions,
     topics: Mapping[str, int],
     cluster: str | None,
@@ -61,24 +63,24 @@ def make(
         absent = [topic for topic in sorted(topics) if not _is_there(network, topic)]
         for topic in absent:
             asyncio.run(_create(options, topic, topics[topic], cluster, nature(topic)))
-            network.retrying(partial(_shown, network, topic))
+            network.retrying(partial(_check_known, network, topic))
     return absent
 
 
 def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
     """By topic: the largest number of queues on one broker."""
     counts = Counter((queue.topic, queue.broker_name) for queue in queues)
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for (topic, _), count in counts.items():
-        found[topic] = max(found.get(topic, 0), count)
-    return found
+        widths[topic] = max(widths.get(topic, 0), count)
+    return widths
 
 
 def _writable(network: BlockingNetwork, topic: str) -> tuple[MessageQueue, ...]:
-    found = network.retrying(partial(network.route, topic)).keyed
-    if not found:
+    queues = network.retrying(partial(network.route, topic)).keyed
+    if not queues:
         raise SendFailed(f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm")
-    return found
+    return queues
 
 
 def _is_there(network: BlockingNetwork, topic: str) -> bool:
@@ -89,8 +91,7 @@ def _is_there(network: BlockingNetwork, topic: str) -> bool:
     return True
 
 
-def _shown(network: BlockingNetwork, topic: str) -> None:
-    """Raises: NetworkError, no name server knows the new topic yet."""
+def _check_known(network: BlockingNetwork, topic: str) -> None:
     try:
         network.route(topic)
     except NoRoute as error:
@@ -110,18 +111,13 @@ async def _nature(options: ClusterOptions, topic: str) -> Nature:
             masters_in(route), lambda _, address: topic_config(admin.servers, address, topic)
         )
     kinds: set[TopicType] = {type_of_topic(config.attributes).value for config in configs.values()}
-    return Nature(min(kinds.difference(_BY_DEFAULT), default=None), ordered)
+    return Nature(min(kinds.difference(_DEFAULT_TYPES), default=None), ordered)
 
 
 async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str | None, nature: Nature) -> None:
     async with admin_of(options) as admin:
         create = partial(
-            admin.create_topic,
-            topic,
-            queues=queues,
-            cluster=cluster,
-            exist_ok=True,
-            message_type=nature.message_type,
+            admin.create_topic, topic, queues=queues, cluster=cluster, exist_ok=True, message_type=nature.message_type
         )
         try:
             await create(ordered=nature.ordered)
@@ -131,13 +127,13 @@ async def _create(options: ClusterOptions, topic: str, queues: int, cluster: str
             await create()
 
 
-def sink(given: Mapping[str, str] | None, name_server: str) -> SinkOptions:
+def sink_options(options: Mapping[str, str] | None, name_server: str) -> SinkOptions:
     """Options of a sink for any topic. Raises: ConfigError, one is wrong, or has no meaning for copies."""
-    for name in given or {}:
-        if name.lower() in _NOT_OF_COPIES:
+    for name in options or {}:
+        if name.lower() in _OPTIONS_NOT_FOR_COPIES:
             raise ConfigError(f"option {name} has no meaning for copies, which come once, one after the other")
-    check_sending(given or {})
-    return parse(SinkOptions, {**(given or {}), "nameServer": name_server})
+    check_sending(options or {})
+    return parse(SinkOptions, {**(options or {}), "nameServer": name_server})
 
 
 def admin_of(options: ClusterOptions) -> Admin:

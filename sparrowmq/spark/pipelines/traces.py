@@ -21,8 +21,8 @@ from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import trace as traces
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
-from sparrowmq.spark.options import past_damage
-from sparrowmq.spark.pipelines.running.folders import demand_absent, new_folder
+from sparrowmq.spark.options import null_bad_records
+from sparrowmq.spark.pipelines.running.folders import check_absent, new_folder
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.session import own_session
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
@@ -69,11 +69,11 @@ def trace(
         ConfigError: the folder is there.
     """
     if to is not None:
-        demand_absent(to)
+        check_absent(to)
     given = {**(options or {}), "nameServer": name_server, "topic": topic}
-    given = past_damage(given) | since_until(since, until)  # everybody may send to the trace topic
+    given = null_bad_records(given) | since_until(since, until)  # everybody may send to the trace topic
     begin, session, span = time.monotonic(), own_session(spark), span_of(given)
-    read = session.read.format("rocketmq").options(**span.of(given), columns="body").load()
+    read = session.read.format("rocketmq").options(**span.batch_options(given), columns="body").load()
     reports = read.mapInArrow(_decoded, _DDL).persist()
     if to is not None:
         with new_folder(to) as folder:
@@ -126,7 +126,6 @@ def _decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(body: bytes | None) -> list[dict[str, Any]]:
-    """The reports in a body; it is None if it could not be decompressed."""
     if body is None:
         return [{"step": "unreadable"}]
     try:
@@ -146,9 +145,5 @@ def _row(entry: Trace) -> dict[str, Any] | None:
             return step | {"request_id": entry.request_id, "retries": entry.retries}
         case SubAfterTrace():
             step = {"step": "end", "at_ms": entry.time_ms, "group": entry.group, "msg_id": entry.msg_id}
-            return step | {
-                "request_id": entry.request_id,
-                "cost_ms": entry.cost_ms,
-                "is_success": entry.is_success,
-            }
+            return step | {"request_id": entry.request_id, "cost_ms": entry.cost_ms, "is_success": entry.is_success}
     return None

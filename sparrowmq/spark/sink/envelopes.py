@@ -131,12 +131,10 @@ def _is_there(values: pa.Array) -> pa.Array:
 
 
 def _pair(name: str, values: pa.Array) -> tuple[bytes, pa.Array, bytes]:
-    """`name value` for each that is not null."""
     return name.encode() + _NAME_END, _binary(values), _VALUE_END
 
 
 def _separable(values: pa.Array) -> pa.Array:
-    """The values, of which none has a separator. Raises: _NotPlain."""
     found = _binary(values)
     if _count(found, _NAME_END) or _count(found, _VALUE_END):
         raise _NotPlain
@@ -188,14 +186,12 @@ def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) ->
 
 
 def _count(values: pa.Array, octet: bytes) -> int:
-    """Count a byte in binary values."""
     bounds, content = _buffers(values)
     used = np.frombuffer(content, np.uint8)[bounds[0] : bounds[-1]]
     return int(np.count_nonzero(used == octet[0]))
 
 
 def _sizes(pieces: Sequence[_Piece], rows: int) -> _Sizes:
-    """The bytes of each row's properties. Raises: _NotPlain, a record cannot hold them."""
     sizes = np.zeros(rows, np.int32)
     for piece in pieces:
         sizes += len(piece) if isinstance(piece, bytes) else _lengths(piece)
@@ -225,13 +221,11 @@ def _lengths(values: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _fixed(content: npt.NDArray[np.uint8], size: int, count: int) -> pa.Array:
-    """`count` values of `size` bytes each."""
     bounds = np.arange(0, size * count + 1, size, dtype=np.int32)
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(content)])
 
 
 def _buffers(values: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Buffer]:
-    """The begins and ends of binary values, and their bytes."""
     _, bounds, content = values.buffers()
     places = np.frombuffer(bounds, np.int32)[values.offset :][: len(values) + 1]
     return places, content if content is not None else pa.py_buffer(b"")

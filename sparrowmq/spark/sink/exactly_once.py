@@ -57,10 +57,10 @@ from sparrowmq.spark.worker import network_of
 
 log = logging.getLogger(__name__)
 
-FILE: Final = "sparrowmq-exactly-once"
-_OF_SPARK: Final = "metadata"
+DECIDER_FILE: Final = "sparrowmq-exactly-once"
+_SPARK_METADATA: Final = "metadata"
 _LOCAL: Final = re.compile("file:(//)?(?=/)")
-_ADVICE: Final = "name the broker that decides by the option brokerName"
+_NAME_DECIDER_ADVICE: Final = "name the broker that decides by the option brokerName"
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class StagedSender(Sender):
         super().__init__(network, options)
         self._writing = writing
         self._name = uuid.uuid4().hex
-        self._begun = 0
+        self._request_count = 0
         self._staged: Counter[str] = Counter()
 
     @property
@@ -112,8 +112,8 @@ class StagedSender(Sender):
 
     def _request(self, batch: QueueBatch, now_ms: int) -> tuple[Request[Any], bytes]:
         if batch.number < 0:
-            batch.number = self._begun
-            self._begun += 1
+            batch.number = self._request_count
+            self._request_count += 1
         writing, queue = self._writing, batch.queue
         request = StageBatch(
             topic=queue.topic,
@@ -132,10 +132,10 @@ class StagedSender(Sender):
         self._staged[batch.queue.broker_name] += 1
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
-        return refusal(f"messages to {queue}", queue.broker_name, error)
+        return refusal_error(f"messages to {queue}", queue.broker_name, error)
 
 
-def refusal(what: str, broker: str, error: Exception) -> SendFailed:
+def refusal_error(subject: str, broker: str, error: Exception) -> SendFailed:
     """Why a broker does not stage or commit."""
     if isinstance(error, RemoteError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         return SendFailed(
@@ -143,8 +143,8 @@ def refusal(what: str, broker: str, error: Exception) -> SendFailed:
             "brokers do not; write idempotent, or at_least_once"
         )
     if isinstance(error, RemoteError) and error.code == ResponseCode.ILLEGAL_OPERATION:
-        return SendFailed(f"broker {broker} refuses {what}: {error.remark}")
-    return SendFailed(f"the broker refuses {what}: {error}")
+        return SendFailed(f"broker {broker} refuses {subject}: {error.remark}")
+    return SendFailed(f"the broker refuses {subject}: {error}")
 
 
 def commit(
@@ -185,9 +185,9 @@ class _Committing:
         writing = attempt.writing
         self._request = CommitBatch(writing.writer, writing.run, writing.batch, plan)
 
-    def ask(self, broker: str, said: dict[str, Any]) -> CommitBatchReply:
+    def ask(self, broker: str, content: dict[str, Any]) -> CommitBatchReply:
         """Raises: SendFailed."""
-        body, failures = msgspec.json.encode(said), 0
+        body, failures = msgspec.json.encode(content), 0
         batch = self._request.batch
         while True:
             try:
@@ -195,7 +195,7 @@ class _Committing:
             except (NetworkError, RemoteError, NoRoute) as error:
                 is_passing = may_go_right_again(error) or isinstance(error, NoRoute)
                 if not is_passing and not (isinstance(error, RemoteError) and error.code in LESS_SAFE):
-                    raise refusal(f"the commit of batch {batch}", broker, error) from error
+                    raise refusal_error(f"the commit of batch {batch}", broker, error) from error
                 failures += 1
                 try:
                     self._network.recover(error, failures)
@@ -206,13 +206,13 @@ class _Committing:
                 return reply
 
 
-class _Kept(msgspec.Struct):
+class _DeciderFile(msgspec.Struct):
     """The content of the file."""
 
     broker: str
 
 
-def of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptions:
+def decider_of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptions:
     """Options of a stream with the broker that decides; it is kept in the checkpoint.
 
     Raises:
@@ -221,36 +221,36 @@ def of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptions:
     """
     if options.guarantee != EXACTLY_ONCE:
         return options
-    place = _Checkpoint.of(checkpoint)
-    if place is None:
+    file = _DeciderInCheckpoint.of(checkpoint)
+    if file is None:
         if options.broker_name is not None:
             return options
         raise ConfigError(
             "deliveryGuarantee=exactly_once keeps its deciding broker in the folder of the option checkpointLocation, "
             f"and {checkpoint or 'there is none among the options of the stream'} is no checkpoint that can be "
-            f"reached from here; {_ADVICE}, and let it be the same for the life of the query"
+            f"reached from here; {_NAME_DECIDER_ADVICE}, and let it be the same for the life of the query"
         )
-    kept = place.broker()
-    if kept is None:
-        kept = options.broker_name or _first_broker(options)
-        place.keep(kept)
-    if options.broker_name not in (None, kept):
+    decider = file.broker()
+    if decider is None:
+        decider = options.broker_name or _first_broker(options)
+        file.keep(decider)
+    if options.broker_name not in (None, decider):
         raise ConfigError(
-            f"brokerName={options.broker_name}, but broker {kept} has decided about the batches of this checkpoint: "
-            f"{options.broker_name} does not know which of them are stored. Write brokerName={kept}, or leave it out; "
-            f"if no batch is unfinished, delete {place}"
+            f"brokerName={options.broker_name}, but broker {decider} has decided about the batches of this checkpoint: "
+            f"{options.broker_name} does not know which of them are stored. Write brokerName={decider}, or leave it "
+            f"out; if no batch is unfinished, delete {file}"
         )
-    return replace(options, broker_name=kept)
+    return replace(options, broker_name=decider)
 
 
-def of_write(options: SinkOptions) -> SinkOptions:
+def decider_of_write(options: SinkOptions) -> SinkOptions:
     """Options of a write with the broker that decides. Raises: ConfigError; NoRoute and others as `Sender.queues`."""
     if options.guarantee != EXACTLY_ONCE or options.broker_name is not None:
         return options
     if options.write_id is not None:
         raise ConfigError(
             f"a write that may be repeated as writeId={options.write_id} must come to the same broker each time; "
-            f"{_ADVICE}"
+            f"{_NAME_DECIDER_ADVICE}"
         )
     return replace(options, broker_name=_first_broker(options))
 
@@ -262,31 +262,30 @@ def plan_of(checkpoint: str | None, batch: int) -> str | None:
 
     Returns: None if the checkpoint cannot be reached from here.
     """
-    place = _Checkpoint.of(checkpoint)
-    offsets = place.offsets(batch) if place is not None else None
+    file = _DeciderInCheckpoint.of(checkpoint)
+    offsets = file.offsets(batch) if file is not None else None
     return None if offsets is None else blake2b(offsets, digest_size=16).hexdigest()
 
 
 def _first_broker(options: SinkOptions) -> str:
-    """The first broker by name that takes messages of the topic."""
     if options.topic is None:
-        raise ConfigError(f"the rows go to topics that a column names, so {_ADVICE}")
+        raise ConfigError(f"the rows go to topics that a column names, so {_NAME_DECIDER_ADVICE}")
     queues = Sender(network_of(options), options).queues(options.topic)
     return min(queue.broker_name for queue in queues)
 
 
-class _Checkpoint:
+class _DeciderInCheckpoint:
     """A file in a checkpoint, on this machine or where pyarrow can reach it (S3, HDFS, Google's storage)."""
 
     def __init__(self, system: fs.FileSystem, folder: str) -> None:
         self._system = system
-        self._path = str(PurePosixPath(folder) / FILE)
+        self._path = str(PurePosixPath(folder) / DECIDER_FILE)
 
     def __str__(self) -> str:
         return self._path
 
     @classmethod
-    def of(cls, location: str | None) -> _Checkpoint | None:
+    def of(cls, location: str | None) -> _DeciderInCheckpoint | None:
         """The checkpoint at a place; None if there is none, as far as can be seen from here."""
         if not location:
             return None
@@ -296,7 +295,7 @@ class _Checkpoint:
                 system, folder = fs.FileSystem.from_uri(plain)
             else:
                 system, folder = fs.LocalFileSystem(), os.path.abspath(plain)
-            of_spark = system.get_file_info(str(PurePosixPath(folder) / _OF_SPARK))
+            of_spark = system.get_file_info(str(PurePosixPath(folder) / _SPARK_METADATA))
         except (pa.ArrowException, OSError):
             return None
         return cls(system, folder) if of_spark.type is fs.FileType.File else None
@@ -305,7 +304,7 @@ class _Checkpoint:
         """The kept name. Raises: ConfigError, the file is damaged."""
         try:
             with self._system.open_input_file(self._path) as file:
-                return msgspec.json.decode(file.read(), type=_Kept).broker
+                return msgspec.json.decode(file.read(), type=_DeciderFile).broker
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -325,5 +324,5 @@ class _Checkpoint:
     def keep(self, broker: str) -> None:
         new = f"{self._path}.new"
         with self._system.open_output_stream(new) as file:
-            file.write(msgspec.json.encode(_Kept(broker)))
+            file.write(msgspec.json.encode(_DeciderFile(broker)))
         self._system.move(new, self._path)

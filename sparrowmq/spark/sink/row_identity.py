@@ -105,7 +105,6 @@ class FreshIds:
 
 
 def _texts(ids: pa.Buffer, count: int) -> pa.Array:
-    """Ids of equal length, end to end."""
     size = ids.size // max(count, 1)
     bounds = np.arange(count + 1, dtype=np.int32) * np.int32(size)
     return pa.StringArray.from_buffers(count, pa.py_buffer(bounds), ids)

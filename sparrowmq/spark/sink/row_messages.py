@@ -58,14 +58,14 @@ _FLAGS: Final = 1 << 31  # of either sign
 _SLICE_ROWS: Final = 8192
 _SLICE_BYTES: Final = 4 << 20
 BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
-REASON: Final = "REJECT_REASON"
-PLACE: Final = "REJECT_PLACE"
-TOPIC: Final = "REJECT_TOPIC"  # where it was to go
-BODY_BYTES: Final = "REJECT_BODY_BYTES"  # of a body that was cut
-_LOGGED: Final = 10
+REJECT_REASON: Final = "REJECT_REASON"
+REJECT_PLACE: Final = "REJECT_PLACE"
+REJECT_TOPIC: Final = "REJECT_TOPIC"  # where it was to go
+REJECT_BODY_BYTES: Final = "REJECT_BODY_BYTES"  # of a body that was cut
+_MAX_LOGGED: Final = 10
 _REASON_CHARACTERS: Final = 1000
 # A body that was refused for its size is not to be refused again.
-_MOST_BODY_BYTES: Final = 64 << 10
+_MAX_REJECT_BODY_BYTES: Final = 64 << 10
 _NO_BODY: Final = b"null"  # brokers take no message without a body
 
 _Target = tuple[str, MessageQueue | None]  # a topic, and its queue if the row names one
@@ -308,12 +308,12 @@ def _joined(keys: bytes | list[str]) -> str:
     return KEY_SEPARATOR.join(given)
 
 
-def _text(what: str, value: bytes) -> str:
+def _text(name: str, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
         raise InvalidMessage(
-            f"the {what} {value!r} is not UTF-8 text, as RocketMQ's are; encode it, as with hex()"
+            f"the {name} {value!r} is not UTF-8 text, as RocketMQ's are; encode it, as with hex()"
         ) from None
 
 
@@ -338,10 +338,10 @@ class Rejects:
 
     def row(self, number: int, keys: object, body: bytes | str | None, key: str, error: Exception) -> None:
         """Row `number` of the task cannot be a message. Raises: InvalidMessage, with onError=fail."""
-        said = f", keys {keys!r}" if keys else ""
+        key_note = f", keys {keys!r}" if keys else ""
         if self._options.on_error == "fail":
-            raise InvalidMessage(f"{error} (row {number} of its task{said})") from error
-        place = f"row {number} of {self._writing}{said}"
+            raise InvalidMessage(f"{error} (row {number} of its task{key_note})") from error
+        place = f"row {number} of {self._writing}{key_note}"
         text = body.encode() if isinstance(body, str) else body
         self._reject(place, str(error), self._options.topic or "", text or _NO_BODY, key)
 
@@ -349,34 +349,34 @@ class Rejects:
         """A broker will never take a message. Raises: SendFailed, if it is one of dlqTopic itself."""
         if queue.topic == self._options.dlq_topic:
             raise SendFailed(f"the broker refuses messages to {queue}, the option dlqTopic: {error}") from error
-        found = properties.parse(bytes(part.properties).decode())
-        key, keys = found.get(Property.UNIQ_KEY, ""), found.get(Property.KEYS)
+        parsed = properties.parse(bytes(part.properties).decode())
+        key, keys = parsed.get(Property.UNIQ_KEY, ""), parsed.get(Property.KEYS)
         place = f"{self._writing}, unique key {key}" + (f", keys {keys!r}" if keys else "")
         self._reject(place, str(error), queue.topic, bytes(part.body), key)
 
-    def tell(self) -> None:
+    def log_total(self) -> None:
         """Log how many there were, if there were any that the log does not have."""
-        if self.skipped + self.dead > _LOGGED:
+        if self.skipped + self.dead > _MAX_LOGGED:
             log.warning("%d rows of %s were rejected", self.skipped + self.dead, self._writing)
 
     def _reject(self, place: str, reason: str, topic: str, body: bytes, key: str) -> None:
-        if self.skipped + self.dead < _LOGGED:
+        if self.skipped + self.dead < _MAX_LOGGED:
             log.warning("rejected (%s): %s: %s", self._options.on_error, place, reason)
         if self._options.on_error == "skip":
             self.skipped += 1
             return
         self.dead += 1
         assert self._options.dlq_topic is not None, "the options demand it"
-        self._sender.put(self._options.dlq_topic, letter(place, reason, topic, body, key))
+        self._sender.put(self._options.dlq_topic, dead_letter(place, reason, topic, body, key))
 
 
-def letter(place: str, reason: str, topic: str, body: bytes, key: str) -> BatchPart:
+def dead_letter(place: str, reason: str, topic: str, body: bytes, key: str) -> BatchPart:
     """A message for a dead-letter topic."""
-    said = {PLACE: place, REASON: reason[:_REASON_CHARACTERS], TOPIC: topic, Property.UNIQ_KEY: key}
-    if len(body) > _MOST_BODY_BYTES:
-        said[BODY_BYTES] = str(len(body))
-    found = {name: _clean(value) for name, value in said.items() if value}
-    return BatchPart(body[:_MOST_BODY_BYTES], properties.render(found).encode())
+    own = {REJECT_PLACE: place, REJECT_REASON: reason[:_REASON_CHARACTERS], REJECT_TOPIC: topic, Property.UNIQ_KEY: key}
+    if len(body) > _MAX_REJECT_BODY_BYTES:
+        own[REJECT_BODY_BYTES] = str(len(body))
+    cleaned = {name: _clean(value) for name, value in own.items() if value}
+    return BatchPart(body[:_MAX_REJECT_BODY_BYTES], properties.render(cleaned).encode())
 
 
 def _clean(text: str) -> str:

@@ -202,7 +202,6 @@ class Sender:
             begin = end
 
     def _loose_batch(self, topic: str, size_bytes: int) -> QueueBatch:
-        """A batch for any queue of the topic in which a message of that size has room."""
         while (batch := self._loose.get(topic)) is not None and not self._fits(batch, size_bytes):
             self._send(self._loose.pop(topic))
         if batch is None:
@@ -287,7 +286,6 @@ class Sender:
             self.on_refused(batch.parts[0], batch.queue, error)
 
     def _elsewhere(self, batch: QueueBatch, refusing: set[str], error: Exception) -> _Sent:
-        """The batch on its way to a broker that has not refused it yet. Raises: SendFailed, if there is none."""
         others = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing]
         if not batch.is_loose or not others:
             raise SendFailed(f"the broker refuses messages to {batch.queue}: {error}") from error
@@ -309,7 +307,6 @@ class Sender:
         return None
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
-        """Why a broker refuses a batch for good; senders of other requests say it in other words."""
         return SendFailed(f"the broker refuses messages to {queue}: {error}")
 
 

@@ -36,11 +36,7 @@ from ipaddress import ip_address
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
 from sparrowmq.client.cluster.name_servers import local_ip
@@ -65,7 +61,7 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
 
     Raises: ConfigError, one is missing, unknown, of a wrong type, or twice there.
     """
-    found: set[str] = set()
+    columns_found: set[str] = set()
     for name, kind in columns:
         column = BY_LOWER.get(name.lower())
         if column is None:
@@ -73,20 +69,20 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
                 close = get_close_matches(name.lower(), BY_LOWER, n=1)
                 hint = f"did you mean {BY_LOWER[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
                 raise ConfigError(f"the sink has no use for column {name}; {hint}")
-        elif column in found:
+        elif column in columns_found:
             raise ConfigError(f"column {column} is there twice; drop one")
         elif kind not in COLUMNS[column]:
             raise ConfigError(f"column {name} is {kind}; cast it to {' or '.join(COLUMNS[column])}")
         else:
-            found.add(column)
-    if "body" not in found:
-        raise ConfigError("a column body (binary or string) is needed: what the messages say")
-    if "topic" not in found and options.topic is None:
+            columns_found.add(column)
+    if "body" not in columns_found:
+        raise ConfigError("a column body (binary or string) is needed: the bodies of the messages")
+    if "topic" not in columns_found and options.topic is None:
         raise ConfigError('say where the rows go: .option("topic", ...), or a column topic')
-    if ("queueId" in found) != ("brokerName" in found):
+    if ("queueId" in columns_found) != ("brokerName" in columns_found):
         raise ConfigError("columns queueId and brokerName name a queue together; give both or neither")
     for column, kafkas in (("queueId", "partition"), ("properties", "headers")):
-        if column in found and kafkas in found:
+        if column in columns_found and kafkas in columns_found:
             raise ConfigError(f"columns {column} and {kafkas} say the same; drop one")
 
 
@@ -114,11 +110,11 @@ class BatchWriter(DataSourceArrowWriter):
         return send_all(iterator, network_of(self._options), self._options, writing)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        tell("the write", messages)
-        decide(network_of(self._options), self._options, messages)
+        log_result("the write", messages)
+        commit_staged(network_of(self._options), self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        tell_failure("the write", self._options, messages)
+        log_failure("the write", self._options, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -132,21 +128,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return send_all(iterator, network_of(self._options, waits=True), self._options, of_stream())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tell(f"batch {batchId}", messages)
+        log_result(f"batch {batchId}", messages)
         plan = plan_of(self._checkpoint, batchId) if self._options.guarantee == EXACTLY_ONCE else None
-        decide(network_of(self._options, waits=True), self._options, messages, plan)
+        commit_staged(network_of(self._options, waits=True), self._options, messages, plan)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        tell_failure(f"batch {batchId}", self._options, messages)
+        log_failure(f"batch {batchId}", self._options, messages)
 
 
-def tell_failure(what: str, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+def log_failure(write_name: str, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log what a write that failed has left in its topics."""
     show_warnings()
     if options.guarantee == EXACTLY_ONCE:
-        log.warning("%s failed; its messages appear only if the broker has the commit", what)
+        log.warning("%s failed; its messages appear only if the broker has the commit", write_name)
     else:
-        log.warning("%s failed; %d or more of its messages are stored", what, count_stored(messages))
+        log.warning("%s failed; %d or more of its messages are stored", write_name, count_stored(messages))
 
 
 def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
@@ -154,23 +150,19 @@ def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
     return sum(message.count for message in messages if isinstance(message, Stored))
 
 
-def tell(what: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+def log_result(write_name: str, messages: Iterable[WriterCommitMessage | None]) -> None:
     """Log what became of the rows: with a warning, if some were rejected."""
     reports = [message for message in messages if isinstance(message, Stored)]
     skipped, dead = sum(report.skipped for report in reports), sum(report.dead for report in reports)
     show_warnings()
-    log.info("%s: stored %d messages", what, count_stored(reports))
+    log.info("%s: stored %d messages", write_name, count_stored(reports))
     if skipped or dead:
         log.warning(
-            "%s: %d messages stored, %d rows skipped, %d in dlqTopic",
-            what,
-            count_stored(reports),
-            skipped,
-            dead,
+            "%s: %d messages stored, %d rows skipped, %d in dlqTopic", write_name, count_stored(reports), skipped, dead
         )
 
 
-def decide(
+def commit_staged(
     network: BlockingNetwork,
     options: SinkOptions,
     messages: Iterable[WriterCommitMessage | None],
@@ -183,10 +175,7 @@ def decide(
 
 
 def send_all(
-    batches: Iterator[pa.RecordBatch],
-    network: BlockingNetwork,
-    options: SinkOptions,
-    writing: Writing,
+    batches: Iterator[pa.RecordBatch], network: BlockingNetwork, options: SinkOptions, writing: Writing
 ) -> Stored:
     """Send every row and return when all are stored.
 
@@ -204,7 +193,7 @@ def send_all(
         for batch in paced(batches, options.rows_per_s):
             messages.send(batch)
         sender.finish()
-        rejects.tell()
+        rejects.log_total()
         attempt = staged.attempt if staged is not None else None
         return Stored(sender.stored - rejects.dead, rejects.skipped, rejects.dead, attempt)
     finally:

@@ -36,8 +36,8 @@ from sparrowmq.client.cluster.routes import Addresses
 from sparrowmq.protocol.subscription import ALL
 from sparrowmq.spark.java import CORES
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.partition_ranges import FEW_TASKS, Range, between, share
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.partition_ranges import DEFAULT_TASKS, Range, between, share
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import network_of, paced
 
@@ -56,14 +56,14 @@ class Task:
 def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> list[InputPartition]:
     """The tasks of a batch, as Spark hands them to its workers."""
     return [
-        InputPartition(Task(some, network.addresses_of({each.queue.broker_name for each in some})))
-        for some in share(ranges, options.min_partitions, options.max_partitions, at_once(options))
+        InputPartition(Task(ranges_of_task, network.addresses_of({each.queue.broker_name for each in ranges_of_task})))
+        for ranges_of_task in share(ranges, options.min_partitions, options.max_partitions, parallel_tasks(options))
     ]
 
 
-def at_once(options: SourceOptions, environ: Mapping[str, str] = os.environ) -> int:
+def parallel_tasks(options: SourceOptions, environ: Mapping[str, str] = os.environ) -> int:
     """The number of tasks that Spark runs at once: by the option parallelTasks, or by the session on this machine."""
-    return options.parallel_tasks or int(environ.get(CORES, FEW_TASKS))
+    return options.parallel_tasks or int(environ.get(CORES, DEFAULT_TASKS))
 
 
 def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
@@ -87,7 +87,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         network = network_of(self._options)
-        plan = Plan(network, self._options)
+        plan = OffsetClient(network, self._options)
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
         return tasks(network, ranges, self._options)
@@ -99,17 +99,19 @@ class BatchReader(DataSourceReader):
         return paced(rows, self._options.rows_per_s)
 
 
-_MOST: Final = 2**63 - 1
+_MAX_LONG: Final = 2**63 - 1
 # Our columns and Kafka's, in lower case, and what of a range they are.
-_OF_RANGES: Final[Mapping[str, Callable[[Range], Any]]] = {
+_RANGE_COLUMNS: Final[Mapping[str, Callable[[Range], Any]]] = {
     "topic": lambda range: range.queue.topic,
     "brokername": lambda range: range.queue.broker_name,
     "queueid": lambda range: range.queue.queue_id,
     "partition": lambda range: range.number,
 }
-_OFFSETS: Final = frozenset({"queueoffset", "offset"})
-_TIMES: Final = frozenset({"storetimestamp", "timestamp"})
-CHOOSING: Final = frozenset({*_OF_RANGES, *_OFFSETS, *_TIMES, "tags"})  # the columns by which less is read
+_OFFSET_COLUMNS: Final = frozenset({"queueoffset", "offset"})
+_TIME_COLUMNS: Final = frozenset({"storetimestamp", "timestamp"})
+FILTER_COLUMNS: Final = frozenset(
+    {*_RANGE_COLUMNS, *_OFFSET_COLUMNS, *_TIME_COLUMNS, "tags"}
+)  # the columns by which less is read
 _COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
     EqualNullSafe: operator.eq,
@@ -122,35 +124,35 @@ _COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 @dataclass(slots=True)
-class Chosen:
+class PushedFilters:
     """The rows that some filters want, all together: half-open ranges of offsets and of milliseconds, and so on."""
 
     queues: list[tuple[str, type[Filter], Any]] = field(default_factory=list)
-    offsets: tuple[int, int] = (0, _MOST)
-    times_ms: tuple[int, int] = (0, _MOST)
+    offsets: tuple[int, int] = (0, _MAX_LONG)
+    times_ms: tuple[int, int] = (0, _MAX_LONG)
     tags: frozenset[str] | None = None
 
-    def add(self, wanted: Filter) -> None:
+    def add(self, condition: Filter) -> None:
         """Take one more filter into account, as far as it can be."""
-        if type(wanted) not in _COMPARE or len(wanted.attribute) != 1 or _has_null(wanted.value):  # type: ignore[attr-defined]
+        if type(condition) not in _COMPARE or len(condition.attribute) != 1 or _has_null(condition.value):  # type: ignore[attr-defined]
             return
-        name, value = wanted.attribute[0].lower(), wanted.value  # type: ignore[attr-defined]
-        if name in _OF_RANGES:
-            self.queues.append((name, type(wanted), value))
-        elif name in _OFFSETS:
-            self.offsets = _narrowed(self.offsets, _range_of(wanted, value))
-        elif name in _TIMES and not isinstance(wanted, In):
+        name, value = condition.attribute[0].lower(), condition.value  # type: ignore[attr-defined]
+        if name in _RANGE_COLUMNS:
+            self.queues.append((name, type(condition), value))
+        elif name in _OFFSET_COLUMNS:
+            self.offsets = _narrowed(self.offsets, _range_of(condition, value))
+        elif name in _TIME_COLUMNS and not isinstance(condition, In):
             floor = math.floor(value.timestamp() * 1000)
-            first, end = _range_of(wanted, floor)
+            first, end = _range_of(condition, floor)
             # Within a millisecond the filter may want more than its beginning.
             self.times_ms = _narrowed(self.times_ms, (min(first, floor) if first else 0, max(end, floor + 1)))
-        elif name == "tags" and isinstance(wanted, EqualTo | EqualNullSafe | In):
-            tags = frozenset(value if isinstance(wanted, In) else [value])
+        elif name == "tags" and isinstance(condition, EqualTo | EqualNullSafe | In):
+            tags = frozenset(value if isinstance(condition, In) else [value])
             self.tags = tags if self.tags is None else self.tags & tags
 
     def has(self, range: Range) -> bool:
         """Whether a range may have rows that are wanted."""
-        return all(_COMPARE[kind](_OF_RANGES[name](range), value) for name, kind, value in self.queues)
+        return all(_COMPARE[kind](_RANGE_COLUMNS[name](range), value) for name, kind, value in self.queues)
 
     @property
     def expression(self) -> str | None:
@@ -163,43 +165,43 @@ class Chosen:
 class FilteringReader(BatchReader):
     """A `BatchReader` that gets the filters of the query."""
 
-    _chosen: Chosen | None = None
+    _filters: PushedFilters | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._chosen = Chosen()
+        self._filters = PushedFilters()
         for each in filters:
-            self._chosen.add(each)
-        expression = self._chosen.expression
+            self._filters.add(each)
+        expression = self._filters.expression
         if expression and self._options.expression == ALL and self._options.sql is None:
             self._options = replace(self._options, expression=expression)
         return filters
 
     def partitions(self) -> list[InputPartition]:
         network = network_of(self._options)
-        plan, chosen = Plan(network, self._options), self._chosen or Chosen()
-        if chosen.tags is not None and not chosen.tags:
+        plan, filters = OffsetClient(network, self._options), self._filters or PushedFilters()
+        if filters.tags is not None and not filters.tags:
             return []
         bounds = plan.bounds()
         ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        clamped = [_clamped(each, *chosen.offsets) for each in ranges if chosen.has(each)]
-        first_ms, end_ms = chosen.times_ms
+        clamped = [_clamped(each, *filters.offsets) for each in ranges if filters.has(each)]
+        first_ms, end_ms = filters.times_ms
         within = [
-            plan.within(each, first_ms or None, None if end_ms == _MOST else end_ms)
+            plan.within(each, first_ms or None, None if end_ms == _MAX_LONG else end_ms)
             for each in clamped
             if each.start < each.end
         ]
         return tasks(network, [each for each in within if each.start < each.end], self._options)
 
 
-def _range_of(wanted: Filter, value: Any) -> tuple[int, int]:
+def _range_of(condition: Filter, value: Any) -> tuple[int, int]:
     """The whole numbers that a filter wants, half open."""
-    match wanted:
+    match condition:
         case In():
             return (min(value), max(value) + 1) if value else (0, 0)
         case GreaterThan():
-            return value + 1, _MOST
+            return value + 1, _MAX_LONG
         case GreaterThanOrEqual():
-            return value, _MOST
+            return value, _MAX_LONG
         case LessThan():
             return 0, value
         case LessThanOrEqual():
@@ -211,9 +213,9 @@ def _narrowed(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return max(one[0], other[0]), min(one[1], other[1])
 
 
-def _clamped(whole: Range, first: int, end: int) -> Range:
-    start = max(whole.start, first)
-    return replace(whole, start=start, end=max(start, min(whole.end, end)))
+def _clamped(range: Range, first: int, end: int) -> Range:
+    start = max(range.start, first)
+    return replace(range, start=start, end=max(start, min(range.end, end)))
 
 
 def _has_null(value: Any) -> bool:

@@ -64,8 +64,8 @@ from sparrowmq.store.log.damage import record_places
 _LOG_FOLDERS: Final = ("commitlog", "store/commitlog", "")
 _UNSURE_BLOCKS: Final = 2  # so much of a growing log's end may be in the writing
 BLOCK_BYTES: Final = 1 << 20
-_LARGEST_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage
-_LEAST: Final = layout.MIN_SIZE_BYTES + PROPERTY_CRC_SIZE
+_MAX_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage
+_MIN_SEALED_BYTES: Final = layout.MIN_SIZE_BYTES + PROPERTY_CRC_SIZE
 _POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # the first digit is that of the ones
 
 
@@ -107,7 +107,7 @@ def spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list
         if one.begin + one.size != other.begin:
             missing = f"behind {one.path} the log files do not go on at offset {one.begin + one.size}"
             lose(missing, fail=fail)
-    whole = [span for span in written(files) if since_ms is None or _reaches(span, files, since_ms)]
+    whole = [span for span in written_spans(files) if since_ms is None or _reaches(span, files, since_ms)]
     total = sum(map(len, whole))
     return [part for span in whole for part in _cut(span, -(-len(span) * at_least // max(total, 1)))]
 
@@ -139,22 +139,21 @@ def _files_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in os.listdir(folder) if parse_offset_name(name) is not None]
 
 
-def full(files: Sequence[LogFile]) -> list[LogFile]:
+def full_files(files: Sequence[LogFile]) -> list[LogFile]:
     """The files behind which the log goes on: nothing more comes into them."""
-    return _used(files)[:-1]
+    return _used_files(files)[:-1]
 
 
-def written(files: Sequence[LogFile]) -> Iterator[Span]:
+def written_spans(files: Sequence[LogFile]) -> Iterator[Span]:
     """The part of each file that has been written."""
-    used = _used(files)
+    used = _used_files(files)
     for file in used[:-1]:
         yield Span(file, 0, file.size)
     if used:
         yield Span(used[-1], 0, _end_of(used[-1]))
 
 
-def _used(files: Sequence[LogFile]) -> list[LogFile]:
-    """Without those at the end that brokers made in advance."""
+def _used_files(files: Sequence[LogFile]) -> list[LogFile]:
     used = list(files)
     while used and not any(_head(used[-1])):
         used.pop()
@@ -163,7 +162,7 @@ def _used(files: Sequence[LogFile]) -> list[LogFile]:
 
 def _end_of(file: LogFile) -> int:
     """Return the end of the last sound record in the log's last file; its size, if it is full or damaged inside."""
-    with Opened(file) as opened:
+    with OpenLogFile(file) as opened:
         last = deque(blocks(opened, Span(file, 0, file.size), may_end=True), maxlen=_UNSURE_BLOCKS)
         unsure = [place for block in last for place in block.places()]
         end = unsure[-1][1] if unsure else 0
@@ -190,7 +189,7 @@ def _begin_ms(file: LogFile) -> int | None:
     if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE_BYTES <= size <= file.size:
         return None
     try:
-        with Opened(file) as opened:
+        with OpenLogFile(file) as opened:
             return record.store_timestamp_ms(head) if opened.is_sound(0, size) else None
     except FileNotFoundError:
         return None
@@ -198,7 +197,7 @@ def _begin_ms(file: LogFile) -> int | None:
 
 def _head(file: LogFile) -> bytes:
     try:
-        with Opened(file) as opened:
+        with OpenLogFile(file) as opened:
             return opened.read(0, LONGEST_HEAD).ljust(LONGEST_HEAD, b"\0")
     except FileNotFoundError:  # Its broker's retention was quicker.
         return bytes(LONGEST_HEAD)
@@ -209,9 +208,9 @@ def _cut(span: Span, parts: int) -> Iterator[Span]:
     if parts <= 1:
         yield span
         return
-    with Opened(span.file) as opened:
-        wanted = (span.start + len(span) * part // parts for part in range(1, parts))
-        bounds = {opened.next_sound(position) or span.end for position in wanted}
+    with OpenLogFile(span.file) as opened:
+        targets = (span.start + len(span) * part // parts for part in range(1, parts))
+        bounds = {opened.next_sound(position) or span.end for position in targets}
     places = sorted(bounds | {span.start, span.end})
     for start, end in pairwise(places):
         if end <= span.end:
@@ -236,7 +235,7 @@ class Block(NamedTuple):
         return self.at + int(self.ends[-1])
 
 
-class Opened:
+class OpenLogFile:
     """A log file that is open for reading."""
 
     def __init__(self, file: LogFile) -> None:
@@ -257,19 +256,19 @@ class Opened:
         file = self.file
         for place in record_places(self.read, file.begin, position, file.size):
             (size,) = INT.unpack(self.read(place, INT.size))
-            fits = MIN_SIZE_BYTES <= size <= min(file.size - place, _LARGEST_RECORD_BYTES)
+            fits = MIN_SIZE_BYTES <= size <= min(file.size - place, _MAX_RECORD_BYTES)
             if fits and self.is_sound(place, place + size):
                 return place
         return None
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> OpenLogFile:
         return self
 
     def __exit__(self, *_error: object) -> None:
         os.close(self._descriptor)
 
 
-def blocks(opened: Opened, span: Span, *, fail: bool = True, may_end: bool = False) -> Iterator[Block]:
+def blocks(opened: OpenLogFile, span: Span, *, fail: bool = True, may_end: bool = False) -> Iterator[Block]:
     """The records of a span.
 
     Args:
@@ -281,7 +280,7 @@ def blocks(opened: Opened, span: Span, *, fail: bool = True, may_end: bool = Fal
     """
     position = span.start
     while position < span.end:
-        raw, places, used = _next(opened, position, span.end - position)
+        raw, places, used = _read_records(opened, position, span.end - position)
         if used:
             starts = np.frombuffer(places, "<i8")
             yield Block(position, raw, starts, np.append(starts[1:], used))
@@ -296,17 +295,17 @@ def blocks(opened: Opened, span: Span, *, fail: bool = True, may_end: bool = Fal
 
 def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
     """Damage was found: end the query, or say it in the log and go on. Raises: RowsLost."""
-    what = f"{file.path} is damaged from offset {file.begin + start} to {file.begin + end}"
-    lose(what, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
+    problem = f"{file.path} is damaged from offset {file.begin + start} to {file.begin + end}"
+    lose(problem, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
 
 
-def _next(opened: Opened, position: int, left: int) -> tuple[bytes, bytes, int]:
+def _read_records(opened: OpenLogFile, position: int, left: int) -> tuple[bytes, bytes, int]:
     """The bytes at a position, where records begin in them, and where the last whole one ends; 0 if there is none."""
     raw = opened.read(position, min(BLOCK_BYTES, left))
     places, used = record.leading(raw)
     if not used and len(raw) >= PREFIX.size:
         size, magic = PREFIX.unpack_from(raw)
-        if magic in (MAGIC_V1, MAGIC_V2) and len(raw) < size <= min(left, _LARGEST_RECORD_BYTES):
+        if magic in (MAGIC_V1, MAGIC_V2) and len(raw) < size <= min(left, _MAX_RECORD_BYTES):
             raw = opened.read(position, size)
             places, used = record.leading(raw)
     return raw, places, used
@@ -317,7 +316,7 @@ def _is_blank(raw: bytes, left: int) -> bool:
     return left < PREFIX.size or (len(raw) >= PREFIX.size and PREFIX.unpack_from(raw)[1] == MAGIC_BLANK)
 
 
-def sound(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+def sound_mask(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
     """True for each record `[start, end)` of `raw` that is sound.
 
     They are end to end; `raw` begins at `origin` in the log.
@@ -325,37 +324,37 @@ def sound(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of
     Args:
         all_of_them: whether a block of Java's records is checked, too.
     """
-    found, passed = np.ones(len(starts), np.bool_), Passed()
+    mask, passed = np.ones(len(starts), np.bool_), Passed()
     if len(starts):
         pass_sound(raw, origin, origin, passed, int(starts[0]), int(ends[-1]))
     if (count := passed.count) < len(starts):
-        found[count:] = _each(raw, starts[count:], ends[count:], origin, all_of_them=all_of_them or count > 0)
-    return found
+        mask[count:] = _sound_each(raw, starts[count:], ends[count:], origin, all_of_them=all_of_them or count > 0)
+    return mask
 
 
-def _each(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
-    """`sound`, one by one."""
-    is_sealed = ends - starts > _LEAST
+def _sound_each(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+    """`sound_mask`, one by one."""
+    is_sealed = ends - starts > _MIN_SEALED_BYTES
     is_sealed[is_sealed] = at(raw, ends[is_sealed] - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}") == CRC_NAME
-    found = np.ones(len(starts), np.bool_)
-    found[is_sealed] = _sealed(raw, starts[is_sealed], ends[is_sealed], origin)
+    mask = np.ones(len(starts), np.bool_)
+    mask[is_sealed] = _sound_sealed(raw, starts[is_sealed], ends[is_sealed], origin)
     if all_of_them or is_sealed.any():
         view = memoryview(raw)
         for row in np.flatnonzero(~is_sealed).tolist():
             start, end = int(starts[row]), int(ends[row])
-            found[row] = record.check(view[start:end], origin + start) is None
-    return found
+            mask[row] = record.check(view[start:end], origin + start) is None
+    return mask
 
 
-def _sealed(raw: bytes, starts: Positions, ends: Positions, origin: int) -> Mask:
+def _sound_sealed(raw: bytes, starts: Positions, ends: Positions, origin: int) -> Mask:
     """The same of records that end as one with a checksum does."""
     tails = ends - PROPERTY_CRC_SIZE
     view = memoryview(raw)
     begins, covered = starts.tolist(), tails.tolist()
-    wanted = [crc32(view[begin:tail]) & CRC_MASK for begin, tail in zip(begins, covered, strict=True)]
+    checksums = [crc32(view[begin:tail]) & CRC_MASK for begin, tail in zip(begins, covered, strict=True)]
     digits = np.frombuffer(raw, np.uint8)[tails[:, None] + np.arange(9, 19)].astype(np.int64) - ord("0")
     are_digits = ((digits >= 0) & (digits <= 9)).all(axis=1)
     is_whole = at(raw, ends - 1, "u1") == 2
     is_there = at(raw, starts + layout.PHYSICAL_OFFSET_AT, ">i8") == starts + origin
-    mask: Mask = are_digits & is_whole & is_there & (digits @ _POWERS == np.array(wanted, np.int64))
+    mask: Mask = are_digits & is_whole & is_there & (digits @ _POWERS == np.array(checksums, np.int64))
     return mask

@@ -27,7 +27,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.spark.columns import RecordColumns
 from sparrowmq.spark.options import StoredOptions, matches_pattern
-from sparrowmq.spark.source.log_files import Block, Opened, Span, blocks, lose_damaged, sound, spans
+from sparrowmq.spark.source.log_files import Block, OpenLogFile, Span, blocks, lose_damaged, sound_mask, spans
 from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.spark.source.row_reader import Rows, tags_of
 from sparrowmq.spark.worker import show_warnings
@@ -48,8 +48,8 @@ class StoredReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        found = spans(options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss)
-        return [InputPartition(span) for span in found]
+        parts = spans(options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss)
+        return [InputPartition(span) for span in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one span as Arrow batches; a query without spans has one partition, whose value is None."""
@@ -59,14 +59,14 @@ class StoredReader(DataSourceReader):
         freeze_loaded_objects()
         show_warnings()
         options, span = self._options, partition.value
-        rows, choice = Rows(self._schema, options), Choice(options, span.file.path)
+        rows, choice = Rows(self._schema, options), RecordFilter(options, span.file.path)
         try:
-            opened = Opened(span.file)
+            opened = OpenLogFile(span.file)
         except FileNotFoundError:
             return lose(f"{span.file.path} is gone", fail=options.fail_on_data_loss)
         with opened:
             for block in blocks(opened, span, fail=options.fail_on_data_loss):
-                records = choice.of(self._records(span, block))
+                records = choice.select(self._records(span, block))
                 if len(records):
                     for part in rows.parts(records):
                         yield rows.batch(part, options.broker_name)
@@ -74,23 +74,17 @@ class StoredReader(DataSourceReader):
     def _records(self, span: Span, block: Block) -> RecordColumns:
         """The records of a block, but for damaged ones if the options do not mind them. Raises: RowsLost."""
         origin = span.file.begin + block.at
-        is_sound = self._sound(block, origin)
+        check_crc = self._options.check_crc
+        if check_crc is False:
+            is_sound = np.ones(len(block.starts), np.bool_)
+        else:
+            is_sound = sound_mask(block.raw, block.starts, block.ends, origin, all_of_them=check_crc is True)
         if is_sound.all():
             with contextlib.suppress(RemoteProtocolError):
                 records = self._columns(block, block.starts, block.ends)
                 if (records.physical_offsets == block.starts + origin).all():
                     return records
-            is_sound = sound(block.raw, block.starts, block.ends, origin, all_of_them=True)
-        return self._sound_records(span, block, is_sound)
-
-    def _sound(self, block: Block, origin: int) -> Mask:
-        """The rows whose checksums are right, as far as the options ask."""
-        wanted = self._options.check_crc
-        if wanted is False:
-            return np.ones(len(block.starts), np.bool_)
-        return sound(block.raw, block.starts, block.ends, origin, all_of_them=wanted is True)
-
-    def _sound_records(self, span: Span, block: Block, is_sound: Mask) -> RecordColumns:
+            is_sound = sound_mask(block.raw, block.starts, block.ends, origin, all_of_them=True)
         for damaged in np.flatnonzero(~is_sound):
             start, end = block.at + int(block.starts[damaged]), block.at + int(block.ends[damaged])
             lose_damaged(span.file, start, end, fail=self._options.fail_on_data_loss)
@@ -105,7 +99,7 @@ class StoredReader(DataSourceReader):
         )
 
 
-class Choice:
+class RecordFilter:
     """Which records a query wants."""
 
     def __init__(self, options: StoredOptions, log_file: str) -> None:
@@ -115,19 +109,19 @@ class Choice:
         if options.topic_pattern is not None:
             self._own |= clusters_of(log_file)
 
-    def of(self, records: RecordColumns) -> RecordColumns:
+    def select(self, records: RecordColumns) -> RecordColumns:
         """Those of `records`."""
-        wanted = self._is_of_topic(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
+        mask = self._is_of_topic(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
         options = self._options
         if options.start_time_ms is not None:
-            wanted &= records.store_times_ms >= options.start_time_ms
+            mask &= records.store_times_ms >= options.start_time_ms
         if options.end_time_ms is not None:
-            wanted &= records.store_times_ms < options.end_time_ms
-        if not wanted.all():
-            records = records.chosen(wanted)
+            mask &= records.store_times_ms < options.end_time_ms
+        if not mask.all():
+            records = records.filter(mask)
         if self._tags is None or not len(records):
             return records
-        return records.chosen(pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False))
+        return records.filter(pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False))
 
     def _is_of_topic(self, records: RecordColumns) -> Mask:
         """A log has few topics, so each one that occurs is looked at once."""

@@ -43,9 +43,9 @@ from sparrowmq.protocol.requests.headers import UNKNOWN_INCARNATION
 
 P = TypeVar("P")
 # A topic on one broker.
-Part: TypeAlias = tuple[str, str]
-Numbers: TypeAlias = Mapping[MessageQueue, int]
-Runs: TypeAlias = dict[str, list[list[str | int]]]  # by topic: broker, first queue, count
+BrokerTopic: TypeAlias = tuple[str, str]
+PartitionNumbers: TypeAlias = Mapping[MessageQueue, int]
+NumberRuns: TypeAlias = dict[str, list[list[str | int]]]  # by topic: broker, first queue, count
 
 VERSION: Final = 1
 _NONE: Final[Mapping[Any, int]] = MappingProxyType({})
@@ -53,9 +53,9 @@ _NONE: Final[Mapping[Any, int]] = MappingProxyType({})
 # only with ten times as many rows each. A source does not always know how many tasks that are.
 ROWS_WORTH_A_TASK: Final = 25_000
 ROWS_WORTH_MANY_TASKS: Final = 250_000
-FEW_TASKS: Final = 8
+DEFAULT_TASKS: Final = 8
 
-_ADVICE: Final = (
+_LOSS_ADVICE: Final = (
     "The rows may have been removed by retention, or the topic or broker was created again. To go on without them set "
     "failOnDataLoss=false; to keep rows longer raise fileReservedTime on the broker"
 )
@@ -89,8 +89,8 @@ class Offsets(dict[MessageQueue, int]):
     def __init__(
         self,
         offsets: Mapping[MessageQueue, int] = _NONE,
-        incarnations: Mapping[Part, int] = _NONE,
-        numbers: Numbers = _NONE,
+        incarnations: Mapping[BrokerTopic, int] = _NONE,
+        numbers: PartitionNumbers = _NONE,
     ) -> None:
         super().__init__(offsets)
         self.incarnations = dict(incarnations)
@@ -150,10 +150,14 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
         for queue_id, offset in queues.items()
     }
     incarnations, partitions = checkpoint.get("incarnations"), checkpoint.get("partitions")
-    known = incarnations if isinstance(incarnations, dict) else {}
+    by_topic = incarnations if isinstance(incarnations, dict) else {}
     return Offsets(
         offsets,
-        {(topic, broker): each for topic, some in known.items() for broker, each in some.items()},
+        {
+            (topic, broker): incarnation
+            for topic, by_broker in by_topic.items()
+            for broker, incarnation in by_broker.items()
+        },
         from_runs(partitions) if isinstance(partitions, dict) else _NONE,
     )
 
@@ -175,17 +179,17 @@ class Checkpoints:
         return offsets
 
 
-def lose(what: str, *, fail: bool, advice: str = _ADVICE) -> None:
+def lose(problem: str, *, fail: bool, advice: str = _LOSS_ADVICE) -> None:
     """Missing data was found: end the query, or say it in the log and go on.
 
     Raises: RowsLost, `fail` (the option failOnDataLoss), with what to do.
     """
     if fail:
-        raise RowsLost(f"{what}. {advice}")
-    _log.warning("data lost: %s", what)
+        raise RowsLost(f"{problem}. {advice}")
+    _log.warning("data lost: %s", problem)
 
 
-def settle(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:
+def clamp_offset(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:
     """`offset`, or the nearest that the queue still holds when that one is lost.
 
     Raises: RowsLost, it is outside of `bounds` and `fail` is set.
@@ -204,20 +208,20 @@ def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) 
 
     Those of a topic that was made again since `start` are its first ones.
     """
-    again, known, numbers = made_again(start, end), incarnations_of(end), numbers_of(end)
+    again, known, numbers = recreated_topics(start, end), incarnations_of(end), numbers_of(end)
     # Of many queues few have new rows: only they get an object.
     return sorted(
-        Range(queue, first, upto, known.get(part_of(queue)), numbers.get(queue))
+        Range(queue, first, upto, known.get(broker_topic(queue)), numbers.get(queue))
         for queue, offset in start.items()
-        if (upto := end.get(queue, offset)) > (first := 0 if again and part_of(queue) in again else offset)
+        if (upto := end.get(queue, offset)) > (first := 0 if again and broker_topic(queue) in again else offset)
     )
 
 
-def part_of(queue: MessageQueue) -> Part:
+def broker_topic(queue: MessageQueue) -> BrokerTopic:
     return queue.topic, queue.broker_name
 
 
-def made_again(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> frozenset[Part]:
+def recreated_topics(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> frozenset[BrokerTopic]:
     """Return the topics that were deleted and made again after `start`.
 
     The first incarnation that a broker names is that of the topic read so far.
@@ -230,94 +234,93 @@ def made_again(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int
     )
 
 
-def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[Part, int]:
+def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[BrokerTopic, int]:
     return offsets.incarnations if isinstance(offsets, Offsets) else _NONE
 
 
-def numbers_of(offsets: Mapping[MessageQueue, int]) -> Numbers:
+def numbers_of(offsets: Mapping[MessageQueue, int]) -> PartitionNumbers:
     return offsets.numbers if isinstance(offsets, Offsets) else _NONE
 
 
-def advanced(
-    begin: Offsets,
-    held: Mapping[MessageQueue, Bounds],
-    new_start: Callable[[Bounds], int],
-    *,
-    fail: bool,
+def stream_ends(
+    begin: Offsets, answers: Mapping[MessageQueue, Bounds], new_start: Callable[[Bounds], int], *, fail: bool
 ) -> Offsets:
     """Return the ends of all queues; of queues that `begin` does not know, the place where they begin.
 
     Args:
-        held: the answers of the brokers that are there.
+        answers: the answers of the brokers that are there.
     Raises:
         RowsLost: a topic was made again, or a queue has lost rows, and `fail` is set.
     """
-    end = Offsets(begin, begin.incarnations | _named(begin, held), begin.numbers)
-    again = made_again(begin, end)
+    end = Offsets(begin, begin.incarnations | _known_incarnations(begin, answers), begin.numbers)
+    again = recreated_topics(begin, end)
     for part in sorted(again):
-        lose_old(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
+        lose_old_topic(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
     for queue in begin:
-        if part_of(queue) in again:
+        if broker_topic(queue) in again:
             end[queue] = 0
-    in_doubt = _in_doubt(held)
-    for queue, bounds in held.items():
-        if part_of(queue) in in_doubt:
+    in_doubt = _in_doubt(answers)
+    for queue, bounds in answers.items():
+        if broker_topic(queue) in in_doubt:
             continue
         if queue not in begin:
             end[queue] = new_start(bounds)
-        elif part_of(queue) in again or begin[queue] <= bounds.end:
+        elif broker_topic(queue) in again or begin[queue] <= bounds.end:
             end[queue] = bounds.end
         else:
-            end[queue] = settle(queue, begin[queue], bounds, fail=fail)
+            end[queue] = clamp_offset(queue, begin[queue], bounds, fail=fail)
     return end
 
 
-def ends_of(held: Mapping[MessageQueue, Bounds]) -> Offsets:
-    ends = {queue: bounds.end for queue, bounds in held.items()}
-    return Offsets(ends, incarnations_in(held))
+def ends_of(answers: Mapping[MessageQueue, Bounds]) -> Offsets:
+    ends = {queue: bounds.end for queue, bounds in answers.items()}
+    return Offsets(ends, incarnations_in(answers))
 
 
-def incarnations_in(held: Mapping[MessageQueue, Bounds]) -> dict[Part, int]:
-    return _named(Offsets(), held)
+def incarnations_in(answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic, int]:
+    return _known_incarnations(Offsets(), answers)
 
 
-def _named(begin: Offsets, held: Mapping[MessageQueue, Bounds]) -> dict[Part, int]:
+def _known_incarnations(begin: Offsets, answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic, int]:
     """The incarnations of the topics that answered, if they are known now."""
-    in_doubt, said = _in_doubt(held), {part_of(queue): bounds.incarnation for queue, bounds in held.items()}
-    shrunk = {part_of(queue) for queue, bounds in held.items() if begin.get(queue, 0) > bounds.end}
-    found: dict[Part, int] = {}
-    for part in said.keys() - in_doubt:
-        known = _next(begin.incarnations.get(part), said[part], has_shrunk=part in shrunk)
-        if known is not None:
-            found[part] = known
-    return found
+    in_doubt, reported = (
+        _in_doubt(answers),
+        {broker_topic(queue): bounds.incarnation for queue, bounds in answers.items()},
+    )
+    shrunk = {broker_topic(queue) for queue, bounds in answers.items() if begin.get(queue, 0) > bounds.end}
+    incarnations: dict[BrokerTopic, int] = {}
+    for part in reported.keys() - in_doubt:
+        incarnation = _next_incarnation(begin.incarnations.get(part), reported[part], has_shrunk=part in shrunk)
+        if incarnation is not None:
+            incarnations[part] = incarnation
+    return incarnations
 
 
-def _next(known: int | None, said: int | None, *, has_shrunk: bool) -> int | None:
+def _next_incarnation(read: int | None, reported: int | None, *, has_shrunk: bool) -> int | None:
     """The incarnation of a topic, by the one that was read, and by what its broker says now."""
-    is_named = said is not None and said > UNKNOWN_INCARNATION
-    was_named = known is not None and known > 0
-    if was_named and (is_named or said == UNKNOWN_INCARNATION):
-        return said if is_named else known
+    is_named = reported is not None and reported > UNKNOWN_INCARNATION
+    was_named = read is not None and read > 0
+    if was_named and (is_named or reported == UNKNOWN_INCARNATION):
+        return reported if is_named else read
     if has_shrunk:
-        return min(known or 0, 0) - 1
-    return said if is_named else known
+        return min(read or 0, 0) - 1
+    return reported if is_named else read
 
 
-def _in_doubt(held: Mapping[MessageQueue, Bounds]) -> frozenset[Part]:
+def _in_doubt(answers: Mapping[MessageQueue, Bounds]) -> frozenset[BrokerTopic]:
     """The topics that were made again between two answers; the next look sees them whole."""
-    said: dict[Part, set[int | None]] = {}
-    for queue, bounds in held.items():
-        said.setdefault(part_of(queue), set()).add(bounds.incarnation)
-    return frozenset(part for part, each in said.items() if len(each) > 1)
+    reported: dict[BrokerTopic, set[int | None]] = {}
+    for queue, bounds in answers.items():
+        reported.setdefault(broker_topic(queue), set()).add(bounds.incarnation)
+    return frozenset(part for part, incarnations in reported.items() if len(incarnations) > 1)
 
 
-def lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
+def lose_old_topic(part: BrokerTopic, begin: Offsets, *, is_named: bool, fail: bool) -> None:
     """Report the later rows of a topic that was made again. Raises: RowsLost, `fail` is set."""
     topic, broker = part
     sign = "" if is_named else ", because a queue ends before the offset that was read"
     read = ", ".join(
-        f"queue {queue.queue_id} to {offset}" for queue, offset in sorted(begin.items()) if part_of(queue) == part
+        f"queue {queue.queue_id} to {offset}" for queue, offset in sorted(begin.items()) if broker_topic(queue) == part
     )
     lose(
         f"topic {topic} on {broker} was deleted and made again{sign}. Of the topic before, {read} was read, and later "
@@ -327,20 +330,20 @@ def lose_old(part: Part, begin: Offsets, *, is_named: bool, fail: bool) -> None:
     )
 
 
-def numbered(known: Numbers, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+def extend_numbers(numbers: PartitionNumbers, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
     """Return the known numbers, and the next ones for the other queues, by broker and queue."""
-    found, ends = dict(known), dict[str, int]()
-    for queue, number in known.items():
+    extended, ends = dict(numbers), dict[str, int]()
+    for queue, number in numbers.items():
         ends[queue.topic] = max(ends.get(queue.topic, 0), number + 1)
-    for queue in sorted(set(queues) - known.keys()):
-        found[queue] = ends.get(queue.topic, 0)
-        ends[queue.topic] = found[queue] + 1
-    return found
+    for queue in sorted(set(queues) - numbers.keys()):
+        extended[queue] = ends.get(queue.topic, 0)
+        ends[queue.topic] = extended[queue] + 1
+    return extended
 
 
-def to_runs(numbers: Numbers) -> Runs:
+def to_runs(numbers: PartitionNumbers) -> NumberRuns:
     """Return the form of checkpoints, the same for each order of the mapping."""
-    runs: Runs = {}
+    runs: NumberRuns = {}
     last: MessageQueue | None = None
     for queue in sorted(numbers, key=lambda queue: (queue.topic, numbers[queue])):
         of_topic = runs.setdefault(queue.topic, [])
@@ -402,10 +405,7 @@ def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_dela
 
 
 def share(
-    ranges: Iterable[Range],
-    min_partitions: int,
-    max_partitions: int | None = None,
-    at_once: int = FEW_TASKS,
+    ranges: Iterable[Range], min_partitions: int, max_partitions: int | None = None, at_once: int = DEFAULT_TASKS
 ) -> list[tuple[Range, ...]]:
     """The tasks of a batch: few enough to be worth their cost, of similar size.
 
@@ -421,12 +421,11 @@ def share(
     if max_partitions is None:
         worth = min(worth, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
     wanted = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
-    tasks = packed(_cut(pieces, min(min_partitions, rows)), wanted, len)
+    tasks = pack(_cut(pieces, min(min_partitions, rows)), wanted, len)
     return [tuple(sorted(each)) for each in tasks]
 
 
 def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
-    """Cut the largest until there are `count`."""
     cuts = [(-len(each), each, 1) for each in ranges]
     heapq.heapify(cuts)
     for _ in range(count - len(ranges)):
@@ -440,9 +439,9 @@ def _slices(whole: Range, parts: int) -> list[Range]:
     return [replace(whole, start=start, end=end) for start, end in pairwise(borders)]
 
 
-def packed(pieces: Sequence[P], most: int, cost: Callable[[P], int]) -> list[list[P]]:
+def pack(pieces: Sequence[P], count: int, cost: Callable[[P], int]) -> list[list[P]]:
     """Pieces as tasks of similar cost: the most expensive first, always to the task with the least."""
-    tasks: list[list[P]] = [[] for _ in range(min(most, len(pieces)))]
+    tasks: list[list[P]] = [[] for _ in range(min(count, len(pieces)))]
     filled = [(0, number) for number in range(len(tasks))]
     for piece in sorted(pieces, key=cost, reverse=True):
         so_far, number = heapq.heappop(filled)

@@ -23,24 +23,18 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork
-from sparrowmq.errors import (
-    BrokerUnreachable,
-    ConfigError,
-    NetworkError,
-    NoRoute,
-    RemoteError,
-)
+from sparrowmq.errors import BrokerUnreachable, ConfigError, NetworkError, NoRoute, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.requests.headers import PullMessage, PullMessageReply
 from sparrowmq.protocol.subscription import ALL, SQL92, TAG
 from sparrowmq.remoting.request_in_flight import remote_error
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.partition_ranges import NEW_TOPIC_ADVICE, Bounds, Range, lose, settle
-from sparrowmq.spark.worker import is_of_filter, may_pass
+from sparrowmq.spark.source.partition_ranges import NEW_TOPIC_ADVICE, Bounds, Range, clamp_offset, lose
+from sparrowmq.spark.worker import may_pass, refuses_filter
 
 _FULL_ANSWERS_BEFORE_MORE: Final = 8
-_FEW_ROWS: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32
+_MAX_ROWS_OF_JAVA: Final = 64  # answers that end here or before end with a number of rows: Java's 8 or 32
 
 
 class NotReady(NetworkError):
@@ -118,9 +112,9 @@ class Pulls:
                 self._network.recovered()
             self._failures = self._short_answers = 0
             if pulled is not None:
-                self._tell_gap()
+                self._log_gap()
                 yield pulled
-        self._tell_gap()
+        self._log_gap()
 
     def _fill(self) -> None:
         while self._to_do and len(self._under_way) < self._depth and not self._is_stuck:
@@ -170,50 +164,52 @@ class Pulls:
         reply = ask.link.wait(ask.opaque, self._options.pull_timeout_ms / 1000)
         match reply.code:
             case ResponseCode.SUCCESS:
-                return self._found(ask, reply.header(PullMessageReply).next_begin_offset, reply.body)
+                return self._pulled(ask, reply.header(PullMessageReply).next_begin_offset, reply.body)
             case ResponseCode.PULL_RETRY_IMMEDIATELY:
-                self._skipped(ask, reply.header(PullMessageReply).next_begin_offset)
+                self._handle_skip(ask, reply.header(PullMessageReply).next_begin_offset)
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_OFFSET_MOVED:
                 header = reply.header(PullMessageReply)
-                self._moved(ask, Bounds(header.min_offset, header.max_offset))
-            case ResponseCode.TOPIC_NOT_EXIST if self._knows(ask):
-                self._lost(ask, reply.remark)
+                self._handle_moved(ask, Bounds(header.min_offset, header.max_offset))
+            # A master that has had the topic knows best that it is gone; a slave may be behind.
+            case ResponseCode.TOPIC_NOT_EXIST if ask.range.incarnation is not None and self._network.has_master(
+                ask.range.queue.broker_name
+            ):
+                self._handle_deleted(ask, reply.remark)
             case code:
-                raise self._refused(ask, remote_error(code, reply.remark))
+                raise self._error_of_refusal(ask, remote_error(code, reply.remark))
         return None
 
-    def _refused(self, ask: _Ask, refusal: RemoteError) -> Exception:
+    def _error_of_refusal(self, ask: _Ask, refusal: RemoteError) -> Exception:
         if may_pass(refusal):
             return NotReady(
-                f"{_place(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
-                f"{_advice(ask.range.queue, refusal)}"
+                f"{_broker_of(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
+                f"{_read_queues_advice(ask.range.queue, refusal)}"
             )
-        if is_of_filter(refusal):
-            wanted = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
+        if refuses_filter(refusal):
+            filter = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
             advice = "SQL92 needs a broker with enablePropertyFilter=true; filter in Spark otherwise"
-            return ConfigError(f"{_place(ask)} refuses the filter {wanted}: {refusal.remark} ({advice})")
+            return ConfigError(f"{_broker_of(ask)} refuses the filter {filter}: {refusal.remark} ({advice})")
         return refusal
 
-    def _found(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
+    def _pulled(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
         if next_offset <= ask.range.start:
-            raise NotReady(f"{_place(ask)} gave messages of {ask.range} without going on")
-        given = replace(ask.range, end=min(next_offset, ask.range.end))
+            raise NotReady(f"{_broker_of(ask)} returned messages of {ask.range} without a next offset behind them")
+        answered = replace(ask.range, end=min(next_offset, ask.range.end))
         self._go_on(ask, next_offset)
         if self._is_filtered or next_offset > ask.range.end:
-            return Pulled(given, body, reaches_beyond=next_offset > ask.range.end)
+            return Pulled(answered, body, reaches_beyond=next_offset > ask.range.end)
         if not ask.is_rest:
-            self._learn(asked=len(ask.range), given=len(given), size_bytes=len(body))
-        return Pulled(given, body, count=len(given))
+            self._adapt_step(requested=len(ask.range), received=len(answered), size_bytes=len(body))
+        return Pulled(answered, body, count=len(answered))
 
-    def _skipped(self, ask: _Ask, next_offset: int) -> None:
-        """Handle messages that the broker skipped: none matches the filter, or they are being removed."""
+    def _handle_skip(self, ask: _Ask, next_offset: int) -> None:
         if next_offset <= ask.range.start:
-            raise NotReady(f"{_place(ask)} has no messages of {ask.range} now and names no others")
+            raise NotReady(f"{_broker_of(ask)} has no messages of {ask.range} now and returned no next offset")
         if not self._is_filtered:
-            self._lack(ask, min(next_offset, ask.range.end))
+            self._note_gap(ask, min(next_offset, ask.range.end))
         self._go_on(ask, next_offset)
 
-    def _moved(self, ask: _Ask, bounds: Bounds) -> None:
+    def _handle_moved(self, ask: _Ask, bounds: Bounds) -> None:
         """The queue does not hold the asked offset (any more)."""
         if ask.range.start >= bounds.start:
             if self._network.has_master(ask.range.queue.broker_name):
@@ -221,36 +217,29 @@ class Pulls:
             behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
             raise BrokerUnreachable(ask.range.queue.broker_name, behind)
         # An ask behind this one may have been answered before its rows went.
-        self._lack(ask, bounds.start if self._fails else min(bounds.start, ask.range.end))
+        self._note_gap(ask, bounds.start if self._fails else min(bounds.start, ask.range.end))
         self._go_on(ask, bounds.start)
 
-    def _lack(self, ask: _Ask, end: int) -> None:
+    def _note_gap(self, ask: _Ask, end: int) -> None:
         """Note that the rows of an ask up to `end` are gone. Raises: RowsLost, the options want to know."""
         gap = replace(ask.range, end=end)
         if self._fails:
-            lose(_gone(gap), fail=True)
+            lose(_gap_text(gap), fail=True)
         if self._gap is not None and self._gap.queue == gap.queue and self._gap.end == gap.start:
             gap = replace(gap, start=self._gap.start)
         else:
-            self._tell_gap()
+            self._log_gap()
         self._gap = gap
 
-    def _tell_gap(self) -> None:
-        """Log the noted gap, once for all of its asks."""
+    def _log_gap(self) -> None:
         if self._gap is not None:
-            lose(_gone(self._gap), fail=False)
+            lose(_gap_text(self._gap), fail=False)
             self._gap = None
 
-    def _knows(self, ask: _Ask) -> bool:
-        """Whether the broker knows best that the topic of a pull is gone: it has had it, and it is no slave."""
-        has_master = self._network.has_master(ask.range.queue.broker_name)
-        return ask.range.incarnation is not None and has_master
-
-    def _lost(self, ask: _Ask, remark: str | None) -> None:
-        """Leave out rows of a topic that was deleted after they were planned."""
+    def _handle_deleted(self, ask: _Ask, remark: str | None) -> None:
         queue, last = ask.range.queue, ask.range.end - 1
-        gone = f"offsets {ask.range.start} to {last} of {queue} are gone: {remark}"
-        lose(gone, fail=self._fails, advice=NEW_TOPIC_ADVICE)
+        problem = f"offsets {ask.range.start} to {last} of {queue} are gone: {remark}"
+        lose(problem, fail=self._fails, advice=NEW_TOPIC_ADVICE)
         self._go_on(ask, ask.range.end)
 
     def _go_on(self, ask: _Ask, next_offset: int) -> None:
@@ -265,7 +254,7 @@ class Pulls:
         else:
             self._under_way[0] = self._ask(rest, is_rest=True)
 
-    def _learn(self, asked: int, given: int, size_bytes: int) -> None:
+    def _adapt_step(self, requested: int, received: int, size_bytes: int) -> None:
         """Ask next time for what was given, or for a little more if that was all that was asked for.
 
         Most answers end with the bytes that one may have. As rows differ in size, a sixteenth is kept free for that
@@ -273,16 +262,16 @@ class Pulls:
         that ends with a file of the broker is short as well, once in 300,000 rows, so one alone means nothing.
         """
         self._depth = self._options.pulls_in_flight
-        was_short, self._was_short = self._was_short, given < asked
-        if given < asked:
+        was_short, self._was_short = self._was_short, received < requested
+        if received < requested:
             self._full_answers = 0
             if was_short:
-                self._step = given - (given // 16 if given > _FEW_ROWS else 0)
+                self._step = received - (received // 16 if received > _MAX_ROWS_OF_JAVA else 0)
             return
         self._full_answers += 1
         if self._full_answers == _FULL_ANSWERS_BEFORE_MORE:
-            more = max(self._step // 16, min(self._step, _FEW_ROWS // 2))
-            fitting = given * self._options.pull_bytes // max(1, size_bytes)
+            more = max(self._step // 16, min(self._step, _MAX_ROWS_OF_JAVA // 2))
+            fitting = received * self._options.pull_bytes // max(1, size_bytes)
             most = min(self._options.pull_rows, fitting - fitting // 32)
             self._step, self._full_answers = max(self._step, min(self._step + more, most)), 0
 
@@ -293,7 +282,7 @@ class Pulls:
             self._short_answers += 1
             if self._short_answers > self._options.retries:
                 lost = self._under_way.popleft().range
-                settle(lost.queue, lost.end, error.bounds, fail=self._fails)
+                clamp_offset(lost.queue, lost.end, error.bounds, fail=self._fails)
                 self._short_answers = 0
             self._network.recover(error, self._short_answers)
             return
@@ -305,11 +294,11 @@ class Pulls:
         return self._options.fail_on_data_loss
 
 
-def _place(ask: _Ask) -> str:
+def _broker_of(ask: _Ask) -> str:
     return ask.link.address if ask.link else ask.range.queue.broker_name
 
 
-def _advice(queue: MessageQueue, refusal: RemoteError) -> str:
+def _read_queues_advice(queue: MessageQueue, refusal: RemoteError) -> str:
     """The remedy for a queue that its topic does not show any more: its messages are there, and are not given."""
     if not refusal.remark.startswith(f"queueId[{queue.queue_id}] is illegal"):
         return ""
@@ -319,5 +308,5 @@ def _advice(queue: MessageQueue, refusal: RemoteError) -> str:
     )
 
 
-def _gone(gap: Range) -> str:
+def _gap_text(gap: Range) -> str:
     return f"offsets {gap.start} to {gap.end - 1} of {gap.queue} are gone"

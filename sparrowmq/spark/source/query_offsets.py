@@ -35,34 +35,34 @@ from sparrowmq.spark.columns import RecordColumns
 from sparrowmq.spark.options import ANY_BROKER, EARLIEST, LATEST, Instant, SourceOptions, matches_pattern
 from sparrowmq.spark.source.partition_ranges import (
     Bounds,
+    BrokerTopic,
     Offsets,
-    Part,
     Range,
+    broker_topic,
+    clamp_offset,
+    extend_numbers,
     incarnations_in,
     lose,
-    numbered,
-    part_of,
     sampled,
     search,
-    settle,
 )
 
 log = logging.getLogger(__name__)
 
 AllBounds = Mapping[MessageQueue, Bounds]
-Places: TypeAlias = dict[MessageQueue, int]
+QueueOffsets: TypeAlias = dict[MessageQueue, int]
 
 # For the size of a row: so many places in all, at most so many in a range, and what is read at each.
 _SAMPLES: Final = 64
-_SAMPLES_A_RANGE: Final = 8
+_SAMPLES_PER_RANGE: Final = 8
 _SAMPLE_ROWS: Final = 16
 _SAMPLE_BYTES: Final = 64 << 10
 # A trigger waits no longer for one broker, so that the rows of the others are not late.
-_SOON_S: Final = 1.0
+_ANSWER_LIMIT_S: Final = 1.0
 _TYPICAL_ROW_BYTES: Final = 1024
 
 
-class Plan:
+class OffsetClient:
     """The queues and offsets of one query. Requests are tried again as often as the options say."""
 
     def __init__(self, network: BlockingNetwork, options: SourceOptions) -> None:
@@ -79,51 +79,55 @@ class Plan:
         """
         return self._network.retrying(lambda: bounds_of(self._network, self._queues()))
 
-    def queues(self, begun: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
-        """The chosen queues that have a route, and those of the `begun` ones that have none now.
+    def queues(self, read: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
+        """The chosen queues that have a route, and those of the `read` ones that have none now.
 
         Raises:
             NoRoute: a topic does not exist, and no queue of it was begun.
             ConfigError: an assigned queue does not exist, and was not begun.
             NetworkError: no name server answered, and nothing was known before.
         """
-        routed = self._network.retrying(lambda: self._queues(begun))
-        return routed, sorted(filter(self._is_chosen, set(begun).difference(routed)))
+        routed = self._network.retrying(lambda: self._queues(read))
+        assigned = self._options.queues
+        others = set(read).difference(routed)
+        return routed, sorted(
+            queue for queue in others if (queue in assigned if assigned else self._options.reads(queue.topic))
+        )
 
-    def bounds_of_those_there(
-        self, queues: Collection[MessageQueue], begun: Collection[MessageQueue] = ()
+    def reachable_bounds(
+        self, queues: Collection[MessageQueue], read: Collection[MessageQueue] = ()
     ) -> dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute]:
         """Return the bounds of each queue, or the error of its broker.
 
-        For queues in `begun` only the end is asked for, and their begin is given as 0: reading finds rows that are
+        For queues in `read` only the end is asked for, and their begin is given as 0: reading finds rows that are
         gone.
         """
-        asked: dict[_Asked, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
-            queue: (queue, _end_of(queue)) for queue in queues if queue in begun
+        requests: dict[_RequestKey, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
+            queue: (queue, _end_of(queue)) for queue in queues if queue in read
         }
-        asked.update(_questions([queue for queue in queues if queue not in begun]).items())
-        found = self._network.ask_reachable(asked, _SOON_S)
-        held: dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute] = {}
+        requests.update(_bounds_requests([queue for queue in queues if queue not in read]).items())
+        replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S)
+        bounds: dict[MessageQueue, Bounds | RemoteError | NetworkError | NoRoute] = {}
         for queue in queues:
-            end = found.get(queue)
+            end = replies.get(queue)
             if isinstance(end, OffsetReply):
-                held[queue] = Bounds(0, end.offset, end.incarnation)
+                bounds[queue] = Bounds(0, end.offset, end.incarnation)
             elif end is not None:
-                held[queue] = end
+                bounds[queue] = end
             else:
-                held[queue] = _bounds_or_why_not(found[queue, GetMinOffset], found[queue, GetMaxOffset])
-        return held
+                bounds[queue] = _bounds_or_error(replies[queue, GetMinOffset], replies[queue, GetMaxOffset])
+        return bounds
 
     def begins(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the first offset that each queue still has; of those whose brokers are there."""
-        asked = {queue: (queue, GetMinOffset(queue.topic, queue.queue_id)) for queue in queues}
-        found = self._network.ask_reachable(asked, _SOON_S)
-        return {queue: reply.offset for queue, reply in found.items() if isinstance(reply, OffsetReply)}
+        requests = {queue: (queue, GetMinOffset(queue.topic, queue.queue_id)) for queue in queues}
+        replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S)
+        return {queue: reply.offset for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
 
-    def deleted(self, queues: Mapping[Part, MessageQueue]) -> set[Part]:
+    def deleted(self, queues: Mapping[BrokerTopic, MessageQueue]) -> set[BrokerTopic]:
         """Return those topics that their brokers do not have, by one queue of each."""
-        asked = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
-        replies = self._network.ask_reachable(asked, _SOON_S) if asked else {}
+        requests = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
+        replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S) if requests else {}
         return {part for part, reply in replies.items() if is_no_topic(reply)}
 
     def newest_ms(self, queues: Collection[MessageQueue]) -> dict[str, int]:
@@ -131,15 +135,15 @@ class Plan:
 
         Those that have no message, or refuse to say it, are left out. Raises: NetworkError, one is away.
         """
-        asked = {part_of(queue): (queue, GetTopicStats(queue.topic)) for queue in queues}
-        found: dict[str, int] = {}
-        replies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
+        requests = {broker_topic(queue): (queue, GetTopicStats(queue.topic)) for queue in queues}
+        newest_by_broker: dict[str, int] = {}
+        replies = self._network.retrying(lambda: self._network.ask_for_bodies(requests))
         for (_, broker), body in replies.items():
             ends = TopicStats.decode(body).offset_table.values() if isinstance(body, bytes) else ()
             newest = max((end.last_update_timestamp for end in ends), default=0)
-            if newest > found.get(broker, 0):
-                found[broker] = newest
-        return found
+            if newest > newest_by_broker.get(broker, 0):
+                newest_by_broker[broker] = newest
+        return newest_by_broker
 
     @property
     def fails_on_loss(self) -> bool:
@@ -158,24 +162,31 @@ class Plan:
         """
         return self.numbered(Offsets(self._starts(bounds, otherwise), incarnations_in(bounds)))
 
-    def _starts(self, bounds: AllBounds, otherwise: str) -> Places:
+    def _starts(self, bounds: AllBounds, otherwise: str) -> QueueOffsets:
         times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
         if times is not None:
-            return self._demand_later(self._first_at_each(times, bounds), times, bounds)
+            starts = self._first_at_each(times, bounds)
+            for queue, offset in starts.items():
+                if offset == bounds[queue].end and self._options.when_no_later == "error":
+                    raise ConfigError(
+                        f"{queue} has no message of {_time_text(times[queue])} or later to start at; "
+                        "set startingOffsetsByTimestampStrategy=latest to start at its end then"
+                    )
+            return starts
         place = self._options.start or otherwise
         if place == "group":
-            return self._settled(self._committed(bounds), bounds)
-        return self._settled(_places(place, bounds, "startingOffsets"), bounds)
+            return self._clamp(self._committed(bounds), bounds)
+        return self._clamp(_offsets_from(place, bounds, "startingOffsets"), bounds)
 
     def ends(self, bounds: AllBounds) -> Offsets:
         """Return the ends. Raises: as `starts`."""
         return self.numbered(Offsets(self._ends(bounds), incarnations_in(bounds)))
 
-    def _ends(self, bounds: AllBounds) -> Places:
+    def _ends(self, bounds: AllBounds) -> QueueOffsets:
         times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
         if times is not None:
             return self._first_at_each(times, bounds)
-        return self._settled(_places(self._options.end or "latest", bounds, "endingOffsets"), bounds)
+        return self._clamp(_offsets_from(self._options.end or "latest", bounds, "endingOffsets"), bounds)
 
     def numbered(self, offsets: Offsets) -> Offsets:
         """Return the offsets, with the numbers of new partitions if the query shows them.
@@ -188,10 +199,9 @@ class Plan:
         if not new or not self._options.kafka_compat:
             return offsets
         queues = {*offsets, *(queue for topic in new for queue in self._readable(topic))}
-        return Offsets(offsets, offsets.incarnations, numbered(offsets.numbers, queues))
+        return Offsets(offsets, offsets.incarnations, extend_numbers(offsets.numbers, queues))
 
     def _readable(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic; none, if all its brokers are away."""
         try:
             return self._network.retrying(lambda: self._network.route(topic)).readable
         except NoRoute:
@@ -214,25 +224,25 @@ class Plan:
         A range counts by its rows. Messages grow and shrink over time, so one look at its start would not do.
         """
         by_broker: dict[str, dict[MessageQueue, list[tuple[int, PullMessage]]]] = {}
-        for each, offset, rows in sampled(ranges, _SAMPLES, _SAMPLES_A_RANGE):
+        for each, offset, rows in sampled(ranges, _SAMPLES, _SAMPLES_PER_RANGE):
             request = self._pull(each.queue, offset, min(each.end - offset, _SAMPLE_ROWS), _SAMPLE_BYTES)
             by_broker.setdefault(each.queue.broker_name, {}).setdefault(each.queue, []).append((rows, request))
         size = weight = 0.0
         for samples in by_broker.values():
-            asked = {
+            requests = {
                 (queue, number): (queue, request)
-                for queue, some in samples.items()
-                for number, (_, request) in enumerate(some)
+                for queue, of_queue in samples.items()
+                for number, (_, request) in enumerate(of_queue)
             }
             with suppress(NetworkError, NoRoute):
-                for (queue, number), body in self._network.ask_for_bodies(asked).items():
-                    sizes = RecordColumns(_found(body)).column("storeSize").to_pylist()
+                for (queue, number), body in self._network.ask_for_bodies(requests).items():
+                    sizes = RecordColumns(_pull_body(body)).column("storeSize").to_pylist()
                     if sizes:
                         rows = samples[queue][number][0]
                         size, weight = size + rows * sum(sizes) / len(sizes), weight + rows
         return math.ceil(size / weight) if weight else _TYPICAL_ROW_BYTES
 
-    def publish(self, group: str, offsets: Places) -> bool:
+    def publish(self, group: str, offsets: QueueOffsets) -> bool:
         """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
 
         A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
@@ -242,42 +252,37 @@ class Plan:
         # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
         first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
         published = [
-            self._publish(group, {queue: offsets[queue] for queue in some})
-            for some in (first, offsets.keys() - set(first))
+            self._publish(group, {queue: offsets[queue] for queue in queues})
+            for queues in (first, offsets.keys() - set(first))
         ]
         return all(published)
 
-    def _publish(self, group: str, offsets: Places) -> bool:
+    def _publish(self, group: str, offsets: QueueOffsets) -> bool:
         requests = {
             queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
             for queue, offset in offsets.items()
         }
-        found = self._network.ask_reachable(requests, _SOON_S)
-        for queue, reply in found.items():
+        replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S)
+        for queue, reply in replies.items():
             if isinstance(reply, RemoteError):
                 log.warning("the offset of %s was not kept for group %s: %s", queue, group, reply)
-        return not any(isinstance(reply, NetworkError | NoRoute) for reply in found.values())
+        return not any(isinstance(reply, NetworkError | NoRoute) for reply in replies.values())
 
-    def _queues(self, begun: Collection[MessageQueue] = ()) -> list[MessageQueue]:
-        """The chosen queues that have a route; topics and queues may be without one if they were `begun`."""
-        begun_topics = {queue.topic for queue in begun}
+    def _queues(self, read: Collection[MessageQueue] = ()) -> list[MessageQueue]:
+        """The chosen queues that have a route; topics and queues may be without one if they were `read`."""
+        read_topics = {queue.topic for queue in read}
         readable: list[MessageQueue] = []
         for topic in self._topics():
             try:
                 readable += self._network.route(topic).readable
             except NoRoute:
-                if topic not in begun_topics:
+                if topic not in read_topics:
                     raise
         if not self._options.queues:
             return readable
-        if absent := self._options.queues.difference(readable, begun):
+        if absent := self._options.queues.difference(readable, read):
             raise ConfigError(f"option assign names {min(absent)}, which does not exist or cannot be read")
         return sorted(self._options.queues.intersection(readable))
-
-    def _is_chosen(self, queue: MessageQueue) -> bool:
-        if self._options.queues:
-            return queue in self._options.queues
-        return self._options.reads(queue.topic)
 
     def _topics(self) -> list[str]:
         pattern = self._options.topic_pattern
@@ -290,82 +295,70 @@ class Plan:
     ) -> dict[MessageQueue, int] | None:
         if for_all is not None:
             return dict.fromkeys(bounds, for_all)
-        return None if by_queue is None else _complete(by_queue, bounds, "...OffsetsByTimestamp")
-
-    def _demand_later(self, starts: Places, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Places:
-        for queue, offset in starts.items():
-            if offset == bounds[queue].end and self._options.when_no_later == "error":
-                raise ConfigError(
-                    f"{queue} has no message of {_as_given(times[queue])} or later to start at; "
-                    "set startingOffsetsByTimestampStrategy=latest to start at its end then"
-                )
-        return starts
+        return None if by_queue is None else _check_complete(by_queue, bounds, "...OffsetsByTimestamp")
 
     def _first_at(self, queue: MessageQueue, wanted_ms: int, bounds: Bounds) -> int:
         return self._first_at_each({queue: wanted_ms}, {queue: bounds})[queue]
 
-    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> Places:
+    def _first_at_each(self, times: Mapping[MessageQueue, int], bounds: AllBounds) -> QueueOffsets:
         """The first offset of each queue that was stored at a time or later; all queues are asked side by side."""
-        asked = {
+        requests = {
             queue: (queue, SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=times[queue]))
             for queue in bounds
         }
-        hints = self._network.retrying(lambda: self._network.ask(asked))
+        hints = self._network.retrying(lambda: self._network.ask(requests))
         searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
-        found: Places = {}
+        starts: QueueOffsets = {}
         stored_ms: dict[MessageQueue, int | None] = dict.fromkeys(searches)
         while stored_ms:
-            wanted: Places = {}
+            probes: QueueOffsets = {}
             for queue, time_ms in stored_ms.items():
                 try:
                     # A generator that was not begun takes None, as `next` does.
-                    wanted[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
+                    probes[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
                 except StopIteration as done:
-                    found[queue] = done.value
-            stored_ms = dict(self._store_times_ms(wanted))
-        return {queue: found[queue] for queue in bounds}
+                    starts[queue] = done.value
+            stored_ms = dict(self._store_times_ms(probes))
+        return {queue: starts[queue] for queue in bounds}
 
-    def _store_times_ms(self, offsets: Places) -> dict[MessageQueue, int]:
+    def _store_times_ms(self, offsets: QueueOffsets) -> dict[MessageQueue, int]:
         """When each of these messages was stored; 0 for one that is gone. Raises: RowsLost, as `starts`."""
-        asked = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
-        bodies = self._network.retrying(lambda: self._network.ask_for_bodies(asked))
+        requests = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
+        bodies = self._network.retrying(lambda: self._network.ask_for_bodies(requests))
         times: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
-            found = _found(bodies[queue])
-            if not found:
+            body = _pull_body(bodies[queue])
+            if not body:
                 lose(f"offset {offset} of {queue} is gone", fail=self._options.fail_on_data_loss)
-            times[queue] = record.store_timestamp_ms(found) if found else 0
+            times[queue] = record.store_timestamp_ms(body) if body else 0
         return times
 
     def _pull(self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None) -> PullMessage:
         group = self._options.group or self._options.group_prefix
         return PullMessage.now(group, queue, offset, count, most_bytes)
 
-    def _committed(self, bounds: AllBounds) -> Places:
+    def _committed(self, bounds: AllBounds) -> QueueOffsets:
         """Return the offsets of the consumer group; a queue that it never read counts as new."""
         group = self._options.group or ""
-        found = self._network.retrying(
+        replies = self._network.retrying(
             lambda: self._network.ask(
                 {
-                    queue: (
-                        queue,
-                        QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False),
-                    )
+                    queue: (queue, QueryConsumerOffset(group, queue.topic, queue.queue_id, set_zero_if_not_found=False))
                     for queue in bounds
                 }
             )
         )
         starts = {}
-        for queue, reply in found.items():
+        for queue, reply in replies.items():
             if isinstance(reply, RemoteError) and reply.code == ResponseCode.QUERY_NOT_FOUND:
                 starts[queue] = self.new_start(bounds[queue])
             else:
                 starts[queue] = _offset(reply)
         return starts
 
-    def _settled(self, offsets: Places, bounds: AllBounds) -> Places:
+    def _clamp(self, offsets: QueueOffsets, bounds: AllBounds) -> QueueOffsets:
         fail = self._options.fail_on_data_loss
-        return {queue: settle(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
+        return {queue: clamp_offset(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
 
 
 def is_no_topic(reply: object) -> bool:
@@ -374,22 +367,22 @@ def is_no_topic(reply: object) -> bool:
 
 def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
     """Return the bounds of queues. Raises: NoRoute, NetworkError, RemoteError."""
-    found = network.ask(_questions(queues))
-    return {queue: _bounds(found[queue, GetMinOffset], found[queue, GetMaxOffset]) for queue in queues}
+    replies = network.ask(_bounds_requests(queues))
+    return {queue: _bounds(replies[queue, GetMinOffset], replies[queue, GetMaxOffset]) for queue in queues}
 
 
-_Kind: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
-_Asked: TypeAlias = MessageQueue | tuple[MessageQueue, _Kind]
+_OffsetRequest: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
+_RequestKey: TypeAlias = MessageQueue | tuple[MessageQueue, _OffsetRequest]
 
 
-def _questions(
+def _bounds_requests(
     queues: Collection[MessageQueue],
-) -> dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]]:
-    asked: dict[tuple[MessageQueue, _Kind], tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {}
+) -> dict[tuple[MessageQueue, _OffsetRequest], tuple[MessageQueue, GetMinOffset | GetMaxOffset]]:
+    requests: dict[tuple[MessageQueue, _OffsetRequest], tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {}
     for queue in queues:
-        asked[queue, GetMinOffset] = (queue, GetMinOffset(queue.topic, queue.queue_id))
-        asked[queue, GetMaxOffset] = (queue, _end_of(queue))
-    return asked
+        requests[queue, GetMinOffset] = (queue, GetMinOffset(queue.topic, queue.queue_id))
+        requests[queue, GetMaxOffset] = (queue, _end_of(queue))
+    return requests
 
 
 def _end_of(queue: MessageQueue) -> GetMaxOffset:
@@ -399,21 +392,20 @@ def _end_of(queue: MessageQueue) -> GetMaxOffset:
 _Reply: TypeAlias = OffsetReply | RemoteError | NetworkError | NoRoute
 
 
-def _bounds_or_why_not(start: _Reply, end: _Reply) -> Bounds | RemoteError | NetworkError | NoRoute:
+def _bounds_or_error(start: _Reply, end: _Reply) -> Bounds | RemoteError | NetworkError | NoRoute:
     if not isinstance(start, OffsetReply):
         return start
     return Bounds(start.offset, end.offset, end.incarnation) if isinstance(end, OffsetReply) else end
 
 
 def _bounds(*replies: OffsetReply | RemoteError) -> Bounds:
-    """The bounds in two answers. Raises: the refusal, if one of them is one."""
-    found = _bounds_or_why_not(*replies)
-    if not isinstance(found, Bounds):
-        raise found
-    return found
+    bounds = _bounds_or_error(*replies)
+    if not isinstance(bounds, Bounds):
+        raise bounds
+    return bounds
 
 
-def _found(body: bytes | RemoteError) -> bytes:
+def _pull_body(body: bytes | RemoteError) -> bytes:
     """The answer to a pull; nothing, if the queue does not hold the messages any more. Raises: another refusal."""
     if not isinstance(body, RemoteError):
         return body
@@ -423,29 +415,31 @@ def _found(body: bytes | RemoteError) -> bytes:
 
 
 def _offset(reply: OffsetReply | RemoteError) -> int:
-    """The offset in an answer. Raises: the refusal, if it is one."""
     if isinstance(reply, RemoteError):
         raise reply
     return reply.offset
 
 
-def _places(place: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> Places:
-    if isinstance(place, str):
-        place = dict.fromkeys(bounds, EARLIEST if place == "earliest" else LATEST)
-    special = {EARLIEST: lambda held: held.start, LATEST: lambda held: held.end}
+def _offsets_from(spec: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> QueueOffsets:
+    if isinstance(spec, str):
+        spec = dict.fromkeys(bounds, EARLIEST if spec == "earliest" else LATEST)
+    special = {
+        EARLIEST: lambda bounds_of_queue: bounds_of_queue.start,
+        LATEST: lambda bounds_of_queue: bounds_of_queue.end,
+    }
     return {
         queue: special[offset](bounds[queue]) if offset in special else offset
-        for queue, offset in _complete(place, bounds, option).items()
+        for queue, offset in _check_complete(spec, bounds, option).items()
     }
 
 
-def _as_given(time_ms: int) -> str:
+def _time_text(time_ms: int) -> str:
     return time_ms.text if isinstance(time_ms, Instant) else str(time_ms)
 
 
 def _with_brokers(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
     """The same with the brokers that Kafka's form does not name. Raises: ConfigError, a topic is on several."""
-    found: dict[MessageQueue, int] = {}
+    named: dict[MessageQueue, int] = {}
     for queue, number in by_queue.items():
         brokers = sorted({each.broker_name for each in bounds if each.topic == queue.topic})
         if queue.broker_name == ANY_BROKER and len(brokers) > 1:
@@ -455,12 +449,11 @@ def _with_brokers(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, optio
                 f"{json.dumps(form)}, with every queue"
             )
         broker = queue.broker_name or next(iter(brokers), ANY_BROKER)
-        found[MessageQueue(queue.topic, broker, queue.queue_id)] = number
-    return found
+        named[MessageQueue(queue.topic, broker, queue.queue_id)] = number
+    return named
 
 
-def _complete(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
-    """The same, when it names exactly the queues there are."""
+def _check_complete(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
     by_queue = _with_brokers(by_queue, bounds, option)
     if absent := bounds.keys() - by_queue.keys():
         raise ConfigError(

@@ -28,7 +28,7 @@ from sparrowmq.spark.columns import RecordColumns, text
 from sparrowmq.spark.options import ClusterOptions, RowOptions, SinkOptions, SourceOptions
 from sparrowmq.spark.schema import COLUMNS
 from sparrowmq.spark.sink.row_identity import RowIds, Writing
-from sparrowmq.spark.sink.row_messages import letter
+from sparrowmq.spark.sink.row_messages import dead_letter
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Range, lose
 from sparrowmq.spark.source.pulls import Pulled, Pulls
@@ -40,7 +40,7 @@ BATCH_BYTES: Final = 3 << 18  # an answer of our broker is enough as it is: `Pul
 _BODIES: Final = frozenset({"body", "value"})
 # A batch is there some six times before Spark has it, in Python and in Arrow.
 INFLATED_BYTES: Final = 16 << 20
-_QUEUES: Final = 1 << 31  # more than the number of a queue
+_MAX_QUEUE_ID: Final = 1 << 31  # more than the number of a queue
 _LOG_APPEND_TIME: Final = 1  # Kafka's number for a timestamp that the broker set
 
 
@@ -62,13 +62,13 @@ def read(
     freeze_loaded_objects()
     tags = tags_of(options.expression)
     try:
-        for pulled in merged(Pulls(network, ranges, options).answers()):
+        for pulled in merge_answers(Pulls(network, ranges, options).answers()):
             records = RecordColumns(pulled.body, decompress=options.decompress, internal=options.include_internal)
             if pulled.count is not None and len(records) != pulled.count:
-                gone = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
-                lose(gone, fail=options.fail_on_data_loss)
+                problem = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
+                lose(problem, fail=options.fail_on_data_loss)
             for part in rows.parts(records):
-                batch = rows.batch(part, pulled.range.queue.broker_name, wanted(part, pulled, tags))
+                batch = rows.batch(part, pulled.range.queue.broker_name, row_mask(part, pulled, tags))
                 if batch.num_rows:
                     yield batch
     finally:
@@ -80,21 +80,21 @@ def tags_of(expression: str) -> pa.Array | None:
     return None if expression == ALL else pa.array(sorted(parse_tags(expression)), pa.string())
 
 
-def merged(answers: Iterable[Pulled]) -> Iterator[Pulled]:
+def merge_answers(answers: Iterable[Pulled]) -> Iterator[Pulled]:
     """Answers of one queue after the other, put together to a size that is worth decoding."""
-    held: list[Pulled] = []
+    parts: list[Pulled] = []
     size_bytes = 0
     for pulled in answers:
-        if held and (held[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond):
-            yield _merge(held)
-            held, size_bytes = [], 0
-        held.append(pulled)
+        if parts and (parts[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond):
+            yield _merge(parts)
+            parts, size_bytes = [], 0
+        parts.append(pulled)
         size_bytes += len(pulled.body)
         if size_bytes >= BATCH_BYTES or pulled.reaches_beyond:
-            yield _merge(held)
-            held, size_bytes = [], 0
-    if held:
-        yield _merge(held)
+            yield _merge(parts)
+            parts, size_bytes = [], 0
+    if parts:
+        yield _merge(parts)
 
 
 def _merge(parts: Sequence[Pulled]) -> Pulled:
@@ -105,7 +105,7 @@ def _merge(parts: Sequence[Pulled]) -> Pulled:
     return Pulled(parts[-1].range, b"".join([part.body for part in parts]), count)
 
 
-def wanted(records: RecordColumns, pulled: Pulled, tags: pa.Array | None) -> pa.Array | None:
+def row_mask(records: RecordColumns, pulled: Pulled, tags: pa.Array | None) -> pa.Array | None:
     """Which records to show; None for all."""
     matches = None if tags is None else pc.is_in(records.column("tags"), value_set=tags)
     if not pulled.reaches_beyond:
@@ -129,16 +129,16 @@ class Rows:
         self._makers = [makers[name.lower()] for name in schema.names]
         self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
         self._fails = options.fails_at_bad_records
-        self._burial: SourceOptions | None = None
+        self._dlq_options: SourceOptions | None = None
         if isinstance(options, SourceOptions) and options.bad_records == "dlq":
-            self._burial = options
+            self._dlq_options = options
 
     def parts(self, records: RecordColumns) -> Iterable[RecordColumns]:
         """The records in parts, of each of which a batch is not too large, however small its bodies are compressed."""
         return records.parts(INFLATED_BYTES) if self._shows_bodies else (records,)
 
-    def batch(self, records: RecordColumns, broker: str | None, wanted: pa.Array | None = None) -> pa.RecordBatch:
-        """The records of one broker as a batch; all of them, or where the boolean array `wanted` is true.
+    def batch(self, records: RecordColumns, broker: str | None, mask: pa.Array | None = None) -> pa.RecordBatch:
+        """The records of one broker as a batch; all of them, or where the boolean array `mask` is true.
 
         Raises:
             BadRecord: a body is damaged, and the options want to know.
@@ -148,24 +148,23 @@ class Rows:
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
             for field, column in zip(self._schema, (make(records, broker) for make in self._makers), strict=True)
         ]
-        if records.damaged and self._burial is not None and broker is not None:
-            wanted = bury(records, broker, wanted, self._burial)
+        if records.damaged and self._dlq_options is not None and broker is not None:
+            mask = move_to_dlq(records, broker, mask, self._dlq_options)
         elif records.damaged:
-            tell_damaged(records, broker, wanted, fail=self._fails)
+            log_damaged(records, broker, mask, fail=self._fails)
         rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
-        return rows if wanted is None else rows.filter(wanted)
+        return rows if mask is None else rows.filter(mask)
 
     def _partitions(self, records: RecordColumns, broker: str | None) -> pa.Array:
-        """The partition of each record; few queues share a batch."""
         topics, queue_ids = records.column("topic").dictionary_encode(), records.column("queueId")
         names = topics.dictionary.to_pylist()
-        places = topics.indices.to_numpy().astype(np.int64) * _QUEUES + queue_ids.to_numpy()
-        found, kinds = np.unique(places, return_inverse=True)
+        places = topics.indices.to_numpy().astype(np.int64) * _MAX_QUEUE_ID + queue_ids.to_numpy()
+        distinct, inverse = np.unique(places, return_inverse=True)
         numbers = [
             self._numbers.get(MessageQueue(names[topic], broker or "", queue_id), queue_id)
-            for topic, queue_id in (divmod(place, _QUEUES) for place in found.tolist())
+            for topic, queue_id in (divmod(place, _MAX_QUEUE_ID) for place in distinct.tolist())
         ]
-        return pa.array(np.array(numbers, np.int32)[kinds])
+        return pa.array(np.array(numbers, np.int32)[inverse])
 
 
 Maker = Callable[[RecordColumns, str | None], pa.Array]
@@ -176,7 +175,6 @@ def _column(name: str) -> Maker:
 
 
 def _constant(value: int | None = None) -> Maker:
-    """A value that is the same in every row; the broker's name, if none is given."""
     if value is None:
         return lambda records, broker: pa.repeat(pa.scalar(broker, pa.string()), len(records))
     return lambda records, _: pa.repeat(pa.scalar(value, pa.int32()), len(records))
@@ -196,9 +194,9 @@ _KAFKA_MAKERS: Final[dict[str, Maker]] = {
 }
 
 
-def tell_damaged(records: RecordColumns, broker: str | None, wanted: pa.Array | None, *, fail: bool) -> None:
+def log_damaged(records: RecordColumns, broker: str | None, mask: pa.Array | None, *, fail: bool) -> None:
     """Log the place of each damaged body whose row is wanted. Raises: BadRecord, if `fail`."""
-    for row in _wanted(records, wanted):
+    for row in _damaged_rows(records, mask):
         place, reason = _place(records, row, broker), records.damaged[row]
         if fail:
             raise BadRecord(
@@ -207,16 +205,16 @@ def tell_damaged(records: RecordColumns, broker: str | None, wanted: pa.Array | 
         log.warning("the body at %s is damaged, and is null: %s", place, reason)
 
 
-def bury(records: RecordColumns, broker: str, wanted: pa.Array | None, options: SourceOptions) -> pa.Array | None:
+def move_to_dlq(records: RecordColumns, broker: str, mask: pa.Array | None, options: SourceOptions) -> pa.Array | None:
     """Store each damaged message that is wanted in dlqTopic; returns which rows are left.
 
     A task that is repeated stores them again, with the same unique ids: they are made of the message's place.
 
     Raises: SendFailed, NoRoute, NetworkError, it could not be stored.
     """
-    rows = _wanted(records, wanted)
+    rows = _damaged_rows(records, mask)
     if not rows:
-        return wanted
+        return mask
     assert options.dlq_topic is not None, "the options demand it"
     sinks = {entry.name: getattr(options, entry.name) for entry in fields(ClusterOptions)}
     with connect(options) as network:
@@ -225,16 +223,16 @@ def bury(records: RecordColumns, broker: str, wanted: pa.Array | None, options: 
             place, reason = _place(records, row, broker), records.damaged[row]
             key = RowIds(Writing(place)).take(1, 0)[0].as_py()
             topic = records.column("topic")[row].as_py()
-            sender.put(options.dlq_topic, letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key))
+            sender.put(
+                options.dlq_topic, dead_letter(place, str(reason), topic, records.stored_bodies[row].as_py(), key)
+            )
             log.warning("the body at %s is damaged, and is in %s: %s", place, options.dlq_topic, reason)
         sender.finish()
-    return pa.array(
-        [row not in records.damaged and (wanted is None or wanted[row].as_py()) for row in range(len(records))]
-    )
+    return pa.array([row not in records.damaged and (mask is None or mask[row].as_py()) for row in range(len(records))])
 
 
-def _wanted(records: RecordColumns, wanted: pa.Array | None) -> Sequence[int]:
-    return [row for row in records.damaged if wanted is None or wanted[row].as_py()]
+def _damaged_rows(records: RecordColumns, mask: pa.Array | None) -> Sequence[int]:
+    return [row for row in records.damaged if mask is None or mask[row].as_py()]
 
 
 def _place(records: RecordColumns, row: int, broker: str | None) -> str:

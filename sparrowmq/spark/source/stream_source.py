@@ -30,17 +30,17 @@ from sparrowmq.spark.source.partition_ranges import (
     Checkpoints,
     Offsets,
     Range,
-    advanced,
     between,
     capped,
     ends_of,
     from_json,
     is_worth_a_batch,
     past_gaps,
+    stream_ends,
     to_json,
 )
 from sparrowmq.spark.source.presence import Presence
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import network_of, paced
 
@@ -50,21 +50,11 @@ if TYPE_CHECKING:
 
 # The classes of Spark 4.2 for limits of a batch, or the same for 4.1, which hands no limit to a source.
 try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable as ReadAllAvailable,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadLimit as ReadLimit,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadMaxBytes as ReadMaxBytes,
-    )
-    from pyspark.sql.streaming.datasource import (
-        ReadMaxRows as ReadMaxRows,
-    )
-    from pyspark.sql.streaming.datasource import (
-        SupportsTriggerAvailableNow as SupportsTriggerAvailableNow,
-    )
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxBytes as ReadMaxBytes
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
 
     HAS_LIMITS = True
 except ImportError:
@@ -132,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = self._begun(start)
+        begin = self._start_offsets(start)
         self._publish(begin)
         end = self._available(begin)
         self._latest = end
@@ -159,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = ends_of(bounds)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self._tasks(between(self._begun(start), self._checkpoints.offsets(end)))
+        return self._tasks(between(self._start_offsets(start), self._checkpoints.offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
@@ -173,16 +163,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         network_of(self._options).forget()
 
-    def _begun(self, checkpoint: Mapping[str, object]) -> Offsets:
-        """The offsets of a checkpoint. Raises: as `_demand_own`."""
+    def _start_offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
         offsets = self._checkpoints.offsets(checkpoint)
-        self._demand_own(offsets)
+        self._check_own(offsets)
         return offsets
 
-    def _demand_own(self, begun: Offsets) -> None:
-        """Raises: ConfigError, the offsets are all of topics that the query does not read."""
-        if begun and not any(self._options.reads(queue.topic) for queue in begun):
-            topics = ", ".join(sorted({queue.topic for queue in begun})[:5])
+    def _check_own(self, offsets: Offsets) -> None:
+        if offsets and not any(self._options.reads(queue.topic) for queue in offsets):
+            topics = ", ".join(sorted({queue.topic for queue in offsets})[:5])
             raise ConfigError(
                 f"the checkpoint is of a query that read {topics}, and this query reads none of it; "
                 "give each query a checkpointLocation of its own"
@@ -191,8 +179,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
         return tasks(network_of(self._options), ranges, self._options)
 
-    def _plan(self) -> Plan:
-        return Plan(network_of(self._options), self._options)
+    def _plan(self) -> OffsetClient:
+        return OffsetClient(network_of(self._options), self._options)
 
     def _publish(self, offsets: Offsets) -> None:
         group = self._options.group
@@ -207,25 +195,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._up_to_target(begin, end, self._target)
         if between(begin, end) or not between(begin, self._target):
             return end
-        return self._last_look(begin, self._target)
+        return self._wait_for_absent(begin, self._target)
 
     def _reachable(self, begin: Offsets) -> Offsets:
         plan = self._plan()
-        held = self._presence.bounds(plan, begin)
-        return plan.numbered(advanced(begin, held, plan.new_start, fail=self._options.fail_on_data_loss))
+        answers = self._presence.bounds(plan, begin)
+        return plan.numbered(stream_ends(begin, answers, plan.new_start, fail=self._options.fail_on_data_loss))
 
-    def _last_look(self, begin: Offsets, target: Offsets) -> Offsets:
+    def _wait_for_absent(self, begin: Offsets, target: Offsets) -> Offsets:
         """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
         try:
             self._plan().bounds()
         except (NetworkError, NoRoute) as error:
             log.warning("this run ends without the rows of absent brokers; the next run reads them: %s", error)
             return begin
-        self._presence.look_again()
+        self._presence.retry_now()
         return self._up_to_target(begin, self._reachable(begin), target)
 
     def _up_to_target(self, begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
-        """`end`, but no further than where the queues ended when Trigger.AvailableNow began."""
         within = {
             queue: min(offset, max(target.get(queue, 0), begin.get(queue, 0)))
             for queue, offset in end.items()
@@ -240,19 +227,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = sum(map(len, ranges))
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else total
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.max_bytes
-        if total <= rows and not _are_many(total, size):
+        if total <= rows and not _may_exceed(total, size):
             return end
         if not self._options.fail_on_data_loss:
             begin = past_gaps(begin, self._plan().begins([each.queue for each in ranges]))
         end = capped(begin, end, rows)
         ranges = between(begin, end)
-        if size is not None and _are_many(sum(map(len, ranges)), size):
+        if size is not None and _may_exceed(sum(map(len, ranges)), size):
             end = capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
         return end
 
 
-def _are_many(rows: int, size: int | None) -> bool:
-    """Whether so many rows may have more bytes than `size`."""
+def _may_exceed(rows: int, size: int | None) -> bool:
     return size is not None and rows * LARGEST_MESSAGE_BYTES > size
 
 
@@ -291,13 +277,13 @@ class UnlimitedStreamReader(StreamReader):
         return to_json(plan.numbered(ends_of(plan.bounds())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        self._demand_own(begin := from_json(start))
+        self._check_own(begin := from_json(start))
         self._reached = from_json(end)
         if self._reached.keys() - begin.keys():
             plan = self._plan()
-            for queue, held in plan.bounds().items():
+            for queue, bounds in plan.bounds().items():
                 if queue in self._reached:
-                    begin.setdefault(queue, min(plan.new_start(held), self._reached[queue]))
+                    begin.setdefault(queue, min(plan.new_start(bounds), self._reached[queue]))
         return self._tasks(between(begin, self._reached))
 
 

@@ -90,7 +90,7 @@ def test_marks_of_no_time_are_not_forgotten(older_than_s):
 @pytest.mark.parametrize("kind", [DjangoStore, DjangoOutbox])
 @pytest.mark.parametrize("using", ["nope", None, 5])
 def test_a_database_that_django_does_not_have_is_refused(kind, using):
-    with pytest.raises(ConfigError, match="is no database; DATABASES has default"):
+    with pytest.raises(ConfigError, match="is not a configured database; DATABASES has default"):
         kind(using=using)
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import spark_commands
-from sparrowmq.spark.commands.spark_commands import closure, contents, kept_in, normal, pack, packed
+from sparrowmq.spark.commands.spark_commands import cache_folder, closure, contents, normal, pack, pack_if_changed
 
 
 @pytest.fixture
 def small(monkeypatch):
     """Nothing of pyarrow and numpy, which take seconds."""
-    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark",))
+    monkeypatch.setattr(spark_commands, "TASK_PACKAGES", ("lark",))
 
 
 def test_an_archive_holds_all_that_another_python_needs_to_import_it(small, tmp_path):
@@ -36,7 +36,7 @@ def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
 
 @pytest.mark.slow
 def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
-    monkeypatch.setattr(spark_commands, "OF_TASKS", set(spark_commands.OF_TASKS) - {"numpy", "pyarrow"})
+    monkeypatch.setattr(spark_commands, "TASK_PACKAGES", set(spark_commands.TASK_PACKAGES) - {"numpy", "pyarrow"})
     with zipfile.ZipFile(pack(tmp_path / "environment.zip")) as archive:
         archive.extractall(tmp_path / "unpacked")
     program = (
@@ -64,11 +64,11 @@ def test_a_package_that_is_not_installed_is_named():
 
 
 def test_an_archive_is_written_again_only_when_something_has_changed(small, tmp_path, monkeypatch):
-    first = packed(tmp_path)
+    first = pack_if_changed(tmp_path)
     written = first.stat().st_mtime_ns
-    assert packed(tmp_path) == first and first.stat().st_mtime_ns == written
-    monkeypatch.setattr(spark_commands, "OF_TASKS", ("lark", "h11"))
-    assert packed(tmp_path) != first
+    assert pack_if_changed(tmp_path) == first and first.stat().st_mtime_ns == written
+    monkeypatch.setattr(spark_commands, "TASK_PACKAGES", ("lark", "h11"))
+    assert pack_if_changed(tmp_path) != first
 
 
 def test_a_failure_leaves_no_half_archive(small, tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_failure_leaves_no_half_archive(small, tmp_path, monkeypatch):
 
 def test_archives_are_kept_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert kept_in() == tmp_path / "sparrowmq" / "spark"
+    assert cache_folder() == tmp_path / "sparrowmq" / "spark"
 
 
 @pytest.mark.parametrize("name", ["Foo.Bar", "foo-bar", "foo__bar"])

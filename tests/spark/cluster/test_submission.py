@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import spark_commands as submissions
-from sparrowmq.spark.commands.spark_commands import Submission, parted, submission
+from sparrowmq.spark.commands.spark_commands import Submission, build_submission, split_arguments
 
 ARCHIVE = Path("/cache/environment.zip")
 FAR = "spark://10.0.0.5:7077"
@@ -25,7 +25,7 @@ def told(monkeypatch):
     )
 
     def told(*given, **environ):
-        return submission(given, ARCHIVE, "python3.11", {"SPARK_HOME": "/spark", **environ})
+        return build_submission(given, ARCHIVE, "python3.11", {"SPARK_HOME": "/spark", **environ})
 
     return told
 
@@ -47,13 +47,13 @@ def after(command, option):
     ],
 )
 def test_the_program_is_what_follows_the_options_of_spark_submit(given, options, program):
-    assert parted(given) == (options, program, given[len(options) + 1 :])
+    assert split_arguments(given) == (options, program, given[len(options) + 1 :])
 
 
 @pytest.mark.parametrize("given", [[], ["-v"], ["--master"], ["--master", FAR]])
 def test_no_program_is_an_error_that_says_what_one_is(given):
-    with pytest.raises(ConfigError, match=r"name a \.py file, or `pipeline NAME`"):
-        parted(given)
+    with pytest.raises(ConfigError, match=r"name a program: a \.py file, or `pipeline NAME`"):
+        split_arguments(given)
 
 
 def test_executors_get_the_archive_and_find_it(told):

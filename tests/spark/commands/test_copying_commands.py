@@ -31,7 +31,7 @@ def test_mirror_ends_with_one_line_of_json(topic, far, tmp_path, monkeypatch):
     args = ["mirror", topic.name, "-n", topic.options["nameServer"], "--to", far, "--to-topic", "renamed"]
     args += ["--state", str(tmp_path / "state"), "--once"]
     planned = CliRunner().invoke(pipeline, [*args, "--dry-run"])
-    assert "5 messages in 4 queues are there to be copied" in planned.stderr
+    assert "5 messages in 4 queues would be copied" in planned.stderr
     assert not (tmp_path / "state").exists()
     done = CliRunner().invoke(pipeline, args)
     assert json.loads(done.stdout)["written"] == 5

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import shared
-from sparrowmq.spark.commands.shared import Ended
+from sparrowmq.spark.commands.shared import Outcome
 from sparrowmq.spark.pipelines.running.report import Report
 from tests.spark.pipelines.killing import START_LIMIT_S, environment
 
@@ -32,7 +32,7 @@ def ended(work):
     """The exit status and the line of a command that has read 20 messages before it does this work."""
 
     @click.command()
-    @shared.ends_well
+    @shared.prints_report
     def command():
         report = Report()
         report.add_read(20)
@@ -83,7 +83,7 @@ def heed(report):
         (lambda report: heed(report)(True), 143, True),
         (lambda report: heed(report)(False), 0, None),
         (lambda report: report, 0, None),
-        (lambda report: Ended(report, 1), 1, None),
+        (lambda report: Outcome(report, 1), 1, None),
         (lambda report: replace(report, away=["b"]), 3, None),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_report_of_an_earlier_command_is_not_taken_for_this_ones():
     Report(read=7)
 
     @click.command()
-    @shared.ends_well
+    @shared.prints_report
     def command():
         raise ConfigError("it is wrong")
 

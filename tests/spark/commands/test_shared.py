@@ -13,7 +13,7 @@ from sparrowmq.spark.commands import shared
 @click.command()
 @shared.servers()
 @shared.of_source
-@shared.ends_well
+@shared.prints_report
 def said(name_server, options):
     if options.get("fail"):
         raise ConfigError("it is wrong")
@@ -52,7 +52,7 @@ def test_name_servers_come_from_the_environment_too():
 @click.option("--store")
 @shared.of_source
 @shared.of_target
-@shared.ends_well
+@shared.prints_report
 def given(**given):
     click.echo(f"{given['options']} {given['to_options']}")
     return Done()
@@ -118,8 +118,8 @@ def test_options_of_a_file_go_behind_the_command_line_and_before_the_environment
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"accessKey=x\n\nsecret", "line 3, is no option with its value"),
-        (b"=1", "line 1, is no option with its value"),
+        (b"accessKey=x\n\nsecret", "line 3, is not an option with its value"),
+        (b"=1", "line 1, is not an option with its value"),
         (b"\xff=1", "cannot be read"),
         (b"sendTimeoutMs=1", "says how messages are sent"),
     ],

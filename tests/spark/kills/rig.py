@@ -32,7 +32,7 @@ from sparrowmq.protocol.names import STAGED_TOPIC
 from sparrowmq.spark.options import EXACTLY_ONCE, SinkOptions, SourceOptions, parse
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import between
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import connect
 from tests.interop.apache import ApacheBroker
@@ -180,7 +180,7 @@ class Rig:
         """All that a topic has."""
         options = parse(SourceOptions, {"nameServer": self._namesrv.address, "topic": topic})
         with connect(options) as network:
-            plan = Plan(network, options)
+            plan = OffsetClient(network, options)
             bounds = plan.bounds()
             ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
             return [part.to_pydict() for part in read(network, ranges, Rows(columns, options), options)]

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import LongType
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.failures import failure
+from sparrowmq.spark.failures import failure_from
 from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, BatchPart, run_parts
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.lake.address import Storage
@@ -79,9 +79,9 @@ def test_a_part_that_fails_says_why_and_the_next_one_is_done(part, tmp_path):
     )  # fmt: skip
     found = list(run_parts([lost, blocked, unknown, good]))
     assert [bool(written.error) for written in found] == [True, True, True, False]
-    kinds = [failure(written.error) for written in found[:3]]
-    assert kinds[0].kind == "RowsLost" and kinds[0].is_permanent
-    assert kinds[1].kind in ("NotADirectoryError", "FileExistsError") and not kinds[1].is_permanent
+    kinds = [failure_from(written.error) for written in found[:3]]
+    assert kinds[0].name == "RowsLost" and kinds[0].is_permanent
+    assert kinds[1].name in ("NotADirectoryError", "FileExistsError") and not kinds[1].is_permanent
     assert not kinds[2].is_permanent
     assert (found[3].topic, found[3].read) == ("good", 4)
 

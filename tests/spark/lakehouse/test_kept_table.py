@@ -17,7 +17,7 @@ from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.lakehouse.lake_table import PERMANENT_PAUSE_S, LakeTable
 from sparrowmq.spark.pipelines.lake.parquet import RemoteParquetFolder
 from sparrowmq.spark.pipelines.lake.staged_files import PartitionFiles
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.tables import error_retry
 from sparrowmq.spark.pipelines.tables.batch_files import UploadTarget
 from sparrowmq.spark.pipelines.tables.json_bodies import fields_in
@@ -230,7 +230,7 @@ def test_a_start_names_the_files_that_readers_miss(make):
 
 
 def test_another_run_at_the_table_is_refused(make, tmp_path):
-    with locked(tmp_path / "orders.state"), pytest.raises(ConfigError, match="another run is at work"):
+    with lock_folder(tmp_path / "orders.state"), pytest.raises(ConfigError, match="another run is at work"):
         make()
 
 

@@ -12,7 +12,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.lakehouse import batch_parts
 from sparrowmq.spark.lakehouse.batch_parts import ArrowRows, BatchPart, PartResult, SparkWorkers
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Layout
-from sparrowmq.spark.source.partition_ranges import Range, packed
+from sparrowmq.spark.source.partition_ranges import Range, pack
 
 timeout = pytest.mark.timeout(300)
 
@@ -32,11 +32,11 @@ def part(topic, rows):
 def test_parts_are_shared_by_tasks_of_similar_size():
     parts = [part(f"t{at}", rows) for at, rows in enumerate([10_000, 100, 9_000, 200, 300, 1])]
     rows = attrgetter("rows")
-    tasks = packed(parts, 2, rows)
+    tasks = pack(parts, 2, rows)
     assert sorted(each.topic for task in tasks for each in task) == [f"t{at}" for at in range(6)]
     sizes = [sum(each.rows for each in task) for task in tasks]
     assert max(sizes) - min(sizes) <= 1_500
-    assert packed([], 4, rows) == [] and len(packed(parts, 50, rows)) == 6
+    assert pack([], 4, rows) == [] and len(pack(parts, 50, rows)) == 6
 
 
 def refusing(parts):

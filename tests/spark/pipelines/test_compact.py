@@ -16,7 +16,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands.pipeline_commands import pipeline
 from sparrowmq.spark.pipelines import compact
 from sparrowmq.spark.pipelines.lake.lake import open_lake
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, save_settings, state_folder
 from tests.spark.pipelines.lake.tables import DAY, KINDS, WRITER, Table
 
@@ -94,7 +94,7 @@ def test_what_is_no_table_or_is_written_is_refused(tmp_path):
         compact(tmp_path / "none")
     save_settings(state_folder(tmp_path / "t"), TableSettings("t", "parquet", "raw", None))
     for folder in (state_folder(tmp_path / "t"), tmp_path / "t" / ".sparrowmq"):
-        with locked(folder), pytest.raises(ConfigError, match="another run is at work"):
+        with lock_folder(folder), pytest.raises(ConfigError, match="another run is at work"):
             compact(tmp_path / "t")
     with pytest.raises(ConfigError, match="file_size=1GiB must be from 64MiB to 512MiB"):
         compact(tmp_path / "t", file_size="1GiB")

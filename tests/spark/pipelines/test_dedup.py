@@ -111,8 +111,8 @@ def test_topics_of_a_pattern_are_copied_without_repeats_and_new_ones_are_found(t
         ({"by": "'msgId'"}, "is no property of a message"),
         ({"by": "nothing"}, "by='nothing' cannot be understood"),
         ({"window": "soon"}, "write 90s, 12h or 7d"),
-        ({"window": "0"}, "no repeat would go"),
-        ({"window": "-1d"}, "no repeat would go"),
+        ({"window": "0"}, "no repeat would be dropped"),
+        ({"window": "-1d"}, "no repeat would be dropped"),
     ],
 )
 def test_wrong_arguments_are_told(topic, drop, given, complaint):

@@ -57,10 +57,10 @@ def test_without_names_all_groups_are_shown_and_one_that_is_not_there_is_told(na
     assert behind in {each.group for each in shown}
     with pytest.raises(NoGroup, match="nobody"):
         lag(["nobody"], name_server=namesrv)
-    with pytest.raises(ConfigError, match="give more than 0"):
+    with pytest.raises(ConfigError, match="every_s must be above 0"):
         lag(name_server=namesrv, every_s=0)
     for endless in ("nan", "inf"):
-        with pytest.raises(ConfigError, match="give more than 0"):
+        with pytest.raises(ConfigError, match="every_s must be above 0"):
             lag(name_server=namesrv, every_s=float(endless))
 
 

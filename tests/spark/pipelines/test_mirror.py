@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import mirror
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.pipelines.killing import forget_last_commit, kill_at_work
@@ -168,7 +168,7 @@ def test_a_mirror_in_the_other_direction_copies_nothing_back(topic, copy, far, t
 
 def test_two_runs_of_one_mirror_refuse_each_other(topic, copy, tmp_path):
     topic.send(0, 1)
-    with locked(tmp_path / "state"), pytest.raises(ConfigError, match="another run is at work"):
+    with lock_folder(tmp_path / "state"), pytest.raises(ConfigError, match="another run is at work"):
         copy()
 
 

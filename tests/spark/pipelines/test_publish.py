@@ -115,16 +115,16 @@ def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newe
         state.floors(number, lambda _: Offsets())
     refused = pytest.raises(BadStore, match=r"sent.json is gone, or an older copy")
     with refused if is_refused else nullcontext():
-        module._demand_newest(State(tmp_path, {"topic": "t"}), SentRows(runs))
+        module._check_newest(State(tmp_path, {"topic": "t"}), SentRows(runs))
 
 
 def test_a_note_about_stored_logs_that_is_gone_lets_no_row_count_as_sent(tmp_path):
     folder = tmp_path / "t.state" / "publish-t"
     snapshot.save(folder / "sent.json", SentRows(1))
-    assert module._stored(folder, tmp_path / "t") == {}
+    assert module._check_stored_parts(folder, tmp_path / "t") == {}
     snapshot.save(tmp_path / "t.state" / "stored-broker-0.json", {"last_batch": 0})
     with pytest.raises(ConfigError, match="`backfill` or `redrive` has added rows"):
-        module._stored(folder, tmp_path / "t")
+        module._check_stored_parts(folder, tmp_path / "t")
 
 
 @pytest.mark.slow
@@ -182,5 +182,5 @@ def test_only_tables_that_say_where_rows_come_from_are_sent(topic, where, tmp_pa
 
 def test_a_condition_with_another_result_each_time_is_refused(topic, where, tmp_path):
     topic.spark.sql("select struct('t' as topic) as _mq").write.parquet(str(tmp_path / "t"))
-    with pytest.raises(ConfigError, match=r"where='rand\(\) < 0.5' chooses other rows each time"):
+    with pytest.raises(ConfigError, match=r"where='rand\(\) < 0.5' selects different rows each time"):
         publish(tmp_path / "t", "t", where="rand() < 0.5", **where)

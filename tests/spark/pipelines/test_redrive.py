@@ -7,7 +7,7 @@ pytest.importorskip("deltalake")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import redrive
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.tables.table_settings import state_folder
 from tests.spark.pipelines.tables.test_retries import BODIES, make, seen
 
@@ -39,5 +39,5 @@ def test_what_cannot_be_redriven_is_refused(tmp_path):
         redrive(tmp_path / "none")
     root = make(tmp_path, "parquet")
     for folder in (state_folder(root), root / ".sparrowmq"):
-        with locked(folder), pytest.raises(ConfigError, match="another run is at work"):
+        with lock_folder(folder), pytest.raises(ConfigError, match="another run is at work"):
             redrive(root)

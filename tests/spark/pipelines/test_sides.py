@@ -8,15 +8,15 @@ pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import audit
-from sparrowmq.spark.pipelines.audit import Side
+from sparrowmq.spark.pipelines.audit import AuditInput
 
 pytestmark = pytest.mark.timeout(240)
 
 
 def test_a_side_is_a_kind_and_a_place():
-    assert Side.parse("csv:a:b") == Side("csv", "a:b")
-    assert str(Side.parse("topic:orders")) == "topic:orders"
-    assert [Side.parse(f"{kind}:x").has_places for kind in ("topic", "store", "table", "json")] == [
+    assert AuditInput.parse("csv:a:b") == AuditInput("csv", "a:b")
+    assert str(AuditInput.parse("topic:orders")) == "topic:orders"
+    assert [AuditInput.parse(f"{kind}:x").has_places for kind in ("topic", "store", "table", "json")] == [
         *(True, True, True),
         False,
     ]
@@ -25,10 +25,10 @@ def test_a_side_is_a_kind_and_a_place():
 @pytest.mark.parametrize(
     ("left", "given", "complaint"),
     [
-        ("csv:LEDGER", {"by": "concat(id, uuid())"}, "another result each time, so it is no key of csv"),
+        ("csv:LEDGER", {"by": "concat(id, uuid())"}, "a different result each time, so it cannot be the key of csv"),
         ("orders", {}, "'orders' is no side; write topic:..."),
         ("csv:LEDGER", {"by": "nothing"}, "its columns are id"),
-        ("store:/tmp", {}, "of store:/tmp which topic"),
+        ("store:/tmp", {}, "store:/tmp needs `topic`"),
         ("table:/nowhere", {}, "has no rows"),
         ("csv:/nowhere", {}, "csv:/nowhere cannot be read: .PATH_NOT_FOUND"),
     ],

@@ -201,7 +201,7 @@ def test_what_cannot_be_asked_is_told(topic, ask):
         ask("select * from `no-such-topic`")
     with pytest.raises(ConfigError, match="bodi"):
         ask("select bodi from {topic}")
-    with pytest.raises(ConfigError, match="the query cannot be asked"):
+    with pytest.raises(ConfigError, match="the query cannot run"):
         ask("selekt")
     with pytest.raises(ConfigError, match="either name_server"):
         sql("select 1")

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.sink.exactly_once import FILE, of_stream, of_write, plan_of
+from sparrowmq.spark.sink.exactly_once import DECIDER_FILE, decider_of_stream, decider_of_write, plan_of
 from tests.spark.peer import BROKER
 
 ONCE = {"topic": "T", "deliveryGuarantee": "exactly_once"}
@@ -36,50 +36,50 @@ def once(peer):
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_the_first_broker_of_the_topic_is_chosen_once_for_the_life_of_a_query(once, checkpoint, form):
-    chosen = of_stream(once(), form.format(checkpoint))
+    chosen = decider_of_stream(once(), form.format(checkpoint))
     assert chosen.broker_name == BROKER
     elsewhere = once(nameServer="127.0.0.1:1", **{"fetchOffset.numRetries": "0"})
-    assert of_stream(elsewhere, str(checkpoint)).broker_name == BROKER, "no broker is asked again"
+    assert decider_of_stream(elsewhere, str(checkpoint)).broker_name == BROKER, "no broker is asked again"
 
 
 def test_a_new_broker_with_an_earlier_name_changes_nothing(once, checkpoint):
-    (checkpoint / FILE).write_text('{"broker":"z"}')
-    assert of_stream(once(), str(checkpoint)).broker_name == "z"
+    (checkpoint / DECIDER_FILE).write_text('{"broker":"z"}')
+    assert decider_of_stream(once(), str(checkpoint)).broker_name == "z"
 
 
 def test_another_broker_than_the_one_that_has_decided_is_refused(once, checkpoint):
-    assert of_stream(once(brokerName="b"), str(checkpoint)).broker_name == "b"
-    assert of_stream(once(), str(checkpoint)).broker_name == "b"
+    assert decider_of_stream(once(brokerName="b"), str(checkpoint)).broker_name == "b"
+    assert decider_of_stream(once(), str(checkpoint)).broker_name == "b"
     with pytest.raises(ConfigError, match="broker b has decided about the batches of this checkpoint"):
-        of_stream(once(brokerName="c"), str(checkpoint))
+        decider_of_stream(once(brokerName="c"), str(checkpoint))
 
 
 @pytest.mark.parametrize("place", [None, "", "absent", "nothing://here/there"])
 def test_a_stream_whose_checkpoint_cannot_be_reached_needs_the_name(once, tmp_path, place):
     place = str(tmp_path / place) if place == "absent" else place
     with pytest.raises(ConfigError, match="name the broker that decides by the option brokerName"):
-        of_stream(once(), place)
-    assert of_stream(once(brokerName="b"), place).broker_name == "b"
+        decider_of_stream(once(), place)
+    assert decider_of_stream(once(brokerName="b"), place).broker_name == "b"
 
 
 def test_a_damaged_file_is_not_replaced(once, checkpoint):
-    (checkpoint / FILE).write_text('{"bro')
+    (checkpoint / DECIDER_FILE).write_text('{"bro')
     with pytest.raises(ConfigError, match="is damaged"):
-        of_stream(once(), str(checkpoint))
+        decider_of_stream(once(), str(checkpoint))
 
 
 def test_a_write_chooses_a_broker_unless_it_may_be_repeated_by_its_name(once):
-    assert of_write(once()).broker_name == BROKER
-    assert of_write(once(writeId="w", brokerName="b")).broker_name == "b"
+    assert decider_of_write(once()).broker_name == BROKER
+    assert decider_of_write(once(writeId="w", brokerName="b")).broker_name == "b"
     with pytest.raises(ConfigError, match="writeId=w must come to the same broker each time"):
-        of_write(once(writeId="w"))
+        decider_of_write(once(writeId="w"))
 
 
 def test_rows_whose_topics_a_column_names_need_the_name(peer, checkpoint):
     options = peer.sink(deliveryGuarantee="exactly_once")
     with pytest.raises(ConfigError, match="topics that a column names"):
-        of_stream(options, str(checkpoint))
-    assert not (checkpoint / FILE).exists()
+        decider_of_stream(options, str(checkpoint))
+    assert not (checkpoint / DECIDER_FILE).exists()
 
 
 def test_a_batch_is_named_by_its_file_of_offsets(checkpoint):
@@ -94,5 +94,5 @@ def test_a_batch_is_named_by_its_file_of_offsets(checkpoint):
 
 
 def test_other_guarantees_need_no_broker(peer):
-    assert of_stream(peer.sink(topic="T"), None).broker_name is None
-    assert of_write(peer.sink(topic="T")).broker_name is None
+    assert decider_of_stream(peer.sink(topic="T"), None).broker_name is None
+    assert decider_of_write(peer.sink(topic="T")).broker_name is None

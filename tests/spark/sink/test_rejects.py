@@ -8,7 +8,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.remoting.request_in_flight import remote_error
 from sparrowmq.spark.sink.row_identity import Writing
-from sparrowmq.spark.sink.row_messages import Rejects, letter
+from sparrowmq.spark.sink.row_messages import Rejects, dead_letter
 from sparrowmq.spark.sink.sender import Sender
 from tests.spark.peer import BROKER, Refuse
 
@@ -68,13 +68,13 @@ def test_the_log_has_the_first_and_the_number_of_all(sending, caplog):
     _, rejects = sending(onError="skip")
     for number in range(25):
         rejects.row(number, None, b"1", "id", InvalidMessage("too odd"))
-    rejects.tell()
+    rejects.log_total()
     assert sum("too odd" in message for message in caplog.messages) == 10
     assert caplog.messages[-1] == "25 rows of partition 2 of batch 5 of query-1 were rejected"
 
 
 def test_a_letter_can_be_stored_whatever_the_row_was():
-    body, raw, _ = letter("row\x01 7", "why\x02" * 5000, "T", b"x" * 100_000, "id")
+    body, raw, _ = dead_letter("row\x01 7", "why\x02" * 5000, "T", b"x" * 100_000, "id")
     found = properties.parse(bytes(raw).decode())
     assert (len(body), found["REJECT_BODY_BYTES"], found["REJECT_PLACE"]) == (65_536, "100000", "row  7")
     assert len(found["REJECT_REASON"]) == 1000

@@ -28,9 +28,9 @@ from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.sink.exactly_once import StagedSender, commit
 from sparrowmq.spark.sink.row_identity import Writing
 from sparrowmq.spark.sink.sender import QueueBatch
-from sparrowmq.spark.sink.writer import Stored, StreamWriter, decide, send_all
+from sparrowmq.spark.sink.writer import Stored, StreamWriter, commit_staged, send_all
 from sparrowmq.spark.source.partition_ranges import between
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import connect, network_of
 from sparrowmq.testing.background import BackgroundCluster
@@ -66,7 +66,7 @@ class Query:
         return send_all(batches(), self.network, self.options, writing)
 
     def commit(self, *reports: Stored | None, plan: str | None = None) -> None:
-        decide(self.network, self.options, reports, plan)
+        commit_staged(self.network, self.options, reports, plan)
 
     def restart(self) -> None:
         """The driver died; the query is started again from its checkpoint."""
@@ -75,7 +75,7 @@ class Query:
     def read(self) -> list[int]:
         options = parse(SourceOptions, self.given)
         with connect(options) as network:
-            plan = Plan(network, options)
+            plan = OffsetClient(network, options)
             try:
                 bounds = plan.bounds()
             except NoRoute:  # the broker has not told the name server of its new topic yet
@@ -180,7 +180,7 @@ def test_12_with_a_new_checkpoint_it_is_another_query(query):
     query.commit(query.task(0, 0, range(5)))
     other = Writing("another query", run="run-1")
     batches = iter([pa.RecordBatch.from_pydict({"body": ["5"]})])
-    decide(query.network, query.options, [send_all(batches, query.network, query.options, other)])
+    commit_staged(query.network, query.options, [send_all(batches, query.network, query.options, other)])
     assert query.shows(range(6))
 
 
@@ -252,7 +252,7 @@ def test_14_a_broker_that_lacks_one_of_the_topics_publishes_the_rows_of_the_othe
     batches = iter([pa.RecordBatch.from_pydict(rows)])
     report = send_all(batches, query.network, query.options, Writing(query.given["topic"], run=query.run))
     with connect(query.options) as drivers:  # Spark commits in another process than its tasks are in
-        decide(drivers, query.options, [report])
+        commit_staged(drivers, query.options, [report])
     assert query.shows(range(100))
 
 

@@ -21,9 +21,9 @@ from sparrowmq.spark.sink.writer import (
     StreamWriter,
     check,
     count_stored,
+    log_failure,
+    log_result,
     send_all,
-    tell,
-    tell_failure,
 )
 from tests.spark.columns.decoding import decode
 from tests.spark.peer import BROKER, Refuse
@@ -275,7 +275,7 @@ def test_writers_report_what_was_stored_whatever_is_missing(peer, connect, kind,
 
 def test_a_failed_write_does_not_count_staged_messages_as_stored(peer, caplog):
     for guarantee in ("exactly_once", "idempotent"):
-        tell_failure("the write", peer.sink(topic="T", deliveryGuarantee=guarantee), [Stored(2), None])
+        log_failure("the write", peer.sink(topic="T", deliveryGuarantee=guarantee), [Stored(2), None])
     staged, sent = caplog.messages
     assert staged == "the write failed; its messages appear only if the broker has the commit"
     assert sent == "the write failed; 2 or more of its messages are stored"
@@ -337,5 +337,5 @@ def test_a_rate_holds_for_the_task(peer, connect):
 
 
 def test_what_was_rejected_is_told_when_all_is_done(caplog):
-    tell("batch 7", [Stored(5, skipped=1, dead=2), None, Stored(1)])
+    log_result("batch 7", [Stored(5, skipped=1, dead=2), None, Stored(1)])
     assert "batch 7: 6 messages stored, 1 rows skipped, 2 in dlqTopic" in caplog.text

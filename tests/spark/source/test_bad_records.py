@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparrowmq.spark.columns import RecordColumns
-from sparrowmq.spark.source.row_reader import BadRecord, bury, tell_damaged
+from sparrowmq.spark.source.row_reader import BadRecord, log_damaged, move_to_dlq
 from tests import records
 
 GOOD, BAD = zlib.compress(b"good"), b"bad"
@@ -23,26 +23,26 @@ def damaged(*bodies):
 
 def test_the_place_of_a_damaged_body_is_told(caplog):
     with pytest.raises(BadRecord, match=r"at offset 71 of T@broker-a\[3\] is damaged: .*zlib.*badRecords=null"):
-        tell_damaged(damaged(GOOD, BAD), "broker-a", None, fail=True)
-    tell_damaged(damaged(GOOD, BAD), "broker-a", None, fail=False)
+        log_damaged(damaged(GOOD, BAD), "broker-a", None, fail=True)
+    log_damaged(damaged(GOOD, BAD), "broker-a", None, fail=False)
     assert "offset 71 of T@broker-a[3] is damaged, and is null" in caplog.text
 
 
 def test_rows_that_nobody_wants_may_be_damaged(caplog):
-    tell_damaged(damaged(BAD, GOOD), "broker-a", pa.array([False, True]), fail=True)
+    log_damaged(damaged(BAD, GOOD), "broker-a", pa.array([False, True]), fail=True)
     assert not caplog.messages
     with pytest.raises(BadRecord):
-        tell_damaged(damaged(GOOD, BAD), "broker-a", pa.array([False, True]), fail=True)
+        log_damaged(damaged(GOOD, BAD), "broker-a", pa.array([False, True]), fail=True)
 
 
 def test_damaged_messages_are_buried_as_they_are_and_the_others_are_left(peer):
     options = peer.source(topic="T", badRecords="dlq", dlqTopic="D")
     peer.store("D", 0, [])
     for _ in range(2):
-        left = bury(damaged(GOOD, BAD, BAD), "broker-a", None, options)
+        left = move_to_dlq(damaged(GOOD, BAD, BAD), "broker-a", None, options)
         assert left is not None and left.to_pylist() == [True, False, False]
     wanted = pa.array([True, False, False])
-    assert bury(damaged(GOOD, BAD, BAD), "broker-a", wanted, options) is wanted
+    assert move_to_dlq(damaged(GOOD, BAD, BAD), "broker-a", wanted, options) is wanted
     messages = [message for queue in peer.queues["D"].values() for message in queue]
     assert len(messages) == 4
     assert all(b"at offset 7" not in message and b"\x01offset 7" in message for message in messages)
@@ -52,4 +52,4 @@ def test_damaged_messages_are_buried_as_they_are_and_the_others_are_left(peer):
 
 def test_files_know_no_broker():
     with pytest.raises(BadRecord, match=r"T@\?\[3\]"):
-        tell_damaged(damaged(BAD), None, None, fail=True)
+        log_damaged(damaged(BAD), None, None, fail=True)

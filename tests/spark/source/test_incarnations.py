@@ -9,10 +9,10 @@ from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
     RowsLost,
-    advanced,
     between,
     ends_of,
     from_json,
+    stream_ends,
     to_json,
 )
 
@@ -29,7 +29,7 @@ def begun(incarnation=None, **offsets):
 
 
 def ahead(begin, held, fail=False):
-    return advanced(begin, held, lambda bounds: bounds.start, fail=fail)
+    return stream_ends(begin, held, lambda bounds: bounds.start, fail=fail)
 
 
 def read(begin, end):

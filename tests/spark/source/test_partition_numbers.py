@@ -10,9 +10,9 @@ from sparrowmq.spark.source.partition_ranges import (
     Offsets,
     between,
     capped,
+    extend_numbers,
     from_json,
     from_runs,
-    numbered,
     to_json,
     to_runs,
 )
@@ -28,9 +28,9 @@ def q(number, broker="broker-a", topic="T"):
 
 def test_queues_of_several_brokers_have_numbers_one_after_the_other():
     both = {q(0), q(1), q(0, "broker-b"), q(1, "broker-b"), q(0, topic="U")}
-    first = numbered({}, both)
+    first = extend_numbers({}, both)
     assert first == {q(0): 0, q(1): 1, q(0, "broker-b"): 2, q(1, "broker-b"): 3, q(0, topic="U"): 0}
-    later = numbered(first, [q(2), q(0, "broker-0")])
+    later = extend_numbers(first, [q(2), q(0, "broker-0")])
     assert later == first | {q(0, "broker-0"): 4, q(2): 5}
     assert to_runs(later)["T"] == [
         ["broker-a", 0, 2],
@@ -44,7 +44,7 @@ def test_queues_of_several_brokers_have_numbers_one_after_the_other():
 def test_numbers_never_change_and_never_meet_and_are_kept(looks):
     known: dict[MessageQueue, int] = {}
     for queues in looks:
-        before, known = known, numbered(known, queues)
+        before, known = known, extend_numbers(known, queues)
         assert before.items() <= known.items()
         assert known.keys() == before.keys() | queues
         assert len({(queue.topic, number) for queue, number in known.items()}) == len(known)

@@ -18,12 +18,12 @@ from sparrowmq.spark.source.partition_ranges import (
     RowsLost,
     between,
     capped,
+    clamp_offset,
     from_json,
     is_worth_a_batch,
     lose,
     sampled,
     search,
-    settle,
     share,
     to_json,
 )
@@ -67,9 +67,9 @@ def test_a_foreign_checkpoint_is_refused(checkpoint, complaint):
 def test_lost_offsets_end_the_query_or_are_said_in_the_log(offset, settled, complaint, caplog):
     if complaint:
         with pytest.raises(RowsLost, match=complaint + ".*failOnDataLoss=false"):
-            settle(q(0), offset, Bounds(5, 9), fail=True)
+            clamp_offset(q(0), offset, Bounds(5, 9), fail=True)
     with caplog.at_level(logging.WARNING):
-        assert settle(q(0), offset, Bounds(5, 9), fail=False) == settled
+        assert clamp_offset(q(0), offset, Bounds(5, 9), fail=False) == settled
     assert len(caplog.records) == (complaint is not None)
 
 

@@ -6,7 +6,7 @@ from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import Bounds, Offsets, RowsLost
 from sparrowmq.spark.source.presence import Presence
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from tests.spark.peer import BROKER, HangUp, Refuse
 
 MAX_OFFSET = 30
@@ -40,7 +40,7 @@ def look(peer, connect, presence):
     network = connect(retries="0")
 
     def look(begun, topic="T", **given):
-        return presence.bounds(Plan(network, peer.source(topic=topic, **given)), begun)
+        return presence.bounds(OffsetClient(network, peer.source(topic=topic, **given)), begun)
 
     return look
 
@@ -65,19 +65,19 @@ def test_an_absent_broker_is_tried_again_after_a_pause(look, presence, peer, clo
     assert look({q(0): 3}) == HERE
     peer.answers[MAX_OFFSET].extend([HangUp()] * 2)
     assert look({q(0): 3}) == {}
-    presence.look_again()
+    presence.retry_now()
     assert look({q(0): 3}) == HERE
 
 
 def test_the_longer_looking_takes_the_longer_is_the_pause(look, peer, clock, monkeypatch):
-    asked = Plan.bounds_of_those_there
+    asked = OffsetClient.reachable_bounds
 
     def slow(self, queues, begun):
         clock.now_s += 2.0
         return asked(self, queues, begun)
 
     peer.answers[MAX_OFFSET].extend([HangUp()] * 2)
-    monkeypatch.setattr(Plan, "bounds_of_those_there", slow)
+    monkeypatch.setattr(OffsetClient, "reachable_bounds", slow)
     assert look({q(0): 3}) == {}
     monkeypatch.undo()
     clock.now_s = 2.0 + 19.9

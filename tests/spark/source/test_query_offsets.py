@@ -8,7 +8,7 @@ import pytest
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import Bounds, Range, RowsLost
-from sparrowmq.spark.source.query_offsets import Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient
 from tests.spark.peer import BROKER, Refuse
 
 
@@ -20,7 +20,7 @@ def q(number, topic="T"):
 def plan(peer, connect):
     def plan(**given):
         options = peer.source(**(({} if "assign" in given or "subscribePattern" in given else {"topic": "T"}) | given))
-        return Plan(connect(retries=given.get("retries", "2")), options)
+        return OffsetClient(connect(retries=given.get("retries", "2")), options)
 
     return plan
 
@@ -92,13 +92,13 @@ def test_a_broker_says_when_it_stored_its_newest_message(peer, plan, stored):
 
 def test_a_broker_that_is_away_leaves_only_its_own_queues_out(plan, stored):
     away = MessageQueue("T", "broker-b", 0)
-    found = plan().bounds_of_those_there([*stored, away])
+    found = plan().reachable_bounds([*stored, away])
     assert isinstance(found.pop(away), NetworkError)
     assert found == stored
 
 
 def test_of_queues_that_were_begun_only_the_end_is_asked(peer, plan, stored):
-    found = plan().bounds_of_those_there(list(stored), begun={q(0): 20})
+    found = plan().reachable_bounds(list(stored), read={q(0): 20})
     assert found == {q(0): Bounds(0, stored[q(0)].end), q(1): stored[q(1)]}
     assert (peer.count(30), peer.count(31)) == (2, 1)
 

@@ -10,7 +10,7 @@ from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
 from sparrowmq.spark.source.pulls import Pulled
-from sparrowmq.spark.source.row_reader import BATCH_BYTES, INFLATED_BYTES, BadRecord, Rows, merged, read
+from sparrowmq.spark.source.row_reader import BATCH_BYTES, INFLATED_BYTES, BadRecord, Rows, merge_answers, read
 from tests.spark.peer import BROKER
 
 SCHEMA = pa.schema([("queueOffset", pa.int64()), ("tags", pa.string())])
@@ -60,14 +60,14 @@ def pulled(size, queue=WHOLE, count=9, reaches_beyond=False):
 
 def test_batches_end_at_their_size_at_another_broker_and_where_rows_must_be_cut():
     half, other = BATCH_BYTES // 2, span(0, 9, broker="broker-b")
-    sizes = [(len(each.body), each.count) for each in merged([pulled(half), pulled(half), pulled(5)])]
+    sizes = [(len(each.body), each.count) for each in merge_answers([pulled(half), pulled(half), pulled(5)])]
     assert sizes == [(2 * half, 18), (5, 9)]
-    found = list(merged([pulled(1), pulled(2, other), pulled(3, other)]))
+    found = list(merge_answers([pulled(1), pulled(2, other), pulled(3, other)]))
     assert [(each.range, len(each.body)) for each in found] == [(span(0, 9), 1), (other, 5)]
-    found = list(merged([pulled(1), pulled(2, reaches_beyond=True), pulled(3)]))
+    found = list(merge_answers([pulled(1), pulled(2, reaches_beyond=True), pulled(3)]))
     assert [(len(each.body), each.reaches_beyond) for each in found] == [(1, False), (2, True), (3, False)]
-    assert [each.count for each in merged([pulled(1), pulled(1, count=None)])] == [None]
-    assert list(merged([])) == []
+    assert [each.count for each in merge_answers([pulled(1), pulled(1, count=None)])] == [None]
+    assert list(merge_answers([])) == []
 
 
 # "Aa" and "BB" have the same hash in Java, so a broker lets both through.

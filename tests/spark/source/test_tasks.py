@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import InputPartition
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.source.batch_source import at_once, ranges_of, tasks
+from sparrowmq.spark.source.batch_source import parallel_tasks, ranges_of, tasks
 from sparrowmq.spark.source.partition_ranges import Range
 from tests.spark.peer import BROKER
 
@@ -38,5 +38,5 @@ def test_tasks_follow_the_cores_of_the_session(peer, connect):
     counts = [len(tasks(connect(), ranges, peer.source(topic="T", parallelTasks=cores))) for cores in ("2", "16")]
     assert counts == [4, 16]
     source = peer.source(topic="T")
-    assert (at_once(source, {}), at_once(source, {"SPARROWMQ_SPARK_CORES": "3"})) == (8, 3)
-    assert at_once(peer.source(topic="T", parallelTasks="5"), {"SPARROWMQ_SPARK_CORES": "3"}) == 5
+    assert (parallel_tasks(source, {}), parallel_tasks(source, {"SPARROWMQ_SPARK_CORES": "3"})) == (8, 3)
+    assert parallel_tasks(peer.source(topic="T", parallelTasks="5"), {"SPARROWMQ_SPARK_CORES": "3"}) == 5

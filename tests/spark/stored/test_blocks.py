@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
-from sparrowmq.spark.source.log_files import BLOCK_BYTES, LogFile, Opened, Span, blocks
+from sparrowmq.spark.source.log_files import BLOCK_BYTES, LogFile, OpenLogFile, Span, blocks
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.store.layout import BLANK
 from tests import records
@@ -33,7 +33,7 @@ class Log:
         """The queue offsets of the records in a span, by block."""
         self.path.write_bytes(self.content)
         file = LogFile(str(self.path), self.begin, len(self.content))
-        with Opened(file) as opened:
+        with OpenLogFile(file) as opened:
             return [
                 [self.places.index(start) for start, _ in block.places()]
                 for block in blocks(opened, Span(file, start, end or file.size), **given)

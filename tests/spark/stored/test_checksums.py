@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Placed
-from sparrowmq.spark.source.log_files import sound
+from sparrowmq.spark.source.log_files import sound_mask
 from tests.store.stores import HOST, message
 
 ORIGIN = 4096
@@ -25,8 +25,8 @@ def block(sealed: list[bool]):
 
 def test_whole_records_are_sound():
     raw, starts, ends = block([True] * 5)
-    assert sound(raw, starts, ends, ORIGIN, all_of_them=False).all()
-    assert not sound(raw, starts, ends, ORIGIN + 1, all_of_them=False).any()
+    assert sound_mask(raw, starts, ends, ORIGIN, all_of_them=False).all()
+    assert not sound_mask(raw, starts, ends, ORIGIN + 1, all_of_them=False).any()
 
 
 def test_each_flipped_bit_is_found():
@@ -34,7 +34,7 @@ def test_each_flipped_bit_is_found():
     for bit in range(int(starts[1]) * 8, int(ends[1]) * 8):
         changed = bytearray(raw)
         changed[bit // 8] ^= 1 << bit % 8
-        found = sound(bytes(changed), starts, ends, ORIGIN, all_of_them=False)
+        found = sound_mask(bytes(changed), starts, ends, ORIGIN, all_of_them=False)
         assert found.tolist() == [True, False, True], f"bit {bit - starts[1] * 8}"
 
 
@@ -42,12 +42,12 @@ def test_a_record_of_javas_is_looked_at_beside_ours_and_when_that_is_asked():
     raw, starts, ends = block([False, False])
     changed = bytearray(raw)
     changed[raw.index(b"body 1")] ^= 1
-    assert sound(bytes(changed), starts, ends, ORIGIN, all_of_them=False).all()
-    assert sound(bytes(changed), starts, ends, ORIGIN, all_of_them=True).tolist() == [True, False]
+    assert sound_mask(bytes(changed), starts, ends, ORIGIN, all_of_them=False).all()
+    assert sound_mask(bytes(changed), starts, ends, ORIGIN, all_of_them=True).tolist() == [True, False]
     raw, starts, ends = block([True, False])
     changed = bytearray(raw)
     changed[raw.index(b"body 1")] ^= 1
-    assert sound(bytes(changed), starts, ends, ORIGIN, all_of_them=False).tolist() == [True, False]
+    assert sound_mask(bytes(changed), starts, ends, ORIGIN, all_of_them=False).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -55,9 +55,9 @@ def test_nonsense_is_not_sound(seed: int):
     raw, starts, ends = block([True] * 3)
     junk = bytearray(raw)
     junk[starts[1] : ends[1]] = random.Random(seed).randbytes(int(ends[1] - starts[1]))
-    assert sound(bytes(junk), starts, ends, ORIGIN, all_of_them=False).tolist() == [True, False, True]
+    assert sound_mask(bytes(junk), starts, ends, ORIGIN, all_of_them=False).tolist() == [True, False, True]
 
 
 def test_no_records_are_no_damage():
     none = np.array([], np.int64)
-    assert len(sound(b"", none, none, 0, all_of_them=True)) == 0
+    assert len(sound_mask(b"", none, none, 0, all_of_them=True)) == 0

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.source.log_files import full, log_files, spans
+from sparrowmq.spark.source.log_files import full_files, log_files, spans
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.source_and_sink import RocketMQSource
 from sparrowmq.testing.clock import ManualClock
@@ -60,8 +60,8 @@ def test_files_are_full_once_the_log_goes_on_behind_them(stores):
     store, _ = filled(stores, 60)
     (store / "commitlog" / f"{8192:020}").write_bytes(bytes(4096))  # made in advance
     first, second, _ = files = log_files(str(store))
-    assert full(files) == [first]
-    assert full([second, *files[2:]]) == []
+    assert full_files(files) == [first]
+    assert full_files([second, *files[2:]]) == []
 
 
 def test_a_log_that_its_broker_has_open_is_read_as_far_as_it_is_written(stores, read):

@@ -43,7 +43,7 @@ def is_planned(checkpoint: Path) -> bool:
     return bool(batches_in(checkpoint / _PLANS))
 
 
-def demand_planned(checkpoint: Path) -> None:
+def check_planned(checkpoint: Path) -> None:
     """Look whether the checkpoint of a stream that has had a batch is still there; Spark would begin another one.
 
     Raises: BadStore, its plans are gone, or the id that Spark writes at a start alone.
@@ -52,9 +52,9 @@ def demand_planned(checkpoint: Path) -> None:
         raise _beyond_repair(checkpoint / _PLANS)
 
 
-def bring_to_disk(checkpoint: Path, batch: int) -> None:
+def sync_plan(checkpoint: Path, batch: int) -> None:
     """Sync the plan of a batch, and the files that Spark needs to find the plan. Raises: OSError; BadStore."""
-    demand_planned(checkpoint)
+    check_planned(checkpoint)
     files = checkpoint / _METADATA, checkpoint / _PLANS / str(batch), checkpoint / _COMMITS / str(batch - 1)
     folders = *(file.parent for file in files), checkpoint.parent
     for path in (*files, *map(_checksums_of, files), *folders):
@@ -91,14 +91,14 @@ def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
         _remove(checkpoint / _COMMITS / file.name)
         _remove(file)
         say(f"{file} was damaged or gone; its batch is planned again")
-    _demand_before_last(checkpoint / _PLANS)
+    _check_before_last(checkpoint / _PLANS)
     if is_planned(checkpoint):
         _restore_metadata(checkpoint / _METADATA, say)
     else:
         _clear(checkpoint)
 
 
-def _demand_before_last(plans: Path) -> None:
+def _check_before_last(plans: Path) -> None:
     """Raises: BadStore, the plan before the last one is damaged or gone: Spark takes the begin of a batch from it."""
     for before, last in list(pairwise((-1, *batches_in(plans))))[-1:]:
         file = plans / str(last - 1)
@@ -115,7 +115,7 @@ def _restore_metadata(file: Path, say: Say) -> None:
     new.write_text(json.dumps({"id": str(uuid.uuid4())}))
     sync(new)
     new.rename(file)
-    say(f"{file} was damaged or gone, and is replaced: it has only a number of the query")
+    say(f"{file} was damaged or gone, and is replaced: it contains only the id of the query")
 
 
 def _clear(checkpoint: Path) -> None:
@@ -141,7 +141,6 @@ def batches_in(folder: Path) -> list[int]:
 
 
 def _damaged_at_end(folder: Path) -> Iterator[Path]:
-    """The damaged files behind the last whole one, the newest first."""
     for number in reversed(batches_in(folder)):
         file = folder / str(number)
         if _is_whole(file):
@@ -169,7 +168,6 @@ def _checksums_of(file: Path) -> Path:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether Spark can read a file: it is there, ends where it should, and fits the checksums that it may have."""
     try:
         content = file.read_bytes()
         lines = content.decode().splitlines()
@@ -195,9 +193,9 @@ def _is_complete(lines: Sequence[str], file: Path) -> bool:
 
 def _fits(content: bytes, checksums: Path) -> bool:
     """Whether Hadoop takes a content for undamaged. It ignores checksums that are gone, or have no header."""
-    said = checksums.read_bytes() if checksums.exists() else b""
-    if len(said) < len(_HEADER) + 4 or not said.startswith(_HEADER):
+    written = checksums.read_bytes() if checksums.exists() else b""
+    if len(written) < len(_HEADER) + 4 or not written.startswith(_HEADER):
         return True
-    size = max(int.from_bytes(said[4:8], "big"), 1)
+    size = max(int.from_bytes(written[4:8], "big"), 1)
     parts = (content[at : at + size] for at in range(0, len(content), size))
-    return said[8:] == b"".join(crc32(part).to_bytes(4, "big") for part in parts)
+    return written[8:] == b"".join(crc32(part).to_bytes(4, "big") for part in parts)

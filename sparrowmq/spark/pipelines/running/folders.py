@@ -25,21 +25,21 @@ _SCHEME: Final = re.compile("([A-Za-z][A-Za-z0-9+.-]+):/")  # a pathlib.Path lea
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold a folder, made if needed; a killed process releases it. Raises: ConfigError, another run holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
-        hold(file, folder)
+        lock_file(file, folder)
         yield
 
 
-def hold(file: IO[str], what: Path) -> None:
-    """Lock a file until it is closed; the error names `what`. Raises: ConfigError, another run holds it."""
+def lock_file(file: IO[str], path: Path) -> None:
+    """Lock a file until it is closed; the error names `path`. Raises: ConfigError, another run holds it."""
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"another run is at work in {what}; wait for its end, or stop it") from None
+            raise ConfigError(f"another run is at work in {path}; wait for its end, or stop it") from None
 
 
 def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
@@ -87,8 +87,8 @@ def move_file(source: str | Path, target: Path) -> None:
 
 def scheme_of(folder: str | Path) -> str | None:
     """Return the scheme of an address, such as `s3`; None for a path."""
-    found = _SCHEME.match(str(folder))
-    return found[1].lower() if found else None
+    match = _SCHEME.match(str(folder))
+    return match[1].lower() if match else None
 
 
 def local_path(folder: str | Path) -> Path:
@@ -106,7 +106,7 @@ def local_path(folder: str | Path) -> Path:
     return Path(os.path.abspath(folder))
 
 
-def demand_absent(to: str | Path) -> None:
+def check_absent(to: str | Path) -> None:
     """Look before the work whether its result can be written.
 
     Raises: ConfigError, the folder exists; OSError, it cannot be made.
@@ -125,24 +125,24 @@ def demand_absent(to: str | Path) -> None:
 def new_folder(to: str | Path) -> Iterator[Path]:
     """Yield a folder for files, which becomes `to` when all are in it; one that a killed run has left is removed.
 
-    Raises: ConfigError, as `demand_absent`, or another run is at work on the same folder.
+    Raises: ConfigError, as `check_absent`, or another run is at work on the same folder.
     """
-    demand_absent(to)
+    check_absent(to)
     whole = local_path(to)
-    begun = whole.with_name(f".{whole.name}.begun")
-    with locked(begun):
-        demand_absent(to)  # another run may have ended since
-        files = begun / "files"
+    unfinished = whole.with_name(f".{whole.name}.begun")
+    with lock_folder(unfinished):
+        check_absent(to)  # another run may have ended since
+        files = unfinished / "files"
         shutil.rmtree(files, ignore_errors=True)
         yield files
         for each in files.rglob("*"):  # a power cut would leave a folder with its name and without its rows
             sync(each)
         files.rename(whole)
-        shutil.rmtree(begun)
+        shutil.rmtree(unfinished)
 
 
-def demand_same(what: str, begun: Mapping[str, object], now: Mapping[str, object]) -> None:
-    """Raises: ConfigError, the first start of `what` had other settings."""
+def check_same(owner: str, before: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Raises: ConfigError, the first start of `owner` had other settings."""
     for name, value in now.items():
-        if begun.get(name) != value:
-            raise ConfigError(f"{what} was begun with {name} {begun.get(name)!r}, not {value!r}; name another folder")
+        if before.get(name) != value:
+            raise ConfigError(f"{owner} was begun with {name} {before.get(name)!r}, not {value!r}; name another folder")

@@ -85,7 +85,7 @@ class Report:
         if self.bad is not None:
             self.bad += bad - bad_before
 
-    def look(self, query: StreamingQuery) -> None:
+    def note_progress(self, query: StreamingQuery) -> None:
         """Note the batches that have ended since the last look."""
         for progress in query.recentProgress:
             source = progress["sources"][0]
@@ -100,7 +100,7 @@ class Report:
                 else:
                     self.lost = None if lost is None else self.lost + lost
 
-    def tell_metrics(self, figures: Figures, name: str) -> None:
+    def declare_metrics(self, figures: Figures, name: str) -> None:
         for entry, help in _MEANINGS.items():
             figures.counters(f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry))
         declare_lags(figures, lambda: {} if self.lag is None else {name: self.lag})
@@ -126,14 +126,14 @@ class Report:
 _latest: Final = ContextVar[Report | None]("sparrowmq_report", default=None)
 
 
-def begun_since(begin_s: float) -> Report:
+def latest_since(begin_s: float) -> Report:
     """The report that was begun last, of a pipeline that did not come to its end: if none was, one of nothing.
 
     Args:
         begin_s: by time.monotonic; what was begun before is another's.
     """
-    found = _latest.get()
-    return found if found is not None and found._begin_s >= begin_s else Report()
+    report = _latest.get()
+    return report if report is not None and report._begin_s >= begin_s else Report()
 
 
 _MEANINGS: Final = {

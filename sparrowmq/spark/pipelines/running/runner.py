@@ -27,19 +27,19 @@ from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException, PySparkException, PySparkValueError
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.failures import MOST_WITH_AN_END, Restarts, failure, has_ended
+from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, failure_from, has_ended
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.checkpoint_files import (
     MayPlanAgain,
-    bring_to_disk,
-    demand_planned,
+    check_planned,
     is_planned,
     repair,
+    sync_plan,
 )
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
-from sparrowmq.spark.pipelines.running.session import noted, own_session
-from sparrowmq.spark.pipelines.running.span import Ends, ends_now, not_read, offsets_by_topic, sentence
+from sparrowmq.spark.pipelines.running.session import note_signals, own_session
+from sparrowmq.spark.pipelines.running.span import Ends, current_ends, offsets_by_topic, unread_brokers, unread_notice
 from sparrowmq.spark.source.stream_source import HAS_LIMITS
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 Step = Callable[["DataFrame", int], str]
 IsStopped = Callable[[], bool]
 
-_LOOK_S: Final = 1
-_SIGNAL_S: Final = 1.0  # for the signal that Java got before
+_POLL_S: Final = 1
+_SIGNAL_WAIT_S: Final = 1.0  # for the signal that Java got before
 _BYTES_PER_BATCH: Final = 512 << 20
-_OF_TASKS: Final = frozenset({"paralleltasks", "maxpartitions"})
-_ALL_THERE_IS: Final[Mapping[str, Any]] = {"availableNow": True}
+_TASK_OPTIONS: Final = frozenset({"paralleltasks", "maxpartitions"})
+_AVAILABLE_NOW: Final[Mapping[str, Any]] = {"availableNow": True}
 
 
 class RunningWithoutSpark(TypedDict, total=False):
@@ -117,11 +117,11 @@ class Runner:
         Raises: ConfigError, another run holds the folder, or the address cannot be used.
         """
         with ExitStack() as stack:
-            stack.enter_context(locked(folder))
+            stack.enter_context(lock_folder(folder))
             if self.metrics is not None:
                 from sparrowmq.spark.exposed import exposed  # needs the extra `server`
 
-                tell = partial(self.report.tell_metrics, name=name)
+                tell = partial(self.report.declare_metrics, name=name)
                 figures = exposed(self.metrics, tell, insecure=self.insecure)
                 to_stderr(f"figures at http://{stack.enter_context(figures)}/metrics")
             yield
@@ -144,7 +144,7 @@ class Runner:
 
     def stream(
         self,
-        given: Mapping[str, str],
+        options: Mapping[str, str],
         step: Step,
         checkpoint: str,
         may_plan_again: MayPlanAgain = lambda _batch: False,
@@ -152,38 +152,38 @@ class Runner:
         """Do the batches of a stream until all is read (`once`), or until a signal comes; start it again if it fails.
 
         Args:
-            given: options of the source.
+            options: options of the source.
             may_plan_again: whether a batch whose plan is damaged may have other messages than before.
         Raises:
             ConfigError: `every` is no time.
             BadStore: the checkpoint is damaged, or was removed.
             StreamingQueryException: a batch failed, and would fail again.
         """
-        report, restarts = self.report, Restarts(MOST_WITH_AN_END if self.once else None)
-        report.count_losses(parse(SourceOptions, given))
-        begun = False
-        with noted() as is_stopped:
+        report, restarts = self.report, Restarts(MAX_FAILURES_WITH_END if self.once else None)
+        report.count_losses(parse(SourceOptions, options))
+        was_planned = False
+        with note_signals() as is_stopped:
             while not is_stopped():
-                if report.restarts and begun:
-                    demand_planned(Path(checkpoint))
+                if report.restarts and was_planned:
+                    check_planned(Path(checkpoint))
                 repair(Path(checkpoint), may_plan_again, self.say)
-                begun, before = is_planned(Path(checkpoint)), self._newest
+                was_planned, before = is_planned(Path(checkpoint)), self._newest
                 try:
-                    self._stream(given, step, checkpoint, is_stopped)
+                    self._stream(options, step, checkpoint, is_stopped)
                     return
                 except (PySparkException, Py4JError, OSError) as error:
                     if self._is_stopped_with_java(is_stopped):
                         break
-                    if begun or report.batches:
-                        demand_planned(Path(checkpoint))
+                    if was_planned or report.batches:
+                        check_planned(Path(checkpoint))
                     if not isinstance(error, PySparkException):
                         raise
                     pause_s = restarts.pause_s(error, went_on=self._newest > before)
                     if pause_s is None or has_ended(self.session):
                         raise
                     report.restarts += 1
-                    why = failure(str(error)).why
-                    self.say(f"the stream failed, and is started again from its last batch in {pause_s:g} s: {why}")
+                    cause = failure_from(str(error)).reason
+                    self.say(f"the stream failed, and is started again from its last batch in {pause_s:g} s: {cause}")
                 self._pause(pause_s, is_stopped)
             report.stopped = self.once
 
@@ -191,9 +191,9 @@ class Runner:
         """Do the batches from the checkpoint on."""
 
         def do(rows: DataFrame, number: int) -> None:
-            bring_to_disk(Path(checkpoint), number)
+            sync_plan(Path(checkpoint), number)
             self.batch(step, rows, number)
-            demand_planned(Path(checkpoint))  # before Spark notes that the batch is done
+            check_planned(Path(checkpoint))  # before Spark notes that the batch is done
 
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
             options = {**given, "checkpointLocation": checkpoint} | parallel_tasks(self.session, given)
@@ -208,14 +208,14 @@ class Runner:
         if not self.once:
             self._watch(start({"processingTime": self.every}), is_stopped)
             return
-        ends = ends_now(given, checkpoint)
+        ends = current_ends(given, checkpoint)
         if HAS_LIMITS:
-            self.report.stopped = not self._watch(start(_ALL_THERE_IS), is_stopped)
+            self.report.stopped = not self._watch(start(_AVAILABLE_NOW), is_stopped)
         else:
-            self._stream_by_batches(ends, lambda: start(_ALL_THERE_IS), is_stopped)
-        if not self.report.stopped and (away := not_read(given, checkpoint, ends)):
+            self._stream_by_batches(ends, lambda: start(_AVAILABLE_NOW), is_stopped)
+        if not self.report.stopped and (away := unread_brokers(given, checkpoint, ends)):
             self.report.away = away
-            self.say(sentence(away))
+            self.say(unread_notice(away))
 
     def _stream_by_batches(self, ends: Ends, start: Callable[[], StreamingQuery], is_stopped: IsStopped) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
@@ -231,45 +231,44 @@ class Runner:
         """Wait until a query ends, or stop it at a signal. Returns whether it ended by itself."""
         with self.timed():
             try:
-                while not query.awaitTermination(_LOOK_S) and not is_stopped():
-                    self.report.look(query)
+                while not query.awaitTermination(_POLL_S) and not is_stopped():
+                    self.report.note_progress(query)
                 if is_stopped():
                     query.stop()
             finally:
-                self.report.look(query)
+                self.report.note_progress(query)
         return not is_stopped()
 
     def _is_stopped_with_java(self, is_stopped: IsStopped) -> bool:
         """Whether a stream failed because a signal went to all processes, as that of systemd does, and ended Java."""
         if not has_ended(self.session):
             return False
-        self._pause(_SIGNAL_S, is_stopped)
+        self._pause(_SIGNAL_WAIT_S, is_stopped)
         if is_stopped():
-            self.say("the signal ended Java, too: the next run does the batch at hand again")
+            self.say("the signal ended Java, too: the next run repeats the current batch")
         return is_stopped()
 
     def _pause(self, pause_s: float, is_stopped: IsStopped) -> None:
-        """Wait for so long, or until a signal comes."""
         end_s = time.monotonic() + pause_s
         with self.timed():
             while not is_stopped() and (left_s := end_s - time.monotonic()) > 0:
-                time.sleep(min(left_s, _LOOK_S))
+                time.sleep(min(left_s, _POLL_S))
 
 
-def with_defaults(given: Mapping[str, str], rows: int) -> dict[str, str]:
+def with_defaults(options: Mapping[str, str], rows: int) -> dict[str, str]:
     """Options of a stream; by default from the beginning, and in batches of so many rows, and bytes, at most."""
-    named = {name.lower() for name in given}
+    names = {name.lower() for name in options}
     defaults = {
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": str(rows),
         "maxBytesPerTrigger": str(_BYTES_PER_BATCH),
     }
-    return {name: value for name, value in defaults.items() if name.lower() not in named} | dict(given)
+    return {name: value for name, value in defaults.items() if name.lower() not in names} | dict(options)
 
 
-def parallel_tasks(session: SparkSession, given: Mapping[str, str]) -> dict[str, str]:
+def parallel_tasks(session: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
     """The option of the source for as many tasks as the cluster runs at once now, unless the user has given it."""
-    if any(name.lower() in _OF_TASKS for name in given):
+    if any(name.lower() in _TASK_OPTIONS for name in options):
         return {}
     return {"parallelTasks": str(session.sparkContext.defaultParallelism)}
 

@@ -28,8 +28,10 @@ SETTINGS: Final = {
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"
 # For each file of a checkpoint in a local folder, Spark's usual class starts `readlink` and `chmod` as processes, by
 # way of Hadoop's FileContext: a third of the time of a small batch. This class writes the same files without.
-_FILES: Final = "spark.sql.streaming.checkpointFileManagerClass"
-_OF_FILE_SYSTEM: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_FILE_MANAGER: Final = "spark.sql.streaming.checkpointFileManagerClass"
+_FILE_SYSTEM_MANAGER: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
 # For a session on this machine. Pipelines show their own progress, and leave no folder in the current directory.
 ON_THIS_MACHINE: Final = {
     "spark.ui.showConsoleProgress": "false",
@@ -51,26 +53,23 @@ def own_session(
     if spark is None:
         from sparrowmq.spark.register import is_submitted, session
 
-        with kept_handler():
+        with restore_handler():
             spark = session(settings={} if is_submitted() else ON_THIS_MACHINE)
-        settings = shuffles(spark) | settings
+        settings = shuffle_settings(spark) | settings
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(
-            "a pipeline needs a session with a driver of its own, and not one of Spark Connect; run it "
+            "a pipeline needs a session with its own driver, not one of Spark Connect; run it "
             "where the cluster can be reached, by `sparrowmq spark submit`"
         )
-    own = _copy(spark) if sees_views else spark.newSession()
-    for name, value in (local_checkpoints(spark) | settings).items():
+    # A session with the state of another; pyspark has no name for what Spark uses inside.
+    copied = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession()) if sees_views else None
+    own = copied or spark.newSession()
+    for name, value in (checkpoint_settings(spark) | settings).items():
         own.conf.set(name, value)
     return own
 
 
-def _copy(spark: SparkSession) -> SparkSession:
-    """A session that begins with the state of another; pyspark has no name for what Spark uses inside."""
-    return type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession())
-
-
-def shuffles(spark: SparkSession) -> dict[str, str]:
+def shuffle_settings(spark: SparkSession) -> dict[str, str]:
     """A number of partitions for sorting, unless the user has set one.
 
     Spark makes 200, even for a few thousand rows; to start their tasks takes longer than to sort most batches.
@@ -81,16 +80,16 @@ def shuffles(spark: SparkSession) -> dict[str, str]:
     return {_SHUFFLES: str(max(16, 4 * context.defaultParallelism))}
 
 
-def local_checkpoints(spark: SparkSession) -> dict[str, str]:
+def checkpoint_settings(spark: SparkSession) -> dict[str, str]:
     """The class that writes a pipeline's checkpoint, which is a local folder, unless the user has set another.
 
     Spark 4.1 and 4.2 have it. A version without it would end each query at its start, so it is looked for.
     """
-    if spark.sparkContext.getConf().contains(_FILES):
+    if spark.sparkContext.getConf().contains(_FILE_MANAGER):
         return {}
     java: Any = spark._jvm
-    is_there = java.org.apache.spark.util.Utils.classIsLoadable(_OF_FILE_SYSTEM)
-    return {_FILES: _OF_FILE_SYSTEM} if is_there else {}
+    is_there = java.org.apache.spark.util.Utils.classIsLoadable(_FILE_SYSTEM_MANAGER)
+    return {_FILE_MANAGER: _FILE_SYSTEM_MANAGER} if is_there else {}
 
 
 @contextmanager
@@ -109,12 +108,12 @@ def reason(error: PySparkException) -> str:
     return str(error).strip().splitlines()[0]
 
 
-def is_steady(rows: DataFrame) -> bool:
+def is_deterministic(rows: DataFrame) -> bool:
     """Whether selected or filtered rows are the same at each evaluation: without `rand()` or `uuid()`."""
     return bool(rows._jdf.queryExecution().analyzed().deterministic())
 
 
-def is_of_rows(chosen: DataFrame, rows: DataFrame) -> bool:
+def depends_on_row(chosen: DataFrame, rows: DataFrame) -> bool:
     """Whether one selected expression is a function of columns of `rows`: no constant, sum, window or time of now."""
     plan, below = (each._jdf.queryExecution().analyzed() for each in (chosen, rows))
     java: Any = rows.sparkSession._jvm
@@ -124,7 +123,7 @@ def is_of_rows(chosen: DataFrame, rows: DataFrame) -> bool:
 
 
 @contextmanager
-def noted() -> Iterator[Callable[[], bool]]:
+def note_signals() -> Iterator[Callable[[], bool]]:
     """Note signals instead of raising KeyboardInterrupt; yields a function that says whether one came.
 
     A KeyboardInterrupt during a call to Spark breaks the bridge to Java, which is needed to stop the query. Control-C
@@ -155,7 +154,7 @@ def noted() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def kept_handler() -> Iterator[None]:
+def restore_handler() -> Iterator[None]:
     """Keep the handler of Control-C while a session begins: Spark puts its own in the place of any other.
 
     Python's own handler may go, and that of an earlier session: a notebook needs the new one, which cancels the jobs.

@@ -21,22 +21,22 @@ from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.source.partition_ranges import (
     VERSION,
     Bounds,
+    BrokerTopic,
     Offsets,
-    Part,
-    advanced,
     between,
+    broker_topic,
+    clamp_offset,
     from_json,
-    made_again,
-    part_of,
-    settle,
+    recreated_topics,
+    stream_ends,
     to_json,
 )
-from sparrowmq.spark.source.query_offsets import Places, Plan
+from sparrowmq.spark.source.query_offsets import OffsetClient, QueueOffsets
 from sparrowmq.spark.source.stream_source import newest_planned
 from sparrowmq.spark.worker import connect
 
 # The options for the begin and the end of a query; a span replaces them.
-_PLACES = {
+_RANGE_OPTIONS = {
     "startingoffsets",
     "startingtimestamp",
     "startingoffsetsbytimestamp",
@@ -51,7 +51,7 @@ _PLACES = {
 class Span:
     """The rows `[start, end)` of each queue."""
 
-    start: Places
+    start: QueueOffsets
     end: Offsets
 
     @property
@@ -59,65 +59,68 @@ class Span:
         """The number of rows, without a filter."""
         return sum(map(len, between(self.start, self.end)))
 
-    def of(self, given: Mapping[str, str]) -> dict[str, str]:
+    def batch_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options of a source for just these rows."""
-        kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+        others = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
         places = {"startingOffsets": self.start, "endingOffsets": self.end}
-        return kept | {name: json.dumps(offsets_by_topic(place)) for name, place in places.items()}
+        return others | {name: json.dumps(offsets_by_topic(place)) for name, place in places.items()}
 
-    def onward(self, given: Mapping[str, str]) -> dict[str, str]:
+    def stream_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options of a stream that begins with these rows."""
-        places = self.of(given)
+        places = self.batch_options(options)
         del places["endingOffsets"]
         return places
 
 
-def onward_from(reached: Offsets, given: Mapping[str, str]) -> dict[str, str]:
+def stream_options_from(reached: Offsets, options: Mapping[str, str]) -> dict[str, str]:
     """Return the options of a stream that begins behind these offsets; queues that they do not have, from their begin.
 
     A topic that was made again since is read from its first message.
 
     Raises:
         ConfigError: a queue cannot be read now. It would be read from its begin when it is there again.
-        RowsLost: a topic was made again, or messages behind the offsets are gone, and `given` wants to know.
+        RowsLost: a topic was made again, or messages behind the offsets are gone, and `options` wants to know.
         NoRoute, NetworkError: as `span_of`.
     """
-    everywhere = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    everywhere = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
     span = span_of({**everywhere, "startingOffsets": "earliest"})
-    held = {
-        queue: Bounds(start, span.end[queue], span.end.incarnations.get(part_of(queue)))
+    bounds_now = {
+        queue: Bounds(start, span.end[queue], span.end.incarnations.get(broker_topic(queue)))
         for queue, start in span.start.items()
     }
-    fail = parse(SourceOptions, given).fail_on_data_loss
-    again = made_again(reached, advanced(reached, held, lambda bounds: bounds.end, fail=fail))
-    known = {queue: offset for queue, offset in reached.items() if part_of(queue) not in again}
-    for queue in sorted(known.keys() - held.keys()):
+    fail = parse(SourceOptions, options).fail_on_data_loss
+    again = recreated_topics(reached, stream_ends(reached, bounds_now, lambda bounds: bounds.end, fail=fail))
+    known = {queue: offset for queue, offset in reached.items() if broker_topic(queue) not in again}
+    for queue in sorted(known.keys() - bounds_now.keys()):
         raise ConfigError(
             f"{queue} cannot be read, and was read to offset {known[queue]}: its broker is away, or the topic has "
             "fewer queues now. Start again when the broker is back, or give the topic its queues again by updateTopic"
         )
-    start = {queue: settle(queue, known.get(queue, bounds.start), bounds, fail=fail) for queue, bounds in held.items()}
-    return Span(start, span.end).onward(given)
+    start = {
+        queue: clamp_offset(queue, known.get(queue, bounds.start), bounds, fail=fail)
+        for queue, bounds in bounds_now.items()
+    }
+    return Span(start, span.end).stream_options(options)
 
 
-def is_moving(given: Mapping[str, str]) -> bool:
+def start_moves(options: Mapping[str, str]) -> bool:
     """Whether a later start may begin elsewhere with these options, as with `startingOffsets=latest`."""
-    starts = {name.lower(): value.strip().lower() for name, value in given.items() if name.lower() in _PLACES}
+    starts = {name.lower(): value.strip().lower() for name, value in options.items() if name.lower() in _RANGE_OPTIONS}
     return bool(starts) and starts != {"startingoffsets": "earliest"}
 
 
-def first_span(given: Mapping[str, str], begun: Mapping[str, Any] | None) -> Span:
+def first_span(options: Mapping[str, str], begin_before: Mapping[str, Any] | None) -> Span:
     """Return the rows that a stream without a batch has to read.
 
     Args:
-        begun: where an earlier start was to begin: this one begins no later, or it would leave messages out.
+        begin_before: where an earlier start was to begin: this one begins no later, or it would leave messages out.
     Raises: as `span_of`.
     """
-    span = span_of(given)
-    if begun is None or not is_moving(given):
+    span = span_of(options)
+    if begin_before is None or not start_moves(options):
         return span
-    known = from_json({"v": VERSION, "topics": begun})
-    everywhere = {name: value for name, value in given.items() if name.lower() not in _PLACES}
+    known = from_json({"v": VERSION, "topics": begin_before})
+    everywhere = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
     new = span_of({**everywhere, "startingOffsets": "earliest"}).start  # of a queue that was made meanwhile
     start = {queue: min(offset, known.get(queue, new[queue])) for queue, offset in span.start.items()}
     return Span(start, span.end)
@@ -125,35 +128,35 @@ def first_span(given: Mapping[str, str], begun: Mapping[str, Any] | None) -> Spa
 
 def since_until(since: str | None, until: str | None) -> dict[str, str]:
     """Options for messages stored at or after `since` and before `until`; there may be none."""
-    found = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": since} if since else {}
-    return found | ({"endingTimestamp": until} if until else {})
+    start = {"startingOffsetsByTimestampStrategy": "latest", "startingTimestamp": since} if since else {}
+    return start | ({"endingTimestamp": until} if until else {})
 
 
-def span_of(given: Mapping[str, str]) -> Span:
+def span_of(options: Mapping[str, str]) -> Span:
     """Return the rows that a batch with these options of the source would read now.
 
     Raises: ConfigError, NoRoute, RowsLost, NetworkError, as the source itself.
     """
-    options = parse(SourceOptions, given)
-    with connect(options) as network:
-        plan = Plan(network, options)
+    parsed = parse(SourceOptions, options)
+    with connect(parsed) as network:
+        plan = OffsetClient(network, parsed)
         bounds = plan.bounds()
         start, end = plan.starts(bounds, otherwise="earliest"), plan.ends(bounds)
     ends = {queue: max(offset, start[queue]) for queue, offset in end.items()}
     return Span(start, Offsets(ends, end.incarnations))
 
 
-def newest_ms(given: Mapping[str, str], queues: Collection[MessageQueue]) -> dict[str, int]:
+def newest_ms(options: Mapping[str, str], queues: Collection[MessageQueue]) -> dict[str, int]:
     """Return by broker when it stored its newest message. Raises: as `Plan.newest_ms`."""
-    options = parse(SourceOptions, given)
-    with connect(options) as network:
-        return Plan(network, options).newest_ms(queues)
+    parsed = parse(SourceOptions, options)
+    with connect(parsed) as network:
+        return OffsetClient(network, parsed).newest_ms(queues)
 
 
-def ends_before(given: Mapping[str, str], time_ms: int) -> Places:
+def ends_before(options: Mapping[str, str], time_ms: int) -> QueueOffsets:
     """Return where the messages end that were stored before a time. Raises: as `span_of`."""
-    kept = {name: value for name, value in given.items() if name.lower() not in _PLACES}
-    return span_of({**kept, "endingTimestamp": str(time_ms)}).end
+    others = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
+    return span_of({**others, "endingTimestamp": str(time_ms)}).end
 
 
 def offsets_by_topic(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
@@ -174,28 +177,32 @@ class Ends:
 _UNKNOWN: Final = Ends(Offsets())
 
 
-def ends_now(given: Mapping[str, str], checkpoint: str) -> Ends:
+def current_ends(options: Mapping[str, str], checkpoint: str) -> Ends:
     """Ask the brokers of a stream: those of its topics, and those that it has read before.
 
     Without an answer of name servers nothing is known; then the stream itself fails.
     """
-    options, begun = parse(SourceOptions, given), newest_planned(checkpoint) or Offsets()
-    with connect(options) as network:
-        plan = Plan(network, options)
+    parsed, read = parse(SourceOptions, options), newest_planned(checkpoint) or Offsets()
+    with connect(parsed) as network:
+        plan = OffsetClient(network, parsed)
         try:
-            routed, unrouted = plan.queues(begun)
+            routed, unrouted = plan.queues(read)
         except (NetworkError, NoRoute):
             return _UNKNOWN
-        answers = plan.bounds_of_those_there([*routed, *unrouted], begun)
-    there = {queue: held for queue, held in answers.items() if isinstance(held, Bounds) and held.incarnation != 0}
-    known = {part_of(queue): held.incarnation for queue, held in there.items() if held.incarnation is not None}
-    away = {queue.broker_name for queue, held in answers.items() if isinstance(held, NetworkError | NoRoute)}
-    return Ends(Offsets({queue: held.end for queue, held in there.items()}, known), frozenset(away))
+        answers = plan.reachable_bounds([*routed, *unrouted], read)
+    there = {
+        queue: bounds for queue, bounds in answers.items() if isinstance(bounds, Bounds) and bounds.incarnation != 0
+    }
+    known = {
+        broker_topic(queue): bounds.incarnation for queue, bounds in there.items() if bounds.incarnation is not None
+    }
+    away = {queue.broker_name for queue, bounds in answers.items() if isinstance(bounds, NetworkError | NoRoute)}
+    return Ends(Offsets({queue: bounds.end for queue, bounds in there.items()}, known), frozenset(away))
 
 
-def not_read(given: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str]:
+def unread_brokers(options: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str]:
     """Return the brokers whose messages a run that has ended lacks; `begin` is how they were at its begin."""
-    now = ends_now(given, checkpoint) if begin.away else _UNKNOWN
+    now = current_ends(options, checkpoint) if begin.away else _UNKNOWN
     reached = newest_planned(checkpoint) or Offsets()
     late = {queue: end for queue, end in now.there.items() if queue.broker_name in begin.away}
     lacks = _behind(reached, begin.there) | _behind(reached, Offsets(late, now.there.incarnations))
@@ -203,7 +210,7 @@ def not_read(given: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str
     return sorted(lacks | (begin.away - answered))
 
 
-def sentence(brokers: Collection[str]) -> str:
+def unread_notice(brokers: Collection[str]) -> str:
     """Say what a run lacks, and what to do."""
     return (
         f"this run lacks messages of {', '.join(sorted(brokers))}, which did not answer; run it again when the broker "
@@ -212,15 +219,13 @@ def sentence(brokers: Collection[str]) -> str:
 
 
 def _behind(reached: Offsets, ends: Offsets) -> set[str]:
-    """The brokers whose queues end behind `reached`; another topic of the name has other offsets."""
     return {
         queue.broker_name
         for queue, end in ends.items()
-        if reached.get(queue, end) < end and not _is_another(part_of(queue), reached, ends)
+        if reached.get(queue, end) < end and not _is_another(broker_topic(queue), reached, ends)
     }
 
 
-def _is_another(part: Part, some: Offsets, others: Offsets) -> bool:
-    """Whether offsets are of two topics of one name, where brokers say so."""
-    one, other = some.incarnations.get(part, 0), others.incarnations.get(part, 0)
+def _is_another(part: BrokerTopic, one_offsets: Offsets, other_offsets: Offsets) -> bool:
+    one, other = one_offsets.incarnations.get(part, 0), other_offsets.incarnations.get(part, 0)
     return one != other and min(one, other) > 0

@@ -30,7 +30,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, errors_path
 from sparrowmq.spark.pipelines.running.checkpoint_files import batches_in
-from sparrowmq.spark.source.partition_ranges import Offsets, from_json, made_again, part_of, to_json
+from sparrowmq.spark.source.partition_ranges import Offsets, broker_topic, from_json, recreated_topics, to_json
 
 if TYPE_CHECKING:
     pass
@@ -115,9 +115,9 @@ def _least_offsets(place: Offsets, older: Offsets) -> dict[str, Any]:
 
     Of a topic that was made again in between, the older table has what it has of the earlier one.
     """
-    again = made_again(older, place)
+    again = recreated_topics(older, place)
     least = {
-        queue: older[queue] if part_of(queue) in again else min(offset, older[queue])
+        queue: older[queue] if broker_topic(queue) in again else min(offset, older[queue])
         for queue, offset in place.items()
         if queue in older
     }
@@ -215,7 +215,7 @@ def is_ahead(offsets: Offsets, others: Offsets) -> bool:
     return any(
         offset > others.get(queue, 0)
         for queue, offset in offsets.items()
-        if offsets.incarnations.get(part_of(queue)) == others.incarnations.get(part_of(queue))
+        if offsets.incarnations.get(broker_topic(queue)) == others.incarnations.get(broker_topic(queue))
     )
 
 
@@ -226,7 +226,7 @@ def known_offsets_in(had: Offsets, start: Offsets, end: Offsets) -> Offsets | No
         had: the offsets that the table has reached; those of a topic that was made again since say nothing.
         start, end: of the batch; a topic that was made again in between begins at 0.
     """
-    gone, again = made_again(had, end), made_again(start, end)
-    same = Offsets({queue: offset for queue, offset in had.items() if part_of(queue) not in gone})
-    begins = {queue: 0 if part_of(queue) in again else offset for queue, offset in start.items()}
+    gone, again = recreated_topics(had, end), recreated_topics(start, end)
+    same = Offsets({queue: offset for queue, offset in had.items() if broker_topic(queue) not in gone})
+    begins = {queue: 0 if broker_topic(queue) in again else offset for queue, offset in start.items()}
     return same if any(offset > begins.get(queue, 0) for queue, offset in same.items()) else None

@@ -18,7 +18,7 @@ from sparrowmq.spark.pipelines.lake.parquet import commits_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import demand_same, keep_sealed, locked, read_sealed
+from sparrowmq.spark.pipelines.running.folders import check_same, keep_sealed, lock_folder, read_sealed
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.json_bodies import WIDEN
 from sparrowmq.spark.pipelines.tables.partition_columns import key_fault, partition_column_types
@@ -144,7 +144,7 @@ def lock_table(root: Path | Address, runner: Runner, name: str = "") -> Iterator
 
     Raises: ConfigError, as `Runner.at_work`.
     """
-    here = locked(root / OWN_FOLDER) if isinstance(root, Path) else nullcontext()
+    here = lock_folder(root / OWN_FOLDER) if isinstance(root, Path) else nullcontext()
     with runner.at_work(state_folder(root), name), here:
         yield
 
@@ -158,7 +158,7 @@ def locate_table(
     if settled is None or settled.address is None:
         return root
     given = root.url if isinstance(root, Address) else root.as_uri()
-    demand_same(f"the table of {state_folder(root)}", {"address": settled.address}, {"address": given})
+    check_same(f"the table of {state_folder(root)}", {"address": settled.address}, {"address": given})
     catalog = None
     if settled.catalog is not None:
         name, _, known_as = settled.catalog.partition(":")
@@ -190,7 +190,7 @@ def load_checked_settings(root: Path | Address, settings: TableSettings) -> Tabl
         return None
     what = f"the table at {root}"
     fixed = ("topic", "format", "mode", "address", "catalog", "key", "deletes")
-    demand_same(what, asdict(found), {name: getattr(settings, name) for name in fixed})
+    check_same(what, asdict(found), {name: getattr(settings, name) for name in fixed})
     if found.partition != settings.partition:
         raise ConfigError(
             f"{what} was begun with the partition {found.partition}, not {settings.partition}; all rows must use the "

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.mirrored_groups import CopiedPlaces, Origin, ReturnedPlaces, origin_of
+from sparrowmq.spark.pipelines.mirrored_groups import CopiedPlaces, Origin, ReturnedPlaces, parse_origin
 
 ONE, TWO = MessageQueue("orders", "a", 0), MessageQueue("orders", "b", 0)
 
@@ -98,4 +98,4 @@ def test_the_place_of_a_returned_copy():
     ],
 )
 def test_an_origin_is_taken_apart(text, origin):
-    assert origin_of(text) == origin
+    assert parse_origin(text) == origin

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.mirror import Route, Target, routed
+from sparrowmq.spark.pipelines.mirror import Route, Target, build_route
 from sparrowmq.spark.pipelines.running.runner import Runner
 
 
@@ -19,10 +19,10 @@ def is_chosen(route: Route, topic: str) -> bool:
 
 
 def test_topics_keep_their_names_or_get_another():
-    assert routed("a,b", "near:1", Target("far:1")).name_of("b") == "b"
-    assert routed("a", "near:1", Target("near:1", "b"), {"tags": "x"}).name_of("a") == "b"
-    assert routed("a,b", "near:1", Target("near:1", "{topic}-copy")).name_of("b") == "b-copy"
-    assert routed("a,b", "near:1", Target("near:1", "c", joins=True)).name_of("b") == "c"
+    assert build_route("a,b", "near:1", Target("far:1")).name_of("b") == "b"
+    assert build_route("a", "near:1", Target("near:1", "b"), {"tags": "x"}).name_of("a") == "b"
+    assert build_route("a,b", "near:1", Target("near:1", "{topic}-copy")).name_of("b") == "b-copy"
+    assert build_route("a,b", "near:1", Target("near:1", "c", joins=True)).name_of("b") == "c"
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_topics_keep_their_names_or_get_another():
     ],
 )
 def test_a_pattern_does_not_find_the_copies(topic, to, meant):
-    route = routed(topic, "near:1", Target(to, "{topic}-once"))
+    route = build_route(topic, "near:1", Target(to, "{topic}-once"))
     assert route.follows_new_topics
     assert {name: is_chosen(route, name) for name in meant} == meant
 
 
 def test_a_pattern_does_not_find_the_topic_to_which_all_are_copied():
-    route = routed("orders.*", "near:1", Target("near:1", "orders-once", joins=True))
+    route = build_route("orders.*", "near:1", Target("near:1", "orders-once", joins=True))
     assert is_chosen(route, "orders-a")
     assert not is_chosen(route, "orders-once")
     assert is_chosen(route, "orders-once-2")
@@ -62,18 +62,18 @@ def test_a_pattern_does_not_find_the_topic_to_which_all_are_copied():
 )
 def test_a_way_that_leads_nowhere_is_refused(topics, to, to_topic, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        routed(topics, "near:1;x:1", Target(to, to_topic))
+        build_route(topics, "near:1;x:1", Target(to, to_topic))
 
 
 def test_a_stream_is_not_told_where_it_ends():
     with pytest.raises(ConfigError, match="and not a stream; leave them out"):
-        routed("a", "near:1", Target("far:1"), {"endingtimestamp": "1000"})
+        build_route("a", "near:1", Target("far:1"), {"endingtimestamp": "1000"})
 
 
 def test_topics_are_made_as_wide_and_queues_paired(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("wide", queues=3)
-    route = routed("wide", namesrv, Target(namesrv, "wide-too"))
+    route = build_route("wide", namesrv, Target(namesrv, "wide-too"))
     said: list[str] = []
     route.make(None, said.append)
     assert said == ["made topic wide-too with 3 queues on each broker"]
@@ -85,7 +85,7 @@ def test_topics_are_made_as_wide_and_queues_paired(namesrv):
 def test_a_target_queue_that_was_taken_away_is_named(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("many", queues=3)
-        route = routed("many", namesrv, Target(namesrv, "many-too"))
+        route = build_route("many", namesrv, Target(namesrv, "many-too"))
         route.make(None, lambda _: None)
         known = route.targets({})
         mq.admin.change_topic("many-too", queues=2)
@@ -99,7 +99,7 @@ def test_topics_are_made_for_messages_of_the_same_type_and_order(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("typed", queues=2, message_type="FIFO")
         mq.admin.create_topic("kept", queues=2, ordered=True)
-        routed("typed,kept", namesrv, Target(namesrv, "like-{topic}")).make(None, lambda _: None)
+        build_route("typed,kept", namesrv, Target(namesrv, "like-{topic}")).make(None, lambda _: None)
         typed, kept = mq.admin.topic("like-typed"), mq.admin.topic("like-kept")
     assert (typed.shares[0].message_type, typed.order) == ("FIFO", None)
     assert kept.order == "broker-0:2"
@@ -110,9 +110,9 @@ def test_a_list_that_matches_no_topic_ends_a_run_with_an_end(namesrv):
         mq.admin.create_topic("there-1")
     said: list[str] = []
     once, forever = Runner(once=True, say=said.append), Runner(say=said.append)
-    routed("there-.*,absent", namesrv, Target("far:1")).check_topics(once)
+    build_route("there-.*,absent", namesrv, Target("far:1")).check_topics(once)
     assert said == ["no topic matches absent yet"]
-    absent = routed("absent-.*,flights", namesrv, Target("far:1"))
+    absent = build_route("absent-.*,flights", namesrv, Target("far:1"))
     with pytest.raises(ConfigError, match=r"no topic at .* matches absent-\.\*,flights; correct it"):
         absent.check_topics(once)
     absent.check_topics(forever)
@@ -122,13 +122,13 @@ def test_a_list_that_matches_no_topic_ends_a_run_with_an_end(namesrv):
 def test_topics_that_appear_are_made_at_the_target_and_paired(namesrv):
     with sync.connect(namesrv) as mq:
         mq.admin.create_topic("eu-a", queues=2)
-        route = routed("eu-.*", namesrv, Target(namesrv, "{topic}-too"))
+        route = build_route("eu-.*", namesrv, Target(namesrv, "{topic}-too"))
         said: list[str] = []
         route.make(None, said.append)
         known = route.targets({})
         mq.admin.create_topic("eu-b", queues=3)
         route.make(None, said.append, {queue.topic for queue in known})
-        all_in_one = routed("eu-.*", namesrv, Target(namesrv, "eu-all", joins=True))
+        all_in_one = build_route("eu-.*", namesrv, Target(namesrv, "eu-all", joins=True))
         mq.admin.delete_topic("eu-a-too")
         mq.admin.delete_topic("eu-b-too")
         all_in_one.make(None, said.append)

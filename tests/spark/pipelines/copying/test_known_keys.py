@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.failures import failure
+from sparrowmq.spark.failures import failure_from
 from sparrowmq.spark.lakehouse.batch_parts import error_text
 from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Span
 
@@ -153,7 +153,7 @@ def test_an_addition_that_fails_on_a_full_disk_adds_none_and_can_be_repeated(tmp
         database.execute("pragma max_page_count = 4")
         with pytest.raises(OSError) as full:
             known.add(rows)
-        assert not failure(error_text(full.value)).is_permanent
+        assert not failure_from(error_text(full.value)).is_permanent
         assert known.times(rows, DAY_MS) == {}
         for _attempt in range(2):
             known.add(rows)
@@ -170,7 +170,7 @@ def test_keys_that_cannot_be_opened_for_want_of_a_descriptor_are_not_damaged(tmp
                     known.add([(key(1), NOW_MS)])
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert failure(error_text(few.value)).kind == "NoDescriptor"
+        assert failure_from(error_text(few.value)).name == "NoDescriptor"
         known.add([(key(1), NOW_MS)])
         assert known.times([(key(1), NOW_MS)], DAY_MS) == {key(1): [NOW_MS]}
 

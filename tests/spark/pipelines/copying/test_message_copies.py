@@ -18,7 +18,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.message_copies import ORIGIN, Copier, Copying, Original, ends_of, paired, pulled
+from sparrowmq.spark.pipelines.message_copies import ORIGIN, Copier, Copying, Original, ends_of, pair_queues, pulled
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker import connect
@@ -42,8 +42,8 @@ def target(namesrv):
 @pytest.fixture
 def as_apache(monkeypatch):
     """Copy as to a broker of Apache's, which does not know where copies end."""
-    look = Copier._look
-    monkeypatch.setattr(Copier, "_look", lambda *given: look(*given)._replace(takes_copies=False))
+    look = Copier._find_end
+    monkeypatch.setattr(Copier, "_find_end", lambda *given: look(*given)._replace(takes_copies=False))
 
 
 @pytest.fixture(params=["ours", "as_apache"])
@@ -192,17 +192,17 @@ def test_queues_are_paired_by_name_then_number_and_stay_so():
         return [MessageQueue(topic, *place) for place in places]
 
     sources = queues("t", ("a", 0), ("a", 1), ("b", 0), ("b", 1))
-    same = paired(sources, queues("u", ("a", 0), ("a", 1), ("b", 0), ("b", 1)), {})
+    same = pair_queues(sources, queues("u", ("a", 0), ("a", 1), ("b", 0), ("b", 1)), {})
     assert [(each.broker_name, each.queue_id) for each in same.values()] == [
         ("a", 0),
         ("a", 1),
         ("b", 0),
         ("b", 1),
     ]
-    other = paired(sources, queues("u", ("x", 0), ("x", 1), ("x", 2), ("x", 3)), {})
+    other = pair_queues(sources, queues("u", ("x", 0), ("x", 1), ("x", 2), ("x", 3)), {})
     assert sorted(each.queue_id for each in other.values()) == [0, 1, 2, 3]
-    assert paired(sources, queues("u", ("x", 0)), other) == other
-    assert set(paired(sources, queues("u", ("x", 0)), {}).values()) == {MessageQueue("u", "x", 0)}
+    assert pair_queues(sources, queues("u", ("x", 0)), other) == other
+    assert set(pair_queues(sources, queues("u", ("x", 0)), {}).values()) == {MessageQueue("u", "x", 0)}
 
 
 def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):

@@ -203,7 +203,7 @@ def test_mirrors_in_both_directions_pass_what_the_group_has_read_as_copies(sides
     assert there.offsets() == [0, 12]
     near.read(20)
     near.read(13, "-slow")
-    forth.groups.look_again()
+    forth.groups.find_groups_again()
     forth.groups.carry()
     assert (there.offsets(), there.offsets("-slow")) == ([0, 20], [0, 13])
 
@@ -220,7 +220,7 @@ def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again(sides, mirr
         mq.admin.delete_topic(there.topic)
         mq.admin.create_topic(there.topic, queues=QUEUES)
     there.send(40)
-    mirror.groups.look_again()
+    mirror.groups.find_groups_again()
     mirror.groups.carry()
     assert there.offsets() == [0, 0]
 
@@ -244,7 +244,7 @@ def test_a_group_skips_nothing_of_a_target_topic_that_was_made_again_with_mirror
 
 def test_memory_does_not_grow_with_a_group_that_stays_behind(sides, mirrored, monkeypatch):
     """A filter leaves gaps between the originals, so each copy is a run of its own."""
-    monkeypatch.setattr(mirrored_groups, "_MOST_RUNS", 4)
+    monkeypatch.setattr(mirrored_groups, "_MAX_RUNS", 4)
     near, there = sides
     near.send(120)
     for suffix, offset in {"-dead": 3, "-slow": 70, "": 110}.items():
@@ -261,7 +261,7 @@ def test_memory_does_not_grow_with_a_group_that_stays_behind(sides, mirrored, mo
     assert [max(there.offsets(suffix)) for suffix in ("-dead", "-slow", "")] == [2, 35, 55]
     near.read(90, "-dead")
     near.read(120)
-    with mirror.groups.carried(once=True):
+    with mirror.groups.in_background(once=True):
         pass
     assert [max(there.offsets(suffix)) for suffix in ("-dead", "-slow", "")] == [45, 35, 60]
 
@@ -298,7 +298,7 @@ def test_carrying_goes_on_after_a_failure(sides, mirrored, monkeypatch):
 
     monkeypatch.setattr(mirror.groups, "carry", fails_first)
     monkeypatch.setattr("sparrowmq.spark.pipelines.mirrored_groups._EVERY_S", 0.05)
-    with mirror.groups.carried(once=False):
+    with mirror.groups.in_background(once=False):
         deadline = time.monotonic() + 20
         while not any("carries the offsets" in line for line in lines):
             assert time.monotonic() < deadline
@@ -323,7 +323,7 @@ def test_offsets_are_carried_beside_the_work_and_at_its_end(sides, mirrored):
     near.send(10)
     near.read(5)
     mirror = mirrored(near, there)
-    with mirror.groups.carried(once=True):
+    with mirror.groups.in_background(once=True):
         mirror.copy()
     assert max(there.offsets()) == 5
 
@@ -355,14 +355,14 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only(tmp_path, mirrored, 
         mirror.copy()
         stopped = near_cluster if away == "near" else far_cluster
         stopped.run(stopped.cluster.brokers[1]._server.stop())
-        mirror.groups.look_again()
+        mirror.groups.find_groups_again()
         assert mirror.groups.carry() == 1
         assert mirror.groups.carry() == 0
 
 
 @pytest.mark.parametrize("groups", ["", " ", ",", "a,,b"])
 def test_groups_without_a_name_are_refused(sides, mirrored, groups):
-    with pytest.raises(ConfigError, match="no name of a group"):
+    with pytest.raises(ConfigError, match="contains an empty name"):
         mirrored(*sides, groups=groups)
 
 

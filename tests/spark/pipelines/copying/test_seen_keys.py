@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import seen_keys
-from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Place, Repeats, decide, placed, take_over
+from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Repeats, SeenMessage, find_repeats, messages_in, take_over
 
 QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 ROWS = (
@@ -24,24 +24,24 @@ ROWS = (
 
 def places(*rows):
     """Rows of a key, a time, and an offset of the queue."""
-    return [Place(None if key is None else key.encode(), at, QUEUE, offset) for key, at, offset in rows]
+    return [SeenMessage(None if key is None else key.encode(), at, QUEUE, offset) for key, at, offset in rows]
 
 
 def test_the_first_message_of_a_key_passes_and_others_within_the_window_do_not():
     batch = places(("a", 0, 0), ("b", 1, 1), ("a", 2, 2), (None, 3, 3), (None, 3, 4), ("a", 99, 5))
-    assert decide(batch, {}, 100) == ({QUEUE: frozenset({2, 5})}, [(b"a", 0), (b"b", 1)])
+    assert find_repeats(batch, {}, 100) == ({QUEUE: frozenset({2, 5})}, [(b"a", 0), (b"b", 1)])
 
 
 def test_the_window_counts_the_times_of_the_messages_and_begins_at_the_one_that_passed():
     batch = places(("a", 1000, 0), ("a", 3500, 1), ("a", 4000, 2), ("a", 6999, 3), ("a", 9000, 4))
-    dropped, passed = decide(batch, {}, 3000)
+    dropped, passed = find_repeats(batch, {}, 3000)
     assert dropped == {QUEUE: {1, 3}}
     assert passed == [(b"a", 1000), (b"a", 4000), (b"a", 9000)]
 
 
 def test_a_message_of_a_queue_that_is_behind_repeats_a_younger_one():
     batch = places(("a", 1000, 0), ("a", 5000, 1), ("b", 5000, 2))
-    assert decide(batch, {b"a": [3500]}, 3000) == ({QUEUE: frozenset({0, 1})}, [(b"b", 5000)])
+    assert find_repeats(batch, {b"a": [3500]}, 3000) == ({QUEUE: frozenset({0, 1})}, [(b"b", 5000)])
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_messages_in_any_batches_pass_as_in_one(tmp_path, seed):
     window_ms = 2 * 3_600_000
     ages = sorted(chance.randrange(10 * window_ms) for _ in range(400))
     rows = places(*((str(chance.randrange(60)), 10**12 + at, number) for number, at in enumerate(ages)))
-    wanted, _ = decide(rows, {}, window_ms)
+    wanted, _ = find_repeats(rows, {}, window_ms)
     found: set[int] = set()
     with KnownKeys(tmp_path, window_ms) as known:
         begin = batch = 0
@@ -60,7 +60,7 @@ def test_messages_in_any_batches_pass_as_in_one(tmp_path, seed):
             for _attempt in range(chance.choice((1, 1, 2))):
                 assert known.begin(batch) == window_ms
                 asked = [(row.key, row.at_ms) for row in rows[begin:end] if row.key is not None]
-                dropped, passed = decide(rows[begin:end], known.times(asked, window_ms), window_ms)
+                dropped, passed = find_repeats(rows[begin:end], known.times(asked, window_ms), window_ms)
                 known.note(batch, window_ms, passed)
                 found |= dropped.get(QUEUE, frozenset())
             begin, batch = end, batch + 1
@@ -78,11 +78,11 @@ def test_messages_of_a_batch_come_in_the_order_of_their_times_and_places():
             "queueOffset": [0, 7, 9, 8],
         }
     )
-    assert list(placed(rows)) == [
-        Place(None, 1, QUEUE, 8),
-        Place(b"a", 1, QUEUE, 9),
-        Place(b"b", 1, OTHER, 7),
-        Place(b"c", 2, QUEUE, 0),
+    assert list(messages_in(rows)) == [
+        SeenMessage(None, 1, QUEUE, 8),
+        SeenMessage(b"a", 1, QUEUE, 9),
+        SeenMessage(b"b", 1, OTHER, 7),
+        SeenMessage(b"c", 2, QUEUE, 0),
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_batch_of_spark_and_keys_that_an_earlier_release_has_left(spark, tmp_p
         (folder / "_SUCCESS").touch()
     rows = spark.sql(ROWS.format("('new', 1, 0), ('old', 2, 1), (null, 3, 2), ('new', 4, 3), ('later', 5, 4)"))
     repeats = Repeats(tmp_path, "msgId", 3_600_000)
-    with repeats.known:
+    with repeats.keys:
         for _attempt in range(2):  # batch 1 was cut short before the new release came
             assert repeats.find(rows, 1) == (5, {QUEUE: frozenset({1, 3})})
         assert repeats.find(rows, 2) == (5, {QUEUE: frozenset({0, 1, 3, 4})})
@@ -130,7 +130,7 @@ def checkpoint(tmp_path):
 def noted(folder, batches):
     """Keys as that many batches of `dedup` leave them, each with one key."""
     repeats = Repeats(folder, "msgId", 1000)
-    with repeats.known as known:
+    with repeats.keys as known:
         for batch in range(batches):
             known.begin(batch)
             known.note(batch, 1000, [(bytes([batch]) * 16, 1)])
@@ -163,7 +163,7 @@ def test_keys_that_an_earlier_release_has_left_count_as_those_of_all_batches(tmp
     Repeats(tmp_path, "msgId", 1000).regain(checkpoint, print)
     (tmp_path / "keys-000000001").rmdir()
     repeats = Repeats(tmp_path, "msgId", 1000)
-    with repeats.known as known:
+    with repeats.keys as known:
         known.add_earlier([(b"k" * 16, 1)])
     repeats.regain(checkpoint, print)
     assert (checkpoint / "commits" / "2").exists()
@@ -181,9 +181,9 @@ def test_keys_are_kept_while_a_queue_is_behind_or_its_broker_away(tmp_path, monk
 
     monkeypatch.setattr(seen_keys, "ends_before", ends_before)
     monkeypatch.setattr(seen_keys, "planned", lambda checkpoint, batch: read)
-    monkeypatch.setattr(seen_keys, "_LOOK_S", 0)
+    monkeypatch.setattr(seen_keys, "_CLEANUP_PERIOD_S", 0)
     repeats = Repeats(tmp_path, "msgId", 1000)
-    with repeats.known as known:
+    with repeats.keys as known:
         known.add([(b"k" * 16, 1)])
         left = []
         for batch in (0, 1, 2, 3, 4):

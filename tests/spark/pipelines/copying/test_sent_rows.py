@@ -29,7 +29,7 @@ def test_a_run_adds_to_the_notes_of_the_runs_before(tmp_path):
     assert found.next == [("orders", "near", 0, 12), ("orders", "near", 1, 4)]
     assert found.times == [("orders", "near", 0, 11), ("orders", "near", 1, 3)]
     assert found.ends == [("again", "far", 0, 16), ("again", "far", 1, 1)]
-    assert found.forgotten() == SentRows(2)
+    assert found.cleared() == SentRows(2)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER
 from sparrowmq.spark.pipelines.lake.parquet import commits_at, record_at
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from tests.spark.pipelines.lake.tables import Table
 
 
@@ -88,7 +88,7 @@ def test_arrow_reads_the_folder_with_all_that_is_in_it(tmp_path):
 
     table = Table(tmp_path, "parquet")
     table.add(0, 1)
-    with locked(table.place.folder / OWN_FOLDER):
+    with lock_folder(table.place.folder / OWN_FOLDER):
         files = ds.dataset(table.place.folder, ignore_prefixes=["."])  # the folders of days begin with _
         assert files.count_rows() == 1
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.running.span import ends_now, not_read, sentence
+from sparrowmq.spark.pipelines.running.span import current_ends, unread_brokers, unread_notice
 from sparrowmq.spark.source.partition_ranges import Offsets, to_json
 from tests.spark import test_outage
 
@@ -28,30 +28,34 @@ def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     checkpoint = tmp_path / "checkpoint"
     land.send("a", 4)
     land.send("b", 4)
-    begin = ends_now(land.options, str(checkpoint))
+    begin = current_ends(land.options, str(checkpoint))
     assert not begin.away and sum(begin.there.values()) == 8
-    assert not_read(land.options, str(checkpoint), begin) == [], "of a stream without a batch nothing is known"
+    assert unread_brokers(land.options, str(checkpoint), begin) == [], "of a stream without a batch nothing is known"
     plan(checkpoint, 0, begin.there, b=1)
-    assert not_read(land.options, str(checkpoint), begin) == ["b"], "it was away when its messages were to be read"
+    assert unread_brokers(land.options, str(checkpoint), begin) == ["b"], (
+        "it was away when its messages were to be read"
+    )
     plan(checkpoint, 1, begin.there)
-    assert not_read(land.options, str(checkpoint), begin) == []
+    assert unread_brokers(land.options, str(checkpoint), begin) == []
     land.brokers["b"].kill()
-    begin = ends_now(land.options, str(checkpoint))
+    begin = current_ends(land.options, str(checkpoint))
     assert begin.away == {"b"}
-    assert not_read(land.options, str(checkpoint), begin) == ["b"]
+    assert unread_brokers(land.options, str(checkpoint), begin) == ["b"]
     land.start_broker("b")
     test_outage.forget()
-    assert not_read(land.options, str(checkpoint), begin) == [], "it came back, and has nothing else"
+    assert unread_brokers(land.options, str(checkpoint), begin) == [], "it came back, and has nothing else"
     land.send("b", 2)
-    assert not_read(land.options, str(checkpoint), begin) == ["b"]
+    assert unread_brokers(land.options, str(checkpoint), begin) == ["b"]
     other = {part: known + 1 for part, known in begin.there.incarnations.items()}
     assert other.keys() == {(test_outage.TOPIC, "a")}
     plan(checkpoint, 2, Offsets(begin.there, other), a=0)
-    assert "a" not in not_read(land.options, str(checkpoint), begin), "the offsets are those of another topic"
+    assert "a" not in unread_brokers(land.options, str(checkpoint), begin), "the offsets are those of another topic"
 
 
 def test_the_sentence_has_the_remedy():
-    assert sentence(["b", "a"]).startswith("this run lacks messages of a, b, which did not answer; run it again when")
+    assert unread_notice(["b", "a"]).startswith(
+        "this run lacks messages of a, b, which did not answer; run it again when"
+    )
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.pipelines.running.checkpoint_files import bring_to_disk, is_planned, repair
+from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned, repair, sync_plan
 
 PLAN = 'v1\n{"batchWatermarkMs":0}\n{"v":1,"topics":{}}'
 DONE = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -137,7 +137,7 @@ def test_done_batches_without_any_plan_are_told(checkpoint):
 def test_a_plan_is_on_the_disk_with_all_that_leads_to_it(checkpoint, monkeypatch):
     synced: set[int] = set()
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.add(os.fstat(descriptor).st_ino))
-    bring_to_disk(checkpoint, 1)
+    sync_plan(checkpoint, 1)
     older = checkpoint / "offsets" / "0", checkpoint / "offsets" / ".0.crc"
     wanted = {path.stat().st_ino for path in (checkpoint.parent, checkpoint, *checkpoint.rglob("*"))}
     assert synced == wanted - {path.stat().st_ino for path in older}

@@ -24,7 +24,7 @@ def test_topics_are_made_and_groups_looked_at_by_the_options_of_tls(closed: Clos
         "tls.client.certPath": str(closed.client.certificate),
         "tls.client.keyPath": str(closed.client.key),
     }
-    assert topics.make(topics.sink(options, closed.namesrv), {"made": 2}, None) == ["made"]
+    assert topics.create_topics(topics.sink_options(options, closed.namesrv), {"made": 2}, None) == ["made"]
 
     async def commit() -> None:
         async with Admin(closed.namesrv, tls=closed.file) as admin:

@@ -14,10 +14,10 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark import pipelines
 from sparrowmq.spark.pipelines import trace
 from sparrowmq.spark.pipelines.running.folders import (
-    demand_absent,
-    demand_same,
+    check_absent,
+    check_same,
     local_path,
-    locked,
+    lock_folder,
     move_file,
     new_folder,
     scheme_of,
@@ -26,29 +26,29 @@ from sparrowmq.spark.pipelines.sql import Answer
 
 
 def test_a_folder_is_held_by_one_and_free_again_behind_it(tmp_path):
-    with locked(tmp_path / "new"), pytest.raises(ConfigError, match="another run is at work"):
-        locked(tmp_path / "new").__enter__()
-    with locked(tmp_path / "new"):
+    with lock_folder(tmp_path / "new"), pytest.raises(ConfigError, match="another run is at work"):
+        lock_folder(tmp_path / "new").__enter__()
+    with lock_folder(tmp_path / "new"):
         pass
 
 
 def test_what_is_there_is_left_alone(tmp_path):
-    demand_absent(tmp_path / "new")
+    check_absent(tmp_path / "new")
     with pytest.raises(ConfigError, match="is there already; name another folder"):
-        demand_absent(tmp_path)
+        check_absent(tmp_path)
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_the_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="file/new"):
-        demand_absent(tmp_path / "file" / "new")
+        check_absent(tmp_path / "file" / "new")
 
     def refused(**_given):
         raise PermissionError(errno.EACCES, "Permission denied", "a name by chance")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     with pytest.raises(PermissionError, match=r"Permission denied: '.*/above/new'"):
-        demand_absent(tmp_path / "above" / "new")
+        check_absent(tmp_path / "above" / "new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -134,9 +134,9 @@ def test_a_file_that_may_not_be_moved_is_not_copied(tmp_path, monkeypatch):
 
 
 def test_settings_other_than_those_of_the_first_start_are_refused():
-    demand_same("it", {"topic": "a", "by": "id"}, {"topic": "a"})
+    check_same("it", {"topic": "a", "by": "id"}, {"topic": "a"})
     with pytest.raises(ConfigError, match="it was begun with topic 'a', not 'b'; name another folder"):
-        demand_same("it", {"topic": "a"}, {"topic": "b"})
+        check_same("it", {"topic": "a"}, {"topic": "b"})
 
 
 @pytest.mark.parametrize("given", ["s3://bucket/orders", Path("s3://bucket/orders"), "hdfs:///lake", "file:///lake"])

@@ -14,10 +14,10 @@ from pyspark.errors import AnalysisException
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.session import (
-    local_checkpoints,
+    checkpoint_settings,
     own_session,
     reason,
-    shuffles,
+    shuffle_settings,
     unlogged,
 )
 
@@ -48,7 +48,7 @@ def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_mi
     package = SimpleNamespace(spark=SimpleNamespace(util=SimpleNamespace(Utils=utils)))
     java = SimpleNamespace(org=SimpleNamespace(apache=package))
     session: Any = SimpleNamespace(_jvm=java, sparkContext=SimpleNamespace(getConf=lambda: conf))
-    assert local_checkpoints(session) == {}
+    assert checkpoint_settings(session) == {}
 
 
 def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
@@ -61,7 +61,7 @@ def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
 
 def test_a_session_of_spark_connect_is_refused():
     remote: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    with pytest.raises(ConfigError, match="a driver of its own, and not one of Spark Connect"):
+    with pytest.raises(ConfigError, match="its own driver, not one of Spark Connect"):
         own_session(remote)
 
 
@@ -69,6 +69,6 @@ def test_a_session_of_spark_connect_is_refused():
 def test_batches_are_sorted_in_as_many_parts_as_there_is_room_for_unless_that_was_said(cores, parts):
     conf = SparkConf(loadDefaults=False)
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf, defaultParallelism=cores))
-    assert shuffles(spark) == {"spark.sql.shuffle.partitions": parts}
+    assert shuffle_settings(spark) == {"spark.sql.shuffle.partitions": parts}
     conf.set("spark.sql.shuffle.partitions", "7")
-    assert shuffles(spark) == {}
+    assert shuffle_settings(spark) == {}

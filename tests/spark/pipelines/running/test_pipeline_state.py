@@ -78,7 +78,7 @@ def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began
     elif what == "damaged":
         file.write_bytes(noted[-1].replace(b"20", b"21"))
     assert begin(again, 90) == {target: 20 if what == "whole" else 0}
-    assert ("begun.json is damaged, gone, or of another time" in caplog.text) == (what != "whole")
+    assert ("begun.json is damaged, gone, or does not match the checkpoint" in caplog.text) == (what != "whole")
     assert begin(again + 1, 95) == {target: 95}
 
 

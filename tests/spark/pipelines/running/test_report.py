@@ -61,7 +61,7 @@ def seen(options, rows, query: Any):
     for number, (count, bad) in enumerate(rows):
         report.add_batch(number, count, bad)
     for _ in range(2):  # of a batch that was seen before nothing is counted again
-        report.look(query)
+        report.note_progress(query)
     return report
 
 
@@ -100,7 +100,7 @@ def test_what_was_lost_is_not_known_after_a_topic_was_made_again():
 def test_prometheus_gets_all_of_it_by_kafkas_names():
     report = seen({"failOnDataLoss": "false"}, [(3, 1)], Ended((0, 0, 5), latest=12))
     figures = Figures()
-    report.tell_metrics(figures, "table orders")
+    report.declare_metrics(figures, "table orders")
     said = at_once(page(series_of(figures, {}, 200))).body.decode()
     for line in (
         'maxOffsetsBehindLatest{query="table orders"} 7.0',

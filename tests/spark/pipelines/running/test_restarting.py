@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JNetworkError
 
-from sparrowmq.spark.failures import MOST_WITH_AN_END, Restarts, has_ended
+from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, has_ended
 
 PASSING = RuntimeError("sparrowmq.errors.BrokerUnreachable: b is away")
 PERMANENT = RuntimeError("sparrowmq.errors.ConfigError: x is wrong")
@@ -30,9 +30,9 @@ def test_a_stream_without_an_end_is_never_given_up_for_what_may_pass():
 
 
 def test_a_stream_with_an_end_is_given_up_after_some_failures_in_a_row():
-    restarts = Restarts(MOST_WITH_AN_END)
+    restarts = Restarts(MAX_FAILURES_WITH_END)
     for _ in range(3):
-        pauses = [restarts.pause_s(PASSING, went_on=number == 0) for number in range(MOST_WITH_AN_END)]
+        pauses = [restarts.pause_s(PASSING, went_on=number == 0) for number in range(MAX_FAILURES_WITH_END)]
         assert None not in pauses
     assert restarts.pause_s(PASSING, went_on=False) is None
 

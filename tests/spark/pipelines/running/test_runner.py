@@ -20,7 +20,7 @@ from sparrowmq.spark import failures
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running import runner as running
 from sparrowmq.spark.pipelines.running.runner import Runner, parallel_tasks, with_defaults
-from sparrowmq.spark.pipelines.running.session import noted
+from sparrowmq.spark.pipelines.running.session import note_signals
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.crash.not_here import skipped_without
 from tests.crash.small_disk import SmallDisk
@@ -75,7 +75,7 @@ class Query:
 def test_control_c_ends_a_query_in_order():
     query: Any = Query()
     runner = Runner()
-    with noted() as is_stopped:
+    with note_signals() as is_stopped:
         assert not runner._watch(query, is_stopped)
     assert query.is_stopped
     assert (runner.report.offsets, runner.report.read) == ({}, 0)

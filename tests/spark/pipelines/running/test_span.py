@@ -13,9 +13,9 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines.running.span import (
     ends_before,
     offsets_by_topic,
-    onward_from,
     since_until,
     span_of,
+    stream_options_from,
 )
 from sparrowmq.spark.source.partition_ranges import Offsets, RowsLost
 
@@ -28,7 +28,7 @@ def test_a_span_is_what_a_topic_held(topic):
     span = span_of(topic.options)
     topic.send(20, 5)
     assert span.rows == 20
-    given = span.of({**topic.options, "startingTimestamp": "1", "endingOffsets": "latest"})
+    given = span.batch_options({**topic.options, "startingTimestamp": "1", "endingOffsets": "latest"})
     assert set(given) == {"nameServer", "topic", "startingOffsets", "endingOffsets"}
     assert json.loads(given["endingOffsets"]) == offsets_by_topic(span.end)
     assert topic.read(**given).count() == 20
@@ -54,14 +54,14 @@ def test_a_stream_goes_on_behind_offsets_and_reads_new_queues_and_a_topic_made_a
     topic.send(0, 20)
     given = {**topic.options, "startingOffsets": "latest"}
     ends = span_of(topic.options).end
-    assert starts_of(onward_from(ends, given)) == dict(ends)
+    assert starts_of(stream_options_from(ends, given)) == dict(ends)
     (first, *_), life = sorted(ends), ends.incarnations
     without = Offsets({queue: end for queue, end in ends.items() if queue != first}, life)
-    assert starts_of(onward_from(without, given)) == {**ends, first: 0}
+    assert starts_of(stream_options_from(without, given)) == {**ends, first: 0}
     earlier = Offsets(dict.fromkeys(ends, 1), {part: known - 1 for part, known in life.items()})
     with pytest.raises(RowsLost, match="was deleted and made again"):
-        onward_from(earlier, given)
-    assert starts_of(onward_from(earlier, {**given, "failOnDataLoss": "false"})) == dict.fromkeys(ends, 0)
+        stream_options_from(earlier, given)
+    assert starts_of(stream_options_from(earlier, {**given, "failOnDataLoss": "false"})) == dict.fromkeys(ends, 0)
 
 
 def test_a_stream_does_not_go_on_without_a_queue_that_it_has_read(topic):
@@ -74,10 +74,10 @@ def test_a_stream_does_not_go_on_without_a_queue_that_it_has_read(topic):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     with pytest.raises(ConfigError, match=r"fewer queues now\..* by updateTopic"):
-        onward_from(ends, topic.options)
+        stream_options_from(ends, topic.options)
     again = Offsets(ends, {part: known - 1 for part, known in ends.incarnations.items()})
     given = {**topic.options, "failOnDataLoss": "false"}
-    assert starts_of(onward_from(again, given)).keys() == ends.keys() - {max(ends)}
+    assert starts_of(stream_options_from(again, given)).keys() == ends.keys() - {max(ends)}
 
 
 def starts_of(given):

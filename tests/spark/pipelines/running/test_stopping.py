@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.pipelines.running.session import kept_handler, noted
+from sparrowmq.spark.pipelines.running.session import note_signals, restore_handler
 
 
 def raises(_number, _frame):
@@ -29,7 +29,7 @@ def handles():
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_would_interrupt_is_noted_and_later_ones_interrupt_again(handles, number):
     handles(number, raises)
-    with noted() as is_stopped:
+    with note_signals() as is_stopped:
         assert not is_stopped()
         os.kill(os.getpid(), number)
         assert is_stopped()
@@ -41,7 +41,7 @@ def test_what_would_interrupt_is_noted_and_later_ones_interrupt_again(handles, n
 def test_a_handler_of_somebody_else_is_called_as_ever(handles):
     got = []
     handles(signal.SIGTERM, lambda number, _frame: got.append(number))
-    with noted() as is_stopped:
+    with note_signals() as is_stopped:
         os.kill(os.getpid(), signal.SIGTERM)
     assert got == [signal.SIGTERM]
     assert not is_stopped()
@@ -49,7 +49,7 @@ def test_a_handler_of_somebody_else_is_called_as_ever(handles):
 
 def test_what_is_left_to_the_system_stays_so_and_other_threads_get_nothing(handles):
     handles(signal.SIGTERM, signal.SIG_DFL)
-    with noted():
+    with note_signals():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     with ThreadPoolExecutor(1) as thread:
         assert not thread.submit(_in_another_thread).result()
@@ -69,16 +69,16 @@ def test_a_session_that_begins_meanwhile_takes_no_signal_away(handles, before):
 
     came: list[str] = []
     handles(signal.SIGINT, before)
-    with noted() as is_stopped:
-        with kept_handler():
+    with note_signals() as is_stopped:
+        with restore_handler():
             handles(signal.SIGINT, of_spark)
         os.kill(os.getpid(), signal.SIGINT)
         assert is_stopped() and not came
-    with kept_handler():
+    with restore_handler():
         handles(signal.SIGINT, of_spark)
     assert signal.getsignal(signal.SIGINT) is of_spark, "a notebook needs it"
 
 
 def _in_another_thread():
-    with noted() as is_stopped:
+    with note_signals() as is_stopped:
         return is_stopped()

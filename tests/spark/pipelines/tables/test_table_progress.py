@@ -16,7 +16,7 @@ pytest.importorskip("duckdb")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines import table
-from sparrowmq.spark.pipelines.running.folders import locked
+from sparrowmq.spark.pipelines.running.folders import lock_folder
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from tests.spark.pipelines.lake.tables import KINDS_AT_LENGTH, KINDS_AT_NIGHT, rows_of, take_back
@@ -152,7 +152,7 @@ def test_a_lost_and_an_older_state_and_an_older_table(topic, run, tmp_path, kind
         shutil.rmtree(folder, ignore_errors=True)  # the lock may have made it
         aside.rename(folder)
     assert run(kind) == []
-    with locked(root / ".sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
+    with lock_folder(root / ".sparrowmq"), pytest.raises(ConfigError, match="another run is at work"):
         run(kind)
     assert found(tmp_path, kind) == wanted(100)
 
