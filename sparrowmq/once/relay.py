@@ -83,7 +83,6 @@ class Row(NamedTuple):
 
     @property
     def sending(self) -> dict[str, Any]:
-        """The arguments of the row's send."""
         fields = msgspec.json.decode(self.fields)
         if fields["delay_level"] and fields["deliver_at_ms"]:
             fields |= _rest_of_delay(fields["delay_level"], fields["deliver_at_ms"], self.failures > 0)
@@ -190,7 +189,6 @@ class Turn:
         return first
 
     def wave(self) -> list[Row]:
-        """Return the next row of each key."""
         return [chain.pop(0) for chain in self._chains.values() if chain]
 
     def note(self, wave: list[Row], outcomes: Iterable[object]) -> None:

@@ -136,7 +136,6 @@ class RecordColumns:
         return _MAKERS[name](self)
 
     def filter(self, mask: Mask) -> RecordColumns:
-        """Only those where `mask` is true."""
         within = self._starts[mask], self._ends[mask]
         return RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
 
@@ -175,7 +174,9 @@ class RecordColumns:
         begins, ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD, self._ends
         if self._internal:
             return PropertyColumns(cut(self._body, begins, ends))
-        ends = ends - np.where(self._end_in_crc(begins), PROPERTY_CRC_SIZE, 0)  # not even looked at
+        marks = at(self._body, ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
+        have_crc = (marks == CRC_NAME) & (ends - begins >= PROPERTY_CRC_SIZE)
+        ends = ends - np.where(have_crc, PROPERTY_CRC_SIZE, 0)  # the store's own property is not even parsed
         return PropertyColumns(cut(self._body, begins, ends), hidden=(Property.CRC32,))
 
     @cached_property
@@ -247,11 +248,6 @@ class RecordColumns:
             return hosts.IPV4_SIZE
         return np.where(self.sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
 
-    def _end_in_crc(self, properties: Positions) -> Mask:
-        marks = at(self._body, self._ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
-        ends_so: Mask = (marks == CRC_NAME) & (self._ends - properties >= PROPERTY_CRC_SIZE)
-        return ends_so
-
     def _times(self, positions: Positions) -> pa.Array:
         """Null where a clock said what is no time: its microseconds would be those of another one."""
         millis = at(self._body, positions, ">i8")
@@ -298,7 +294,6 @@ class RecordColumns:
             return None
 
     def _part(self, begin: int, end: int) -> RecordColumns:
-        """The rows `[begin, end)`, which take their inflated bodies along."""
         within = self._starts[begin:end], self._ends[begin:end]
         part = RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
         for row in [row for row in self._inflated if row < end]:
@@ -375,7 +370,6 @@ class PropertyColumns:
         self._pairs: _Pairs | None = None
 
     def maps(self) -> pa.Array:
-        """A map of names to values for each row."""
         pairs = self._parse()
         return pa.MapArray.from_arrays(pairs.bounds(), pairs.names(), text(pairs.values()))
 
@@ -408,7 +402,7 @@ class PropertyColumns:
         if self._pairs is None:
             self._pairs = _Pairs(self._block, self._bounds)
             for name in self._hidden:
-                self._pairs.leave_out(name)
+                self._pairs.keep(~self._pairs.is_named(name))
         return self._pairs
 
 
@@ -428,8 +422,13 @@ class _Pairs:
         nexts = self._close_rows(octets)
         self._starts = np.concatenate([np.zeros(min(1, len(nexts)), np.int64), nexts[:-1]])
         self._offsets = np.searchsorted(nexts, bounds, side="right")
-        if not self._is_regular():
-            self._match_irregular()
+        is_regular = len(self._mids) == len(self._ends) and bool(
+            (self._mids > self._starts).all() and (self._mids < self._ends - 1).all()
+        )
+        if not is_regular:  # give each pair its first 0x01, and drop the pairs that do not count
+            mids = np.append(self._mids, np.iinfo(np.int64).max)
+            self._mids = mids[np.searchsorted(mids, self._starts)]
+            self.keep((self._mids > self._starts) & (self._mids < self._ends - 1))
 
     def names(self) -> pa.Array:
         return text(cut(self._block, self._starts, self._mids))
@@ -443,12 +442,9 @@ class _Pairs:
 
     def places_of(self, name: str) -> tuple[Positions, Positions, Positions]:
         """The rows that have a property of that name; where its values begin and end."""
-        pairs = np.flatnonzero(self._is_named(name))
+        pairs = np.flatnonzero(self.is_named(name))
         rows = np.repeat(np.arange(len(self._offsets) - 1), np.diff(self._offsets))[pairs]
         return rows, self._mids[pairs] + 1, self._ends[pairs]
-
-    def leave_out(self, name: str) -> None:
-        self._keep(~self._is_named(name))
 
     def _close_rows(self, octets: npt.NDArray[np.uint8]) -> Positions:
         """End the pairs that end with their row; gives where the pair after each pair starts."""
@@ -462,23 +458,12 @@ class _Pairs:
         self._ends = np.concatenate([self._ends, filled[is_open]])[order]
         return nexts[order]
 
-    def _is_regular(self) -> bool:
-        return len(self._mids) == len(self._ends) and bool(
-            (self._mids > self._starts).all() and (self._mids < self._ends - 1).all()
-        )
-
-    def _match_irregular(self) -> None:
-        """Give each pair its first 0x01, and drop the pairs that do not count."""
-        mids = np.append(self._mids, np.iinfo(np.int64).max)
-        self._mids = mids[np.searchsorted(mids, self._starts)]
-        self._keep((self._mids > self._starts) & (self._mids < self._ends - 1))
-
-    def _keep(self, mask: Mask) -> None:
+    def keep(self, mask: Mask) -> None:
         if not mask.all():
             self._starts, self._mids, self._ends = (self._starts[mask], self._mids[mask], self._ends[mask])
             self._offsets = np.concatenate([[0], np.cumsum(mask)])[self._offsets]
 
-    def _is_named(self, name: str) -> Mask:
+    def is_named(self, name: str) -> Mask:
         needle = name.encode()
         is_named: Mask = self._mids - self._starts == len(needle)
         candidates = np.flatnonzero(is_named)

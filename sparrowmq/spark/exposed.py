@@ -64,7 +64,7 @@ def exposed(
 
 
 async def _serve(door: Door, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]) -> None:
-    """Answer until what `running` gives is called; it gives that once the port listens, or why it cannot."""
+    """Answer until the function that `running` gets is called. It gets an error if the port cannot listen."""
 
     async def metrics(_: Query) -> Answer:
         series = series_of(figures, {"node_type": "spark"}, _MOST_SERIES)

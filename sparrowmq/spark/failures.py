@@ -77,7 +77,6 @@ class Failure(NamedTuple):
 
     @property
     def is_permanent(self) -> bool:
-        """Whether the same would fail again."""
         return self.name in PERMANENT | _PROGRAM_ERRORS | _NEED_OPERATOR
 
 

@@ -526,7 +526,6 @@ def _unknown(name: str, entries: Mapping[str, Field[Any]]) -> str:
 
 
 def names_of(*kinds: type[Any]) -> frozenset[str]:
-    """All names of the options of some kinds, in lower case."""
     return frozenset(name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"])
 
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -39,10 +40,6 @@ from sparrowmq.spark.sink.writer import BatchWriter, StreamWriter
 from sparrowmq.spark.source.batch_source import BatchReader, FilteringReader
 from sparrowmq.spark.source.log_reader import StoredReader
 from sparrowmq.spark.source.stream_source import HAS_LIMITS, StreamReader, UnlimitedStreamReader
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
@@ -50,27 +51,16 @@ def show_warnings() -> None:
     package.addHandler(handler)
 
 
+_CONNECTION: Final = attrgetter(
+    *("name_servers", "access_key", "secret_key", "security_token", "retries", "retry_interval_ms", "tls"),
+    *("tls_trust", "tls_certificate", "tls_key", "tls_key_password", "tls_checks_server", "tls_checks_name"),
+)
 _networks: dict[tuple[object, ...], BlockingNetwork] = {}
 
 
 def network_of(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
     """The process's network for these name servers and credentials; one that `waits` sits outages out."""
-    key = (
-        waits and options.outage_ms,
-        options.name_servers,
-        options.access_key,
-        options.secret_key,
-        options.security_token,
-        options.retries,
-        options.retry_interval_ms,
-        options.tls,
-        options.tls_trust,
-        options.tls_certificate,
-        options.tls_key,
-        options.tls_key_password,
-        options.tls_checks_server,
-        options.tls_checks_name,
-    )
+    key = (waits and options.outage_ms, *_CONNECTION(options))
     network = _networks.get(key)
     if network is None:
         show_warnings()
@@ -125,7 +115,6 @@ class Pace:
         self._due_s = monotonic()
 
     def wait(self) -> None:
-        """Wait until the next row may pass."""
         now_s = self._monotonic()
         if now_s < self._due_s:
             self._sleep(self._due_s - now_s)

@@ -92,11 +92,8 @@ def _lines(status: dict[str, Any]) -> list[str]:
     lines = [f"{'TOPIC':{width}}  {'STATE':8}  {'ROWS':>12}  {'REJECTS':>9}  {'LAG':>10}  {'FRESHNESS':>9}  ERROR"]
     lines += [
         f"{table['topic']:{width}}  {table['state']:8}  {table['rows']:>12,}  {table['rejects']:>9,}  "
-        f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  {table['error'] or _recreated(table)}".rstrip()
+        f"{table['lag']:>10,}  {table['freshness_s']:>7,.1f} s  "
+        f"{table['error'] or ('its topic was made again, so places come twice' if table['recreated'] else '')}".rstrip()
         for table in tables
     ]
     return [*([f"error: {status['error']}"] if status["error"] else []), *lines]
-
-
-def _recreated(table: dict[str, Any]) -> str:
-    return "its topic was made again, so places come twice" if table["recreated"] else ""

@@ -190,15 +190,13 @@ class Outcome(NamedTuple):
 
 
 class CommandEnd:
-    """The end of one command, from its begin on."""
-
     def __init__(self) -> None:
         self._begin_s = time.monotonic()
         self._signal = signal.SIGINT
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGTERM is a Control-C meanwhile. Spark's bridge to Java, which either breaks, says nothing of that."""
+        """Treat SIGTERM as Control-C meanwhile. Errors of Spark's bridge to Java, which both break, are not logged."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -223,12 +221,11 @@ class CommandEnd:
             sys.exit(status)
 
     def stopped(self) -> NoReturn:
-        """A signal came where nothing was made ready for it."""
+        """Exit after a signal for which no pipeline was prepared."""
         self._print_line(None)
         sys.exit(128 + self._signal)
 
     def fail(self, reason: str) -> NoReturn:
-        """Print the line, and say why on stderr."""
         self.print_failure(reason)
         click.echo(f"sparrowmq pipeline: {reason}", err=True)
         sys.exit(1)
@@ -249,7 +246,7 @@ class CommandEnd:
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether an error came up because of a signal, as what tidies up behind it has no bridge to Java any more."""
+    """Whether an error follows a signal: the cleanup behind it has no bridge to Java any more."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -265,16 +262,13 @@ def end_of_java(error: BaseException) -> str:
         return ""
     with suppress(subprocess.TimeoutExpired):
         status = process.wait(_JAVA_EXIT_LIMIT_S if isinstance(error, ConnectionError) else 0)
+        cause = f"by the signal {-status}" if status < 0 else f"with the status {status}"
         return (
-            f"the Java process of Spark has ended ({_how_ended(status)}), and the command with it; look for the reason "
+            f"the Java process of Spark has ended ({cause}), and the command with it; look for the reason "
             "above, or in the log of the system, which names processes that took too much memory; then run the command "
             "again"
         )
     return ""
-
-
-def _how_ended(status: int) -> str:
-    return f"by the signal {-status}" if status < 0 else f"with the status {status}"
 
 
 def _hide_broken_bridge(record: logging.LogRecord) -> bool:

@@ -144,10 +144,9 @@ def build_submission(
 ) -> Submission:
     """Build the command for spark-submit's options and a program with its arguments.
 
-    Args:
-        archive: of `environment.py`. python: what executors start, by its path or name on their machines.
-    Raises:
-        ConfigError: no program is given, or there is no Spark or no Java.
+    `python` is what executors start, by its path or name on their machines.
+
+    Raises: ConfigError, no program is given, or there is no Spark or no Java.
     """
     options, program, program_arguments = split_arguments(arguments)
     archives, options = _take_option(options, "--archives")
@@ -205,7 +204,6 @@ def _folders(environ: Mapping[str, str]) -> list[str]:
 
 
 def _take_option(options: Sequence[str], name: str) -> tuple[list[str], list[str]]:
-    """The values of an option, and the other options."""
     values, others, rest = list[str](), list[str](), list(options)
     while rest:
         option = rest.pop(0)

@@ -255,7 +255,7 @@ def error_text(error: BaseException) -> str:
 
 
 def run_part(part: BatchPart) -> PartResult:
-    """Do one part. Raises: as `range_reader.read`; OSError, a file cannot be written."""
+    """Do one part. Raises: as `row_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
     options = parse(
         SourceOptions,

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
@@ -40,10 +41,6 @@ from sparrowmq.spark.pipelines.tables.table_settings import (
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter
 from sparrowmq.spark.source.log_files import Span, full_files, log_files
 from sparrowmq.spark.source.partition_ranges import Offsets, broker_topic, from_json, lose_old_topic, recreated_topics
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _MODE = "whole"
 
@@ -85,7 +82,6 @@ def archive(
 def _archive_store(
     settled: TableSettings, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
 ) -> Report:
-    """Add the full files of a stored log that the archive lacks."""
     if broker is None:
         raise ConfigError("name the broker of the store (broker); its files do not contain the name")
     files = full_files(log_files(str(store)))

@@ -24,9 +24,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
@@ -38,10 +39,6 @@ from sparrowmq.spark.pipelines.running.session import is_deterministic, reason, 
 from sparrowmq.spark.pipelines.running.span import span_of
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, quoted_column
 from sparrowmq.spark.pipelines.tables.table_settings import read_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 KEY: Final = "key"
 PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
@@ -138,7 +135,6 @@ def _sum(numbers: DataFrame) -> int:
 
 
 def _write(rows: list[DataFrame], counted: list[DataFrame], to: str) -> int:
-    """The keys that were found, with their places."""
     parts = [_with_places("doubled", rows[-1], counted[-1].where("n > 1"))]
     if len(rows) == 2:
         parts.append(_with_places("missing", rows[0], counted[0].join(counted[1], KEY, "left_anti")))

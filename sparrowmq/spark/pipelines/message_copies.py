@@ -34,9 +34,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from sparrowmq.client.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
 from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork, reply_header
@@ -67,10 +68,6 @@ from sparrowmq.protocol.requests.headers import (
 from sparrowmq.spark.options import SinkOptions
 from sparrowmq.spark.source.partition_ranges import BrokerTopic, Offsets, broker_topic
 from sparrowmq.spark.worker import check_stored, connect, network_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 ORIGIN: Final = "SPARROW_ORIGIN"
 
@@ -192,8 +189,6 @@ class _CopiedEnd(NamedTuple):
 
 
 class Copier:
-    """Copies for one task."""
-
     def __init__(self, network: BlockingNetwork, plan: Copying) -> None:
         self._network = network
         self._plan = plan
@@ -330,8 +325,6 @@ def parcels(
 
 
 class _Sent(NamedTuple):
-    """A request under way."""
-
     rows: list[Original]
     request: CopyBatch
     link: BlockingLink
@@ -431,7 +424,6 @@ class CopyPipeline:
         self._next, self._begins = request.reaches, False
 
     def _await_oldest(self) -> None:
-        """Wait for the answer to the oldest request."""
         rows, request, link, opaque = self._under_way[0]
         reply_command = link.wait(opaque, self._options.send_timeout_ms / 1000)
         try:
@@ -491,7 +483,6 @@ def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
 
 
 def _copied_offsets(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
-    """The offsets of the originals whose copies are among these."""
     needle = prefix.encode()
     for each in records:
         if needle in bytes(each):  # most are of others, and need not be decoded

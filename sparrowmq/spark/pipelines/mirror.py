@@ -13,7 +13,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, Unpack
+
+from pyspark.sql import DataFrame
 
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute, SendFailed
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -29,9 +31,6 @@ from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic,
 from sparrowmq.spark.pipelines.seen_keys import Dropped, Repeats
 from sparrowmq.spark.source.partition_ranges import Offsets, lose
 from sparrowmq.spark.source.stream_source import planned
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
@@ -126,7 +125,6 @@ class Route:
         return self.source.topic_pattern is not None
 
     def name_of(self, topic: str) -> str:
-        """Return the name of a topic at the target."""
         return self.target.replace(_TOPIC_FIELD, topic)
 
     def check_topics(self, runner: Runner) -> None:
@@ -238,7 +236,6 @@ class CopyingStream:
         return f"{copied.sent:,} copied, {copied.there:,} there already"
 
     def _copy_first_ones(self, rows: DataFrame, batch: int) -> str:
-        """Copy the messages of a batch that are no repeats."""
         assert self._repeats is not None
         self._repeats.forget(self._route.options, self._state.checkpoint, batch)
         rows = self._repeats.as_sent(rows).persist()
@@ -304,7 +301,6 @@ def build_route(topic: str, name_server: str, target: Target, options: Mapping[s
 
 
 def report_dry_run(route: Route, runner: Runner) -> Report:
-    """Say what a first run would copy."""
     span = span_of(route.options)
     for name in sorted({queue.topic for queue in span.end}):
         runner.say(f"copies {name} to {route.name_of(name)} at {';'.join(route.sink.name_servers)}")

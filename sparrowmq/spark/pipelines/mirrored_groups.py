@@ -142,7 +142,7 @@ class MirroredGroups:
                 self._far.forget()
 
     def find_groups_again(self) -> None:
-        """Look for new groups in the next round, and not half a minute later."""
+        """Search for new groups in the next round, instead of half a minute later."""
         self._rounds = 0
 
     def carry(self) -> int:
@@ -221,7 +221,7 @@ class MirroredGroups:
         return groups_by_topic
 
     async def _make(self, name: str, near: Admin, far: Admin) -> bool:
-        """Make a group at the target as it is at the source; returns False if a broker of the target has it not."""
+        """Make a group at the target as it is at the source; returns False if a broker of the target lacks it."""
         try:
             config = next(iter((await near.group(name)).settings.values()))
             masters = await far.servers.masters(self._cluster)
@@ -354,7 +354,6 @@ class MirroredGroups:
         self._known_origins = {each: is_ours for each, is_ours in self._known_origins.items() if each.queue != target}
 
     def _forget(self, reached: _GroupOffsets) -> None:
-        """Forget what is before the places that all groups have reached."""
         by_queue = _by_queue(reached)
         for queue in by_queue.keys() & self._copies.keys():
             lowest: dict[int, int] = {}
@@ -459,7 +458,7 @@ def _commit(network: BlockingNetwork, moves: _Moves) -> None:
 
 
 class Origin(NamedTuple):
-    """The place that a copy names: of the pipeline `label`; `life` is the incarnation of a topic made again, or ""."""
+    """The place that a copy names: of the pipeline `label`; `incarnation` is that of a topic made again, or ""."""
 
     label: str
     queue: MessageQueue

@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
+from typing import Final, NamedTuple, Unpack
 from zlib import crc32
 
 import msgspec
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from sparrowmq.core import snapshot
@@ -44,10 +45,6 @@ from sparrowmq.spark.pipelines.tables.log_parts import last_batches
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, OWN_COLUMNS, quoted_column
 from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table, read_rows, state_folder
 from sparrowmq.spark.source.partition_ranges import Offsets
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 
 _STORED_FILE: Final = "stored.json"
 _QueueNumber = tuple[str, str, int, int]

@@ -38,12 +38,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from sparrowmq.core import snapshot
@@ -55,9 +56,6 @@ from sparrowmq.spark.pipelines.running.report import Say
 from sparrowmq.spark.pipelines.running.session import depends_on_row, is_deterministic, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import ends_before
 from sparrowmq.spark.source.stream_source import planned
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 Key = bytes
 # A key, and when its message was stored, in ms.
@@ -427,7 +425,9 @@ class KnownKeys:
         path = self._folder / span.file
         try:
             if span not in self._open:
-                self._open[span] = _open_database(path)
+                if not path.exists():
+                    _make(path)
+                self._open[span] = _connect(path)
             self._open.move_to_end(span)
             if len(self._open) > _MAX_OPEN:
                 self._open.popitem(last=False)[1].close()
@@ -471,12 +471,6 @@ def is_earlier(path: Path) -> bool:
     """Whether a file has keys that were taken over from an earlier release."""
     name = _NAME.fullmatch(path.name)
     return name is not None and bool(name[3])
-
-
-def _open_database(path: Path) -> sqlite3.Connection:
-    if not path.exists():
-        _make(path)
-    return _connect(path)
 
 
 def _make(path: Path) -> None:

@@ -32,10 +32,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Observation
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.core.safe_text import counted
@@ -48,10 +48,6 @@ from sparrowmq.spark.pipelines.running.runner import parallel_tasks
 from sparrowmq.spark.pipelines.running.session import SETTINGS, own_session, reason, unlogged
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 from sparrowmq.spark.source.batch_source import FILTER_COLUMNS
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
-
 
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
@@ -137,7 +133,9 @@ def sql(
         views[rows] = _build_view(rows, source_options, report)
         views[rows].show(session, rows)
     chosen = _narrow(session, query, rows, views)
-    may_read_less = report.read is not None and _is_narrowed(rows, views)
+    # Only the source knows how much less it reads than its topics have.
+    used = {name.lower() for name in conditions(rows)}
+    may_read_less = report.read is not None and scans(rows) == len(views) and not used.isdisjoint(FILTER_COLUMNS)
     if may_read_less:
         report.read = None
     at_most = "at most " if may_read_less else ""
@@ -162,12 +160,6 @@ def _narrow(session: SparkSession, query: str, rows: DataFrame, views: Mapping[s
     for name, view in views.items():
         view.narrow(session, name, needed.get(name), pushdown)
     return session.sql(query)
-
-
-def _is_narrowed(rows: DataFrame, views: Mapping[str, _View]) -> bool:
-    """Whether a query may read less than its topics have. Only the source knows how much less."""
-    used = {name.lower() for name in conditions(rows)}
-    return scans(rows) == len(views) and not used.isdisjoint(FILTER_COLUMNS)
 
 
 def _rows_or_topic(session: SparkSession, query: str, views: Collection[str]) -> DataFrame | str:

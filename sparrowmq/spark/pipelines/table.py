@@ -21,7 +21,7 @@ once. Later ones can have smaller offsets, if the topic was deleted and made aga
 `log_parts.py` notes which files a table has.
 
 `redrive` tries the errors again after the columns have become wider. What fits becomes rows; the others stay, with the
-reason of now. `tables/retries.py` says why each message is in one of the tables, also after a kill.
+reason of now. `tables/error_retry.py` says why each message is in one of the tables, also after a kill.
 
 `compact` merges small files, and removes days that are too old. Each batch leaves some files a day, and readers open
 every one. Days that are over are merged; the rows stay as they are, and `table` goes on behind its last batch. Neither
@@ -36,8 +36,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import Any, Final, Unpack
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.core.safe_text import counted
@@ -72,10 +73,6 @@ from sparrowmq.spark.pipelines.tables.table_settings import (
 from sparrowmq.spark.pipelines.tables.table_writer import TableWriter, grow_fields
 from sparrowmq.spark.source.log_files import log_files, written_spans
 from sparrowmq.spark.source.partition_ranges import from_json
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000

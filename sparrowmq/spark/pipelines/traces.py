@@ -12,9 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import RemoteProtocolError
@@ -27,10 +28,6 @@ from sparrowmq.spark.pipelines.running.report import Report, Say, to_stderr
 from sparrowmq.spark.pipelines.running.session import own_session
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 from sparrowmq.spark.pipelines.sql import Answer
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 
 _FIELDS: Final = {
     "step": ("string", pa.string()),

@@ -322,7 +322,7 @@ class Rejects:
 
         fail   ends the query; the error says which row, and why
         skip   logs the first of them, counts the others
-        dlq    stores the body in dlqTopic, with the properties above, and goes on
+        dlq    stores the body in dlqTopic, with REJECT_ properties, and goes on
 
     A row of dlqTopic has the id that it would have had, so a repeated task stores the same ones again.
     """

@@ -60,12 +60,10 @@ class QueueBatch:
 
     @property
     def content(self) -> bytes:
-        """The body of a batch message."""
         return b"".join(self.pieces)
 
     @property
     def parts(self) -> list[BatchPart]:
-        """The messages, taken apart again."""
         return batches.decode(self.content)
 
     def packed(self) -> SendContent:
@@ -209,7 +207,6 @@ class Sender:
         return batch
 
     def _ordered_batch(self, queue: MessageQueue, size_bytes: int) -> QueueBatch:
-        """The same for one queue."""
         batch = self._ordered.get(queue)
         if batch is not None and not self._fits(batch, size_bytes):
             self._send_in_order(queue)

@@ -20,7 +20,7 @@ wrote into `properties` is left out then; its KEYS and TAGS count where the tabl
 its rows only after brokers confirmed all of them. When Spark repeats a task its rows are sent again: at least once.
 With deliveryGuarantee=idempotent they have the same unique ids then (`row_identity.py`), so that readers can drop them
 (`repeats.py`); with exactly_once they are staged, and the driver commits those of the attempts that reported to it
-(`staged_write.py`).
+(`exactly_once.py`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
 
 @dataclass(frozen=True)
 class Stored(WriterCommitMessage):
-    """The report of a task: messages that brokers confirmed, and rows that became none (`rejects.py`)."""
+    """The report of a task: messages that brokers confirmed, and rows that became none (`Rejects`)."""
 
     count: int
     skipped: int = 0
@@ -118,8 +118,6 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Appends each micro-batch to topics."""
-
     def __init__(self, options: SinkOptions, checkpoint: str | None = None) -> None:
         self._options = options
         self._checkpoint = checkpoint
@@ -188,7 +186,10 @@ def send_all(
         staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
         sender = staged or Sender(network, options)
         rejects = Rejects(sender, options, writing)
-        ids = FreshIds(unique_ids(options)) if options.guarantee == AT_LEAST_ONCE else RowIds(writing)
+        ids: FreshIds | RowIds = RowIds(writing)
+        if options.guarantee == AT_LEAST_ONCE:
+            ip = ip_address(local_ip(options.name_servers)).packed
+            ids = FreshIds(UniqueIds(ip, os.getpid(), random.getrandbits(32)))  # as producers make them
         messages = RowMessages(sender, ids, options, rejects)
         for batch in paced(batches, options.rows_per_s):
             messages.send(batch)
@@ -198,9 +199,3 @@ def send_all(
         return Stored(sender.stored - rejects.dead, rejects.skipped, rejects.dead, attempt)
     finally:
         network.release()
-
-
-def unique_ids(options: SinkOptions) -> UniqueIds:
-    """Ids as producers make them, others each time."""
-    ip = ip_address(local_ip(options.name_servers)).packed
-    return UniqueIds(ip, os.getpid(), random.getrandbits(32))

@@ -16,8 +16,9 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualNullSafe,
@@ -40,9 +41,6 @@ from sparrowmq.spark.source.partition_ranges import DEFAULT_TASKS, Range, betwee
 from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import network_of, paced
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +149,6 @@ class PushedFilters:
             self.tags = tags if self.tags is None else self.tags & tags
 
     def has(self, range: Range) -> bool:
-        """Whether a range may have rows that are wanted."""
         return all(_COMPARE[kind](_RANGE_COLUMNS[name](range), value) for name, kind, value in self.queues)
 
     @property
@@ -194,7 +191,6 @@ class FilteringReader(BatchReader):
 
 
 def _range_of(condition: Filter, value: Any) -> tuple[int, int]:
-    """The whole numbers that a filter wants, half open."""
     match condition:
         case In():
             return (min(value), max(value) + 1) if value else (0, 0)

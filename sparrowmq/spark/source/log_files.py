@@ -204,7 +204,6 @@ def _head(file: LogFile) -> bytes:
 
 
 def _cut(span: Span, parts: int) -> Iterator[Span]:
-    """The span in about so many parts, each of whole records."""
     if parts <= 1:
         yield span
         return
@@ -226,18 +225,14 @@ class Block(NamedTuple):
     ends: Positions
 
     def places(self) -> list[tuple[int, int]]:
-        """The begin and end of each record in the file."""
         return list(zip((self.starts + self.at).tolist(), (self.ends + self.at).tolist(), strict=True))
 
     @property
     def end(self) -> int:
-        """The end of the last record in the file."""
         return self.at + int(self.ends[-1])
 
 
 class OpenLogFile:
-    """A log file that is open for reading."""
-
     def __init__(self, file: LogFile) -> None:
         """Raises: OSError."""
         self.file = file
@@ -333,7 +328,6 @@ def sound_mask(raw: bytes, starts: Positions, ends: Positions, origin: int, *, a
 
 
 def _sound_each(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
-    """`sound_mask`, one by one."""
     is_sealed = ends - starts > _MIN_SEALED_BYTES
     is_sealed[is_sealed] = at(raw, ends[is_sealed] - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}") == CRC_NAME
     mask = np.ones(len(starts), np.bool_)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -25,16 +25,12 @@ from sparrowmq.core.process import freeze_loaded_objects, keep_freed_memory
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
-from sparrowmq.spark.columns import RecordColumns
+from sparrowmq.spark.columns import Mask, Positions, RecordColumns
 from sparrowmq.spark.options import StoredOptions, matches_pattern
 from sparrowmq.spark.source.log_files import Block, OpenLogFile, Span, blocks, lose_damaged, sound_mask, spans
 from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.spark.source.row_reader import Rows, tags_of
 from sparrowmq.spark.worker import show_warnings
-
-if TYPE_CHECKING:
-    from sparrowmq.spark.columns import Mask, Positions
-
 
 _UNDECIDED: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)  # in no queue, as Java's CommitLogDispatcher has it
 
@@ -100,8 +96,6 @@ class StoredReader(DataSourceReader):
 
 
 class RecordFilter:
-    """Which records a query wants."""
-
     def __init__(self, options: StoredOptions, log_file: str) -> None:
         self._options = options
         self._tags = tags_of(options.expression)
@@ -110,7 +104,6 @@ class RecordFilter:
             self._own |= clusters_of(log_file)
 
     def select(self, records: RecordColumns) -> RecordColumns:
-        """Those of `records`."""
         mask = self._is_of_topic(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
         options = self._options
         if options.start_time_ms is not None:

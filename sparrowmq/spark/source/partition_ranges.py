@@ -163,7 +163,7 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
 
 
 class Checkpoints:
-    """`from_json` for who gets the same few checkpoints again and again, each as often as Spark has a question."""
+    """`from_json` with a cache: Spark passes the same few checkpoints again with each question."""
 
     def __init__(self) -> None:
         # A batch's beginning and its end.
@@ -282,7 +282,6 @@ def incarnations_in(answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic,
 
 
 def _known_incarnations(begin: Offsets, answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic, int]:
-    """The incarnations of the topics that answered, if they are known now."""
     in_doubt, reported = (
         _in_doubt(answers),
         {broker_topic(queue): bounds.incarnation for queue, bounds in answers.items()},
@@ -356,7 +355,6 @@ def to_runs(numbers: PartitionNumbers) -> NumberRuns:
 
 
 def from_runs(runs: Mapping[str, Iterable[tuple[str, int, int]]]) -> dict[MessageQueue, int]:
-    """Return the numbers in a checkpoint."""
     numbers: dict[MessageQueue, int] = {}
     for topic, of_topic in runs.items():
         queues = (
@@ -400,7 +398,6 @@ def sampled(ranges: Iterable[Range], count: int, most_a_range: int) -> Iterator[
 
 
 def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_delay_ms: int) -> bool:
-    """Whether `rows` waiting make a batch, or have waited long enough."""
     return min_rows is None or rows >= min_rows or waited_ms >= max_delay_ms
 
 

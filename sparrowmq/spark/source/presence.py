@@ -44,7 +44,7 @@ class Presence:
         """Return the bounds of the queues whose brokers are there.
 
         Raises:
-            NoRoute, ConfigError, NetworkError: as `Plan.queues`.
+            NoRoute, ConfigError, NetworkError: as `OffsetClient.queues`.
             RemoteError: a broker refuses for good.
             RowsLost: a topic was deleted, and the options want to know.
         """
@@ -82,11 +82,9 @@ class Presence:
 
     @property
     def absent(self) -> frozenset[str]:
-        """The brokers that did not answer when they were last asked."""
         return frozenset(self._due_s)
 
     def retry_now(self) -> None:
-        """Try all absent brokers at once the next time."""
         self._due_s.clear()
 
     def _note_absent(

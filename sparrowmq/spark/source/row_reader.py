@@ -106,7 +106,6 @@ def _merge(parts: Sequence[Pulled]) -> Pulled:
 
 
 def row_mask(records: RecordColumns, pulled: Pulled, tags: pa.Array | None) -> pa.Array | None:
-    """Which records to show; None for all."""
     matches = None if tags is None else pc.is_in(records.column("tags"), value_set=tags)
     if not pulled.reaches_beyond:
         return matches

@@ -18,8 +18,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from sparrowmq.core.digits import whole_number
@@ -44,10 +45,6 @@ from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
 from sparrowmq.spark.worker import network_of, paced
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
 # The classes of Spark 4.2 for limits of a batch, or the same for 4.1, which hands no limit to a source.
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
@@ -71,14 +68,10 @@ except ImportError:
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """So many rows."""
-
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """So many bytes."""
-
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]

@@ -7,10 +7,10 @@
 
 A pipeline checks its own arguments, and provides the function for a batch. The function counts in `runner.report`, and
 returns a few words for the line about the batch. Control-C and SIGTERM end a stream after the batch at hand. A stream
-that fails is started again from its checkpoint (`restarting.py`).
+that fails is started again from its checkpoint (`Restarts`).
 
 Spark 4.1 makes one batch of `Trigger.AvailableNow`, and does not say where its stream is. There the source reads the
-checkpoint (`spark41_stream.py`), and one such run follows the other until they have reached the end.
+checkpoint (`UnlimitedStreamReader`), and one such run follows the other until they have reached the end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from py4j.protocol import Py4JError
 from pyspark.errors import IllegalArgumentException, PySparkException, PySparkValueError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, failure_from, has_ended
@@ -42,13 +44,8 @@ from sparrowmq.spark.pipelines.running.session import note_signals, own_session
 from sparrowmq.spark.pipelines.running.span import Ends, current_ends, offsets_by_topic, unread_brokers, unread_notice
 from sparrowmq.spark.source.stream_source import HAS_LIMITS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
-
 # Does a batch, and returns words for its line.
-Step = Callable[["DataFrame", int], str]
+Step = Callable[[DataFrame, int], str]
 IsStopped = Callable[[], bool]
 
 _POLL_S: Final = 1

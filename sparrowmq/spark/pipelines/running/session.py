@@ -9,16 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import DataFrame, SparkSession
 
 from sparrowmq.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame, SparkSession
-
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",

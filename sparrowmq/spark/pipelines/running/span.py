@@ -147,7 +147,7 @@ def span_of(options: Mapping[str, str]) -> Span:
 
 
 def newest_ms(options: Mapping[str, str], queues: Collection[MessageQueue]) -> dict[str, int]:
-    """Return by broker when it stored its newest message. Raises: as `Plan.newest_ms`."""
+    """Return by broker when it stored its newest message. Raises: as `OffsetClient.newest_ms`."""
     parsed = parse(SourceOptions, options)
     with connect(parsed) as network:
         return OffsetClient(network, parsed).newest_ms(queues)
