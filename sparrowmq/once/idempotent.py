@@ -63,18 +63,20 @@ def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
     check_text("name", name, or_blank=False)
     if key is not identity:
         check_key(key)
-    found: object = key(message)
-    if not isinstance(found, str) or not found:
-        raise ConfigError(f"the key of {message!r} is {shown(found)}; key= must return a text of a character or more")
-    return sha256("\0".join((name, message.topic, found)).encode(errors="surrogatepass")).hexdigest()
+    identified: object = key(message)
+    if not isinstance(identified, str) or not identified:
+        raise ConfigError(
+            f"the key of {message!r} is {shown(identified)}; key= must return a text of a character or more"
+        )
+    return sha256("\0".join((name, message.topic, identified)).encode(errors="surrogatepass")).hexdigest()
 
 
 def check_key(key: object) -> None:
     """Check a function that identifies messages. Raises: ConfigError, a call of it would return no text."""
-    wanted = "a plain function of a message that returns the text by which it is recognised"
-    check_callable("key", key, wanted, takes=1)
+    expected = "a plain function of a message that returns the text by which it is recognised"
+    check_callable("key", key, expected, takes=1)
     if is_coroutine_function(key):
-        raise ConfigError(f"key={name_of(key)} is asynchronous; give {wanted}")
+        raise ConfigError(f"key={name_of(key)} is asynchronous; give {expected}")
 
 
 def _check_message(message: object) -> None:
@@ -171,18 +173,18 @@ def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[st
         raise ConfigError(
             f"the store of {name_of(handler)} is {kind}; or give the store the other kind of engine or client"
         )
-    given = parameters_of(handler)
-    names = [each.name for each in given.values() if each.default is each.empty and each.name != CONNECTION]
+    parameters = parameters_of(handler)
+    names = [each.name for each in parameters.values() if each.default is each.empty and each.name != CONNECTION]
     if not 1 <= len(names) <= 2:
         raise ConfigError(
             f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
         )
-    if CONNECTION in given and not store.has_connection:
+    if CONNECTION in parameters and not store.has_connection:
         raise ConfigError(f"{name_of(handler)} needs a `{CONNECTION}`, but {type(store).__name__} does not provide one")
     if not name and not hasattr(handler, "__qualname__"):
         raise ConfigError(f"{name_of(handler)} has no name to mark messages with; give name=")
     mark_as = name or f"{handler.__module__}.{handler.__qualname__}"
-    return names + [CONNECTION] * (CONNECTION in given), mark_as
+    return names + [CONNECTION] * (CONNECTION in parameters), mark_as
 
 
 def _marks(value: Any, message: Any, mark_as: str, key: Key) -> list[str]:

@@ -69,28 +69,28 @@ class RedisStore:
 
     @contextmanager
     def _blocking(self, keys: list[str], token: str) -> Iterator[Attempt]:
-        taken: list[str] = []
+        owned_keys: list[str] = []
         ended = threading.Event()
         try:
-            attempt = Attempt(_now(self._take(keys, token, taken)))
-            threading.Thread(target=self._renew_until, args=(taken, token, ended), daemon=True).start()
+            attempt = Attempt(_now(self._take(keys, token, owned_keys)))
+            threading.Thread(target=self._renew_until, args=(owned_keys, token, ended), daemon=True).start()
             yield attempt
-            _now(self._keep(taken))
+            _now(self._keep(owned_keys))
         except BaseException:
-            _now(self._expire(taken, token, 0))
+            _now(self._expire(owned_keys, token, 0))
             raise
         finally:
             ended.set()
 
     @asynccontextmanager
     async def _asynchronous(self, keys: list[str], token: str) -> AsyncIterator[Attempt]:
-        taken: list[str] = []
-        renewing = asyncio.ensure_future(self._renew(taken, token))
+        owned_keys: list[str] = []
+        renewing = asyncio.ensure_future(self._renew(owned_keys, token))
         try:
-            yield Attempt(await self._take(keys, token, taken))
-            await self._keep(taken)
+            yield Attempt(await self._take(keys, token, owned_keys))
+            await self._keep(owned_keys)
         except BaseException:
-            await self._expire(taken, token, 0)
+            await self._expire(owned_keys, token, 0)
             raise
         finally:
             renewing.cancel()

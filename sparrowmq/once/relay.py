@@ -111,12 +111,12 @@ def columns_of(topic: str | Message, body: Body | None = None, **arguments: Unpa
     Raises: InvalidMessage, InvalidName, ConfigError, the message could never be sent.
     """
     check_names("add", arguments, OnewayArguments)
-    wanted = sending(topic, body, **arguments)
-    message = replace(wanted.message, properties={ONCE_ID: uuid4().hex, **wanted.message.properties})
+    parsed = sending(topic, body, **arguments)
+    message = replace(parsed.message, properties={ONCE_ID: uuid4().hex, **parsed.message.properties})
     _PACKING.prepare(message)
-    fifo = wanted.fifo or ""
+    fifo = parsed.fifo or ""
     is_text: bool = isinstance(cast(object, fifo), str)
-    if wanted.queue is not None or not is_text or len(fifo) > LONGEST_FIFO:
+    if parsed.queue is not None or not is_text or len(fifo) > LONGEST_FIFO:
         raise InvalidMessage(
             f"an outbox takes no queue=, and its fifo= is text of at most {LONGEST_FIFO} characters: rows of one key "
             "keep their order"
@@ -136,8 +136,8 @@ def check_sender(mq: object, *, is_async: bool) -> None:
     """Check the client of a relay, before it sends anything. Raises: ConfigError."""
     is_sender = callable(getattr(mq, "send_soon", None))
     if not is_sender or is_coroutine_function(getattr(mq, "send", None)) != is_async:
-        wanted = "sparrowmq.connect()" if is_async else "sparrowmq.sync.connect()"
-        raise ConfigError(f"mq={mq!r} cannot send for this outbox; give a client of {wanted}, or its producer")
+        expected = "sparrowmq.connect()" if is_async else "sparrowmq.sync.connect()"
+        raise ConfigError(f"mq={mq!r} cannot send for this outbox; give a client of {expected}, or its producer")
 
 
 class Rows(Protocol):
@@ -164,15 +164,15 @@ class Turn:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        taken = sorted(rows.take())
-        first = self._first(taken)
-        self._behind = [row.id for row in taken if row.id not in first]
+        due = sorted(rows.take())
+        first = self._first(due)
+        self._behind = [row.id for row in due if row.id not in first]
         self._failed: list[int] = []
         self._refused: list[tuple[Row, list[int], str]] = []  # a row, the rows behind it, and its error
         self._reasons: dict[str, tuple[int, str, object]] = {}  # of each topic a row, its fate and its error
         self._sent: list[int] = []
         self._chains: dict[object, list[Row]] = {}
-        for row in taken:
+        for row in due:
             if row.id in first:
                 self._chains.setdefault(row.chain, []).append(row)
 

@@ -276,5 +276,5 @@ class AsyncSqlOutbox:
 
 def _committed(engine: Any) -> Any:
     """The engine as a relay uses it: each statement sees what is committed, and locks rows, not gaps between them."""
-    known = engine.dialect.name in _LOCKING
-    return engine.execution_options(isolation_level="READ COMMITTED") if known else engine
+    locks_gaps = engine.dialect.name in _LOCKING
+    return engine.execution_options(isolation_level="READ COMMITTED") if locks_gaps else engine

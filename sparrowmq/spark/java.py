@@ -64,8 +64,8 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
     """
     runtime = find_java(environ)
     home = runtime.home if runtime.has_vector_module else write_launcher(runtime, environ)
-    wanted = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    return {"JAVA_HOME": str(home)} | {name: environ.get(name) or value for name, value in wanted.items()}
+    defaults = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {"JAVA_HOME": str(home)} | {name: environ.get(name) or value for name, value in defaults.items()}
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Runtime:
@@ -96,14 +96,14 @@ def probe(java: Path) -> Runtime | None:
     """Asks a Java what it is; None when it does not start, as Java 8 does not: it knows no modules."""
     question = [str(java), "-XshowSettings:properties", "--list-modules"]
     try:
-        asked = subprocess.run(question, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True)
+        answer = subprocess.run(question, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    settings = dict(re.findall(r"^ +(java\.\S+) = (.*)$", asked.stderr, re.MULTILINE))
+    settings = dict(re.findall(r"^ +(java\.\S+) = (.*)$", answer.stderr, re.MULTILINE))
     release = whole_number(settings.get("java.specification.version"))
     if release is None or "java.home" not in settings:
         return None
-    return Runtime(Path(settings["java.home"]), release, f"{VECTOR_MODULE}@" in asked.stdout)
+    return Runtime(Path(settings["java.home"]), release, f"{VECTOR_MODULE}@" in answer.stdout)
 
 
 def write_launcher(runtime: Runtime, environ: Mapping[str, str]) -> Path:

@@ -193,11 +193,11 @@ def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
 def offset_in(text: str | None) -> dict[str, Any] | None:
     """Parse the offset in the progress of a query, if it is one of ours. Spark 4.1 writes it as Python does."""
     try:
-        found = json.loads(text or "null")
+        parsed = json.loads(text or "null")
     except ValueError:
         try:
-            found = ast.literal_eval(text or "")
+            parsed = ast.literal_eval(text or "")
         except (ValueError, SyntaxError):
             return None
-    is_ours = isinstance(found, dict) and found.get("v") == VERSION and isinstance(found.get("topics"), dict)
-    return found if is_ours else None
+    is_ours = isinstance(parsed, dict) and parsed.get("v") == VERSION and isinstance(parsed.get("topics"), dict)
+    return parsed if is_ours else None

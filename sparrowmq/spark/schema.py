@@ -98,9 +98,9 @@ def check(columns_asked: Iterable[tuple[str, str]], options: RowOptions) -> None
     offered = KAFKA_COLUMNS if options.kafka_compat else COLUMNS
     by_lower = {name.lower(): name for name in offered}
     for name, kind in columns_asked:
-        wanted = offered[_canonical_name(name, by_lower)]
-        if kind != wanted and not (name.lower() in _BYTES and kind == "string"):
-            raise ConfigError(f"column {name} is {wanted}, not {kind}: write `{name} {wanted}`, and cast it later")
+        expected = offered[_canonical_name(name, by_lower)]
+        if kind != expected and not (name.lower() in _BYTES and kind == "string"):
+            raise ConfigError(f"column {name} is {expected}, not {kind}: write `{name} {expected}`, and cast it later")
 
 
 def _canonical_name(name: str, by_lower: Mapping[str, str]) -> str:

@@ -74,8 +74,10 @@ class RocketMQSource(DataSource):
         columns = table.columns(_source_options(_unprefixed(self.options)))
         fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
         if "provider" in self.options:  # the table is being made in a catalog
-            kept = {name: value for name, value in _unprefixed(self.options).items() if not name.endswith(_SECRETS)}
-            fields[0].metadata = {TABLE_OPTIONS: json.dumps(kept)}
+            table_options = {
+                name: value for name, value in _unprefixed(self.options).items() if not name.endswith(_SECRETS)
+            }
+            fields[0].metadata = {TABLE_OPTIONS: json.dumps(table_options)}
         return StructType(fields)
 
     def reader(self, schema: StructType) -> BatchReader | StoredReader:

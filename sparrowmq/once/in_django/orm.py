@@ -108,8 +108,8 @@ class _Rows:
 
     def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
         older = self._all.filter(fifo__in=keys, id__lte=last, failures__lt=HOLDING_REFUSALS).order_by("id")
-        found: Iterable[tuple[int, str]] = older.values_list("id", "fifo")
-        return found
+        ids: Iterable[tuple[int, str]] = older.values_list("id", "fifo")
+        return ids
 
     def delete(self, ids: list[int]) -> None:
         self._all.filter(id__in=ids).delete()

@@ -169,10 +169,10 @@ def backfill(**arguments: Any) -> Any:
     pipelines = shared.pipelines()
     from sparrowmq.spark.pipelines.tables.table_settings import load_settings, locate_table
 
-    settled = load_settings(locate_table(arguments["table"], arguments["state"], arguments["catalog_options"]))
-    if settled is not None and "," in settled.topic:
+    settings = load_settings(locate_table(arguments["table"], arguments["state"], arguments["catalog_options"]))
+    if settings is not None and "," in settings.topic:
         raise ConfigError(
-            f"{arguments['table']} is of several topics, {settled.topic}; stored logs are read topic by topic"
+            f"{arguments['table']} is of several topics, {settings.topic}; stored logs are read topic by topic"
         )
     return pipelines.backfill(**arguments)
 

@@ -297,12 +297,12 @@ def prints_report(command: F) -> Callable[..., None]:
                     ending.stopped()
                 if reason := end_of_java(error):
                     ending.fail(reason)
-                known = known_failure(str(error))
-                if known is None:
+                failure = known_failure(str(error))
+                if failure is None:
                     ending.print_failure(str(error).strip().partition("\n")[0])
                     raise
-                hint = "" if known.is_permanent else "; run it again to go on"
-                ending.fail(f"{known.reason}{hint}")
+                hint = "" if failure.is_permanent else "; run it again to go on"
+                ending.fail(f"{failure.reason}{hint}")
         ending.finish(outcome if isinstance(outcome, Outcome) else Outcome(outcome, INCOMPLETE if outcome.away else 0))
 
     return run

@@ -72,30 +72,30 @@ def archive(
     running = Streaming(once=True, every="1 minute") | running
     if store is not None:
         root = table_root(to, state, catalog)
-        settled = TableSettings(topic, format, _MODE, None).at_root(root)
-        return _archive_store(settled, root, store, broker, Runner(**running))
+        settings = TableSettings(topic, format, _MODE, None).at_root(root)
+        return _archive_store(settings, root, store, broker, Runner(**running))
     assert name_server is not None
     table_arguments: Any = {"format": format, "mode": _MODE, "state": state, "catalog": catalog}
     return table(topic, to, name_server=name_server, **table_arguments, **running)
 
 
 def _archive_store(
-    settled: TableSettings, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
+    settings: TableSettings, root: Path | Address, store: str | Path, broker: str | None, runner: Runner
 ) -> Report:
     if broker is None:
         raise ConfigError("name the broker of the store (broker); its files do not contain the name")
     files = full_files(log_files(str(store)))
     if runner.dry_run:
-        runner.say(f"archives messages of {settled.topic} from {len(files)} full log files")
+        runner.say(f"archives messages of {settings.topic} from {len(files)} full log files")
         return runner.report
     with lock_table(root, runner), runner.timed():
-        settled = create_or_load_settings(root, settled)
-        if settled.begin is not None:
+        settings = create_or_load_settings(root, settings)
+        if settings.begin is not None:
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
-        writer = TableWriter(root, settled, runner.report, f"-{broker}")
+        writer = TableWriter(root, settings, runner.report, f"-{broker}")
         parts = LogParts(state_folder(root) / f"stored-{broker}.json", runner, counted_end(writer, files))
         spans = [Span(file, 0, file.size) for file in files]
-        parts.add(spans, writer, log_reader(runner.session, settled, broker, runner.options or {}))
+        parts.add(spans, writer, log_reader(runner.session, settings, broker, runner.options or {}))
     return runner.report
 
 
@@ -116,30 +116,30 @@ def archived(
             is read: retention has removed messages in between; archive more often.
     """
     root = locate_table(path, state, catalog_options)
-    settled = load_settings(root)
-    if settled is None or settled.mode != _MODE:
+    settings = load_settings(root)
+    if settings is None or settings.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")
-    old, record = _rows_and_record(spark, root, settled)
+    old, record = _rows_and_record(spark, root, settings)
     if name_server is None:
         return old
-    source_options = {**(options or {}), "nameServer": name_server, "topic": settled.topic}
-    return old.unionByName(_messages_behind(spark, _next_offsets(record, old), source_options, settled))
+    source_options = {**(options or {}), "nameServer": name_server, "topic": settings.topic}
+    return old.unionByName(_messages_behind(spark, _next_offsets(record, old), source_options, settings))
 
 
 def _rows_and_record(
-    spark: SparkSession, root: Path | Address, settled: TableSettings
+    spark: SparkSession, root: Path | Address, settings: TableSettings
 ) -> tuple[DataFrame, Record | None]:
     """Return the rows of an archive, and the record of the last batch that is among them."""
     while True:
-        record = _record(root, settled)
-        rows = read_rows(spark, root).drop(DAY).select(*settled.shape().columns)
-        if _record(root, settled) == record:
+        record = _record(root, settings)
+        rows = read_rows(spark, root).drop(DAY).select(*settings.shape().columns)
+        if _record(root, settings) == record:
             return rows, record
 
 
-def _record(root: Path | Address, settled: TableSettings) -> Record | None:
-    place = TableLocation(root, state_folder(root), settled.writer, is_read_only=True)
-    return parse_stream_record(open_lake(settled.format, place).record())
+def _record(root: Path | Address, settings: TableSettings) -> Record | None:
+    place = TableLocation(root, state_folder(root), settings.writer, is_read_only=True)
+    return parse_stream_record(open_lake(settings.format, place).record())
 
 
 def _next_offsets(record: Record | None, old: DataFrame) -> Offsets:
@@ -154,13 +154,13 @@ def _next_offsets(record: Record | None, old: DataFrame) -> Offsets:
 
 
 def _messages_behind(
-    spark: SparkSession, reached: Offsets, options: Mapping[str, str], settled: TableSettings
+    spark: SparkSession, reached: Offsets, options: Mapping[str, str], settings: TableSettings
 ) -> DataFrame:
     """The messages of the topic behind the archive; of a queue that it does not know, from the archive's begin.
 
     Raises: RowsLost, the topic was made again, and `options` wants to know.
     """
-    span, begin = span_of(options), settled.first_offsets() | reached
+    span, begin = span_of(options), settings.first_offsets() | reached
     again = recreated_topics(reached, span.end)
     for part in sorted(again):
         lose_old_topic(part, reached, is_named=True, fail=parse(SourceOptions, options).fail_on_data_loss)
@@ -168,5 +168,5 @@ def _messages_behind(
         queue: offset if broker_topic(queue) in again else begin.get(queue, offset)
         for queue, offset in span.start.items()
     }
-    source = spark.read.format("rocketmq").options(**{**options, "columns": ",".join(settled.shape().columns)})
+    source = spark.read.format("rocketmq").options(**{**options, "columns": ",".join(settings.shape().columns)})
     return source.option("startingOffsets", json.dumps(offsets_by_topic(start))).load()

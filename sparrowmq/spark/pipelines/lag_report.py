@@ -99,21 +99,21 @@ def _measure(options: SourceOptions, groups: Sequence[str], report: Report, say:
 
 async def _ask_groups(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
     async with admin_of(options) as admin:
-        found, unanswered = list[GroupLag](), 0
+        lags, unanswered = list[GroupLag](), 0
         try:
             names = groups or await admin.groups()
         except NetworkError as error:
             say(f"the groups of the cluster are not known: {error}")
-            return found, 1
+            return lags, 1
         for group in names:
             try:
-                found.append(await admin.lag(group))
+                lags.append(await admin.lag(group))
             except (NoGroup, NoRoute, NetworkError) as error:
                 if groups and isinstance(error, NoGroup):
                     raise
                 say(f"group {group}: {error}")
                 unanswered += not isinstance(error, NoGroup)  # it was deleted since it was listed
-        return found, unanswered
+        return lags, unanswered
 
 
 def _lines(lag: GroupLag) -> Iterator[Lag]:

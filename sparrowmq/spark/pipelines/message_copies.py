@@ -203,8 +203,8 @@ class Copier:
             NetworkError: it is away, for longer than the options allow.
         """
         dropped = self._plan.dropped
-        kept = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
-        for source, of_queue in groupby(kept, key=lambda row: row.queue):
+        wanted_rows = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
+        for source, of_queue in groupby(wanted_rows, key=lambda row: row.queue):
             target = self._target(source)
             done, takes_copies = self._network.retrying(partial(self._find_end, source, target))
             missing = self._missing(of_queue, done)

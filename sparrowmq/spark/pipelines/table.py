@@ -124,20 +124,20 @@ def table(
     if runner.dry_run:
         runner.say(_preview(requested, root, name_server, runner))
         return runner.report
-    settled = load_checked_settings(root, requested) or requested
-    source = _source(name_server, settled, runner.options)
+    settings = load_checked_settings(root, requested) or requested
+    source = _source(name_server, settings, runner.options)
     folder = state_folder(root)
     with lock_table(root, runner, f"table {topic}"):
-        finish_retry(root, settled)
-        writer = TableWriter(root, settled, runner.report)
+        finish_retry(root, settings)
+        writer = TableWriter(root, settings, runner.report)
         stream_options = with_defaults(source, _ROWS_PER_BATCH)
         place = writer.resume(folder / "checkpoint", runner.say)
         if place is not None:
             stream_options = stream_options_from(from_json(place), stream_options)
         elif not is_planned(folder / "checkpoint"):
-            stream_options = _begin(settled, stream_options)
+            stream_options = _begin(settings, stream_options)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
-        save_settings(folder, settled)
+        save_settings(folder, settings)
         runner.stream(stream_options, writer.write, str(folder / "checkpoint"), writer.may_plan_again)
     return runner.report
 
@@ -169,26 +169,26 @@ def preview(
 
 
 def _preview(requested: TableSettings, root: Path | Address, name_server: str, runner: Runner) -> str:
-    begun = load_checked_settings(root, requested)
-    settled = begun or requested
-    source = _source(name_server, settled, runner.options)
+    existing = load_checked_settings(root, requested)
+    settings = existing or requested
+    source = _source(name_server, settings, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
     messages = messages.limit(_PREVIEW_ROWS).cache()
-    good, bad = _shape(settled, messages).split(messages)
+    good, bad = _shape(settings, messages).split(messages)
     errors = bad.count() if bad is not None else 0
     columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
     return (
-        f"{'goes on with' if begun else 'begins'} a {settled.format} table at {root}, mode {settled.mode}, "
-        f"partition {settled.partition}; columns:\n{columns}\n"
+        f"{'goes on with' if existing else 'begins'} a {settings.format} table at {root}, mode {settings.mode}, "
+        f"partition {settings.partition}; columns:\n{columns}\n"
         f"of {counted(messages.count(), 'message')} looked at, {errors:,} would become errors; nothing was written"
     )
 
 
-def _shape(settled: TableSettings, messages: DataFrame) -> Shape:
-    if settled.mode in ENCODED_MODES:
-        return EncodedBodies(settled, None).shape(messages, 0)
-    settled.fields = grow_fields(settled, messages)
-    return settled.shape()
+def _shape(settings: TableSettings, messages: DataFrame) -> Shape:
+    if settings.mode in ENCODED_MODES:
+        return EncodedBodies(settings, None).shape(messages, 0)
+    settings.fields = grow_fields(settings, messages)
+    return settings.shape()
 
 
 def _requested(
@@ -220,18 +220,18 @@ def _requested(
     return replace(requested, type_changes=type_changes)
 
 
-def _begin(settled: TableSettings, options: dict[str, str]) -> dict[str, str]:
+def _begin(settings: TableSettings, options: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
-    span = first_span(options, settled.begin)
-    settled.newest_ms = newest_ms(options, span.start)
-    settled.begin = offsets_by_topic(span.start)
+    span = first_span(options, settings.begin)
+    settings.newest_ms = newest_ms(options, span.start)
+    settings.begin = offsets_by_topic(span.start)
     return span.stream_options(options)
 
 
-def _source(name_server: str, settled: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
-    columns = ",".join(settled.shape().columns)
-    source_options = {**(options or {}), "nameServer": name_server, "topic": settled.topic, "columns": columns}
-    if settled.mode != "whole":  # an archive replaces the topic, so there each body counts
+def _source(name_server: str, settings: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
+    columns = ",".join(settings.shape().columns)
+    source_options = {**(options or {}), "nameServer": name_server, "topic": settings.topic, "columns": columns}
+    if settings.mode != "whole":  # an archive replaces the topic, so there each body counts
         source_options = null_bad_records(source_options)
     parse(SourceOptions, source_options).check_stream()
     return source_options
@@ -259,42 +259,42 @@ def backfill(
         BadStore: there are no log files.
     """
     runner, root = Runner(**running), locate_table(table, state, catalog_options)
-    settled = load_settings(root)
-    if settled is None or settled.begin is None:
+    settings = load_settings(root)
+    if settings is None or settings.begin is None:
         raise ConfigError(f"{root} was not begun by the pipeline `table`; run that first, with --once")
-    check_no_key(root, settled, "a backfill")
-    broker = broker or _only_broker(settled.begin[settled.topic])
+    check_no_key(root, settings, "a backfill")
+    broker = broker or _only_broker(settings.begin[settings.topic])
     files = log_files(str(store))
     if runner.dry_run:
-        runner.say(f"looks for messages of {settled.topic} in {len(files)} log files")
+        runner.say(f"looks for messages of {settings.topic} in {len(files)} log files")
         return runner.report
     with lock_table(root, runner), runner.timed():
-        finish_retry(root, settled)
-        known = counted_end(TableWriter(root, settled, runner.report, _LANE), files)
-        if known and len(settled.begin[settled.topic]) > 1:
+        finish_retry(root, settings)
+        parts_before = counted_end(TableWriter(root, settings, runner.report, _LANE), files)
+        if parts_before and len(settings.begin[settings.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
                 "to add those of all brokers make a new table, in another folder"
             )
-        read = log_reader(runner.session, settled, broker, runner.options or {})
-        LogParts(state_folder(root) / f"stored-{broker}.json", runner, known).add(
+        read = log_reader(runner.session, settings, broker, runner.options or {})
+        LogParts(state_folder(root) / f"stored-{broker}.json", runner, parts_before).add(
             list(written_spans(files)),
-            TableWriter(root, settled, runner.report, f"{_LANE}-{broker}"),
-            lambda file, more: _older_rows(read(file, more), settled, broker),
+            TableWriter(root, settings, runner.report, f"{_LANE}-{broker}"),
+            lambda file, more: _older_rows(read(file, more), settings, broker),
         )
-    runner.report.offsets = settled.begin
+    runner.report.offsets = settings.begin
     return runner.report
 
 
-def _older_rows(rows: DataFrame, settled: TableSettings, broker: str) -> DataFrame:
-    assert settled.begin is not None
-    begin = settled.begin[settled.topic].get(broker)
+def _older_rows(rows: DataFrame, settings: TableSettings, broker: str) -> DataFrame:
+    assert settings.begin is not None
+    begin = settings.begin[settings.topic].get(broker)
     if begin is None:
-        known = ", ".join(sorted(settled.begin[settled.topic]))
-        raise ConfigError(f"topic {settled.topic} has no queues at broker {broker}; there are {known}")
+        brokers = ", ".join(sorted(settings.begin[settings.topic]))
+        raise ConfigError(f"topic {settings.topic} has no queues at broker {broker}; there are {brokers}")
     limit = f.create_map(*(f.lit(value) for queue, offset in begin.items() for value in (int(queue), offset)))
     is_earlier = f.col("queueOffset") < f.coalesce(limit[f.col("queueId")], f.lit(0))
-    newest_ms = (settled.newest_ms or {}).get(broker)
+    newest_ms = (settings.newest_ms or {}).get(broker)
     if newest_ms is not None:
         is_earlier &= f.col("storeTimestamp") <= f.timestamp_millis(f.lit(newest_ms))
     return rows.where(is_earlier)
@@ -319,20 +319,20 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
         ConfigError: there is no table, it has no errors by its mode, or another run is at work.
     """
     root = local_path(table)
-    settled = load_settings(root)
-    if settled is None:
+    settings = load_settings(root)
+    if settings is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
-    if settled.address is not None:
+    if settings.address is not None:
         raise ConfigError(f"{root} is a table behind an address or in a catalog, whose errors are not tried again")
     runner = Runner(dry_run=dry_run, say=say)
     report = runner.report
     with runner.timed():
         if dry_run:
-            tried = Retry(root, settled, is_read_only=True).count_fitting()
+            tried = Retry(root, settings, is_read_only=True).count_fitting()
             say(f"{tried.fit:,} errors would become rows, {tried.remaining:,} would stay")
         else:
             with lock_table(root, runner):
-                tried = Retry(root, settled).run()
+                tried = Retry(root, settings).run()
             report.written, report.errors = tried.fit, tried.remaining
             say(f"{tried.fit:,} errors became rows, {tried.remaining:,} stay")
     report.add_read(tried.fit + tried.remaining)
@@ -380,25 +380,25 @@ def compact(
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
     file_bytes = _bytes_of(file_size)
     root = locate_table(table, state, catalog_options)
-    settled = load_settings(root)
-    if settled is None:
+    settings = load_settings(root)
+    if settings is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
-    merges = isinstance(root, Path) or settled.format == "delta"
+    merges = isinstance(root, Path) or settings.format == "delta"
     if not merges and keep_days is None:
         raise ConfigError(
             f"{root}: behind an address only files of Delta tables are merged; give keep_days to remove old "
             "days, and let an engine that knows the table's catalog merge files"
         )
     if keep_days is not None:
-        settled.partitioning.period_start(day())
+        settings.partitioning.period_start(day())
     before = day() + timedelta(days=1) if all_days else day()
     oldest = None if keep_days is None else day() - timedelta(days=min(keep_days, day().toordinal() - 1))
     runner = Runner(dry_run=dry_run, say=say)
     report = runner.report
     with runner.timed(), nullcontext() if dry_run else lock_table(root, runner):
         if not dry_run:
-            finish_retry(root, settled)
-        for path, lake in _existing_tables(root, settled, is_read_only=dry_run, file_bytes=file_bytes):
+            finish_retry(root, settings)
+        for path, lake in _existing_tables(root, settings, is_read_only=dry_run, file_bytes=file_bytes):
             if dry_run:
                 say(f"{path}: {counted(len(lake.paths()), 'file')}")
                 continue
@@ -420,17 +420,17 @@ def _bytes_of(file_size: int | str) -> int:
 
 
 def _existing_tables(
-    root: Path | Address, settled: TableSettings, *, is_read_only: bool, file_bytes: int
+    root: Path | Address, settings: TableSettings, *, is_read_only: bool, file_bytes: int
 ) -> Iterator[tuple[Path | Address, Lake]]:
     """The table and its table of errors, as far as they are there."""
     table = TableLocation(
         root,
         state_folder(root),
-        settled.writer,
+        settings.writer,
         is_read_only=is_read_only,
         file_bytes=file_bytes,
-        partitioning=settled.partitioning,
+        partitioning=settings.partitioning,
     )
     for place in (table, table.errors):
         if not isinstance(place.path, Path) or place.path.exists():
-            yield place.path, open_lake(settled.format, place)
+            yield place.path, open_lake(settings.format, place)

@@ -67,10 +67,12 @@ def trace(
     """
     if to is not None:
         check_absent(to)
-    given = {**(options or {}), "nameServer": name_server, "topic": topic}
-    given = null_bad_records(given) | since_until(since, until)  # everybody may send to the trace topic
-    begin, session, span = time.monotonic(), own_session(spark), span_of(given)
-    read = session.read.format("rocketmq").options(**span.batch_options(given), columns="body").load()
+    source_options = {**(options or {}), "nameServer": name_server, "topic": topic}
+    source_options = null_bad_records(source_options) | since_until(
+        since, until
+    )  # everybody may send to the trace topic
+    begin, session, span = time.monotonic(), own_session(spark), span_of(source_options)
+    read = session.read.format("rocketmq").options(**span.batch_options(source_options), columns="body").load()
     reports = read.mapInArrow(_decoded, _DDL).persist()
     if to is not None:
         with new_folder(to) as folder:
@@ -92,13 +94,13 @@ def latencies(reports: DataFrame) -> DataFrame:
     delivered = received.where("retries = 0 and sent_ms is not null").withColumn(
         "cost_ms", f.greatest(f.lit(0), f.col("at_ms") - f.col("sent_ms"))
     )
-    who = received.select("request_id", "msg_id", "topic", "group")
+    consumers = received.select("request_id", "msg_id", "topic", "group")
     ends = reports.where("step = 'end'").drop("topic", "group")
-    handled = ends.join(who, ["request_id", "msg_id"], "left")
+    handled = ends.join(consumers, ["request_id", "msg_id"], "left")
     steps = (("1 send", sends), ("2 deliver", delivered), ("3 handle", handled))
     lines = [_line(name, rows) for name, rows in steps]
-    found = lines[0].unionByName(lines[1]).unionByName(lines[2]).orderBy("topic", "step", "group")
-    return found.withColumn("step", f.expr("substr(step, 3)"))
+    table = lines[0].unionByName(lines[1]).unionByName(lines[2]).orderBy("topic", "step", "group")
+    return table.withColumn("step", f.expr("substr(step, 3)"))
 
 
 def _line(step: str, rows: DataFrame) -> DataFrame:
@@ -126,8 +128,8 @@ def _rows(body: bytes | None) -> list[dict[str, Any]]:
     if body is None:
         return [{"step": "unreadable"}]
     try:
-        found = map(_row, traces.decode(body.decode()))
-        return [row for row in found if row is not None]
+        rows = map(_row, traces.decode(body.decode()))
+        return [row for row in rows if row is not None]
     except (RemoteProtocolError, UnicodeDecodeError):
         return [{"step": "unreadable"}]
 

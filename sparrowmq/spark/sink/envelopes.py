@@ -121,8 +121,8 @@ def _properties(columns: Mapping[str, pa.Array], ids: pa.Array) -> list[_Piece]:
             pairs = pc.binary_join_element_wise(*_pair(name, _separable(values)), _NOTHING)
             pieces.append(pc.if_else(is_there, pairs, _NOTHING))
     if is_used(columns, "uniqueKey"):
-        given = _separable(columns["uniqueKey"])
-        ids = pc.if_else(_is_there(given), given, ids)
+        unique_keys = _separable(columns["uniqueKey"])
+        ids = pc.if_else(_is_there(unique_keys), unique_keys, ids)
     return [*pieces, *_pair(Property.UNIQ_KEY, ids)]
 
 
@@ -135,8 +135,8 @@ def _pair(name: str, values: pa.Array) -> tuple[bytes, pa.Array, bytes]:
 
 
 def _separable(values: pa.Array) -> pa.Array:
-    found = _binary(values)
-    if _count(found, _NAME_END) or _count(found, _VALUE_END):
+    binary = _binary(values)
+    if _count(binary, _NAME_END) or _count(binary, _VALUE_END):
         raise _NotPlain
     return values
 
@@ -174,9 +174,9 @@ def _own(maps: pa.Array, without: Collection[str], *, has_sharding_key: bool) ->
     if pc.any(pc.and_kleene(is_kept, pc.equal(pc.binary_length(values), 0))).as_py():
         raise _NotPlain
     pairs = pc.binary_join_element_wise(_binary(names), _NAME_END, _binary(values), _VALUE_END, _NOTHING)
-    kept = pc.if_else(is_kept, pairs, _NOTHING)
-    _, places, content = kept.buffers()
-    ends = np.frombuffer(places, np.int32)[kept.offset :][: count + 1]
+    pairs_kept = pc.if_else(is_kept, pairs, _NOTHING)
+    _, places, content = pairs_kept.buffers()
+    ends = np.frombuffer(places, np.int32)[pairs_kept.offset :][: count + 1]
     rows = ends[bounds - first]
     text = pa.Array.from_buffers(pa.binary(), len(maps), [None, pa.py_buffer(rows), content])
     found = pc.sum(is_kept).as_py() or 0

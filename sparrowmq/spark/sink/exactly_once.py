@@ -89,13 +89,13 @@ class StagedSender(Sender):
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Those of the broker that decides, or of all. Raises: as `Sender`; SendFailed, if the former has none."""
         broker, everywhere = self._options.broker_name, super().queues(topic)
-        found = tuple(queue for queue in everywhere if queue.broker_name == broker)
-        if not found:
+        of_decider = tuple(queue for queue in everywhere if queue.broker_name == broker)
+        if not of_decider:
             raise SendFailed(
                 f"broker {broker} has no queue of topic {topic} that takes messages; with "
                 "deliveryGuarantee=exactly_once the broker of the option brokerName decides, and so gets rows"
             )
-        return everywhere if self._options.all_brokers else found
+        return everywhere if self._options.all_brokers else of_decider
 
     def queue_instead(self, batch: QueueBatch) -> MessageQueue:
         """One of the same broker: it may have staged the batch, though its answer did not come."""

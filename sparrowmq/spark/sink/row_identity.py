@@ -79,8 +79,8 @@ class RowIds:
     """Unique ids of one task's rows, in their order; the same when the task is repeated."""
 
     def __init__(self, writing: Writing) -> None:
-        said = f"{writing.writer}\0{writing.batch}\0{writing.partition}"
-        digits = blake2b(said.encode(), digest_size=8).hexdigest().upper()
+        seed = f"{writing.writer}\0{writing.batch}\0{writing.partition}"
+        digits = blake2b(seed.encode(), digest_size=8).hexdigest().upper()
         self._first = np.frombuffer(digits[:8].encode(), np.uint8)
         self._second = np.frombuffer(f"{digits[8:]}00000000".encode(), np.uint8)
         self._row = 0

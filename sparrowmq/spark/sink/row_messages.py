@@ -103,11 +103,11 @@ class RowMessages:
         if messages is None:
             return False
         for (topic, queue), rows in shares:
-            some = Envelopes(messages if rows is None else messages.take(rows))
+            chosen = Envelopes(messages if rows is None else messages.take(rows))
             if queue is None:
-                self._sender.put_all(topic, some)
+                self._sender.put_all(topic, chosen)
             else:
-                self._sender.put_all_in_order(queue, some)
+                self._sender.put_all_in_order(queue, chosen)
         return True
 
     def _shares(self, columns: dict[str, pa.Array]) -> list[tuple[_Target, pa.Array | None]]:
@@ -222,30 +222,30 @@ def _flag(row: Row) -> int:
 
 def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
     """Its properties; of its own those named in `without` are left out."""
-    found = {}
+    own = {}
     if row.properties or row.headers:
-        given = row.properties if row.properties is not None else _texts(row.headers or [])
-        found = {name: value for name, value in given if name not in without and value is not None}
-        if empty := [name for name, value in found.items() if not value]:
+        pairs = row.properties if row.properties is not None else _texts(row.headers or [])
+        own = {name: value for name, value in pairs if name not in without and value is not None}
+        if empty := [name for name, value in own.items() if not value]:
             raise InvalidMessage(f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null")
     if row.keys:
-        found[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
+        own[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:
-        found[Property.TAGS] = row.tags
+        own[Property.TAGS] = row.tags
     if row.sharding_key:
-        found[Property.SHARDING_KEY] = row.sharding_key
+        own[Property.SHARDING_KEY] = row.sharding_key
     if row.delay_level:
-        found[Property.DELAY] = str(row.delay_level)
+        own[Property.DELAY] = str(row.delay_level)
     if row.deliver_at_ms:
-        found[Property.TIMER_DELIVER_MS] = str(row.deliver_at_ms)
+        own[Property.TIMER_DELIVER_MS] = str(row.deliver_at_ms)
     if row.priority is not None:
         if not 0 <= row.priority < _FLAGS:
             raise InvalidMessage(f"a row has the priority {row.priority}; write 0 to {_FLAGS - 1}, or null")
-        found[Property.PRIORITY] = str(row.priority)
-    found[Property.UNIQ_KEY] = unique_key
-    text = properties.render(found)
-    if text.count(properties.NAME_END) != len(found) or text.count(properties.VALUE_END) != len(found) or "" in found:
-        properties.check(found)  # says what is wrong
+        own[Property.PRIORITY] = str(row.priority)
+    own[Property.UNIQ_KEY] = unique_key
+    text = properties.render(own)
+    if text.count(properties.NAME_END) != len(own) or text.count(properties.VALUE_END) != len(own) or "" in own:
+        properties.check(own)  # says what is wrong
     return text.encode()
 
 
@@ -258,15 +258,15 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
     """The sink's columns, by their names in `COLUMNS`; times of delivery in ms, and null once they are over."""
-    found = {
+    columns = {
         BY_LOWER[name.lower()]: values
         for name, values in zip(batch.schema.names, batch.columns, strict=True)
         if name.lower() in BY_LOWER
     }
-    if times := found.get("deliverTimestamp"):
+    if times := columns.get("deliverTimestamp"):
         due_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
-        found["deliverTimestamp"] = pc.if_else(pc.greater(due_ms, now_ms), due_ms, None)
-    return found
+        columns["deliverTimestamp"] = pc.if_else(pc.greater(due_ms, now_ms), due_ms, None)
+    return columns
 
 
 def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
@@ -277,35 +277,35 @@ def _kinds(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
     """Rows that are equal in all columns are of one kind: each row's kind, and the first row of each."""
     kinds: _Numbers = np.zeros(1, np.int64)
     for values in columns:
-        found = values.dictionary_encode()
-        codes = pc.fill_null(found.indices, len(found.dictionary)).to_numpy(zero_copy_only=False)
-        kinds = np.unique(kinds * (len(found.dictionary) + 1) + codes, return_inverse=True)[1]
+        encoded = values.dictionary_encode()
+        codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        kinds = np.unique(kinds * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[1]
     return kinds, np.unique(kinds, return_index=True)[1]
 
 
 def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     """Kafka's headers, whose values are bytes and whose names may repeat, as properties."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for header in headers:
         name, value = header["key"], header["value"]
-        if name in found:
+        if name in texts:
             raise InvalidMessage(f"the header {name!r} is there twice; a property has one value, so rename one")
         if value is not None:
-            found[name] = _text(f"header {name!r}", value)
-    return list(found.items())
+            texts[name] = _text(f"header {name!r}", value)
+    return list(texts.items())
 
 
 def _joined(keys: bytes | list[str]) -> str:
     """Several keys as one string; Kafka's key is bytes."""
     if isinstance(keys, bytes):
         return _text("key", keys)
-    given = list(filter(None, keys))
-    for key in given:
+    key_list = list(filter(None, keys))
+    for key in key_list:
         if KEY_SEPARATOR in key:
             raise InvalidMessage(
                 f"the key {key!r} has a space, which separates keys: it would become several; replace the space"
             )
-    return KEY_SEPARATOR.join(given)
+    return KEY_SEPARATOR.join(key_list)
 
 
 def _text(name: str, value: bytes) -> str:

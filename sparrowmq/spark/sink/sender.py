@@ -181,14 +181,14 @@ class Sender:
         return self.any_queue(batch.queue.topic)
 
     def _route(self, topic: str) -> Route:
-        found = self._routes.get(topic)
-        if found is None:
+        route = self._routes.get(topic)
+        if route is None:
             check_topic(topic)
-            found = self._network.retrying(lambda: self._network.route_for_sending(topic))
-            if not found.writable:
+            route = self._network.retrying(lambda: self._network.route_for_sending(topic))
+            if not route.writable:
                 raise SendFailed(f"no queue of topic {topic} takes messages; check its permission with updateTopicPerm")
-            self._routes[topic] = found
-        return found
+            self._routes[topic] = route
+        return route
 
     def _put_all(self, messages: Envelopes, batch_for: Callable[[int], QueueBatch]) -> None:
         begin = 0

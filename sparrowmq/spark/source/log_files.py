@@ -116,12 +116,12 @@ def log_files(path: str) -> list[LogFile]:
     """The files, in the order of the log, by names that mean the same wherever they are read. Raises: BadStore."""
     whole = os.path.abspath(path)
     if os.path.isfile(whole):
-        found = [whole]
+        paths = [whole]
     else:
         places = (os.path.join(whole, folder) for folder in _LOG_FOLDERS)
-        found = next((names for names in map(_files_in, places) if names), [])
+        paths = next((names for names in map(_files_in, places) if names), [])
     files = []
-    for name in found:
+    for name in paths:
         begin = parse_offset_name(os.path.basename(name))
         if begin is not None:
             files.append(LogFile(name, begin, os.path.getsize(name)))

@@ -171,8 +171,8 @@ class Checkpoints:
 
     def offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
         """Parse offsets, as an unchangeable mapping. Raises: as `from_json`."""
-        for known, offsets in self._last:
-            if known == checkpoint:
+        for cached, offsets in self._last:
+            if cached == checkpoint:
                 return offsets
         offsets = from_json(checkpoint)
         self._last.append((checkpoint, offsets))
@@ -208,10 +208,10 @@ def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) 
 
     Those of a topic that was made again since `start` are its first ones.
     """
-    again, known, numbers = recreated_topics(start, end), incarnations_of(end), numbers_of(end)
+    again, incarnations, numbers = recreated_topics(start, end), incarnations_of(end), numbers_of(end)
     # Of many queues few have new rows: only they get an object.
     return sorted(
-        Range(queue, first, upto, known.get(broker_topic(queue)), numbers.get(queue))
+        Range(queue, first, upto, incarnations.get(broker_topic(queue)), numbers.get(queue))
         for queue, offset in start.items()
         if (upto := end.get(queue, offset)) > (first := 0 if again and broker_topic(queue) in again else offset)
     )
@@ -229,8 +229,8 @@ def recreated_topics(start: Mapping[MessageQueue, int], end: Mapping[MessageQueu
     before = incarnations_of(start)
     return frozenset(
         part
-        for part, known in incarnations_of(end).items()
-        if known != before.get(part) and (known < 0 or before.get(part, 0) > 0)
+        for part, incarnation in incarnations_of(end).items()
+        if incarnation != before.get(part) and (incarnation < 0 or before.get(part, 0) > 0)
     )
 
 
@@ -417,8 +417,8 @@ def share(
     worth = math.ceil(rows / ROWS_WORTH_A_TASK)
     if max_partitions is None:
         worth = min(worth, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
-    wanted = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
-    tasks = pack(_cut(pieces, min(min_partitions, rows)), wanted, len)
+    count = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
+    tasks = pack(_cut(pieces, min(min_partitions, rows)), count, len)
     return [tuple(sorted(each)) for each in tasks]
 
 

@@ -153,8 +153,8 @@ def _lost_plans(checkpoint: Path) -> list[Path]:
     plans = checkpoint / _PLANS
     damaged = [int(file.name) for file in _damaged_at_end(plans)]
     last = max({-1, *batches_in(plans)} - set(damaged))
-    gone = {number for number in batches_in(checkpoint / _COMMITS) if number > last}
-    return [plans / str(number) for number in sorted(gone.union(damaged), reverse=True)]
+    missing = {number for number in batches_in(checkpoint / _COMMITS) if number > last}
+    return [plans / str(number) for number in sorted(missing.union(damaged), reverse=True)]
 
 
 def _remove(file: Path) -> None:

@@ -40,7 +40,7 @@ class _LastBatch(msgspec.Struct):
 
     @property
     def named(self) -> dict[BrokerTopic, int]:
-        return {(topic, broker): known for topic, broker, known in self.incarnations}
+        return {(topic, broker): incarnation for topic, broker, incarnation in self.incarnations}
 
 
 class State:
@@ -63,7 +63,7 @@ class State:
         self.begin: dict[str, Any] | None = (saved or {}).get("begin")
         self.label: str = saved["label"] if saved else uuid.uuid4().hex[:12]
         self.incarnations: dict[BrokerTopic, int] = {
-            (topic, broker): known for topic, broker, known in (saved or {}).get("incarnations", [])
+            (topic, broker): incarnation for topic, broker, incarnation in (saved or {}).get("incarnations", [])
         }
         self.targets: Pairs = {
             MessageQueue(*source): MessageQueue(*target) for source, target in (saved or {}).get("targets", [])
@@ -114,7 +114,7 @@ class State:
                 "other one has ended"
             )
         rows = [[_queue_row(source), _queue_row(target)] for source, target in sorted(self.targets.items())]
-        incarnations = [[*part, known] for part, known in sorted(self.incarnations.items())]
+        incarnations = [[*part, incarnation] for part, incarnation in sorted(self.incarnations.items())]
         content = {"settled": self._settings, "label": self.label, "targets": rows, "incarnations": incarnations}
         if self.begin is not None:
             content["begin"] = self.begin
@@ -145,7 +145,9 @@ class State:
                 )
                 floors |= dict.fromkeys(new, 0)
             rows = [(each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())]
-            named = [(*part, known) for part, known in sorted((last.named | asked_ends.incarnations).items())]
+            named = [
+                (*part, incarnation) for part, incarnation in sorted((last.named | asked_ends.incarnations).items())
+            ]
             snapshot.save(self.folder / _LAST_BATCH_FILE, _LastBatch(batch, rows, named))
         return Offsets(floors)
 

@@ -184,7 +184,7 @@ class Runner:
                 self._pause(pause_s, is_stopped)
             report.stopped = self.once
 
-    def _stream(self, given: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
+    def _stream(self, source_options: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
         """Do the batches from the checkpoint on."""
 
         def do(rows: DataFrame, number: int) -> None:
@@ -193,7 +193,9 @@ class Runner:
             check_planned(Path(checkpoint))  # before Spark notes that the batch is done
 
         def start(trigger: Mapping[str, Any]) -> StreamingQuery:
-            options = {**given, "checkpointLocation": checkpoint} | parallel_tasks(self.session, given)
+            options = {**source_options, "checkpointLocation": checkpoint} | parallel_tasks(
+                self.session, source_options
+            )
             rows = self.session.readStream.format("rocketmq").options(**options).load()
             writing = rows.writeStream.foreachBatch(do)
             try:
@@ -205,12 +207,12 @@ class Runner:
         if not self.once:
             self._watch(start({"processingTime": self.every}), is_stopped)
             return
-        ends = current_ends(given, checkpoint)
+        ends = current_ends(source_options, checkpoint)
         if HAS_LIMITS:
             self.report.stopped = not self._watch(start(_AVAILABLE_NOW), is_stopped)
         else:
             self._stream_by_batches(ends, lambda: start(_AVAILABLE_NOW), is_stopped)
-        if not self.report.stopped and (away := unread_brokers(given, checkpoint, ends)):
+        if not self.report.stopped and (away := unread_brokers(source_options, checkpoint, ends)):
             self.report.away = away
             self.say(unread_notice(away))
 

@@ -90,14 +90,15 @@ def stream_options_from(reached: Offsets, options: Mapping[str, str]) -> dict[st
     }
     fail = parse(SourceOptions, options).fail_on_data_loss
     again = recreated_topics(reached, stream_ends(reached, bounds_now, lambda bounds: bounds.end, fail=fail))
-    known = {queue: offset for queue, offset in reached.items() if broker_topic(queue) not in again}
-    for queue in sorted(known.keys() - bounds_now.keys()):
+    still_valid = {queue: offset for queue, offset in reached.items() if broker_topic(queue) not in again}
+    for queue in sorted(still_valid.keys() - bounds_now.keys()):
         raise ConfigError(
-            f"{queue} cannot be read, and was read to offset {known[queue]}: its broker is away, or the topic has "
-            "fewer queues now. Start again when the broker is back, or give the topic its queues again by updateTopic"
+            f"{queue} cannot be read, and was read to offset {still_valid[queue]}: its broker is away, or the topic "
+            "has fewer queues now. Start again when the broker is back, or give the topic its queues again by "
+            "updateTopic"
         )
     start = {
-        queue: clamp_offset(queue, known.get(queue, bounds.start), bounds, fail=fail)
+        queue: clamp_offset(queue, still_valid.get(queue, bounds.start), bounds, fail=fail)
         for queue, bounds in bounds_now.items()
     }
     return Span(start, span.end).stream_options(options)
@@ -119,10 +120,10 @@ def first_span(options: Mapping[str, str], begin_before: Mapping[str, Any] | Non
     span = span_of(options)
     if begin_before is None or not start_moves(options):
         return span
-    known = from_json({"v": VERSION, "topics": begin_before})
+    earlier = from_json({"v": VERSION, "topics": begin_before})
     everywhere = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
     new = span_of({**everywhere, "startingOffsets": "earliest"}).start  # of a queue that was made meanwhile
-    start = {queue: min(offset, known.get(queue, new[queue])) for queue, offset in span.start.items()}
+    start = {queue: min(offset, earlier.get(queue, new[queue])) for queue, offset in span.start.items()}
     return Span(start, span.end)
 
 
@@ -190,14 +191,14 @@ def current_ends(options: Mapping[str, str], checkpoint: str) -> Ends:
         except (NetworkError, NoRoute):
             return _UNKNOWN
         answers = plan.reachable_bounds([*routed, *unrouted], read)
-    there = {
+    present = {
         queue: bounds for queue, bounds in answers.items() if isinstance(bounds, Bounds) and bounds.incarnation != 0
     }
-    known = {
-        broker_topic(queue): bounds.incarnation for queue, bounds in there.items() if bounds.incarnation is not None
+    incarnations = {
+        broker_topic(queue): bounds.incarnation for queue, bounds in present.items() if bounds.incarnation is not None
     }
     away = {queue.broker_name for queue, bounds in answers.items() if isinstance(bounds, NetworkError | NoRoute)}
-    return Ends(Offsets({queue: bounds.end for queue, bounds in there.items()}, known), frozenset(away))
+    return Ends(Offsets({queue: bounds.end for queue, bounds in present.items()}, incarnations), frozenset(away))
 
 
 def unread_brokers(options: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str]:
