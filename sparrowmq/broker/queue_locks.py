@@ -23,7 +23,7 @@ from sparrowmq.broker.part import Chore
 from sparrowmq.loop.clock import Clock
 
 LOCK_LIFE_S: Final = 60.0
-TRUSTED_S: Final = 30.0  # how long a client trusts its lock without another answer (held_locks.py)
+TRUSTED_S: Final = 30.0  # how long a client trusts its lock without another answer
 _HOLDERS_IN_RECORD: Final = 200  # holders in one record of the journal
 
 Queue: TypeAlias = tuple[str, str, int]  # the group, the topic and the queue's id

@@ -1,5 +1,5 @@
 """Groups, for tools: their settings (200, 201, 207, 225, 352), their consumers (203, 300) and producers (204, 328), and
-resets of their offsets (222). Their progress is in progress_handler.py.
+resets of their offsets (222). Their progress is in offsets_handler.py.
 
 Source: AdminBrokerProcessor and Broker2Client, Java 4.9.8.
 """
