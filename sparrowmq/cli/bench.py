@@ -372,7 +372,6 @@ class Turns:
         self._stopped = asyncio.Event()
 
     def stop(self) -> None:
-        """Hand out no more."""
         self._stopped.set()
 
     @property
@@ -380,7 +379,7 @@ class Turns:
         return self._stopped.is_set() or self._clock.monotonic() >= self._end_s
 
     async def take(self, limit: int = 1) -> int:
-        """Wait for the next turn, and take up to `wanted` of them at once; 0 when all is over."""
+        """Wait for the next turn, and take up to `limit` of them at once; 0 when all is over."""
         count = min(limit, self._left)
         if count <= 0 or self.is_over:
             return 0

@@ -71,7 +71,6 @@ async def _places(admin: Admin, cluster: str | None) -> list[BrokerPlace]:
 
 
 async def _figures(admin: Admin, label: str, address: str) -> tuple[object, ...]:
-    """Return a broker's cells of the list."""
     try:
         figures = await broker_figures(admin.servers, address)
     except SparrowError as error:

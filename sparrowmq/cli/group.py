@@ -137,7 +137,6 @@ def members(name: str) -> None:
 
 
 def _member_rows(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
-    """Yield a row for each topic of a member."""
     for each in running.subscription_set:
         queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
         held = sum(state.cached_msg_count for state in queues)
@@ -249,7 +248,6 @@ def _letter_row(letter: ReceivedMessage) -> tuple[object, ...]:
 
 
 def _parse_target(text: str) -> ResetTo:
-    """Parse TO. Raises: BadParameter."""
     if text == "earliest":
         return "earliest"
     if text == "latest":

@@ -147,7 +147,6 @@ class Conditions:
         )
 
     def rows(self) -> Iterable[Row]:
-        """Return a row of figures for each condition."""
         return [((each.kind.name, each.kind.severity.value), 1) for each in self.now()]
 
 

@@ -81,7 +81,6 @@ class Push:
             self._exporter.shutdown()
 
     async def send(self) -> None:
-        """Send the series of this moment."""
         metrics = [
             _metric(series, self._began_ns, time.time_ns())
             for series in await self._make()

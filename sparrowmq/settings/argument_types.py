@@ -17,7 +17,6 @@ class Whole(click.IntRange):
     """A whole number in a range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Parse a number. Raises: BadParameter."""
         if not _has_plain_digits(value):
             self.fail(_FOREIGN.format(value), param, ctx)
         return super().convert(value, param, ctx)
@@ -27,7 +26,6 @@ class Number(click.FloatRange):
     """A number in a range. It refuses nan and inf: all comparisons with nan are false, so a range lets it pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Parse a number. Raises: BadParameter."""
         if not _has_plain_digits(value):
             self.fail(_FOREIGN.format(value), param, ctx)
         number: float = super().convert(value, param, ctx)
@@ -50,7 +48,6 @@ class WrittenPath(click.Path):
         super().__init__(**options, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. Raises: BadParameter."""
         if not str(value).strip():
             self.fail("the path is blank; write it, as /data/orders, or . for the current folder", param, ctx)
         if _ADDRESS.match(str(value)):

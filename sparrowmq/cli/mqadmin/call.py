@@ -168,31 +168,29 @@ class Call:
             raise silence
 
     async def all_answers(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
-        """Return all `answers`."""
         return [answer async for answer in self.answers(places, ask)]
 
     async def first_answer(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> T:
-        """Return the first of the `answers`."""
         async for answer in self.answers(places, ask):
             return answer
         raise null_failure("no broker is in the route")
 
     def check_all_answered(self) -> None:
-        """Check that each server has answered; for changes that follow from the answers. Raises: Failure."""
+        """Check that each server has answered; for changes that follow from the answers."""
         for failure in self._silent.values():
             raise failure
 
     async def ask_namesrv(
         self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
-        """Return the answer of the name server at an address, or of the first one that answers. Raises: Failure."""
+        """Return the answer of the name server at an address, or of the first one that answers."""
         try:
             return await self.servers.ask_namesrv(request, body, accept=accept, address=address)
         except SparrowError as error:
             raise failure_from(error, request, address or "") from None
 
     async def topics(self) -> list[str]:
-        """Return the names of all topics, in Java's order. Raises: Failure."""
+        """Return the names of all topics, in Java's order."""
         return java.names(await topic_names(self))
 
     async def route(self, topic: str) -> TopicRoute:
@@ -222,7 +220,6 @@ def brokers_to_ask(route: TopicRoute) -> Iterator[tuple[BrokerRoute, str]]:
 
 
 def addresses_to_ask(route: TopicRoute) -> list[str]:
-    """Return the address to ask of each broker of a route."""
     return [address for _, address in brokers_to_ask(route)]
 
 
@@ -276,7 +273,6 @@ async def change_each(call: Call, change: Callable[[str], Awaitable[None]], paus
 
 
 async def remove_topic(call: Call, topic: str, cluster: str) -> None:
-    """Delete a topic, and print that. Raises: Failure."""
     for address in await masters_of(call, cluster):
         await operations.delete_topic(call, address, topic)
     call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
@@ -286,7 +282,6 @@ async def remove_topic(call: Call, topic: str, cluster: str) -> None:
 
 
 async def broker_name_at(call: Call, address: str) -> str:
-    """Return the name of the broker at an address. Raises: Failure."""
     for name, row in java.table((await cluster_table(call)).broker_addr_table):
         if address in row.broker_addrs.values():
             return name

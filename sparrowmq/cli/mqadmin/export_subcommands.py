@@ -88,7 +88,7 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
 
 
 async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
-    """Return a broker's topics without RocketMQ's own; topics of groups only `with_groups`. Raises: Failure."""
+    """Return a broker's topics without RocketMQ's own; topics of groups only `with_groups`."""
     table = await topic_table(call, address)
     own = set(await system_topics_of_broker(call, address))
     return {
@@ -99,7 +99,7 @@ async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, 
 
 
 async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
-    """Return a broker's groups without RocketMQ's own. Raises: Failure."""
+    """Return a broker's groups without RocketMQ's own."""
     return {
         name: group for name, group in (await group_table(call, address)).items() if not names.is_system_group(name)
     }

@@ -166,7 +166,7 @@ def lag_of(stats: ConsumeStats) -> int:
 
 
 async def online_members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
-    """Return the online members of a group, from the given broker or any of its brokers. Raises: Failure."""
+    """Return the online members of a group, from the given broker or any of its brokers."""
     places = [address] if address else _shuffled(await call.route(retry_topic(group)))
     found = await call.first_answer(places, lambda place: group_connections(call, place, group))
     if not found.connection_set:
@@ -175,7 +175,6 @@ async def online_members(call: Call, group: str, address: str | None = None) -> 
 
 
 async def running_info(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
-    """Return the report of one member. Raises: Failure."""
     addresses = addresses_to_ask(await call.route(RETRY + group))
     return await call.first_answer(
         addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack)
@@ -183,7 +182,7 @@ async def running_info(call: Call, group: str, client_id: str, jstack: bool = Fa
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
-    """Return the groups that consume a topic, from the first of its brokers that answers. Raises: Failure."""
+    """Return the groups that consume a topic, from the first of its brokers that answers."""
     addresses = addresses_to_ask(await call.route(topic))
     return java.names(await call.first_answer(addresses, lambda address: groups_of_topic(call, address, topic)))
 

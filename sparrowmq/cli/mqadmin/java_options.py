@@ -58,7 +58,6 @@ def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
 
 
 def usage(command: str, options: Iterable[Option]) -> str:
-    """The help of a command, as Java's tool prints it."""
     ordered = sorted(options, key=lambda option: option.letter.lower())
     lines = _wrap(f"usage: {command} {' '.join(_synopsis(ordered))}", len("usage: "))
     heads = [_head(option) for option in ordered]

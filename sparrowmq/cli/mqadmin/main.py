@@ -103,7 +103,6 @@ def _help(name: str, out: TextIO, wrong: int) -> int:
 
 
 async def _execute(command: Command, options: dict[str, str], out: TextIO, err: TextIO) -> bool:
-    """Run a command against the cluster; returns whether it failed."""
     from sparrowmq.cli.mqadmin.call import Call
     from sparrowmq.cli.mqadmin.java import Failure, failure_from
     from sparrowmq.client.admin.servers import Servers

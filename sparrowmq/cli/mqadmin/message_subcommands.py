@@ -171,7 +171,7 @@ class Pulled:
 
 
 async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
-    """Return a topic's readable queues in a HashSet's order. Raises: Failure."""
+    """Return a topic's readable queues in a HashSet's order."""
     try:
         route = await call.route(topic)
     except Failure as failure:
@@ -181,7 +181,6 @@ async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
 
 
 async def address_of(call: Call, queue: MessageQueue) -> str:
-    """Return the address of a queue's broker. Raises: Failure."""
     try:
         route = await call.route(queue.topic)
     except Failure as failure:
@@ -195,14 +194,14 @@ async def address_of(call: Call, queue: MessageQueue) -> str:
 
 
 async def span_of(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    """Return a queue's first offset, and the offset of its next message. Raises: Failure."""
+    """Return a queue's first offset, and the offset of its next message."""
     return await min_offset(call, address, queue), await max_offset(call, address, queue)
 
 
 async def pull(
     call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = PAGE
 ) -> Pulled:
-    """Pull once, without waiting for messages. Raises: Failure."""
+    """Pull once, without waiting for messages."""
     group = call.text("g") or TOOLS_GROUP
     page = await pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
     ends = {"MIN_OFFSET": str(page.min_offset), "MAX_OFFSET": str(page.max_offset)}
@@ -227,7 +226,6 @@ async def query_msg_by_id(call: Call) -> None:
 
 
 async def view(call: Call, msg_id: str) -> PrintedMessage:
-    """Return the message of an offset id. Raises: Failure."""
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
@@ -244,7 +242,7 @@ async def _push(call: Call, msg_id: str) -> None:
 
 
 async def consumed_by(call: Call, message: PrintedMessage) -> str:
-    """Let a member consume a message on demand, by -g and -d; returns the outcome. Raises: Failure."""
+    """Let a member consume a message on demand, by -g and -d; returns the outcome."""
     stored = message.stored
     outcome = await consume_directly(call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id)
     return java.fields(

@@ -319,12 +319,12 @@ async def update_order_conf(call: Call) -> None:
 
 
 async def put_order(call: Call, topic: str, value: str) -> None:
-    """Set the number of queues that an ordered topic has at each broker. Raises: Failure."""
+    """Set the number of queues that an ordered topic has at each broker."""
     await _put(call, ORDER_TOPICS, topic, value)
 
 
 async def put_order_of_broker(call: Call, topic: str, row: str) -> None:
-    """Set it for one broker, as `broker:queues`; other brokers stay as they are. Raises: Failure."""
+    """Set it for one broker, as `broker:queues`; other brokers stay as they are."""
     try:
         known = await operations.value_of(call, ORDER_TOPICS, topic) or ""
     except Failure as failure:
@@ -381,7 +381,7 @@ async def _delete(call: Call, namespace: str, key: str) -> None:
 
 
 async def _at_each(call: Call, change: Callable[[str], Awaitable[None]]) -> None:
-    """Change all name servers; then raise the last refusal. Raises: Failure."""
+    """Change all name servers; then raise the last refusal."""
     refused: Failure | None = None
     for address in call.namesrvs:
         try:

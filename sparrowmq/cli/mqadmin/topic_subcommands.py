@@ -173,7 +173,7 @@ async def topic_status(call: Call) -> None:
 
 
 async def topic_offsets(call: Call, topic: str) -> dict[MessageQueue, TopicOffset]:
-    """Return the queues of a topic at the brokers that answer. Raises: Failure."""
+    """Return the queues of a topic at the brokers that answer."""
     found: dict[MessageQueue, TopicOffset] = {}
     addresses = addresses_to_ask(await call.route(topic))
     for share in await call.all_answers(addresses, lambda address: operations.topic_offsets(call, address, topic)):

@@ -94,5 +94,5 @@ def parse_date(text: str) -> datetime:
 
 
 def iso(timestamp_ms: int) -> str:
-    """Return a time as `moment` parses it, to the millisecond."""
+    """Return a time as `parse_time` reads it, to the millisecond."""
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(timespec="milliseconds")

@@ -4,9 +4,9 @@ stdout     the result
 stderr     errors, in one sentence
 exit       as `exit_status` says
 
-`ask` is for changes: a broker that does not answer is an error. `at_all` is for those at all masters, and also names
-brokers that died. `look` is for questions: the command prints the answers of the other brokers, names the missing ones
-on stderr, and ends with 1.
+`ask` is for changes: a broker that does not answer is an error. `change_all` is for changes at all masters, and also
+names brokers that died. `query` is for questions: the command prints the answers of the other brokers, names the
+missing ones on stderr, and ends with 1.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class DefaultVerb(click.Group):
 def verb(
     noun: click.Group, name: str | None = None, help: str | None = None
 ) -> Callable[[Callable[..., object]], click.Command]:
-    """Make a function a command of a noun, with the options of `asking`, and --output."""
+    """Make a function a command of a noun, with the options of `cluster_options`, and --output."""
     return lambda command: noun.command(name, help=help)(cluster_options(OUTPUT(_with_missing_brokers(command))))
 
 

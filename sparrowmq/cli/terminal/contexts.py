@@ -55,7 +55,6 @@ class Contexts(msgspec.Struct):
     by_name: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
-        """Raises: ConfigError, there is no such context."""
         if name in self.by_name:
             return self.by_name[name]
         known = ", ".join(sorted(self.by_name)) or "none"

@@ -21,7 +21,6 @@ import msgspec
 from msgspec.structs import replace
 
 from sparrowmq.client.cluster.routes import of_brokers
-from sparrowmq.client.consuming import pulling
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.attributes import text_of
@@ -481,6 +480,8 @@ async def pull_page(
 
     Raises: RemoteProtocolError, the page's next offset makes no progress.
     """
+    from sparrowmq.client.consuming import pulling  # it loads the consumers, and most operations need none
+
     check_tags(expression)
     wanted = Subscription.build(queue.topic, expression, TAG, 0)
     request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
