@@ -29,7 +29,7 @@ LINES = [
         "missing.conf (No such file or directory); check its path",
     ),
     ("broker -c {tmp}", None, "(Is a directory); check its path"),
-    ("broker --set listenPort", None, "'listenPort' is no setting: write key=value"),
+    ("broker --set listenPort", None, "'listenPort' is not key=value"),
     (
         "broker --set listenPort=70000",
         None,

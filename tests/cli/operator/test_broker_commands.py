@@ -51,7 +51,7 @@ def test_settings_are_shown_and_changed_while_it_runs(run, cluster):
     address = cluster.cluster.brokers[0].address
     assert run("config", address, "fileReservedTime").stdout.split()[-2:] == ["fileReservedTime", "71"]
     assert "has no setting nonsense" in run("config", "broker-0", "nonsense", code=1).output
-    assert "write KEY=VALUE" in run("set", "broker-0", "fileReservedTime", code=2).output
+    assert "is not KEY=VALUE" in run("set", "broker-0", "fileReservedTime", code=2).output
     assert "fileReservedTime" in run("set", "broker-0", "fileReservedTime=never", code=1).output
     assert "there is no broker 'absent'" in run("config", "absent", code=1).output
 

@@ -60,7 +60,7 @@ def test_a_topic_that_only_one_broker_has_makes_a_restart_a_risk(run, broker, na
     with sparrowmq.sync.connect(namesrv.address) as mq:
         mq.admin.create_topic("orders")
     said = run("restart", code=2)
-    assert "no other broker has orders" in said.stderr and "--yes does it" in said.stderr
+    assert "no other broker has orders" in said.stderr and "--yes restarts them" in said.stderr
     refused = run("decommission", "broker-a", code=2)
     assert "broker broker-a cannot go: no other broker takes messages of orders" in refused.stderr
     assert "refused" in run("decommission", "broker-a", "--dry-run").stdout

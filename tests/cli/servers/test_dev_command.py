@@ -80,7 +80,7 @@ def test_without_a_folder_nothing_stays(dev, tmp_path, monkeypatch):
     [
         (["--topic", "no blanks please"], "no blanks please"),
         (["--set", "flushDiskType=NEVER"], "flushDiskType"),
-        (["--set", "flushDiskType"], "write key=value"),
+        (["--set", "flushDiskType"], "is not key=value"),
     ],
 )
 def test_what_is_wrong_is_told_in_a_sentence(dev, args, words):

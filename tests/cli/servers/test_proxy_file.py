@@ -171,7 +171,7 @@ def test_metrics_of_mqproxy_need_their_exporter(tmp_path: Path) -> None:
         (proxy.proxy, "-pc /nowhere.json -n a:1", "check the path of -pc"),
         (proxy.proxy, "-pm local --host 0.0.0.0", "--host: -pm local starts a broker"),
         (mqbroker, "-pc AUTH", "add --enable-proxy"),
-        (mqbroker, "listenPort", "write key=value"),
+        (mqbroker, "listenPort", "is not key=value"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_advice(tmp_path: Path, program: Any, words: str, advice: str) -> None:
