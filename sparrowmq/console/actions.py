@@ -17,7 +17,7 @@ from sparrowmq.client.admin.operations import change_broker_settings, consume_di
 from sparrowmq.client.admin.topics import TYPES, Topic
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.cluster_view import hidden
-from sparrowmq.console.layout.forms import Action, Asked, Check, Field, Values, properties_in
+from sparrowmq.console.layout.forms import Action, Check, DialogForm, Field, Values, properties_in
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.message_body import moment_of, sent_to, time_of
 from sparrowmq.console.users import Role
@@ -51,8 +51,8 @@ _PERMS: Final = {
 
 
 def send_message(topic: str) -> Action:
-    async def run(view: View, asked: Asked) -> str:
-        values = asked.values
+    async def run(view: View, form: DialogForm) -> str:
+        values = form.values
         result = await view.look.client.send(
             topic,
             values["body"].encode(),
@@ -83,8 +83,8 @@ def send_message(topic: str) -> Action:
 
 
 def create_topic() -> Action:
-    async def run(view: View, asked: Asked) -> str:
-        values = asked.values
+    async def run(view: View, form: DialogForm) -> str:
+        values = form.values
         clusters = await view.admin.clusters()
         await view.admin.create_topic(
             values["name"],
@@ -121,7 +121,7 @@ def change_topic(topic: Topic) -> Action:
         Role.ADMIN,
         "Change",
         "tune",
-        lambda view, asked: view.admin.change_topic(topic.name, **asked.values),
+        lambda view, form: view.admin.change_topic(topic.name, **form.values),
         topic.name,
         f"Change {topic.name}",
         done=f"topic {topic.name} is changed",
@@ -167,14 +167,14 @@ _POSITIONS: Final = {
 def reset_offsets(group: str = "", topic: str = "") -> Action:
     """Move a group to other offsets. The dialog is filled with what is given."""
 
-    async def dry_run(view: View, asked: Asked) -> str:
-        group, topic = asked.values["group"], asked.values["topic"]
-        targets = await view.look.targets(topic, position_of(asked.values["position"], asked.values["at"]))
+    async def dry_run(view: View, form: DialogForm) -> str:
+        group, topic = form.values["group"], form.values["topic"]
+        targets = await view.look.targets(topic, position_of(form.values["position"], form.values["at"]))
         return ResetEffect.of(await view.admin.lag(group, topic), targets).text(group, topic)
 
-    async def run(view: View, asked: Asked) -> str:
-        group, topic = asked.values["group"], asked.values["topic"]
-        await view.admin.reset(group, topic, position_of(asked.values["position"], asked.values["at"]))
+    async def run(view: View, form: DialogForm) -> str:
+        group, topic = form.values["group"], form.values["topic"]
+        await view.admin.reset(group, topic, position_of(form.values["position"], form.values["at"]))
         return f"offsets of group {group} are reset"
 
     return Action(
@@ -203,7 +203,7 @@ def skip_waiting(lag: GroupLag) -> Action:
         Role.OPERATE,
         "Skip waiting messages",
         "fast_forward",
-        lambda view, asked: view.admin.reset(lag.group, asked.values["topic"], "latest"),
+        lambda view, form: view.admin.reset(lag.group, form.values["topic"], "latest"),
         lag.group,
         submit="Skip",
         color="warning",
@@ -216,8 +216,8 @@ def skip_waiting(lag: GroupLag) -> Action:
 def create_group() -> Action:
     """Create a consumer group at every master."""
 
-    async def run(view: View, asked: Asked) -> str:
-        values = asked.values
+    async def run(view: View, form: DialogForm) -> str:
+        values = form.values
         await view.admin.create_group(
             values["name"],
             max_retries=values["max_retries"] or 0,
@@ -249,8 +249,8 @@ def change_group(group: Group) -> Action:
     first = next(iter(group.settings.values()))
     pauses = text_of(first.group_retry_policy)
 
-    async def run(view: View, asked: Asked) -> str:
-        values = {**asked.values, "retry_pauses": asked.values["retry_pauses"] or LEVELS}
+    async def run(view: View, form: DialogForm) -> str:
+        values = {**form.values, "retry_pauses": form.values["retry_pauses"] or LEVELS}
         if values["retry_pauses"] == pauses:
             del values["retry_pauses"]
         await view.admin.change_group(group.name, **values)
@@ -306,15 +306,15 @@ def delete_group(group: str) -> Action:
 def resend_message(message: ReceivedMessage) -> Action:
     """Let one member handle a message now."""
 
-    async def members(view: View, asked: Asked) -> str:
-        found = await view.admin.members(asked.values["group"])
-        asked.offer("member", [each.client_id for each in found])
+    async def members(view: View, form: DialogForm) -> str:
+        found = await view.admin.members(form.values["group"])
+        form.offer("member", [each.client_id for each in found])
         if not found:
             raise ValueError("no member of this group is online")
         return ""
 
-    async def run(view: View, asked: Asked) -> str:
-        group, member = asked.values["group"], asked.values["member"]
+    async def run(view: View, form: DialogForm) -> str:
+        group, member = form.values["group"], form.values["member"]
         if not member:
             raise ValueError("choose a member")
         stored = message.stored
@@ -340,27 +340,27 @@ def resend_message(message: ReceivedMessage) -> Action:
     )
 
 
-def retry_dead_letters(group: str, chosen: Callable[[], AsyncIterator[ReceivedMessage]]) -> Action:
-    """Send dead letters to their group again; `chosen` reads them each time."""
+def retry_dead_letters(group: str, chosen_letters: Callable[[], AsyncIterator[ReceivedMessage]]) -> Action:
+    """Send dead letters to their group again; `chosen_letters` reads them each time."""
 
-    async def count(view: View, asked: Asked) -> str:
+    async def count(view: View, form: DialogForm) -> str:
         topics, found = set(), 0
-        async for each in chosen():
+        async for each in chosen_letters():
             topics.add(sent_to(each))
             found += 1
             if found % 1000 == 0:
-                asked.report(f"{found:,} so far")
+                form.report(f"{found:,} so far")
         return f"{counted(found, 'dead letter')} of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
 
-    async def run(view: View, asked: Asked) -> str:
-        rate = asked.values["rate"]
+    async def run(view: View, form: DialogForm) -> str:
+        rate = form.values["rate"]
         sent, last = 0, ""
         try:
-            async for each in chosen():
-                view.demand(Role.OPERATE, "retry dead letters")  # the log-out ends it
+            async for each in chosen_letters():
+                view.check_role(Role.OPERATE, "retry dead letters")  # the log-out ends it
                 await view.admin.resend(each)
                 sent, last = sent + 1, time_of(each.stored.store_timestamp_ms)
-                asked.report(f"{sent:,} sent")
+                form.report(f"{sent:,} sent")
                 await asyncio.sleep(1 / rate if rate else 0.0)
         except SparrowError:
             if sent:
@@ -396,8 +396,8 @@ def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Ac
         name = values["name"] or ""
         return f"{name}: {hidden(name, settings.get(name, ''))!r} becomes {values['value']!r}"
 
-    async def run(view: View, asked: Asked) -> str:
-        name, value = asked.values["name"] or "", asked.values["value"]
+    async def run(view: View, form: DialogForm) -> str:
+        name, value = form.values["name"] or "", form.values["value"]
         await change_broker_settings(view.look.servers, address, {name: value})
         return f"{name} is {hidden(name, value)}"
 
@@ -422,7 +422,7 @@ def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Ac
 def forget_broker(name: str) -> Action:
     """Expect a broker no more that was removed for good."""
 
-    async def run(view: View, _: Asked) -> None:
+    async def run(view: View, _: DialogForm) -> None:
         view.samples.troubles.forget(name)
 
     return Action(
@@ -445,7 +445,7 @@ def use_name_servers(addresses: Sequence[str]) -> Action:
         Role.ADMIN,
         "Use other name servers",
         "swap_horiz",
-        lambda view, asked: view.look.use_name_servers(asked.values["addresses"]),
+        lambda view, form: view.look.use_name_servers(form.values["addresses"]),
         submit="Use",
         done="the console uses these name servers now",
         explanation="This holds for all visitors, until the console stops. Its next start uses the addresses of -n "
@@ -472,8 +472,8 @@ class BrokerAccounts:
 
 
 def put_account(of: BrokerAccounts) -> Action:
-    async def run(view: View, asked: Asked) -> str:
-        values = {name: value or None for name, value in asked.values.items()}
+    async def run(view: View, form: DialogForm) -> str:
+        values = {name: value or None for name, value in form.values.items()}
         wanted = UpdateAndCreateAclConfig(
             access_key=values["key"] or "",
             secret_key=values["secret"],
@@ -510,11 +510,11 @@ def put_account(of: BrokerAccounts) -> Action:
 
 
 def set_white_addresses(of: BrokerAccounts) -> Action:
-    async def run(view: View, asked: Asked) -> str:
-        servers, patterns = view.look.servers, asked.values["patterns"]
+    async def run(view: View, form: DialogForm) -> str:
+        servers, patterns = view.look.servers, form.values["patterns"]
         done = await servers.change(
             "saving the addresses without account",
-            of.places(asked.values),
+            of.places(form.values),
             lambda _, at: operations.set_white_addresses(servers, at, patterns),
         )
         return f"the addresses are saved at {', '.join(done)}"
@@ -539,9 +539,9 @@ def set_white_addresses(of: BrokerAccounts) -> Action:
 def delete_account(of: BrokerAccounts) -> Action:
     keys = [each.access_key for each in of.accounts.plain_access_configs]
 
-    async def run(view: View, asked: Asked) -> str:
-        await operations.delete_account(view.look.servers, of.address, asked.values["key"])
-        return f"account {asked.values['key']} is deleted at {of.address}"
+    async def run(view: View, form: DialogForm) -> str:
+        await operations.delete_account(view.look.servers, of.address, form.values["key"])
+        return f"account {form.values['key']} is deleted at {of.address}"
 
     return Action(
         "delete account",

@@ -37,8 +37,8 @@ from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, is_system_topic
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.client_bodies import ProducerEntry
 
-_KEPT_S: Final = 3.0
-_FEW: Final = 8  # groups whose lags cost less one by one than those of all groups at once
+_TABLE_AGE_S: Final = 3.0
+_MAX_SINGLE_LAGS: Final = 8  # groups whose lags cost less one by one than those of all groups at once
 _AT_ONCE: Final = 35
 FRESH_S: Final = 20.0  # of the rows of a page
 OLD_S: Final = 300.0  # of all rows, for sorting
@@ -108,7 +108,7 @@ class BrokerNow:
         return self.number_of("msgGetTotalTodayNow") - self.number_of("msgGetTotalTodayMorning")
 
 
-class Look:
+class ClusterView:
     """The console's view of the cluster; enter it as a context.
 
     Args:
@@ -143,7 +143,7 @@ class Look:
         self._progress: tuple[float, dict[str, GroupLag]] | None = None
         self._members = TimedCache[int](self.clock)
         self._figures = TimedCache[TopicFigures](self.clock)
-        self._asking = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     def watch(self, *more: Probe) -> None:
         """Look for these conditions of the console too."""
@@ -167,7 +167,7 @@ class Look:
         admin.counted.missing = {}
         return admin
 
-    def another(self) -> Client:
+    def new_client(self) -> Client:
         """Another client, for a consumer: one client is one member of a group. Enter it as a context."""
         return self._connection()
 
@@ -188,7 +188,7 @@ class Look:
         self.servers.network.name_servers.addresses[:] = addresses
         self.forget()
 
-    async def look_again(self) -> list[BrokerNow]:
+    async def poll_brokers(self) -> list[BrokerNow]:
         """Ask every broker, and remember which do not answer: until the next look no page waits for them."""
         found = await self._brokers(self._patient)
         silent = {each.address: each.silence for each in found if isinstance(each.silence, NetworkError)}
@@ -200,7 +200,7 @@ class Look:
         """Every broker with its figures; one that does not answer has none."""
         return await self._brokers(self.servers)
 
-    async def at_once(self, known: Sequence[BrokerNow]) -> list[BrokerNow]:
+    async def poll_known(self, brokers: Sequence[BrokerNow]) -> list[BrokerNow]:
         """Ask brokers whose addresses are known, when no name server names them."""
 
         async def one(broker: BrokerNow) -> BrokerNow:
@@ -209,7 +209,7 @@ class Look:
             except SparrowError as error:
                 return replace(broker, silence=error)
 
-        return list(await asyncio.gather(*map(one, known)))
+        return list(await asyncio.gather(*map(one, brokers)))
 
     async def _brokers(self, servers: CountedServers) -> list[BrokerNow]:
         async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:
@@ -228,9 +228,9 @@ class Look:
 
     async def topics(self) -> dict[str, dict[str, TopicConfig]]:
         """All topics with their settings by broker, as the masters have them; at most three seconds old."""
-        async with self._asking:
+        async with self._reading:
             now_s = self.clock.monotonic()
-            if self._topics is not None and now_s - self._topics[0] < _KEPT_S:
+            if self._topics is not None and now_s - self._topics[0] < _TABLE_AGE_S:
                 return self._topics[1]
             places = await self.admin.brokers()
             masters = {place.name: place.master for place in places}
@@ -251,10 +251,10 @@ class Look:
 
     async def groups(self, *, hidden: bool) -> list[str]:
         """The names of all groups, with RocketMQ's own if `hidden`; at most three seconds old."""
-        async with self._asking:
+        async with self._reading:
             now_s = self.clock.monotonic()
             kept = self._groups.get(hidden)
-            if kept is None or now_s - kept[0] >= _KEPT_S:
+            if kept is None or now_s - kept[0] >= _TABLE_AGE_S:
                 kept = self._groups[hidden] = now_s, await self.admin.groups(hidden=hidden)
             return kept[1]
 
@@ -290,7 +290,7 @@ class Look:
 
     async def lags(self, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
         """The lags of some groups, read at once; an error in the place of a lag that no broker reports."""
-        if len(names) <= _FEW:
+        if len(names) <= _MAX_SINGLE_LAGS:
             return await groups.lags(self.servers, names)
         try:
             progress, known = await self.progress(), set(await self.groups(hidden=True))
@@ -305,9 +305,9 @@ class Look:
 
         Raises: the error of a master that does not answer; a sum without its queues would be wrong.
         """
-        async with self._asking:
+        async with self._reading:
             now_s = self.clock.monotonic()
-            if self._progress is None or now_s - self._progress[0] >= _KEPT_S:
+            if self._progress is None or now_s - self._progress[0] >= _TABLE_AGE_S:
                 self._progress = now_s, await groups.all_lags(self.servers)
             return self._progress[1]
 
@@ -383,7 +383,7 @@ class TimedCache(Generic[V]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._found: dict[str, tuple[float, V | None]] = {}
+        self._values: dict[str, tuple[float, V | None]] = {}
         self._reading = asyncio.Lock()  # visitors who want the same wait for one reading
 
     async def of(self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]) -> dict[str, V | None]:
@@ -398,18 +398,18 @@ class TimedCache(Generic[V]):
                 value = None if is_silent else await read(name)
             except SparrowError as error:
                 is_silent = is_silent or isinstance(error, NetworkError)
-            self._found[name] = self._clock.monotonic(), value
+            self._values[name] = self._clock.monotonic(), value
 
         async with self._reading:
             limit_s = self._clock.monotonic() - age_s
-            old = [name for name in names if name not in self._found or self._found[name][0] < limit_s]
+            old = [name for name in names if name not in self._values or self._values[name][0] < limit_s]
             for begin in range(0, len(old), _AT_ONCE):
                 await asyncio.gather(*map(one, old[begin : begin + _AT_ONCE]))
-            return {name: self._found[name][1] for name in names}
+            return {name: self._values[name][1] for name in names}
 
     def forget(self) -> None:
         """Drop all values, because something has changed."""
-        self._found.clear()
+        self._values.clear()
 
 
 def hidden(key: str, value: str) -> str:

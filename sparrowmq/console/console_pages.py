@@ -21,7 +21,7 @@ from nicegui.events import KeyEventArguments
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.layout.page import Page
 from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
@@ -163,7 +163,7 @@ body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas {
 STYLE: Final = _CLASSES + _OURS
 
 
-def add_pages(look: Look, samples: Samples, prefix: str) -> None:
+def add_pages(look: ClusterView, samples: Samples, prefix: str) -> None:
     """Let NiceGUI serve all pages of a console."""
     for each in PAGES:
         ui.page(each.path, response_timeout=_BUILD_S)(_served(each, look, samples, prefix))
@@ -192,7 +192,9 @@ def _overview(prefix: str) -> Callable[[Request], RedirectResponse]:
     return lead
 
 
-def _served(page: Page, look: Look, samples: Samples, prefix: str) -> Callable[[Request], Awaitable[Response | None]]:
+def _served(
+    page: Page, look: ClusterView, samples: Samples, prefix: str
+) -> Callable[[Request], Awaitable[Response | None]]:
     async def serve(request: Request) -> Response | None:
         view = View(request, look, samples, prefix)
         view.open()

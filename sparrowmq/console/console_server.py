@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.console import sessions
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.console_pages import add_pages
 from sparrowmq.console.console_settings import ConsoleSettings
@@ -74,7 +74,7 @@ class Console:
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._look = Look(settings.namesrv, credentials, tls, clock)
+        self._look = ClusterView(settings.namesrv, credentials, tls, clock)
         self._samples = Samples(self._look, self._clock, settings.history)
         self._stack = AsyncExitStack()
         self._background = Background()
@@ -145,7 +145,7 @@ class Console:
             stack.push_async_callback(_stop, server, serving)
             await stack.enter_async_context(self._background)
             self._background.spawn(self._samples.run(), "samples")
-            self._background.spawn(self._samples.counting.run(), "counting")
+            self._background.spawn(self._samples.topic_counts.run(), "topic_counts")
             self._background.spawn(self._sweep(guard), "sessions")
             if tls is not None:
                 self._background.spawn(tls.watch(), "certificate")

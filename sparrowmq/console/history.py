@@ -41,13 +41,13 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 STEP_S: Final = 300
-_MOST_LINES: Final = 2000
+_MAX_LINES: Final = 2000
 _DAYS_IN_MEMORY: Final = 7
 _DAYS_ON_DISK: Final = 30
-_MOST_BYTES: Final = 100_000_000  # 2,000 busy topics take 12 MB a day
+_MAX_BYTES: Final = 100_000_000  # 2,000 busy topics take 12 MB a day
 OFF: Final = "off"
 _STATE: Final = "~/.local/state"
-_LONGEST_NAME: Final = 100  # file systems take 255 bytes
+_MAX_NAME_LENGTH: Final = 100  # file systems take 255 bytes
 Kind = Literal["in", "out", "topic"]  # messages into and out of a broker; messages into a topic
 Points = list[tuple[int, float | None]]  # times in milliseconds; None where the line is broken
 
@@ -60,7 +60,7 @@ class History:
         most_bytes: that the files of the days take; the day that is written counts, but stays.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None = None, most_bytes: int = _MOST_BYTES) -> None:
+    def __init__(self, clock: Clock, folder: Path | None = None, most_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock
         self._folder = folder
         self._most_bytes = most_bytes
@@ -73,14 +73,14 @@ class History:
 
     def note(self, kind: Kind, rates: Mapping[str, float]) -> None:
         """Note the rates of a kind, in messages per second; a name that is missing has the rate 0."""
-        self._turn()
+        self._advance()
         found = self._open.setdefault(kind, {})
         for name, rate in rates.items():
             total, count = found.get(name, (0.0, 0))
             found[name] = total + rate, count + 1
 
     def today(self) -> date:
-        return self._place()[0]
+        return self._now_step()[0]
 
     def first_day(self) -> date:
         return min({*self._days, *self._files(), self.today()})
@@ -118,7 +118,7 @@ class History:
 
         A failure to write is logged; the next step writes the day again.
         """
-        self._turn()
+        self._advance()
         if self._is_written or self._folder is None or self._closed is None:
             return
         day, kept = self._closed, self._day(self._closed)
@@ -145,9 +145,9 @@ class History:
                 for each in files:
                     each.unlink(missing_ok=True)
 
-    def _turn(self) -> None:
+    def _advance(self) -> None:
         """Move the noted rates into their lines, once the step is over."""
-        now = self._place()
+        now = self._now_step()
         if now == self._now:
             return
         before, self._now = self._now, now
@@ -163,14 +163,14 @@ class History:
             means = {name: total / count for name, (total, count) in found.items() if total > 0}
             for name in sorted(means, key=means.__getitem__, reverse=True):
                 line = lines.get(name)
-                if line is None and len(lines) < _MOST_LINES:
+                if line is None and len(lines) < _MAX_LINES:
                     line = lines[name] = _Line()
                 if line is not None:
                     line.steps.append(step)
                     line.rates.append(means[name])
         self._open = {}
 
-    def _place(self) -> tuple[date, int]:
+    def _now_step(self) -> tuple[date, int]:
         """The day and the step of the current time."""
         now_ms = self._clock.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000).date()
@@ -192,7 +192,7 @@ class History:
         if self._folder is None:
             return _Day()
         try:
-            found = snapshot.load(self._file(day), _Kept, report=lambda text: log.warning("%s", text))
+            found = snapshot.load(self._file(day), _DayFile, report=lambda text: log.warning("%s", text))
         except (BadStore, OSError) as error:
             log.warning("the history of %s is lost: %s", day, error)
             return _Day()
@@ -237,7 +237,7 @@ class _Day:
     lines: dict[str, dict[str, _Line]] = field(default_factory=dict)
 
 
-class _KeptLine(msgspec.Struct):
+class _LineInFile(msgspec.Struct):
     steps: list[int]
     rates: list[float]
 
@@ -246,11 +246,11 @@ class _KeptLine(msgspec.Struct):
             raise ValueError("a line needs one rate for each step")
 
 
-class _Kept(msgspec.Struct):
+class _DayFile(msgspec.Struct):
     """A day's file."""
 
     looked: dict[str, list[int]] = {}
-    lines: dict[str, dict[str, _KeptLine]] = {}
+    lines: dict[str, dict[str, _LineInFile]] = {}
 
 
 def _write(
@@ -260,10 +260,10 @@ def _write(
 ) -> None:
     """Save a day; in a thread."""
     kept = {
-        kind: {name: _KeptLine(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in found.items()}
+        kind: {name: _LineInFile(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in found.items()}
         for kind, found in lines.items()
     }
-    snapshot.save(path, _Kept(looked, kept))
+    snapshot.save(path, _DayFile(looked, kept))
 
 
 def _midnight_ms(day: date) -> int:
@@ -271,32 +271,32 @@ def _midnight_ms(day: date) -> int:
 
 
 @contextmanager
-def lock_history_folder(wanted: str | None, namesrv: str | None) -> Iterator[Path | None]:
+def lock_history_folder(folder: str | None, namesrv: str | None) -> Iterator[Path | None]:
     """Hold the folder of the history; None for a history in memory only.
 
     Args:
-        wanted: the folder, or `OFF`. None takes the usual one if it can be used, and logs the reason if it cannot.
+        folder: the folder, or `OFF`. None takes the usual one if it can be used, and logs the reason if it cannot.
         namesrv: the name servers of the cluster, as `connect` takes them.
     Raises:
         ConfigError: the wanted folder cannot be used, or there is no such address.
     """
     with ExitStack() as stack:
-        yield _usual(namesrv, stack) if wanted is None else _wanted(wanted, stack)
+        yield _usual_folder(namesrv, stack) if folder is None else _wanted_folder(folder, stack)
 
 
-def _wanted(text: str, stack: ExitStack) -> Path | None:
+def _wanted_folder(text: str, stack: ExitStack) -> Path | None:
     if text == OFF:
         return None
     path = Path(text).expanduser()
-    if why := _hold(path, stack):
+    if why := _lock(path, stack):
         raise ConfigError(f"--history {text}: {why}; name another folder, or --history {OFF}")
     return path
 
 
-def _usual(namesrv: str | None, stack: ExitStack) -> Path | None:
+def _usual_folder(namesrv: str | None, stack: ExitStack) -> Path | None:
     path = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser(_STATE))
     path = path / "sparrowmq" / "console" / _name_of(namesrv)
-    why = _hold(path, stack) if path.is_absolute() else "this user has no home"
+    why = _lock(path, stack) if path.is_absolute() else "this user has no home"
     if not why:
         log.info("the history is in %s", path)
         return path
@@ -313,10 +313,10 @@ def _name_of(namesrv: str | None) -> str:
     addresses, page = addresses_of(namesrv)
     text = page or ",".join(sorted(addresses))
     name = re.sub(r"[^A-Za-z0-9.,-]", "_", text)
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}-{crc32(text.encode()):08x}"
+    return name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}-{crc32(text.encode()):08x}"
 
 
-def _hold(path: Path, stack: ExitStack) -> str:
+def _lock(path: Path, stack: ExitStack) -> str:
     """Make a folder and hold it until the stack is left. Return why that is impossible, or ""."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

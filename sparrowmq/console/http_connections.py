@@ -35,8 +35,8 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.listener import LimitedSessions
 
 HEAD_S: Final = 10.0
-_LONGEST_HEAD: Final = 32 << 10
-_MOST_LINES: Final = 100
+_MAX_HEAD_BYTES: Final = 32 << 10
+_MAX_LINES: Final = 100
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
 # For blanks in front of such a byte the regular expressions of h11 0.16 take quadratic time: 64 kB took a minute.
 # A line that begins with a blank continues the one before, so many of them are many blanks, too.
@@ -50,7 +50,7 @@ def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
     """Return the class of the connections of one port, of which at most so many may be open."""
 
     class Connection(HttpConnection):
-        all = LimitedSessions[_Counted](most, clock, lambda each: each.has_asked, "connections")
+        all = LimitedSessions[_CountedConnection](most, clock, lambda each: each.has_asked, "connections")
 
     return Connection
 
@@ -68,12 +68,12 @@ class Requests(h11.Connection):
         return event
 
 
-def _check_head(given: bytes) -> None:
-    end = _HEAD_END.search(given)
-    head = given[: end.start() + 1] if end is not None else given
-    if len(head) > _LONGEST_HEAD:
+def _check_head(data: bytes) -> None:
+    end = _HEAD_END.search(data)
+    head = data[: end.start() + 1] if end is not None else data
+    if len(head) > _MAX_HEAD_BYTES:
         raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
-    if end is not None and (head.count(b"\n") > _MOST_LINES or _REFUSED.search(head)):
+    if end is not None and (head.count(b"\n") > _MAX_LINES or _REFUSED.search(head)):
         raise h11.RemoteProtocolError("the head has too many lines, or an invalid byte")
 
 
@@ -84,12 +84,12 @@ class HttpConnection(H11Protocol):
         has_asked: a whole head has come.
     """
 
-    all: ClassVar[LimitedSessions[_Counted]]
+    all: ClassVar[LimitedSessions[_CountedConnection]]
     has_asked = False
     _deadline: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.conn = Requests(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -164,7 +164,7 @@ class Handshake(asyncio.Protocol):
         if not transport.is_closing():
             loop = asyncio.get_running_loop()
             work = loop.start_tls(transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s)
-            self._task = loop.create_task(self._shake_hands(_Begun(work)))
+            self._task = loop.create_task(self._shake_hands(_EagerTask(work)))
 
     def data_received(self, data: bytes) -> None:
         """Keep bytes that came with the end of the handshake."""
@@ -174,9 +174,9 @@ class Handshake(asyncio.Protocol):
         self._is_lost = True
         self._connection.all.discard(self)
 
-    async def _shake_hands(self, begun: _Begun) -> None:
+    async def _shake_hands(self, task: _EagerTask) -> None:
         try:
-            encrypted = await begun
+            encrypted = await task
         except OSError:  # the peer left, is no TLS client, or was too slow
             self.transport.abort()
             encrypted = None
@@ -189,7 +189,7 @@ class Handshake(asyncio.Protocol):
             self._connection.data_received(self._early)
 
 
-class _Begun:
+class _EagerTask:
     """A coroutine that has run up to its first wait, as an eager task of Python 3.12 would.
 
     uvloop reads from a new connection as soon as `connection_made` returns, although it is paused. A task begins after
@@ -215,10 +215,10 @@ class _Begun:
             return ended
 
 
-_Counted: TypeAlias = HttpConnection | Handshake
+_CountedConnection: TypeAlias = HttpConnection | Handshake
 
 
-def _count(new: _Counted, among: LimitedSessions[_Counted]) -> None:
+def _count(new: _CountedConnection, among: LimitedSessions[_CountedConnection]) -> None:
     above = among.add(new)
     if above is not None:
         above.transport.abort()

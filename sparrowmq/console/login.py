@@ -54,7 +54,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
-_LONGEST_FORM: Final = 8192
+_MAX_FORM_BYTES: Final = 8192
 FORM_S: Final = 10.0
 _CHECKS_AT_ONCE: Final = 2  # each takes 16 MiB
 _SECURITY: Final = {
@@ -76,10 +76,10 @@ FREE: Final = 5
 PAUSE_S: Final = 60.0
 FREE_OF_ALL: Final = 20  # wrong ones for one account, or from one address, until there is a line
 STEP_S: Final = 1.0
-LONGEST_LINE_S: Final = 10.0
+MAX_LINE_S: Final = 10.0
 _FORGET_S: Final = 600.0
-_MOST: Final = 10_000  # places, accounts and addresses that are remembered
-_LONGEST_NAME: Final = 64
+_MAX_KEYS: Final = 10_000  # places, accounts and addresses that are remembered
+_MAX_NAME_LENGTH: Final = 64
 _NETWORK_BITS: Final = 64  # a visitor with IPv6 has a network of addresses
 BROWSER_COOKIE_S: Final = 180 * 86_400
 
@@ -121,7 +121,7 @@ class Guard:
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
-        await self._app(_with(scope, session), receive, send)
+        await self._app(_with_session(scope, session), receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -137,7 +137,7 @@ class Guard:
             self.sessions.end(self._cookie_of(request.headers))
             response = RedirectResponse(self._url(request, "/login"), 303)
         elif session is not None:
-            await self._pass(_with(scope, session), receive, send)
+            await self._pass(_with_session(scope, session), receive, send)
             return
         elif request.method == "GET" and "text/html" in request.headers.get("accept", ""):
             target = path + (f"?{request.url.query}" if request.url.query else "")
@@ -160,7 +160,7 @@ class Guard:
         if request.method != "POST":
             target = own_path(request.query_params.get("next", "/"))
             return HTMLResponse(login_form(action, target))
-        form = await _form(request)
+        form = await _read_form(request)
         target, name = own_path(form.get("next", "/")), form.get("name", "")
         address = request.client.host if request.client is not None else ""
         known = self._settings.accounts.named(name)
@@ -244,14 +244,14 @@ def is_from_here(headers: Mapping[str, str], *, changes: bool) -> bool:
     return origin.partition("://")[2] in {headers.get("host"), headers.get("x-forwarded-host")} - {None, ""}
 
 
-async def _form(request: Request) -> dict[str, str]:
+async def _read_form(request: Request) -> dict[str, str]:
     """The fields of a form; none if it is too long, or does not come in time."""
     raw = b""
     try:
         async with asyncio.timeout(FORM_S):
             async for chunk in request.stream():
                 raw += chunk
-                if len(raw) > _LONGEST_FORM:
+                if len(raw) > _MAX_FORM_BYTES:
                     return {}
     except TimeoutError:
         return {}
@@ -259,7 +259,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {key: values[0] for key, values in fields.items()}
 
 
-def _with(scope: Scope, session: Session) -> Scope:
+def _with_session(scope: Scope, session: Session) -> Scope:
     """Add the session, and leave out cookies with quotes: FastAPI parses all, in quadratic time."""
     headers = [(name, _unquoted(value) if name == b"cookie" else value) for name, value in scope["headers"]]
     return {**scope, "headers": headers, "state": {**scope.get("state", {}), "session": session}}
@@ -281,7 +281,7 @@ def _secured(send: Send) -> Send:
 
 
 @dataclass(slots=True)
-class _Failed:
+class _Failures:
     """Wrong attempts."""
 
     count: int = 0
@@ -302,7 +302,7 @@ class Attempts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failed: dict[Hashable, _Failed] = {}  # the oldest first
+        self._failed: dict[Hashable, _Failures] = {}  # the oldest first
 
     def begin(self, address: str, name: str, browser: str = "") -> Turn:
         """Count an attempt as failed until it succeeds: simultaneous attempts all count before the first check.
@@ -312,12 +312,12 @@ class Attempts:
         """
         now_s = self._clock.monotonic()
         place, limited = _keys(address, name, browser)
-        here = self._found(place, now_s)
+        here = self._failures_of(place, now_s)
         if here.count >= FREE and here.at_s + PAUSE_S > now_s:
             return Turn(here.at_s + PAUSE_S - now_s, is_refused=True)
-        lines = [self._found(key, now_s) for key in limited]
+        lines = [self._failures_of(key, now_s) for key in limited]
         wait_s = max((each.next_s - now_s for each in lines if each.count >= FREE_OF_ALL), default=0.0)
-        if wait_s > LONGEST_LINE_S:
+        if wait_s > MAX_LINE_S:
             return Turn(wait_s, is_refused=True)
         for each in (here, *lines):
             each.count, each.at_s = each.count + 1, now_s
@@ -333,12 +333,12 @@ class Attempts:
             if (each := self._failed.get(key)) is not None:
                 each.count = max(0, each.count - 1)
 
-    def _found(self, key: Hashable, now_s: float) -> _Failed:
+    def _failures_of(self, key: Hashable, now_s: float) -> _Failures:
         """The attempts of a key, which is the newest now; the oldest key makes room."""
         found = self._failed.pop(key, None)
         if found is None or now_s - found.at_s > _FORGET_S:
-            found = _Failed(at_s=now_s)
-        while len(self._failed) >= _MOST:
+            found = _Failures(at_s=now_s)
+        while len(self._failed) >= _MAX_KEYS:
             del self._failed[next(iter(self._failed))]
         self._failed[key] = found
         return found
@@ -346,7 +346,7 @@ class Attempts:
 
 def _keys(address: str, name: str, browser: str) -> tuple[Hashable, list[Hashable]]:
     """The key of a place and an account; and those of the account and the address, unless the browser is known."""
-    name, network = name[:_LONGEST_NAME], network_of(address)
+    name, network = name[:_MAX_NAME_LENGTH], network_of(address)
     if browser:
         return ("browser", browser, name), []
     return ("address", network, name), [("account", name), ("address", network)]
@@ -399,15 +399,15 @@ p { margin: 0; color: light-dark(#b91c1c, #fca5a5); font-size: .9rem; }
 """
 
 
-def login_form(action: str, target: str, said: str = "", name: str = "") -> str:
+def login_form(action: str, target: str, failure: str = "", name: str = "") -> str:
     """The page.
 
     Args:
         action: where the form goes.
         target: the path to show after the log-in.
-        said: the failure of the last attempt.
+        failure: that of the last attempt.
     """
-    alert = f'<p role="alert">{escape(said)}</p>' if said else ""
+    alert = f'<p role="alert">{escape(failure)}</p>' if failure else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>SparrowMQ: log in</title><link rel="icon" href="data:,"><style>{_STYLE}</style></head>

@@ -131,7 +131,7 @@ class JsonPath:
 
     steps: tuple[str | int, ...]
     sign: str = ""
-    wanted: Any = None
+    value: Any = None
 
     @staticmethod
     def parse(text: str) -> JsonPath:
@@ -160,10 +160,10 @@ class JsonPath:
             return False
         if not self.sign:
             return True
-        if isinstance(value, bool) != isinstance(self.wanted, bool) and self.sign not in ("!=", "~"):
+        if isinstance(value, bool) != isinstance(self.value, bool) and self.sign not in ("!=", "~"):
             return False
         try:
-            return bool(_OPERATORS[self.sign](value, self.wanted))
+            return bool(_OPERATORS[self.sign](value, self.value))
         except TypeError:
             return False
 

@@ -28,7 +28,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.history import History
 from sparrowmq.console.troubles import Troubles
 from sparrowmq.core import snapshot
@@ -57,8 +57,8 @@ class Rate:
     """The messages per second that one broker received and delivered."""
 
     time_ms: int
-    taken: float
-    given: float
+    received: float
+    delivered: float
 
 
 class Samples:
@@ -68,12 +68,12 @@ class Samples:
         folder: of the history; None for none on disk.
     """
 
-    def __init__(self, look: Look, clock: Clock, folder: Path | None = None) -> None:
+    def __init__(self, look: ClusterView, clock: Clock, folder: Path | None = None) -> None:
         self._look = look
         self._clock = clock
         self.history = History(clock, folder)
         self.troubles = Troubles(look, clock)
-        self.counting = Counting(look, self.history, clock)
+        self.topic_counts = TopicCounts(look, self.history, clock)
         self._rates: dict[str, deque[Rate]] = {}
         self._lags: dict[str, deque[tuple[int, int]]] = {}
         self._watched: dict[str, float] = {}
@@ -125,16 +125,16 @@ class Samples:
         if self._folder is None:
             return
         rates = {
-            broker: [(each.time_ms, each.taken, each.given) for each in points]
+            broker: [(each.time_ms, each.received, each.delivered) for each in points]
             for broker, points in self._rates.items()
         }
         lags = {group: list(points) for group, points in self._lags.items()}
         await asyncio.to_thread(save_last_hour, self._folder, LastHour(rates, lags))
 
     async def sample(self) -> None:
-        """One point of each. Raises: what `Look.look_again` raises."""
+        """One point of each. Raises: what `ClusterView.poll_brokers` raises."""
         now_ms = self._clock.now_ms()
-        masters = [each for each in await self.troubles.look() if each.number == 0]
+        masters = [each for each in await self.troubles.poll() if each.number == 0]
         for name in self._rates.keys() - {each.name for each in masters}:
             del self._rates[name]
         found = {
@@ -143,8 +143,8 @@ class Samples:
         for name, rate in found.items():
             self._rates.setdefault(name, deque(maxlen=POINTS)).append(rate)
         if found:
-            self.history.note("in", {name: rate.taken for name, rate in found.items()})
-            self.history.note("out", {name: rate.given for name, rate in found.items()})
+            self.history.note("in", {name: rate.received for name, rate in found.items()})
+            self.history.note("out", {name: rate.delivered for name, rate in found.items()})
         self._forget()
         for group, lag in (await self._look.lags(list(self._watched))).items():
             if not isinstance(lag, SparrowError):
@@ -196,7 +196,7 @@ def save_last_hour(folder: Path, points: LastHour) -> None:
         log.warning("the figures of the last hour are not written to %s: %s", folder, error)
 
 
-class Counting:
+class TopicCounts:
     """The result of the last whole round.
 
     Attributes:
@@ -204,7 +204,7 @@ class Counting:
         failure: why a broker did not answer.
     """
 
-    def __init__(self, look: Look, history: History, clock: Clock) -> None:
+    def __init__(self, look: ClusterView, history: History, clock: Clock) -> None:
         self._look = look
         self._history = history
         self._clock = clock
@@ -232,7 +232,7 @@ class Counting:
             await self._clock.sleep(max(1.0, min(max(_REST * took_s, least_s), most_s) - took_s))
 
     async def round(self) -> None:
-        """Ask for each topic once. Raises: what `Look.topics` raises."""
+        """Ask for each topic once. Raises: what `ClusterView.topics` raises."""
         asked = await self._questions()
         least = _PER_SECOND if self.is_complete else _FIRST_PER_SECOND
         pause_s = _AT_ONCE / max(least, len(asked) / _LONGEST_S)
@@ -269,6 +269,6 @@ class Counting:
         return found
 
 
-def _chunks(asked: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
-    for begin in range(0, len(asked), _AT_ONCE):
-        yield asked[begin : begin + _AT_ONCE]
+def _chunks(questions: Sequence[tuple[str, str]]) -> Iterator[Sequence[tuple[str, str]]]:
+    for begin in range(0, len(questions), _AT_ONCE):
+        yield questions[begin : begin + _AT_ONCE]

@@ -40,9 +40,9 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 SESSION_S: Final = 12 * 3600.0
-_MOST: Final = 1000  # sessions; the oldest makes room
-_MOST_OF_USER: Final = 50  # so one user cannot end the sessions of all others
-_MOST_NOTICES: Final = 20  # that wait for a page
+_MAX_SESSIONS: Final = 1000  # sessions; the oldest makes room
+_MAX_SESSIONS_OF_USER: Final = 50  # so one user cannot end the sessions of all others
+_MAX_NOTICES: Final = 20  # that wait for a page
 _NAMESPACE: Final = "/"  # NiceGUI has one
 # NiceGUI's browsers load the page again if their socket is refused with this text, and come to the log-in.
 _LOAD_AGAIN: Final = "Implicit handshake failed"
@@ -84,7 +84,7 @@ class Session:
     ends_s: float
     is_alive: bool = True
     pages: list[OpenPage] = field(default_factory=list)
-    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MOST_NOTICES))
+    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MAX_NOTICES))
 
     def may(self, role: Role) -> bool:
         return self.is_alive and self.role >= role
@@ -123,9 +123,9 @@ class Sessions:
         """A new session; returns its cookie."""
         self.sweep()
         own = [ident for ident, each in self._sessions.items() if each.name == name]
-        if len(own) >= _MOST_OF_USER:
+        if len(own) >= _MAX_SESSIONS_OF_USER:
             self._end(own[0])
-        elif len(self._sessions) >= _MOST:
+        elif len(self._sessions) >= _MAX_SESSIONS:
             self._end(next(iter(self._sessions)))
         ident = secrets.token_hex(32)
         self._sessions[ident] = Session(name, role, self._clock.monotonic() + SESSION_S)
@@ -232,11 +232,11 @@ def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
     """Check the page that a message names, and its fields."""
 
     @wraps(handler)
-    async def checked(sid: str, *given: Any) -> Any:
+    async def checked(sid: str, *args: Any) -> Any:
         environ = core.sio.get_environ(sid) or {}
         session = _session_in(environ)
         name = session and session.name
-        message = given[0] if given and isinstance(given[0], Mapping) else {}
+        message = args[0] if args and isinstance(args[0], Mapping) else {}
         ident = message.get("client_id")
         if not isinstance(ident, str):
             log.warning("a socket of %s sends %s without a page", name, event)
@@ -267,5 +267,5 @@ def _session_in(environ: Mapping[str, Any]) -> Session | None:
     return session if isinstance(session, Session) else None
 
 
-async def _result(given: Any) -> Any:
-    return await given if isawaitable(given) else given
+async def _result(result: Any) -> Any:
+    return await result if isawaitable(result) else result

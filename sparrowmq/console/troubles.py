@@ -29,7 +29,7 @@ from sparrowmq.client.admin.findings import (
     with_causes,
 )
 from sparrowmq.client.admin.operations import conditions_of_namesrv, groups_of_topic, topic_table
-from sparrowmq.console.cluster_view import BrokerNow, Look
+from sparrowmq.console.cluster_view import BrokerNow, ClusterView
 from sparrowmq.errors import BrokerUnreachable, NetworkError, SparrowError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.requests.bodies import MASTER, TopicConfig
@@ -61,7 +61,8 @@ class Trouble:
     Attributes:
         name: of the condition, or one of those above.
         broker: its name; "" for name servers.
-        who: the broker as a reader knows it.
+        subject: the broker as a reader knows it.
+        text: what is wrong.
         since_ms: the beginning, as far as it is known.
         is_older: it was there when the console looked for the first time.
         queues, topics: what cannot be used because of it, of applications.
@@ -73,8 +74,8 @@ class Trouble:
     name: str
     is_critical: bool
     broker: str
-    who: str
-    what: str
+    subject: str
+    text: str
     remedy: str
     since_ms: int
     is_older: bool = False
@@ -96,7 +97,7 @@ class Trouble:
 
     @property
     def title(self) -> str:
-        return f"{self.who}: {self.name}"
+        return f"{self.subject}: {self.name}"
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ class _Name:
 class Troubles:
     """All troubles of now, the worst and oldest first."""
 
-    def __init__(self, look: Look, clock: Clock) -> None:
+    def __init__(self, look: ClusterView, clock: Clock) -> None:
         self._look = look
         self._clock = clock
         self._names: dict[str, _Name] = {}
@@ -145,9 +146,9 @@ class Troubles:
             [each for each in self._now if each.is_everywhere or not wanted.isdisjoint(each.topics)]
         )
 
-    def _with_causes(self, found: Sequence[Trouble]) -> list[Trouble]:
+    def _with_causes(self, troubles: Sequence[Trouble]) -> list[Trouble]:
         """Return these, and the troubles from which they follow, which have the remedies."""
-        titles = {each.title for each in found}
+        titles = {each.title for each in troubles}
         while more := {each.cause for each in self._now if each.title in titles and each.cause} - titles:
             titles |= more
         return [each for each in self._now if each.title in titles]
@@ -173,19 +174,19 @@ class Troubles:
         self._lost = tuple(each for each in self._lost if each.name != broker)
         self._now = tuple(each for each in self._now if each.name != "missing" or each.broker != broker)
 
-    async def look(self) -> Sequence[BrokerNow]:
-        """Look at all brokers, and return those that are registered. Raises: what `Look.look_again` raises."""
+    async def poll(self) -> Sequence[BrokerNow]:
+        """Look at all brokers, and return those that are registered. Raises: what `ClusterView.poll_brokers` raises."""
         try:
-            brokers = await self._look.look_again()
+            brokers = await self._look.poll_brokers()
         except NetworkError as error:
-            who, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
-            silent = self._trouble("no_name_server", True, "", who, str(error), address, is_master=False)
-            await self.update(await self._look.at_once(self._known()), [silent])
+            subject, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
+            silent = self._trouble("no_name_server", True, "", subject, str(error), address, is_master=False)
+            await self.update(await self._look.poll_known(self._seen_brokers()), [silent])
             raise
         await self.update(brokers, await self._of_name_servers())
         return brokers
 
-    def _known(self) -> list[BrokerNow]:
+    def _seen_brokers(self) -> list[BrokerNow]:
         """The brokers that the console has seen, without their figures."""
         return [
             BrokerNow(seen.cluster, name, number, address, {}, None)
@@ -203,20 +204,20 @@ class Troubles:
             if isinstance(error, NetworkError)
         ]
         for at, figures in answers.items():
-            found += _told(figures, "", f"name server {at}", at)
+            found += _reported_troubles(figures, "", f"name server {at}", at)
         return found
 
     async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        own = _told(self._look.conditions.as_properties(), "", "this console", "")
+        own = _reported_troubles(self._look.conditions.as_properties(), "", "this console", "")
         found = [*own, *of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
         for name in sorted({each.name for each in brokers}):
             members = [each for each in brokers if each.name == name]
             if all(each.number != MASTER for each in members):
                 slaves = ", ".join(each.address for each in members)
-                what = f"no broker of this name is the master; registered are only slaves ({slaves})"
-                trouble = self._trouble("no_master", True, name, f"broker {name}", what, "")
+                text = f"no broker of this name is the master; registered are only slaves ({slaves})"
+                trouble = self._trouble("no_master", True, name, f"broker {name}", text, "")
                 is_elected = any(elects_master(each.figures) for each in members)
                 found.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
         registered = {each.name for each in brokers}
@@ -228,38 +229,40 @@ class Troubles:
                 and any(each.name == "no_master" and each.broker == lost.name for each in found)
             ):
                 continue
-            what = f"it was registered at {lost.address}, and is no more"
+            text = f"it was registered at {lost.address}, and is no more"
             is_critical = lost.name not in registered
-            found.append(self._trouble("missing", is_critical, lost.name, _who(lost), what, lost.address, is_master))
+            found.append(
+                self._trouble("missing", is_critical, lost.name, _broker_text(lost), text, lost.address, is_master)
+            )
         await self._learn_topics(brokers)
         self._settle([await self._with_sufferers(each, brokers) for each in found])
 
     def _of(self, broker: BrokerNow) -> list[Trouble]:
-        who, is_master, at = _who(broker), broker.number == MASTER, broker.address
+        subject, is_master, at = _broker_text(broker), broker.number == MASTER, broker.address
         if broker.silence is not None:
             name, is_critical = "refused", False
             if isinstance(broker.silence, NetworkError):
                 name, is_critical = "no_answer", is_master
-            return [self._trouble(name, is_critical, broker.name, who, str(broker.silence), at, is_master)]
-        return _told(broker.figures, broker.name, who, at, is_master)
+            return [self._trouble(name, is_critical, broker.name, subject, str(broker.silence), at, is_master)]
+        return _reported_troubles(broker.figures, broker.name, subject, at, is_master)
 
     def _trouble(
         self,
         name: str,
         is_critical: bool,
         broker: str,
-        who: str,
-        what: str,
+        subject: str,
+        text: str,
         address: str,
         is_master: bool = True,
     ) -> Trouble:
-        begun = self._since.setdefault((name, who), (self._clock.now_ms(), not self._has_looked))
-        sign = Sign(_SIGNS.get(name, name), broker, address, is_master, what)
-        return Trouble(name, is_critical, broker, who, what, _REMEDIES[name], *begun, sign=sign)
+        begun = self._since.setdefault((name, subject), (self._clock.now_ms(), not self._has_looked))
+        sign = Sign(_SIGNS.get(name, name), broker, address, is_master, text)
+        return Trouble(name, is_critical, broker, subject, text, _REMEDIES[name], *begun, sign=sign)
 
-    def _settle(self, found: Sequence[Trouble]) -> None:
-        self._now = ranked(found)
-        lasting = {(each.name, each.who) for each in found}
+    def _settle(self, troubles: Sequence[Trouble]) -> None:
+        self._now = ranked(troubles)
+        lasting = {(each.name, each.subject) for each in troubles}
         self._since = {key: begun for key, begun in self._since.items() if key in lasting}
         self._has_looked = True
 
@@ -308,7 +311,9 @@ class Troubles:
 
     async def _with_sufferers(self, trouble: Trouble, brokers: Sequence[BrokerNow]) -> Trouble:
         """The trouble with its topics and groups, if it keeps a master from its work."""
-        is_of_slave = any(_who(each) == trouble.who and each.number != MASTER for each in (*brokers, *self._lost))
+        is_of_slave = any(
+            _broker_text(each) == trouble.subject and each.number != MASTER for each in (*brokers, *self._lost)
+        )
         if not trouble.is_critical or not trouble.broker or is_of_slave:
             return trouble
         table = self._table(trouble.broker)
@@ -343,14 +348,16 @@ class Troubles:
         return groups
 
 
-def _told(figures: Mapping[str, str], broker: str, who: str, address: str, is_master: bool = True) -> list[Trouble]:
+def _reported_troubles(
+    figures: Mapping[str, str], broker: str, subject: str, address: str, is_master: bool = True
+) -> list[Trouble]:
     """Return the conditions that a server tells."""
     return [
         Trouble(
             name,
             told.severity == _CRITICAL,
             broker,
-            who,
+            subject,
             told.what,
             told.remedy,
             told.since_ms,
@@ -360,9 +367,9 @@ def _told(figures: Mapping[str, str], broker: str, who: str, address: str, is_ma
     ]
 
 
-def ranked(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
+def ranked(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
     """Return the worst and oldest first, and what follows from a trouble after it."""
-    worst_first = sorted(found, key=lambda each: (not each.is_critical, each.since_ms, each.who))
+    worst_first = sorted(troubles, key=lambda each: (not each.is_critical, each.since_ms, each.subject))
     found_trees = [
         [each if cause is None else replace(each, cause=cause.title) for each, cause in tree]
         for tree in with_causes(worst_first, lambda each: each.sign)
@@ -375,5 +382,5 @@ def ranked(found: Iterable[Trouble]) -> tuple[Trouble, ...]:
     return tuple(each for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for each in tree)
 
 
-def _who(broker: BrokerNow) -> str:
+def _broker_text(broker: BrokerNow) -> str:
     return f"broker {broker.name} ({broker.role}) at {broker.address}"

@@ -23,7 +23,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.settings.settings_files import ChangedFiles
 
 _COST: Final = (1 << 14, 8, 1)  # n, r, p: what RFC 7914 gives for log-ins
-_LONGEST: Final = 1024  # characters of a password; more is no password but an attempt to keep us busy
+_MAX_PASSWORD_LENGTH: Final = 1024  # characters of a password; more is no password but an attempt to keep us busy
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
@@ -79,7 +79,7 @@ class Accounts:
     def check(self, name: str, password: str) -> Account | None:
         """The account, if the password is its own; takes as long for a wrong name. Blocks for about 50 ms."""
         account = self._accounts.get(name, self._unknown)
-        is_right = len(password) <= _LONGEST and matches(account.hashed, password)
+        is_right = len(password) <= _MAX_PASSWORD_LENGTH and matches(account.hashed, password)
         return account if is_right and account is not self._unknown else None
 
 
@@ -110,7 +110,7 @@ def parse(lines: Iterable[str], source: str) -> dict[str, Account]:
             continue
         name, _, rest = text.partition(":")
         role, _, password = rest.partition(":")
-        if not _well_formed(password):
+        if not _is_hash(password):
             raise ConfigError(f"{source}:{number}: no password as --make-user prints it")
         if name in accounts:
             raise ConfigError(f"{source}:{number}: user {name} is there twice")
@@ -135,8 +135,8 @@ def hashed(password: str) -> str:
     return "$".join(["scrypt", *map(str, _COST), *parts])
 
 
-def matches(kept: str, password: str) -> bool:
-    _, n, r, p, salt, digest = kept.split("$")
+def matches(hashed_password: str, password: str) -> bool:
+    _, n, r, p, salt, digest = hashed_password.split("$")
     found = _scrypt(password, base64.b64decode(salt), int(n), int(r), int(p))
     return hmac.compare_digest(found, base64.b64decode(digest))
 
@@ -145,5 +145,8 @@ def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=1 << 28)
 
 
-def _well_formed(kept: str) -> bool:
-    return re.fullmatch(r"scrypt\$\d{1,8}\$\d{1,3}\$\d{1,3}\$[\w+/=]{4,}\$[\w+/=]{4,}", kept, re.ASCII) is not None
+def _is_hash(hashed_password: str) -> bool:
+    return (
+        re.fullmatch(r"scrypt\$\d{1,8}\$\d{1,3}\$\d{1,3}\$[\w+/=]{4,}\$[\w+/=]{4,}", hashed_password, re.ASCII)
+        is not None
+    )

@@ -26,7 +26,7 @@ from sparrowmq.client.arguments import check_names, check_text, is_coroutine_fun
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
 from sparrowmq.client.sending.encoder import MessageEncoder
 from sparrowmq.client.sending.producer_settings import Body, OnewayArguments, ProducerSettings, sending
-from sparrowmq.client.sending.send_result import is_slaves, may_go_right_again
+from sparrowmq.client.sending.send_result import is_from_slave, is_retriable
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage, InvalidName, RemoteError, SendFailed
 from sparrowmq.once.idempotent import ONCE_ID
@@ -232,7 +232,7 @@ def is_refusal(error: BaseException) -> bool:
     """Return whether the same send would fail again for its message's sake, and not for the state of the cluster."""
     cause = error.cause or error if isinstance(error, SendFailed) else error
     is_about_message = isinstance(cause, RemoteError | InvalidMessage | InvalidName)
-    return is_about_message and not may_go_right_again(cause) and not is_slaves(cause)
+    return is_about_message and not is_retriable(cause) and not is_from_slave(cause)
 
 
 class Trouble:

@@ -12,7 +12,7 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import Reject, Retry
 from sparrowmq.errors import SparrowError
 from sparrowmq.testing.cluster import Cluster
@@ -116,10 +116,10 @@ async def test_a_message_is_retried_answered_committed_and_traced(cluster: Clust
 
 async def test_a_stranger_to_the_group_gives_it_no_message(cluster: Cluster) -> None:
     async with connect(cluster.namesrv, credentials=STRANGER, group="others") as mq:
-        forged = Retries("billing", 0, mq._network.brokers, mq._inner_queue)
+        forged = BrokerRedelivery("billing", 0, mq._network.brokers, mq._inner_queue)
         async with mq.pull_consumer(group="others", start="earliest") as reader:
             reader.assign(await reader.queues("orders"))
             [message] = await reader.poll()
-        for give_back in (forged.give_back, forged.bury, forged.reject):
+        for give_back in (forged.give_back, forged.move_to_dlq, forged.reject):
             with pytest.raises(SparrowError, match="billing"):
                 await give_back(message)

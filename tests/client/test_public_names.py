@@ -48,7 +48,7 @@ BESIDES = {
 }
 # Ordinary words, which the pages have anyway.
 INTERNAL = {
-    *("beat", "members_changed", "client_left", "running", "positions_in", "handle_directly"),
+    *("beat", "members_changed", "client_left", "running", "positions_in", "deliver_once"),
     *("deliver_to", "settle_in", "is_from", "cancel", "handle_in_threads", "check_in_threads", "wait_closed"),
 }
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq import Credentials
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.troubles import Trouble, Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
@@ -72,14 +72,14 @@ class OtherPlaces:
 def _in_console(kind: str, server: FieldServer) -> bool:
     wanted = ("no_name_server", "") if kind == "unregistered" else (kind, server.address)
     return any(
-        each.name == wanted[0] and wanted[1] in each.who and (each.remedy or each.cause)
+        each.name == wanted[0] and wanted[1] in each.subject and (each.remedy or each.cause)
         for each in asyncio.run(_troubles(server.namesrv))
     )
 
 
 async def _troubles(namesrv: str) -> tuple[Trouble, ...]:
-    async with Look(namesrv, Credentials(*ADMIN)) as look:
+    async with ClusterView(namesrv, Credentials(*ADMIN)) as look:
         troubles = Troubles(look, SystemClock())
         with suppress(NetworkError):  # it has noted that no name server answers
-            await troubles.look()
+            await troubles.poll()
         return troubles.now()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.testing import Cluster
 
 
@@ -18,6 +18,6 @@ async def two(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def look(two: Cluster) -> AsyncIterator[Look]:
-    async with Look(two.namesrv) as entered:
+async def look(two: Cluster) -> AsyncIterator[ClusterView]:
+    async with ClusterView(two.namesrv) as entered:
         yield entered

@@ -16,8 +16,8 @@ from sparrowmq.client.admin.topics import Topic, TopicShare
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console import actions
 from sparrowmq.console.actions import BrokerAccounts
-from sparrowmq.console.cluster_view import Look
-from sparrowmq.console.layout.forms import Asked, properties_in
+from sparrowmq.console.cluster_view import ClusterView
+from sparrowmq.console.layout.forms import DialogForm, properties_in
 from sparrowmq.console.layout.view import Forbidden
 from sparrowmq.console.users import Role
 from sparrowmq.errors import ChangeFailed
@@ -61,7 +61,7 @@ SAMPLES = {
 async def carried_out(view, action, **values):
     """Carry out an action as its dialog does."""
     with page():
-        asked = Asked(action.fields)
+        asked = DialogForm(action.fields)
         for name, value in values.items():
             asked.set(name, value)
         return await action.carry_out(view, asked)
@@ -72,7 +72,7 @@ async def carried_out(view, action, **values):
 async def test_an_action_is_refused_without_its_role(name, role):
     view, action = seen(role=role), SAMPLES[name]
     if role >= action.role:
-        view.demand(action.role, action.name)
+        view.check_role(action.role, action.name)
         return
     with pytest.raises(Forbidden, match="needs the role"):
         await carried_out(view, action)
@@ -207,7 +207,7 @@ async def test_a_change_of_accounts_goes_on_after_a_broker_that_fails_and_names_
     keys = Credentials("administrator", "secretOfAdmin")
     async with (
         Cluster(tmp_path / "store", acl=True, acl_file=accounts) as cluster,
-        Look(cluster.namesrv, keys) as look,
+        ClusterView(cluster.namesrv, keys) as look,
     ):
         view = seen(role=Role.ADMIN, look=look)
         masters = {"absent": "127.0.0.1:1", "broker-0": cluster.brokers[0].address}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import NetworkError
@@ -69,25 +69,25 @@ async def test_its_certificate_for_brokers_that_ends_is_a_condition_until_it_is_
     file.write_text(
         f"tls.client.authServer=false\ntls.client.certPath={pair.certificate}\ntls.client.keyPath={pair.key}\n"
     )
-    async with Look(two.namesrv, tls=file) as look, served(look, CountedRequests(application)) as address:
-        assert look.another()._network._pool._tls is look.client._network._pool._tls, "one look serves both"
+    async with ClusterView(two.namesrv, tls=file) as look, served(look, CountedRequests(application)) as address:
+        assert look.new_client()._network._pool._tls is look.client._network._pool._tls, "one look serves both"
         status, said = await visit(address, "/readyz")
         assert status == 200 and f"client_certificate: {pair.certificate} ends at " in said
         found = await samples(address, "condition", "severity")
         assert found["sparrowmq_condition"] == {("client_certificate", "critical"): 1}
         troubles = Troubles(look, SystemClock())
-        await troubles.look()
+        await troubles.poll()
         (trouble,) = troubles.now()
-        assert trouble.title == "this console: client_certificate" and "Renew" not in trouble.what
+        assert trouble.title == "this console: client_certificate" and "Renew" not in trouble.text
         renewed.key.replace(pair.key)
         renewed.certificate.replace(pair.certificate)
         assert await visit(address, "/readyz") == (200, "ok\n")
-        await troubles.look()
+        await troubles.poll()
         assert troubles.now() == ()
 
 
 async def test_without_a_cluster_it_is_healthy_and_not_ready():
-    async with Look("127.0.0.1:1") as look, served(look, CountedRequests(application)) as address:
+    async with ClusterView("127.0.0.1:1") as look, served(look, CountedRequests(application)) as address:
         assert (await visit(address, "/healthz"))[0] == 200
         status, said = await visit(address, "/readyz")
         assert status == 503 and "127.0.0.1:1" in said

@@ -16,7 +16,7 @@ import pytest
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import topic_table
 from sparrowmq.client.client import Client
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from tests.console.visiting import ROOT, Visit
 from tests.interop.apache import free_ports
 from tests.interop.servers import OurBroker, OurNamesrv
@@ -79,7 +79,7 @@ async def fill(namesrv: str) -> None:
 
 async def has_topic(namesrv: str, broker: str) -> None:
     """Wait until a broker has the topic orders."""
-    async with Look(namesrv) as look, asyncio.timeout(60):
+    async with ClusterView(namesrv) as look, asyncio.timeout(60):
         while "orders" not in await topic_table(look.servers, broker):
             await asyncio.sleep(0.1)
 

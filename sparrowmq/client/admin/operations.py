@@ -488,7 +488,7 @@ async def pull_page(
     answer = await sender.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
     if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
-        pulling.demand_progress(queue, offset, header.next_begin_offset)
+        pulling.check_progress(queue, offset, header.next_begin_offset)
     messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted, _LINES)]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)
 

@@ -78,7 +78,7 @@ class Member(Protocol):
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """Its offsets in the queues of a topic, for an operator."""
 
-    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Handle one message now, for an operator. Raises: RemoteError, it cannot."""
 
 
@@ -189,7 +189,7 @@ class Pushes:
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
         member = self._member(header.consumer_group)
-        outcome = await member._handle_directly(record.decode(body), header.broker_name or "")
+        outcome = await member._deliver_once(record.decode(body), header.broker_name or "")
         return Reply(body=outcome)
 
     @handles(CheckTransactionState)

@@ -34,7 +34,7 @@ from typing import Final
 from sparrowmq.client.arguments import check_offset, check_queues, is_stray
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, QueuesChanged
 from sparrowmq.client.consuming.delivery import ConcurrentDelivery, OrderedDelivery
 from sparrowmq.client.consuming.offset_store import OffsetStore, first_offset, newest
@@ -42,7 +42,7 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import FetchLoop, Puller
 from sparrowmq.client.consuming.rebalance import diff
 from sparrowmq.client.consuming.received_message import ConsumeHooks
-from sparrowmq.client.sending.send_result import is_slaves
+from sparrowmq.client.sending.send_result import is_from_slave
 from sparrowmq.errors import AccessDenied, ConfigError, SparrowError
 from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -80,8 +80,8 @@ class Assignment:
         subscriptions: Mapping[str, Subscription],
         *,
         failed: Callable[[SparrowError], object],
-        paces: Paces,
-        locks: HeldLocks | None = None,
+        stats: ConsumeStats,
+        locks: QueueLocks | None = None,
         hooks: Sequence[ConsumeHooks] = (),
     ) -> None:
         self.locks = locks
@@ -92,7 +92,7 @@ class Assignment:
         self._spawn = spawn
         self._subscriptions = subscriptions
         self._failed = failed
-        self._paces = paces
+        self._stats = stats
         self._hooks = hooks
         self._owned: dict[MessageQueue, _Owned] = {}
         self._are_new_paused = False
@@ -113,7 +113,7 @@ class Assignment:
         change = diff([queue for queue in self._owned if queue.topic == topic], queues)
         self._stay(queues)
         if self.locks is not None:
-            await self.locks.unlock_owed({*self._owned, *queues})
+            await self.locks.unlock_unused({*self._owned, *queues})
         all_given_up = await self._give_up(change.drop)
         asked = self._network.clock.monotonic()
         mine = await self.locks.lock(change.add) if self.locks and change.add else change.add
@@ -144,7 +144,7 @@ class Assignment:
     def pause(self, queues: Iterable[MessageQueue] | None) -> None:
         """Deliver no messages of these queues, or of all and of those to come. Raises: ConfigError."""
         self._are_new_paused |= queues is None
-        for queue in self._those(queues):
+        for queue in self._checked_queues(queues):
             owned = self._owned[queue]
             owned.state.is_paused = True
             owned.stop_pulling()
@@ -153,7 +153,7 @@ class Assignment:
     def resume(self, queues: Iterable[MessageQueue] | None) -> None:
         """Undo `pause`. Raises: ConfigError."""
         self._are_new_paused &= queues is not None
-        for queue in self._those(queues):
+        for queue in self._checked_queues(queues):
             state = self._owned[queue].state
             state.is_paused = False
             self._delivery.renewed(state)
@@ -162,13 +162,13 @@ class Assignment:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset, as `restart` does. The next commit commits it. Raises: ConfigError."""
         check_offset(offset)
-        (mine,) = self._those([queue])
+        (mine,) = self._checked_queues([queue])
         self._restart(mine, offset)
         self._owned[mine].state.has_begun = True
 
     def position(self, queue: MessageQueue) -> int:
         """The offset up to which everything is settled. Raises: ConfigError."""
-        (mine,) = self._those([queue])
+        (mine,) = self._checked_queues([queue])
         return self._owned[mine].state.commit_offset
 
     async def lag(self) -> dict[MessageQueue, int]:
@@ -191,7 +191,7 @@ class Assignment:
             return True
         asked = self._network.clock.monotonic()
         answers = await self.locks.ask(self._owned)
-        self.locks.owe({queue for queue in answers.keys() - self._owned.keys() if answers[queue]})
+        self.locks.note_unused({queue for queue in answers.keys() - self._owned.keys() if answers[queue]})
         for queue in sorted(answers.keys() & self._owned.keys()):
             state = self._owned[queue].state
             if answers[queue]:
@@ -248,15 +248,15 @@ class Assignment:
         await until_elected(attempt, self._network)
         if self.locks is not None:
             await self.locks.unlock(locked)
-            await self.locks.unlock_owed(self._owned)
+            await self.locks.unlock_unused(self._owned)
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         return await first_offset(queue, self._settings.start, self._offsets, self._network.brokers)
 
     def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
-        pace = self._paces.of(queue.topic)
+        stats = self._stats.of(queue.topic)
         settings = self._settings
-        return ProcessQueue(queue, offset, settings.flow, self._network.answers, pace, self._hooks, settings.rules)
+        return ProcessQueue(queue, offset, settings.flow, self._network.answers, stats, self._hooks, settings.rules)
 
     def _take_over(
         self, queue: MessageQueue, offset: int, locked_until: float, *, is_paused: bool | None = None
@@ -273,10 +273,10 @@ class Assignment:
         subscription = self._subscriptions.get(queue.topic)
         if owned is None or subscription is None or owned.pulling is not None or owned.state.is_paused:
             return
-        asker = self._asker(owned.state, subscription)
-        owned.pulling = self._spawn(self._keep_asking(asker), f"pull {queue}")
+        asker = self._fetch_loop(owned.state, subscription)
+        owned.pulling = self._spawn(self._run_fetch_loop(asker), f"pull {queue}")
 
-    def _asker(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
+    def _fetch_loop(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
         return Puller(
             self._settings.group,
             state,
@@ -290,7 +290,7 @@ class Assignment:
             commits=not self._settings.broadcast,
         )
 
-    async def _keep_asking(self, asker: FetchLoop) -> None:
+    async def _run_fetch_loop(self, asker: FetchLoop) -> None:
         try:
             await asker.run()
         except (AccessDenied, ConfigError) as error:
@@ -345,11 +345,11 @@ class Assignment:
         for state in states:
             if state.queue in last and state.pull_commits not in (None, last[state.queue]):
                 error = await self._offsets.commit_again(state.queue, last[state.queue])
-                if error is not None and (state.queue not in failed or is_slaves(error)):
+                if error is not None and (state.queue not in failed or is_from_slave(error)):
                     failed[state.queue] = error
         return failed
 
-    def _those(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+    def _checked_queues(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
         if queues is None:
             return list(self._owned)
         check_queues(queues)
@@ -427,14 +427,14 @@ async def call(changed: QueuesChanged, queues: list[MessageQueue]) -> None:
         raise RuntimeError(f"the listener {changed!r} raised a CancelledError, and was not cancelled") from error
 
 
-class HeldLocks:
+class QueueLocks:
     """The locks of one consumer, at all brokers."""
 
     def __init__(self, group: str, client_id: str, brokers: Brokers) -> None:
         self._group = group
         self._client_id = client_id
         self._brokers = brokers
-        self._owed: set[MessageQueue] = set()  # perhaps locked for us at their broker, but not in use here
+        self._unused: set[MessageQueue] = set()  # perhaps locked for us at their broker, but not in use here
         self._failing: set[str] = set()  # brokers whose failure is logged already
 
     async def lock(self, queues: Collection[MessageQueue]) -> set[MessageQueue]:
@@ -448,7 +448,7 @@ class HeldLocks:
         The queues of a broker without an answer are left out, and owed: the broker may have locked them.
         """
         answers: dict[MessageQueue, bool] = {}
-        self._owed.difference_update(queues)
+        self._unused.difference_update(queues)
         for broker_name, portion in _by_broker(queues):
             try:
                 session = await self._brokers.of(broker_name)
@@ -457,34 +457,34 @@ class HeldLocks:
                 answers |= {queue: queue in locked for queue in portion}
                 self._failing.discard(broker_name)
             except SparrowError as error:
-                self._owed.update(portion)
+                self._unused.update(portion)
                 self._report(broker_name, error)
         return answers
 
-    def owe(self, queues: Collection[MessageQueue]) -> None:
-        """Note queues that were given up while a broker was asked to lock them: `unlock_owed` unlocks them."""
-        self._owed.update(queues)
+    def note_unused(self, queues: Collection[MessageQueue]) -> None:
+        """Note queues that were given up while a broker was asked to lock them: `unlock_unused` unlocks them."""
+        self._unused.update(queues)
 
     async def unlock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
-        """Unlock queues at once. Return the errors of failed queues, which `unlock_owed` tries again.
+        """Unlock queues at once. Return the errors of failed queues, which `unlock_unused` tries again.
 
         The locks at a broker that does not answer end after 60 s.
         """
         failed: dict[MessageQueue, SparrowError] = {}
         for broker_name, portion in _by_broker(queues):
-            self._owed.difference_update(portion)
+            self._unused.difference_update(portion)
             try:
                 session = await self._brokers.of(broker_name)
                 await session.call(UnlockBatchMq(), self._body(portion), timeout_s=ANSWER_S)
             except SparrowError as error:
-                self._owed.update(portion)
+                self._unused.update(portion)
                 failed |= dict.fromkeys(portion, error)
                 log.debug("cannot unlock queues of %s: %s", broker_name, error)
         return failed
 
-    async def unlock_owed(self, exclude: Collection[MessageQueue] = ()) -> None:
+    async def unlock_unused(self, exclude: Collection[MessageQueue] = ()) -> None:
         """Unlock the owed queues except `exclude`: a broker keeps their locks even over a restart."""
-        if owed := self._owed.difference(exclude):
+        if owed := self._unused.difference(exclude):
             await self.unlock(owed)
 
     def _report(self, broker_name: str, error: SparrowError) -> None:
@@ -511,7 +511,7 @@ class MovedQueues:
     def among(self, failed: Mapping[MessageQueue, SparrowError]) -> set[MessageQueue]:
         """Return the failed queues whose former master is a slave, by this error or by an earlier one."""
         for queue, error in failed.items():
-            if is_slaves(error) and self._routes.master(queue.broker_name) is not None:
+            if is_from_slave(error) and self._routes.master(queue.broker_name) is not None:
                 self._queues.add(queue)
         return self._queues & failed.keys()
 

@@ -32,7 +32,7 @@ class Snapshot(NamedTuple):
     failed: int
 
 
-class Pace:
+class TopicStats:
     """The sums of one topic.
 
     Attributes:
@@ -90,29 +90,29 @@ class Pace:
         )
 
 
-class Paces:
+class ConsumeStats:
     """The sums of all topics of a consumer."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_topic: dict[str, Pace] = {}
+        self._by_topic: dict[str, TopicStats] = {}
 
-    def of(self, topic: str) -> Pace:
-        pace = self._by_topic.get(topic)
-        if pace is None:
-            pace = self._by_topic[topic] = Pace(self._clock.monotonic())
-        return pace
+    def of(self, topic: str) -> TopicStats:
+        stats = self._by_topic.get(topic)
+        if stats is None:
+            stats = self._by_topic[topic] = TopicStats(self._clock.monotonic())
+        return stats
 
     def timed(self, topic: str, handling_s: float) -> None:
         """Count a timed call of a handler."""
-        pace = self.of(topic)
-        pace.calls += 1
-        pace.handling_s += handling_s
+        stats = self.of(topic)
+        stats.calls += 1
+        stats.handling_s += handling_s
 
     def sample(self) -> None:
         """Keep all present sums; called about every five seconds."""
-        for pace in self._by_topic.values():
-            pace.sample(self._clock.monotonic())
+        for stats in self._by_topic.values():
+            stats.sample(self._clock.monotonic())
 
     def statuses(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
         now_s = self._clock.monotonic()

@@ -25,8 +25,8 @@ from typing import Final
 
 from sparrowmq.client.arguments import check_count
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.assignment import RENEW_AGAIN_S, RENEW_S, Assignment, HeldLocks
-from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.assignment import RENEW_AGAIN_S, RENEW_S, Assignment, QueueLocks
+from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import (
     MAX_CONCURRENCY,
     ConsumerSettings,
@@ -34,11 +34,11 @@ from sparrowmq.client.consuming.consumer_settings import (
     subscription,
 )
 from sparrowmq.client.consuming.delivery import ConcurrentDelivery, InboxClosed, OrderedDelivery
-from sparrowmq.client.consuming.offset_store import log_reset, offsets_of
+from sparrowmq.client.consuming.offset_store import log_reset, offset_store_of
 from sparrowmq.client.consuming.rebalance import Rebalancer
-from sparrowmq.client.consuming.received_message import ConsumeHooks, HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.redelivery import Retries
-from sparrowmq.client.consuming.workers import Workers, handle_directly
+from sparrowmq.client.consuming.received_message import ConsumeHooks, DetachedOwner, ReceivedMessage
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
+from sparrowmq.client.consuming.workers import Workers, deliver_once
 from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.client.tracebacks import short_traceback, shortened
@@ -108,7 +108,7 @@ class Consumer:
         self._ended = asyncio.Event()
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
-        self._paces = Paces(network.clock)
+        self._stats = ConsumeStats(network.clock)
         self._delivery = self._make_delivery(send_queue)
         self._take_here = self._delivery.take_here
         self._next_here = self._delivery.next_here  # a look-up less for each message
@@ -344,7 +344,7 @@ class Consumer:
                 spawn,
                 take_here=self._take_here,
                 hooks=self._hooks,
-                timed=self._paces.timed,
+                timed=self._stats.timed,
             )
             self._workers.start(self._concurrency)
 
@@ -380,7 +380,7 @@ class Consumer:
 
     async def _commit_now_and_then(self) -> None:
         while True:
-            self._paces.sample()
+            self._stats.sample()
             await self._network.clock.sleep(COMMIT_S)
             await self._assignment.commit()
 
@@ -431,7 +431,7 @@ class Consumer:
     def _running(self) -> ConsumerRunning:
         """The state of the consumer, for an operator; the settings have Java's names."""
         return ConsumerRunning(
-            status_table=self._paces.statuses(self._subscriptions),
+            status_table=self._stats.statuses(self._subscriptions),
             properties={
                 "PROP_CLIENT_VERSION": "V4_9_8",
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
@@ -448,7 +448,7 @@ class Consumer:
         """The offsets of its queues of a topic, for an operator."""
         return self._assignment.positions_in(topic)
 
-    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """Call the handler for this one message now, for an operator; nothing is committed or given back.
 
         Raises: RemoteError, there is no handler: the program iterates.
@@ -459,8 +459,8 @@ class Consumer:
                 f"the consumer of group {self.group} has no handler to call: its program takes messages itself",
             )
         queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
-        message = ReceivedMessage(stored, queue, None, HandedOut(self._network.answers), self._network.namespace)
-        return await handle_directly(self._handler, message, self._settings, self._network.clock)
+        message = ReceivedMessage(stored, queue, None, DetachedOwner(self._network.answers), self._network.namespace)
+        return await deliver_once(self._handler, message, self._settings, self._network.clock)
 
     # Putting the parts together -------------------------------------------------------------------------------------
 
@@ -468,7 +468,7 @@ class Consumer:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
         retries = None
         if not settings.broadcast:
-            retries = Retries(self.full_group, settings.reconsume_times, self._network.brokers, send_queue)
+            retries = BrokerRedelivery(self.full_group, settings.reconsume_times, self._network.brokers, send_queue)
         if settings.ordered:
             limit, needs_lock = settings.reconsume_times, not settings.broadcast
             return OrderedDelivery(
@@ -488,16 +488,16 @@ class Consumer:
         settings, network = self._settings, self._network
         locks = None
         if settings.ordered and not settings.broadcast:
-            locks = HeldLocks(self.full_group, network.client_id, network.brokers)
+            locks = QueueLocks(self.full_group, network.client_id, network.brokers)
         return Assignment(
             settings,
             network,
-            offsets_of(self.full_group, network, settings.offset_folder if settings.broadcast else None),
+            offset_store_of(self.full_group, network, settings.offset_folder if settings.broadcast else None),
             self._delivery,
             self._background.spawn,
             self._subscriptions,
             failed=self._fail,
-            paces=self._paces,
+            stats=self._stats,
             locks=locks,
             hooks=self._hooks,
         )

@@ -44,7 +44,7 @@ class Outcome(Enum):
 DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
 
 
-class Wish(NamedTuple):
+class SettleOptions(NamedTuple):
     """The wishes of a handler for its message.
 
     Attributes:
@@ -62,7 +62,7 @@ class Wish(NamedTuple):
     extended_s: float = 0.0
 
 
-NO_WISH: Final = Wish()
+NO_OPTIONS: Final = SettleOptions()
 
 
 class Owner(Protocol):
@@ -99,8 +99,8 @@ class DeliveredMessage:
         "_owner",
         "_receipt",
         "_settle",
+        "_settle_options",
         "_source",
-        "_wish",
         "offset",
         "queue",
         "reconsume_times",
@@ -118,7 +118,7 @@ class DeliveredMessage:
         self.offset = stored.queue_offset
         self.queue = plain_queue(namespace, queue) if namespace else queue
         self.reconsume_times = stored.reconsume_times
-        self._wish = NO_WISH
+        self._settle_options = NO_OPTIONS
         self._settle = settle
         self._owner = owner
         self._namespace = namespace
@@ -223,7 +223,7 @@ class DeliveredMessage:
     def _deliver_to(self, settle: Settle) -> None:
         """Deliver it (again), to be settled; called by consumers."""
         self._settle = settle
-        self._wish = NO_WISH
+        self._settle_options = NO_OPTIONS
 
 
 M = TypeVar("M", bound=DeliveredMessage)
@@ -245,7 +245,7 @@ class Settling:
         raise NotImplementedError
 
 
-def made(
+def messages_from(
     kind: Callable[[StoredMessage | PulledMessage, MessageQueue, Settle | None, Any, str], M],
     pulled: Sequence[StoredMessage | PulledMessage],
     queue: MessageQueue,
@@ -257,7 +257,7 @@ def made(
     return [kind(each, queue, settle, owner, namespace) for each in pulled]
 
 
-def let_settle(messages: Sequence[DeliveredMessage], settle: Settle) -> None:
+def set_settle(messages: Sequence[DeliveredMessage], settle: Settle) -> None:
     """Let messages that are here be settled."""
     for message in messages:
         message._settle = settle
@@ -272,14 +272,14 @@ def with_receipt(
     namespace: str,
 ) -> list[M]:
     """Return messages that share a receipt, as `kind`. `queue` is without the namespace already."""
-    messages = made(kind, records, queue, None, owner, "")
+    messages = messages_from(kind, records, queue, None, owner, "")
     for message in messages:
         message._receipt = receipt
         message._namespace = namespace
     return messages
 
 
-def spend(messages: Sequence[DeliveredMessage], is_spent: bool) -> None:
+def mark_spent(messages: Sequence[DeliveredMessage], is_spent: bool) -> None:
     """Note that messages are acknowledged, or that they are not."""
     for message in messages:
         message._is_spent = is_spent
@@ -325,7 +325,7 @@ def spent_by_receipt(messages: Sequence[DeliveredMessage]) -> list[tuple[Any, in
     return runs
 
 
-def unsettled(messages: Sequence[DeliveredMessage]) -> list[Settle | None]:
+def take_settles(messages: Sequence[DeliveredMessage]) -> list[Settle | None]:
     """Take from messages what is called when they are settled, so that nothing else settles them meanwhile."""
     settles = [message._settle for message in messages]
     for message in messages:
@@ -333,7 +333,7 @@ def unsettled(messages: Sequence[DeliveredMessage]) -> list[Settle | None]:
     return settles
 
 
-def settle_later(messages: Sequence[DeliveredMessage], settles: Sequence[Settle | None]) -> None:
+def restore_settles(messages: Sequence[DeliveredMessage], settles: Sequence[Settle | None]) -> None:
     """Give back to messages that are not acknowledged what `unsettled` took."""
     for message, settle in zip(messages, settles, strict=True):
         if not message._is_spent:

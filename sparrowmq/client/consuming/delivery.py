@@ -28,11 +28,11 @@ from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
 from sparrowmq.client.consuming.consumer_settings import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
-from sparrowmq.client.consuming.delivered_message import DONE, Outcome, let_settle
+from sparrowmq.client.consuming.delivered_message import DONE, Outcome, set_settle
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.pulling import STALLED_S
 from sparrowmq.client.consuming.received_message import ReceivedMessage, received
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.loop_affinity import LoopAffinity, running_loop
 from sparrowmq.errors import ClientClosed, SparrowError
 from sparrowmq.loop.clock import Clock
@@ -50,7 +50,7 @@ _WOKEN: Final = 2
 
 
 class Redelivery(Protocol):
-    """Gives failed messages back: `Retries`."""
+    """Gives failed messages back: `BrokerRedelivery`."""
 
     async def give_back(self, message: ReceivedMessage) -> None:
         """Have the message delivered again later. Raises: SparrowError."""
@@ -122,7 +122,7 @@ class ConcurrentDelivery:
         self._inbox.extend(received(pulled, owned.queue, self._settling(owned), owned, self._namespace))
 
     def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        let_settle(messages, self._settling(owned))
+        set_settle(messages, self._settling(owned))
         self._inbox.extend(messages)
 
     def _settling(self, owned: ProcessQueue) -> QueueSettling:
@@ -134,7 +134,7 @@ class ConcurrentDelivery:
         if get_ident() != self._home.thread:
             self._check_home(owned, messages)
         if outcome is DONE:
-            owned.pace.done += len(messages)
+            owned.stats.done += len(messages)
             owned.settle_all(messages)
         else:
             for message in messages:
@@ -143,7 +143,7 @@ class ConcurrentDelivery:
     def _failed(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return  # The consumer is being left, and does not commit it.
-        owned.pace.failed += 1
+        owned.stats.failed += 1
         if self._retries is None:
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
             owned.settle(message)
@@ -205,7 +205,7 @@ class OrderedDelivery:
     def __init__(
         self,
         batch: int,
-        retries: Retries | None,
+        retries: BrokerRedelivery | None,
         max_reconsume_times: int | None,
         needs_lock: bool,
         clock: Clock,
@@ -316,11 +316,11 @@ class OrderedDelivery:
             message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
             raise self._home.refusal()
         if outcome is DONE:
-            owned.pace.done += 1
+            owned.stats.done += 1
             owned.settle(message)
             self._put_down(owned, message)
             return
-        owned.pace.failed += 1
+        owned.stats.failed += 1
         is_rejected = outcome is Outcome.REJECTED
         if is_rejected and self._retries is None:
             log.warning("dropping %r, which was rejected: a broadcast group has no dead letters", message)
@@ -354,12 +354,12 @@ class OrderedDelivery:
             self._offer(owned)
 
     def _pause_s(self, failed: ReceivedMessage) -> float:
-        wish = failed._wish
-        if wish.suspend_s is None and wish.delay_s is not None:
-            return wish.delay_s
-        if wish.suspend_s is None and wish.delay_level:
-            return level_s(wish.delay_level)
-        pause_s = self._suspend_s if wish.suspend_s is None else wish.suspend_s
+        options = failed._settle_options
+        if options.suspend_s is None and options.delay_s is not None:
+            return options.delay_s
+        if options.suspend_s is None and options.delay_level:
+            return level_s(options.delay_level)
+        pause_s = self._suspend_s if options.suspend_s is None else options.suspend_s
         return min(max(pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
 
     def _resume(self, owned: ProcessQueue) -> None:
@@ -371,7 +371,7 @@ class OrderedDelivery:
         return limit is not None and message.reconsume_times >= limit
 
     async def _set_aside(
-        self, retries: Retries, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
+        self, retries: BrokerRedelivery, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
     ) -> None:
         """Send a message that failed too often to the group's retry topic, and at last to the dead-letter queue."""
         try:

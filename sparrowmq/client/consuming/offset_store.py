@@ -32,7 +32,7 @@ from sparrowmq.client.arguments import check_time
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.consumer_settings import Start
-from sparrowmq.client.sending.send_result import is_slaves
+from sparrowmq.client.sending.send_result import is_from_slave
 from sparrowmq.core import snapshot
 from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
@@ -80,7 +80,7 @@ class OffsetStore(Protocol):
         """Forget the offsets of a queue, because an operator has set another one."""
 
 
-def offsets_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
+def offset_store_of(group: str, network: Network, folder: Path | None) -> OffsetStore:
     """The offsets of a group: in a folder if it broadcasts, otherwise at the brokers."""
     if folder is None:
         return BrokerOffsets(group, network.brokers)
@@ -192,7 +192,7 @@ class BrokerOffsets:
         )
 
     def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:
-        if isinstance(error, NetworkError) or is_slaves(error):
+        if isinstance(error, NetworkError) or is_from_slave(error):
             self._uncommitted[queue] = offset
         level = logging.DEBUG if queue in self._failing else logging.WARNING
         self._failing.add(queue)

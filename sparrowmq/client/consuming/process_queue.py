@@ -17,7 +17,7 @@ from threading import get_ident
 from typing import Any
 
 from sparrowmq.client.cluster.replies import Answers
-from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivered_message import DONE, DeliveredMessage, Outcome, Settling
 from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
@@ -68,14 +68,14 @@ class ProcessQueue:
         next_offset: int,
         limits: FlowLimits,
         answers: Answers | None = None,
-        pace: Pace | None = None,
+        stats: TopicStats | None = None,
         hooks: Sequence[ConsumeHooks] = (),
         rules: FailureRules | None = None,
     ) -> None:
         self.queue = queue
         self.hooks = hooks
         self.rules = rules or FailureRules()
-        self.pace = pace or Pace()
+        self.stats = stats or TopicStats()
         self.answers = answers
         self.next_offset = next_offset
         self.has_begun = False
@@ -231,7 +231,7 @@ class QueueSettling(Settling):
     def ack(self, message: DeliveredMessage) -> None:
         owned = self._owned
         if owned.is_owned and get_ident() == self._home.thread:
-            owned.pace.done += 1
+            owned.stats.done += 1
             owned.settle(message)
         else:
             self._otherwise(owned, (message,), DONE)
@@ -239,7 +239,7 @@ class QueueSettling(Settling):
     def ack_together(self, messages: Sequence[DeliveredMessage]) -> None:
         owned = self._owned
         if owned.is_owned and get_ident() == self._home.thread:
-            owned.pace.done += len(messages)
+            owned.stats.done += len(messages)
             owned.settle_all(messages)
         else:
             self._otherwise(owned, messages, DONE)

@@ -51,12 +51,12 @@ from sparrowmq.client.consuming.offset_store import (
     log_reset,
     newest,
     offset_at,
-    offsets_of,
+    offset_store_of,
     oldest,
 )
 from sparrowmq.client.consuming.pulling import EmptyPollBackoff
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
-from sparrowmq.client.consuming.received_message import HandedOut, ReceivedMessage, received
+from sparrowmq.client.consuming.received_message import DetachedOwner, ReceivedMessage, received
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import checks_loop
 from sparrowmq.client.tracebacks import short_tracebacks, shortened
@@ -101,8 +101,8 @@ class PullConsumer:
         self._network = network
         self._home = network.home
         self._background = Background()
-        self._offsets = offsets_of(settings.group, network, settings.offset_folder if settings.broadcast else None)
-        self._readings = Readings(settings, network, self._offsets, self._background.spawn)
+        self._offsets = offset_store_of(settings.group, network, settings.offset_folder if settings.broadcast else None)
+        self._assigned_queues = AssignedQueues(settings, network, self._offsets, self._background.spawn)
         self._subscriptions: dict[str, Subscription] = {}
         self._watched: dict[str, tuple[QueuesChanged, list[MessageQueue]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -147,8 +147,8 @@ class PullConsumer:
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.full_group)
         finally:
-            for reading in self._readings.all():
-                self._readings.drop(reading.queue)
+            for assigned in self._assigned_queues.all():
+                self._assigned_queues.drop(assigned.queue)
             try:
                 await self._network.leave_group(self)
             finally:
@@ -171,11 +171,11 @@ class PullConsumer:
         wanted = set(self._full(queues))
         now_ms = self._network.clock.now_ms()
         filters = {topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}}
-        for queue in set(self._readings.queues) - wanted:
-            self._readings.drop(queue)
+        for queue in set(self._assigned_queues.queues) - wanted:
+            self._assigned_queues.drop(queue)
         for queue in sorted(wanted):
-            self._readings.add(queue, filters[queue.topic])
-        self._readings.nudge()
+            self._assigned_queues.add(queue, filters[queue.topic])
+        self._assigned_queues.wake()
 
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
         """Read this member's share of a topic's queues, or change the topic's filter.
@@ -184,14 +184,14 @@ class PullConsumer:
 
         Raises: ConfigError, queues are assigned.
         """
-        if self._readings.queues and not self._subscriptions:
+        if self._assigned_queues.queues and not self._subscriptions:
             raise ConfigError("queues are assigned; assign(()) before you subscribe")
         topic = self._network.full_topic(topic)
         wanted = subscription(topic, tag, where, self._network.clock.now_ms())
         self._subscriptions[topic] = wanted
-        for reading in self._readings.all():
-            if reading.queue.topic == topic:
-                self._readings.refilter(reading, wanted)
+        for assigned in self._assigned_queues.all():
+            if assigned.queue.topic == topic:
+                self._assigned_queues.refilter(assigned, wanted)
         if not self._is_sharing:
             self._is_sharing = True
             self._begin(self._rebalance(), f"rebalance {self.full_group}")
@@ -201,13 +201,13 @@ class PullConsumer:
         """Stop to read a topic. All members of the group must do the same."""
         topic = self._network.full_topic(topic)
         if self._subscriptions.pop(topic, None) is not None:
-            await self._give_up([queue for queue in self._readings.queues if queue.topic == topic])
+            await self._give_up([queue for queue in self._assigned_queues.queues if queue.topic == topic])
             await self._subscriptions_changed()
 
     @property
     def assigned(self) -> list[MessageQueue]:
         """The queues that are read."""
-        return self._network.plain_queues(self._readings.queues)
+        return self._network.plain_queues(self._assigned_queues.queues)
 
     async def watch(self, topic: str, changed: QueuesChanged) -> None:
         """Call `changed(queues)` whenever the topic has other queues, such as new ones or those of a lost broker.
@@ -225,13 +225,13 @@ class PullConsumer:
     def pause(self, *queues: MessageQueue) -> None:
         """Return no messages of these queues, by default of all, until `resume`."""
         for queue in queues or self.assigned:
-            self._reading(queue).is_paused = True
+            self._assigned_queue(queue).is_paused = True
 
     def resume(self, *queues: MessageQueue) -> None:
         """Undo `pause`."""
         for queue in queues or self.assigned:
-            self._reading(queue).is_paused = False
-        self._readings.nudge()
+            self._assigned_queue(queue).is_paused = False
+        self._assigned_queues.wake()
 
     # Where ----------------------------------------------------------------------------------------------------------
 
@@ -241,8 +241,8 @@ class PullConsumer:
         Raises: ConfigError, the queue is not assigned, or the offset is negative or no number.
         """
         check_offset(offset)
-        self._reading(queue).move(offset)
-        self._readings.nudge()
+        self._assigned_queue(queue).move(offset)
+        self._assigned_queues.wake()
 
     async def seek_to_beginning(self, *queues: MessageQueue) -> None:
         """Go on at the oldest message that is kept, in all queues by default."""
@@ -265,7 +265,7 @@ class PullConsumer:
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset that `poll` returns next."""
-        return await self._readings.begin(self._reading(queue))
+        return await self._assigned_queues.begin(self._assigned_queue(queue))
 
     async def positions(self) -> dict[MessageQueue, int]:
         """The next offset of every assigned queue."""
@@ -287,8 +287,8 @@ class PullConsumer:
                 check_offset(offset)
             await self._offsets.commit({self._network.full_queue(queue): offset for queue, offset in offsets.items()})
         else:
-            wanted = self._readings.queues if offsets is None else self._full(offsets)
-            await self._offsets.commit(self._readings.positions(wanted))
+            wanted = self._assigned_queues.queues if offsets is None else self._full(offsets)
+            await self._offsets.commit(self._assigned_queues.positions(wanted))
 
     # Reading --------------------------------------------------------------------------------------------------------
 
@@ -305,32 +305,32 @@ class PullConsumer:
         check_count("max_count", max_count)
         if timeout_s != inf:
             check_seconds("timeout_s", timeout_s, or_zero=True)
-        if not self._readings.queues and not self._subscriptions:
+        if not self._assigned_queues.queues and not self._subscriptions:
             raise ConfigError(
                 "no queue is assigned; call assign(await reader.queues(topic)), or subscribe(topic), first"
             )
-        clock, readings = self._network.clock, self._readings
+        clock, assigned_queues = self._network.clock, self._assigned_queues
         deadline = clock.monotonic() + timeout_s
-        for reading in readings.all():
-            reading.handled = reading.position
+        for assigned in assigned_queues.all():
+            assigned.handled = assigned.position
         while True:
             if self._is_cut_off:
                 raise ClientClosed(f"the client of the reader of group {self.group} was left")
             if self._denial is not None:
                 raise shortened(self._denial)
-            readings.collect()
-            readings.ask()
-            messages = readings.hand_out(max_count)
+            assigned_queues.collect()
+            assigned_queues.ask()
+            messages = assigned_queues.hand_out(max_count)
             remaining_s = deadline - clock.monotonic()
             if messages or remaining_s <= 0 or self._is_woken:
                 self._is_woken = False
                 return messages
-            await readings.wait(min(remaining_s, pulling.PAUSE_S))
+            await assigned_queues.wait(min(remaining_s, pulling.PAUSE_S))
 
     def wakeup(self) -> None:
         """Let the waiting `poll` return at once, perhaps without messages; if none waits, the next `poll`."""
         self._is_woken = True
-        self._readings.nudge()
+        self._assigned_queues.wake()
 
     # Sharing out ----------------------------------------------------------------------------------------------------
 
@@ -339,49 +339,49 @@ class PullConsumer:
             await self._rebalancer.run()
         except (AccessDenied, ConfigError) as error:
             self._denial = error
-            self._readings.nudge()
+            self._assigned_queues.wake()
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         """Read exactly these queues of the topic, if it is still subscribed."""
         if topic not in self._subscriptions:
             return True
-        change = diff([queue for queue in self._readings.queues if queue.topic == topic], queues)
+        change = diff([queue for queue in self._assigned_queues.queues if queue.topic == topic], queues)
         await self._give_up(change.drop)
         wanted = self._subscriptions.get(topic)
         if wanted is not None and change.add:
-            readings = [self._readings.add(queue, wanted, is_shared=True) for queue in change.add]
-            for reading in readings:
-                reading.is_held = True
+            assigned_queues = [self._assigned_queues.add(queue, wanted, is_shared=True) for queue in change.add]
+            for assigned in assigned_queues:
+                assigned.is_held = True
             try:
                 await tell(self._settings.on_assigned, change.add, self._network)
             finally:
-                for reading in readings:
-                    reading.is_held = False
-                self._readings.nudge()
+                for assigned in assigned_queues:
+                    assigned.is_held = False
+                self._assigned_queues.wake()
         return True
 
     async def _give_up(self, queues: list[MessageQueue], is_end: bool = False) -> None:
         """Let other members have these queues."""
-        for reading in self._readings.all():
-            reading.is_held |= reading.queue in queues
+        for assigned in self._assigned_queues.all():
+            assigned.is_held |= assigned.queue in queues
         try:
             await tell(self._settings.on_revoked, queues, self._network)
         finally:
             await (self._commit_for_good(queues) if is_end else self._commit_handled(queues))
             for queue in queues:
-                self._readings.drop(queue)
+                self._assigned_queues.drop(queue)
                 self._offsets.forget(queue)
 
     async def _give_up_all(self, is_all_handled: bool) -> None:
         if is_all_handled:
-            for reading in self._readings.all():
-                reading.handled = reading.position
+            for assigned in self._assigned_queues.all():
+                assigned.handled = assigned.position
         if self._subscriptions:
-            await self._give_up(self._readings.queues, is_end=True)
+            await self._give_up(self._assigned_queues.queues, is_end=True)
         else:
-            await self._commit_for_good(self._readings.queues)
-            for queue in list(self._readings.queues):
-                self._readings.drop(queue)
+            await self._commit_for_good(self._assigned_queues.queues)
+            for queue in list(self._assigned_queues.queues):
+                self._assigned_queues.drop(queue)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         """Do something until the end."""
@@ -408,12 +408,12 @@ class PullConsumer:
     async def _commit_now_and_then(self, period_s: float) -> None:
         while True:
             await self._network.clock.sleep(period_s)
-            await self._commit_handled(self._readings.queues)
+            await self._commit_handled(self._assigned_queues.queues)
 
     async def _commit_handled(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
         if self._settings.auto_commit_s is None:
             return {}
-        handled = {each.queue: each.handled for each in self._readings.all() if each.queue in queues}
+        handled = {each.queue: each.handled for each in self._assigned_queues.all() if each.queue in queues}
         return await self._offsets.commit({queue: at for queue, at in handled.items() if at is not None})
 
     async def _commit_for_good(self, queues: Collection[MessageQueue]) -> None:
@@ -449,7 +449,7 @@ class PullConsumer:
         The owner of a subscribed queue commits its offset. All members commit assigned queues: they may have no reader.
         """
         log_reset(self._network.brokers.lines, self.full_group, offsets)
-        mine = set(self._readings.queues)
+        mine = set(self._assigned_queues.queues)
         for queue, offset in offsets.items():
             self._offsets.moved(queue)
             if queue in mine:
@@ -458,14 +458,14 @@ class PullConsumer:
         await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
 
     async def _client_leaves(self) -> None:
-        await self._commit_handled(self._readings.queues)
+        await self._commit_handled(self._assigned_queues.queues)
 
     def _client_left(self) -> None:
         """End, because the client was left: a waiting `poll` raises."""
         for task in self._tasks:
             task.cancel()
         self._is_cut_off = True
-        self._readings.nudge()
+        self._assigned_queues.wake()
 
     def _running(self) -> ConsumerRunning:
         """The state of the consumer, for an operator."""
@@ -475,14 +475,14 @@ class PullConsumer:
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
             },
             subscription_set=list(self._filters().values()),
-            mq_table={each.queue: each.report() for each in self._readings.all()},
+            mq_table={each.queue: each.report() for each in self._assigned_queues.all()},
         )
 
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         """The next offset of each queue of a topic, for an operator; 0 where reading has not begun."""
-        return {each.queue: each.position or 0 for each in self._readings.all() if each.queue.topic == topic}
+        return {each.queue: each.position or 0 for each in self._assigned_queues.all() if each.queue.topic == topic}
 
-    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """It has no handler. Raises: RemoteError."""
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
@@ -493,17 +493,17 @@ class PullConsumer:
         check_queues(queues)
         return [self._network.full_queue(queue) for queue in queues]
 
-    def _reading(self, queue: MessageQueue) -> Reading:
+    def _assigned_queue(self, queue: MessageQueue) -> AssignedQueue:
         """Raises: ConfigError, it is not assigned."""
-        return self._readings.of(self._network.full_queue(queue))
+        return self._assigned_queues.of(self._network.full_queue(queue))
 
     def _filters(self) -> dict[str, Subscription]:
         """The filters of the topics that are read."""
-        return self._subscriptions or {each.queue.topic: each.subscription for each in self._readings.all()}
+        return self._subscriptions or {each.queue.topic: each.subscription for each in self._assigned_queues.all()}
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class AssignedQueue:
     """One assigned queue.
 
     Attributes:
@@ -539,7 +539,7 @@ class Reading:
     broker_id: int = MASTER
     not_before: float = 0.0
     asked_s: float = 0.0
-    fruitless: EmptyPollBackoff = field(default_factory=EmptyPollBackoff)
+    empty_polls: EmptyPollBackoff = field(default_factory=EmptyPollBackoff)
     refusal: RemoteError | None = None
 
     def move(self, offset: int | None) -> None:
@@ -567,7 +567,7 @@ class Reading:
         )
 
 
-class Readings:
+class AssignedQueues:
     """All assigned queues of one pull consumer."""
 
     def __init__(self, settings: PullSettings, network: Network, offsets: OffsetStore, spawn: Spawn) -> None:
@@ -575,18 +575,18 @@ class Readings:
         self._network = network
         self._offsets = offsets
         self._spawn = spawn
-        self._owner = HandedOut(network.answers, rules=FailureRules(settings.group))
-        self._by_queue: dict[MessageQueue, Reading] = {}  # in the order of their turns
-        self._nudged: asyncio.Future[None] | None = None
+        self._owner = DetachedOwner(network.answers, rules=FailureRules(settings.group))
+        self._by_queue: dict[MessageQueue, AssignedQueue] = {}  # in the order of their turns
+        self._woken: asyncio.Future[None] | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
         return sorted(self._by_queue)
 
-    def all(self) -> list[Reading]:
+    def all(self) -> list[AssignedQueue]:
         return list(self._by_queue.values())
 
-    def of(self, queue: MessageQueue) -> Reading:
+    def of(self, queue: MessageQueue) -> AssignedQueue:
         """Raises: ConfigError, it is not assigned."""
         try:
             return self._by_queue[queue]
@@ -595,83 +595,83 @@ class Readings:
                 f"{self._network.plain_queue(queue)} is not assigned (any more); call assign first, or see `assigned`"
             ) from None
 
-    def add(self, queue: MessageQueue, subscription: Subscription, *, is_shared: bool = False) -> Reading:
+    def add(self, queue: MessageQueue, subscription: Subscription, *, is_shared: bool = False) -> AssignedQueue:
         """Read the queue with this filter; a queue that is read already keeps its position."""
-        reading = self._by_queue.get(queue)
-        if reading is None:
-            reading = self._by_queue[queue] = Reading(queue, subscription, is_shared)
+        assigned = self._by_queue.get(queue)
+        if assigned is None:
+            assigned = self._by_queue[queue] = AssignedQueue(queue, subscription, is_shared)
         else:
-            self.refilter(reading, subscription)
-        return reading
+            self.refilter(assigned, subscription)
+        return assigned
 
-    def refilter(self, reading: Reading, subscription: Subscription) -> None:
+    def refilter(self, assigned: AssignedQueue, subscription: Subscription) -> None:
         """Change the filter, and drop messages that were pulled with the former one."""
-        former, reading.subscription = reading.subscription, subscription
+        former, assigned.subscription = assigned.subscription, subscription
         if (former.expression, former.kind) != (subscription.expression, subscription.kind):
-            handled = reading.handled
-            reading.move(reading.position)
-            reading.handled = handled
+            handled = assigned.handled
+            assigned.move(assigned.position)
+            assigned.handled = handled
 
     def drop(self, queue: MessageQueue) -> None:
-        reading = self._by_queue.pop(queue, None)
-        if reading is not None:
-            reading.move(None)
+        assigned = self._by_queue.pop(queue, None)
+        if assigned is not None:
+            assigned.move(None)
 
-    def nudge(self) -> None:
+    def wake(self) -> None:
         """End a `wait`, so that its caller looks again."""
-        if self._nudged is not None and not self._nudged.done():
-            self._nudged.set_result(None)
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
 
-    async def begin(self, reading: Reading) -> int:
+    async def begin(self, assigned: AssignedQueue) -> int:
         """The next offset; first find the begin if it is unknown. Raises: SparrowError."""
-        if reading.position is None:
-            offset = await first_offset(reading.queue, self._settings.start, self._offsets, self._network.brokers)
-            if reading.position is None:  # The program has not called `seek` meanwhile.
-                reading.position = reading.next_offset = offset
-        return reading.position
+        if assigned.position is None:
+            offset = await first_offset(assigned.queue, self._settings.start, self._offsets, self._network.brokers)
+            if assigned.position is None:  # The program has not called `seek` meanwhile.
+                assigned.position = assigned.next_offset = offset
+        return assigned.position
 
     def ask(self) -> None:
         """Send a pull for each queue without messages here."""
         now = self._network.clock.monotonic()
-        for reading in self._by_queue.values():
-            is_idle = reading.answer is None and not reading.fetched
-            if is_idle and not reading.is_paused and not reading.is_held and now >= reading.not_before:
-                reading.asked_s = now
-                reading.answer = self._pull(reading)
-                reading.answer.add_done_callback(_look)  # A reading may be left before it is collected.
+        for assigned in self._by_queue.values():
+            is_idle = assigned.answer is None and not assigned.fetched
+            if is_idle and not assigned.is_paused and not assigned.is_held and now >= assigned.not_before:
+                assigned.asked_s = now
+                assigned.answer = self._pull(assigned)
+                assigned.answer.add_done_callback(_retrieve_error)  # A reading may be left before it is collected.
 
     def collect(self) -> None:
         """Take the answers that arrived. Raises: RemoteError, a broker refuses, and will refuse again."""
-        for reading in self._by_queue.values():
-            answer = reading.answer
+        for assigned in self._by_queue.values():
+            answer = assigned.answer
             if answer is None or not answer.done():
                 continue
-            reading.answer = None
+            assigned.answer = None
             try:
                 outcome = answer.result()
                 if isinstance(outcome, Response):
-                    self._take(reading, outcome)
+                    self._take(assigned, outcome)
                 elif isinstance(outcome, SparrowError):
                     raise outcome
             except (NetworkError, ProtocolError) as error:
-                self._postpone(reading, error)
+                self._postpone(assigned, error)
             except RemoteError as error:
-                self._refused(reading, error)
+                self._refused(assigned, error)
 
     def hand_out(self, max_count: int) -> list[ReceivedMessage]:
         """The messages that are here. A queue that was served goes behind the others."""
         messages: list[ReceivedMessage] = []
-        for queue, reading in list(self._by_queue.items()):
+        for queue, assigned in list(self._by_queue.items()):
             if len(messages) >= max_count:
                 break
-            fetched = reading.fetched
-            if not fetched or reading.is_paused or reading.is_held:
+            fetched = assigned.fetched
+            if not fetched or assigned.is_paused or assigned.is_held:
                 continue
             while fetched and len(messages) < max_count:
                 messages.append(fetched.popleft())
-            reading.position = fetched[0].offset if fetched else reading.next_offset
+            assigned.position = fetched[0].offset if fetched else assigned.next_offset
             del self._by_queue[queue]
-            self._by_queue[queue] = reading
+            self._by_queue[queue] = assigned
         return messages
 
     async def wait(self, limit_s: float) -> None:
@@ -679,11 +679,11 @@ class Readings:
         now_s = self._network.clock.monotonic()
         ends_s = (each.not_before - now_s for each in self._by_queue.values() if each.not_before > now_s)
         limit_s = min([limit_s, *ends_s])
-        if self._nudged is None or self._nudged.done():
-            self._nudged = asyncio.get_running_loop().create_future()
+        if self._woken is None or self._woken.done():
+            self._woken = asyncio.get_running_loop().create_future()
         waiting = [each.answer for each in self._by_queue.values() if each.answer is not None]
         with suppress(TimeoutError):
-            first = asyncio.wait([*waiting, self._nudged], return_when="FIRST_COMPLETED")
+            first = asyncio.wait([*waiting, self._woken], return_when="FIRST_COMPLETED")
             await self._network.clock.wait_for(first, limit_s)
 
     def positions(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
@@ -691,109 +691,109 @@ class Readings:
         found = {queue: self.of(queue).position for queue in queues}
         return {queue: position for queue, position in found.items() if position is not None}
 
-    def _pull(self, reading: Reading) -> asyncio.Future[Any]:
+    def _pull(self, assigned: AssignedQueue) -> asyncio.Future[Any]:
         """A pull, or the preparation that it needs."""
-        network, queue = self._network, reading.queue
-        address = network.routes.replica(queue.broker_name, reading.broker_id)
+        network, queue = self._network, assigned.queue
+        address = network.routes.replica(queue.broker_name, assigned.broker_id)
         session = network.brokers.live(address) if address is not None else None
-        if session is None or reading.position is None or reading.is_cut_off:
-            return self._spawn(self._prepare(reading), f"begin {queue}")
+        if session is None or assigned.position is None or assigned.is_cut_off:
+            return self._spawn(self._prepare(assigned), f"begin {queue}")
         request = pulling.request(
             self._settings.group,
             queue,
-            reading.next_offset,
-            reading.subscription,
+            assigned.next_offset,
+            assigned.subscription,
             count=self._settings.pull_batch,
             hold_s=pulling.HOLD_S,
             is_lite=True,
         )
         return session.call(request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED)
 
-    async def _prepare(self, reading: Reading) -> SparrowError | None:
+    async def _prepare(self, assigned: AssignedQueue) -> SparrowError | None:
         """Find the begin, and connect. Return the error if that fails."""
         try:
-            await self.begin(reading)
-            await self._network.brokers.having(reading.queue, reading.broker_id)
-            if reading.is_cut_off:
-                group, subscription = self._settings.group, reading.subscription
-                offset = await pulling.offset_after_break(group, reading, subscription, self._network.brokers)
-                if offset < reading.next_offset:
-                    reading.go_on(offset)
-                reading.is_cut_off = False
+            await self.begin(assigned)
+            await self._network.brokers.having(assigned.queue, assigned.broker_id)
+            if assigned.is_cut_off:
+                group, subscription = self._settings.group, assigned.subscription
+                offset = await pulling.offset_after_break(group, assigned, subscription, self._network.brokers)
+                if offset < assigned.next_offset:
+                    assigned.go_on(offset)
+                assigned.is_cut_off = False
         except SparrowError as error:
             return error
         return None
 
-    def _take(self, reading: Reading, answer: Response[PullMessageReply]) -> None:
-        found = pulling.found_in(answer, reading, reading.subscription, self._network.brokers.lines)
-        reading.is_failing = False
+    def _take(self, assigned: AssignedQueue, answer: Response[PullMessageReply]) -> None:
+        found = pulling.messages_of_answer(answer, assigned, assigned.subscription, self._network.brokers.lines)
+        assigned.is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            self._rest(reading, False)
-            reading.answer = self._spawn(self._move(reading, answer.header), f"move {reading.queue}")
+            self._delay_next_pull(assigned, False)
+            assigned.answer = self._spawn(self._move(assigned, answer.header), f"move {assigned.queue}")
             return
-        goes_on = answer.header.next_begin_offset > reading.next_offset
-        reading.next_offset = answer.header.next_begin_offset
-        reading.broker_id = answer.header.suggest_which_broker_id
-        reading.fetched.extend(received(found, reading.queue, None, self._owner, self._network.namespace))
-        pulling.note_last(reading, found)
-        self._rest(reading, goes_on)
-        if not reading.fetched:
-            reading.position = reading.next_offset
+        goes_on = answer.header.next_begin_offset > assigned.next_offset
+        assigned.next_offset = answer.header.next_begin_offset
+        assigned.broker_id = answer.header.suggest_which_broker_id
+        assigned.fetched.extend(received(found, assigned.queue, None, self._owner, self._network.namespace))
+        pulling.note_last(assigned, found)
+        self._delay_next_pull(assigned, goes_on)
+        if not assigned.fetched:
+            assigned.position = assigned.next_offset
 
-    def _rest(self, reading: Reading, has_messages: bool) -> None:
+    def _delay_next_pull(self, assigned: AssignedQueue, has_messages: bool) -> None:
         now_s = self._network.clock.monotonic()
-        pause_s = reading.fruitless.pause_s(has_messages, now_s - reading.asked_s)
+        pause_s = assigned.empty_polls.pause_s(has_messages, now_s - assigned.asked_s)
         if pause_s:
-            reading.not_before = now_s + pause_s
+            assigned.not_before = now_s + pause_s
 
-    async def _move(self, reading: Reading, reply: PullMessageReply) -> SparrowError | None:
+    async def _move(self, assigned: AssignedQueue, reply: PullMessageReply) -> SparrowError | None:
         """Go on at another offset, because the queue has none of ours. Return the error if that fails."""
-        queue, offset = reading.queue, reply.next_begin_offset
+        queue, offset = assigned.queue, reply.next_begin_offset
         try:
-            if reading.next_offset > reply.max_offset:
-                offset = await pulling.first_new(reading, offset, self._network.brokers)
+            if assigned.next_offset > reply.max_offset:
+                offset = await pulling.first_new(assigned, offset, self._network.brokers)
         except SparrowError as error:
             return error
-        pulling.log_move(self._network.brokers.lines, queue, reading.next_offset, reply, offset)
-        reading.go_on(offset)
-        reading.broker_id = reply.suggest_which_broker_id
+        pulling.log_move(self._network.brokers.lines, queue, assigned.next_offset, reply, offset)
+        assigned.go_on(offset)
+        assigned.broker_id = reply.suggest_which_broker_id
         return None
 
-    def _refused(self, reading: Reading, error: RemoteError) -> None:
+    def _refused(self, assigned: AssignedQueue, error: RemoteError) -> None:
         """Wait out a refusal that passes, or that ends when another queue is assigned. Raises: RemoteError, others."""
-        if error.code in pulling.UNKNOWN_HERE:
+        if error.code in pulling.UNKNOWN_GROUP:
             self._spawn(self._network.brokers.announce(), "announce")
-            self._postpone(reading, error)
-        elif error.code in pulling.PASSING:
-            self._postpone(reading, error)
-        elif reading.is_shared and not isinstance(error, AccessDenied) and reading.refusal is not error:
-            reading.refusal = error
-            reading.answer = self._spawn(self._if_there(reading, error), f"look for {reading.queue}")
+            self._postpone(assigned, error)
+        elif error.code in pulling.TEMPORARY:
+            self._postpone(assigned, error)
+        elif assigned.is_shared and not isinstance(error, AccessDenied) and assigned.refusal is not error:
+            assigned.refusal = error
+            assigned.answer = self._spawn(self._error_unless_lost(assigned, error), f"look for {assigned.queue}")
         else:
             raise error
 
-    async def _if_there(self, reading: Reading, error: RemoteError) -> RemoteError | None:
+    async def _error_unless_lost(self, assigned: AssignedQueue, error: RemoteError) -> RemoteError | None:
         """Return the error, unless the topic has lost the queue: then another assignment follows from the route.
 
         A broker may refuse before name servers know why, so the first refusal is no error.
         """
         with suppress(NoRoute, NetworkError):
-            route = await self._network.routes.fetch(reading.queue.topic)
-            if reading.is_failing and reading.queue in route.readable:
+            route = await self._network.routes.fetch(assigned.queue.topic)
+            if assigned.is_failing and assigned.queue in route.readable:
                 return error
-        self._postpone(reading, error)
+        self._postpone(assigned, error)
         return None
 
-    def _postpone(self, reading: Reading, error: Exception) -> None:
-        level = logging.DEBUG if reading.is_failing else logging.WARNING
-        log.log(level, "cannot read %s, trying again: %s", reading.queue, error)
-        reading.is_failing = True
-        reading.is_cut_off |= isinstance(error, NetworkError) and reading.broker_id == MASTER
-        reading.broker_id = MASTER
-        reading.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
+    def _postpone(self, assigned: AssignedQueue, error: Exception) -> None:
+        level = logging.DEBUG if assigned.is_failing else logging.WARNING
+        log.log(level, "cannot read %s, trying again: %s", assigned.queue, error)
+        assigned.is_failing = True
+        assigned.is_cut_off |= isinstance(error, NetworkError) and assigned.broker_id == MASTER
+        assigned.broker_id = MASTER
+        assigned.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
 
 
-def _look(answer: asyncio.Future[Any]) -> None:
+def _retrieve_error(answer: asyncio.Future[Any]) -> None:
     """Look at the error of an answer, so that asyncio does not report it as never retrieved."""
     if not answer.cancelled():
         answer.exception()

@@ -63,7 +63,7 @@ _FREE: Final = 5  # quick answers without a pause
 _FIRST_S: Final = 0.001
 _LONGEST_S: Final = 1.0
 # The broker does not know us or our subscription; a heartbeat repairs this.
-UNKNOWN_HERE: Final = frozenset(
+UNKNOWN_GROUP: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_NOT_EXIST,
         ResponseCode.SUBSCRIPTION_NOT_LATEST,
@@ -71,7 +71,7 @@ UNKNOWN_HERE: Final = frozenset(
     }
 )
 # The broker refuses now, and may not in a moment: it is busy, starts, stops, or a quota is used up.
-PASSING: Final = frozenset(
+TEMPORARY: Final = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
         ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -134,7 +134,7 @@ def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription, li
     return [each for each in found if each.tags in tags] if tags else found
 
 
-def found_in(
+def messages_of_answer(
     answer: Response[PullMessageReply], place: PullPosition, subscription: Subscription, lines: LogLimit
 ) -> list[PulledMessage]:
     """Return the messages of an answer to a pull.
@@ -146,11 +146,11 @@ def found_in(
         return []
     found = messages_in(answer.body, place.queue, subscription, lines)
     if found:
-        demand_progress(place.queue, place.next_offset, answer.header.next_begin_offset)
+        check_progress(place.queue, place.next_offset, answer.header.next_begin_offset)
     return found
 
 
-def demand_progress(queue: MessageQueue, offset: int, following: int) -> None:
+def check_progress(queue: MessageQueue, offset: int, following: int) -> None:
     """Check the next offset that an answer with messages names, or one that says that none matches.
 
     Raises: RemoteProtocolError, the next pull would be the same one again, and so would each later one.
@@ -191,7 +191,7 @@ class FetchLoop:
         self._brokers = brokers
         self._clock = clock
         self._is_failing = False
-        self._fruitless = EmptyPollBackoff()
+        self._empty_polls = EmptyPollBackoff()
 
     async def run(self) -> None:
         """Ask until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
@@ -211,7 +211,7 @@ class FetchLoop:
             except SparrowError as error:
                 await self._recover(error)
                 continue
-            pause_s = self._fruitless.pause_s(found, self._clock.monotonic() - began_s)
+            pause_s = self._empty_polls.pause_s(found, self._clock.monotonic() - began_s)
             if pause_s:
                 await self._clock.sleep(pause_s)
 
@@ -246,7 +246,7 @@ class FetchLoop:
         if isinstance(error, NetworkError):
             owned.is_cut_off = owned.is_cut_off or owned.broker_id == MASTER
             owned.broker_id = MASTER
-        elif isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
+        elif isinstance(error, RemoteError) and error.code in UNKNOWN_GROUP:
             await self._brokers.announce()
         elif isinstance(error, RemoteError):
             await self._check_filter(error)
@@ -378,7 +378,7 @@ class Puller(FetchLoop):
                 self._go_on(min(offset, owned.commit_offset))
                 return False
         answer = await self._pull()
-        found = found_in(answer, owned, self._subscription, self._brokers.lines)
+        found = messages_of_answer(answer, owned, self._subscription, self._brokers.lines)
         self._is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._move(answer.header)
@@ -412,10 +412,10 @@ class Puller(FetchLoop):
         owned.broker_id = answer.header.suggest_which_broker_id
         owned.next_offset = answer.header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            pace = owned.pace
-            pace.pulls += 1
-            pace.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
-            pace.pulled += len(messages)
+            stats = owned.stats
+            stats.pulls += 1
+            stats.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
+            stats.pulled += len(messages)
             note_last(owned, messages)
             self._arrived(owned, messages)
         return goes_on

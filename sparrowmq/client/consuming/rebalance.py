@@ -34,8 +34,8 @@ from sparrowmq.remoting.session import Session
 log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 20.0
-SOONEST_S: Final = 0.05  # the first pause while something is missing; doubles up to
-LATEST_S: Final = 1.0
+FIRST_PAUSE_S: Final = 0.05  # the first pause while something is missing; doubles up to
+MAX_PAUSE_S: Final = 1.0
 
 
 class Verdict(IntEnum):
@@ -107,19 +107,19 @@ class Rebalancer:
 
         Raises: AccessDenied, or ConfigError of the strategy, which another round would not change.
         """
-        pause_s = SOONEST_S
+        pause_s = FIRST_PAUSE_S
         await self._network.brokers.announce()
         while True:
             self._round_due.clear()
             verdict = await self.round()
-            pause_s = PERIOD_S if verdict is Verdict.DONE else min(pause_s * 2, LATEST_S)
+            pause_s = PERIOD_S if verdict is Verdict.DONE else min(pause_s * 2, MAX_PAUSE_S)
             if verdict is not Verdict.TROUBLE:
                 self.first_round.set()
             try:
                 await self._network.clock.wait_for(self._round_due.wait(), pause_s)
-                pause_s = SOONEST_S
+                pause_s = FIRST_PAUSE_S
             except TimeoutError:
-                pause_s = SOONEST_S if verdict is Verdict.DONE else pause_s
+                pause_s = FIRST_PAUSE_S if verdict is Verdict.DONE else pause_s
             else:
                 if self._begin is not None:
                     await self._begin()
@@ -147,14 +147,14 @@ class Rebalancer:
     async def _failed(self, topic: str, error: SparrowError) -> Verdict:
         """Return the outcome of a round that failed. Raises: AccessDenied."""
         if isinstance(error, NoRoute):
-            await self._mention(topic)
+            await self._warn_of_missing(topic)
             return Verdict.NO_TOPIC
         if isinstance(error, AccessDenied):
             raise error
         self._report(topic, error)
         return Verdict.TROUBLE
 
-    async def _mention(self, topic: str) -> None:
+    async def _warn_of_missing(self, topic: str) -> None:
         """Log once that a topic does not exist, with similar names. Brokers make the retry topic."""
         if topic in self._missing or topic.startswith(RETRY):
             return

@@ -30,11 +30,11 @@ from sparrowmq.client.consuming.delivered_message import (
     Outcome,
     Owner,
     Settle,
+    SettleOptions,
     Settling,
-    Wish,
-    made,
+    messages_from,
 )
-from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, refusal, text_of, unfit
+from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, reject_reason, text_of, unfit
 from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.tasks import single_error
@@ -60,7 +60,7 @@ class ConsumeHooks:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOut:
+class DetachedOwner:
     """The owner of messages that stay valid when their queues move or close."""
 
     answers: Answers
@@ -111,7 +111,7 @@ class ReceivedMessage(DeliveredMessage):
         level, delay_ms, _ = wait_of(delay, None, delay_level)
         if suspend_s is not None:
             check_seconds("suspend_s", suspend_s)
-        self._give_back(Outcome.RETRY, Wish(level, delay_ms / 1000 if delay_ms else None, suspend_s))
+        self._give_back(Outcome.RETRY, SettleOptions(level, delay_ms / 1000 if delay_ms else None, suspend_s))
 
     def reject(self, reason: str = "rejected") -> None:
         """Put it into the group's dead-letter queue at once: it can never be handled. It is not delivered again.
@@ -124,14 +124,14 @@ class ReceivedMessage(DeliveredMessage):
             ConfigError: the reason is no text. The message is not settled.
         """
         check_text("reason", reason)
-        self._give_back(Outcome.REJECTED, Wish(reason=reason))
+        self._give_back(Outcome.REJECTED, SettleOptions(reason=reason))
 
-    def _give_back(self, outcome: Outcome, wish: Wish) -> None:
+    def _give_back(self, outcome: Outcome, options: SettleOptions) -> None:
         settle, self._settle = self._settle, None
         if settle is None:
             log.warning("%r is not %s: it is settled already, or only a commit settles it", self, outcome.value)
             return
-        self._wish = wish
+        self._settle_options = options
         settle(self, outcome)
 
     def extend(self, seconds: float) -> None:
@@ -143,9 +143,9 @@ class ReceivedMessage(DeliveredMessage):
         """
         check_seconds("seconds", seconds)
         if self._settle is _refuse_copy:
-            raise _only_a_copy(self)
+            raise _copy_error(self)
         if self._settle is not None:
-            self._wish = Wish(extended_s=self._wish.extended_s + seconds)
+            self._settle_options = SettleOptions(extended_s=self._settle_options.extended_s + seconds)
 
     def _cancel(self) -> None:
         """Have it delivered again, because its handler was stopped, unless its consumer is being left."""
@@ -163,7 +163,7 @@ class ReceivedMessage(DeliveredMessage):
             swallow: log an exception instead of raising it, and go on behind the block.
         """
         if self._settle is _refuse_copy:
-            raise _only_a_copy(self)  # before the work of the block, and not after it
+            raise _copy_error(self)  # before the work of the block, and not after it
         owner = self._owner
         if owner is None:
             return Handling((self,), swallow=swallow)
@@ -181,7 +181,7 @@ class ReceivedMessage(DeliveredMessage):
             NetworkError: no broker could be reached. The sender may have the answer.
         """
         if self._settle is _refuse_copy:
-            raise _only_a_copy(self)
+            raise _copy_error(self)
         answers = self._owner.answers if self._owner is not None else None
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
@@ -218,7 +218,7 @@ def received(
     namespace: str,
 ) -> list[ReceivedMessage]:
     """Return the messages of a pull's answer."""
-    return made(ReceivedMessage, pulled, queue, settle, owner, namespace)
+    return messages_from(ReceivedMessage, pulled, queue, settle, owner, namespace)
 
 
 def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str) -> ReceivedMessage:
@@ -230,10 +230,10 @@ def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, name
 
 def _refuse_copy(message: ReceivedMessage, _outcome: Outcome) -> None:
     message._deliver_to(_refuse_copy)  # It refuses again.
-    raise _only_a_copy(message)
+    raise _copy_error(message)
 
 
-def _only_a_copy(message: ReceivedMessage) -> ConfigError:
+def _copy_error(message: ReceivedMessage) -> ConfigError:
     return ConfigError(
         f"{message!r} is a copy, from `copy` or a pickle, and only the message itself can be settled or answered: "
         "return what came of it to the program that received it, and settle it there"
@@ -332,7 +332,7 @@ _SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
 def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException) -> None:
     """Log a failure: with its traceback, unless the body did not fit, which only its sender can fix."""
     shown = messages[0] if len(messages) == 1 else messages
-    if unfit(error) is None:
+    if decode_error(error) is None:
         log.error("%s failed to handle %s; %s", rules, shown, fate.words, exc_info=error)
     else:
         reason = " ".join(text_of(single_error(error)).split())
@@ -380,7 +380,7 @@ def call_after(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage
 def fail(message: ReceivedMessage, error: BaseException, rules: FailureRules) -> Fate:
     """Settle a message whose handler failed. Return what happens to it."""
     failures, retry = message.reconsume_times, rules.retry
-    reason = refusal(error, failures, retry)
+    reason = reject_reason(error, failures, retry)
     if reason is not None:
         message.reject(reason)
     else:

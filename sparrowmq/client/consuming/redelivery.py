@@ -45,7 +45,7 @@ _NOT_COPIED: Final = frozenset(
 GIVE_UP: Final = -1  # the delay level of a message that comes no more
 
 
-class Retries:
+class BrokerRedelivery:
     """Gives back the failed messages of one group.
 
     Args:
@@ -62,7 +62,7 @@ class Retries:
         """Have the message delivered again later. Raises: SparrowError, neither its broker nor another accepted it."""
         try:
             session = await self._brokers.of(message.queue.broker_name)
-            delay_s = message._wish.delay_s
+            delay_s = message._settle_options.delay_s
             if delay_s is not None and self._brokers.retries_at_any_time(session):
                 delayed = {Property.TIMER_DELAY_MS: str(max(1, round(delay_s * 1000)))}
                 await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
@@ -75,10 +75,10 @@ class Retries:
 
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
-        reason = {Property.REJECT_REASON: shown(message._wish.reason, LONGEST_REASON)}
+        reason = {Property.REJECT_REASON: shown(message._settle_options.reason, LONGEST_REASON)}
         await self._send(message, message.reconsume_times + 1, reason, 0)
 
-    async def bury(self, message: ReceivedMessage) -> None:
+    async def move_to_dlq(self, message: ReceivedMessage) -> None:
         """As `reject`, for a popped message. Our brokers make one copy, however often and by whomever they are asked.
 
         Raises:
@@ -139,7 +139,7 @@ class Retries:
             origin_msg_id=message.msg_id,
             origin_topic=message.full_topic,
             max_reconsume_times=0,
-            reject_reason=shown(message._wish.reason, LONGEST_REASON),
+            reject_reason=shown(message._settle_options.reason, LONGEST_REASON),
         )
 
     def _request(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
@@ -156,8 +156,8 @@ class Retries:
 
 def _wished(message: ReceivedMessage) -> int:
     """The level that a handler wants for the next delivery, or the nearest one; 0 leaves it to the broker."""
-    wish = message._wish
-    return wish.delay_level or (nearest_level(wish.delay_s) if wish.delay_s is not None else 0)
+    options = message._settle_options
+    return options.delay_level or (nearest_level(options.delay_s) if options.delay_s is not None else 0)
 
 
 def _level(message: ReceivedMessage) -> str:

@@ -24,7 +24,7 @@ from sparrowmq.loop.tasks import single_error
 from sparrowmq.protocol.delay_levels import duration_ms, duration_word
 from sparrowmq.protocol.messages.delay_fields import level_s
 
-MOST_TIMES: Final = 1000
+MAX_RETRIES: Final = 1000
 LONGEST_S: Final = 40 * 86_400.0  # brokers deliver no message later than that
 FIRST_RETRY_LEVEL: Final = 3  # 10 s by default; each failure takes the next level
 
@@ -55,7 +55,7 @@ class Retry:
         if times is None and not delays:
             raise ConfigError('Retry() says nothing; give delays, as Retry("1s", "10s", "1m"), or times=')
         self.delays_s = tuple(_seconds(delay) for delay in delays)
-        self.times = check_count("times", len(delays) if times is None else times, at_least=0, at_most=MOST_TIMES)
+        self.times = check_count("times", len(delays) if times is None else times, at_least=0, at_most=MAX_RETRIES)
         self.never = _errors(never)
         if self.times < len(delays):
             raise ConfigError(f"times={times} leaves out some of {len(delays)} delays; give fewer delays")
@@ -125,7 +125,7 @@ class FailureRules:
         return Fate(False, f"{tries}; it comes again in {_word(delay_s)}{waiting}")
 
 
-def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | None:
+def reject_reason(error: BaseException, failures: int, retry: Retry | None) -> str | None:
     """The reason not to deliver a message again after an error; None if it is delivered again.
 
     Args:
@@ -137,12 +137,12 @@ def refusal(error: BaseException, failures: int, retry: Retry | None) -> str | N
     if retry is None:
         return None
     said = f"{type(error).__name__}: {text_of(error)}"
-    if isinstance(error, retry.never) or isinstance(unfit(error), retry.never):
+    if isinstance(error, retry.never) or isinstance(decode_error(error), retry.never):
         return said
     return f"failed {failures + 1} times: {said}" if failures >= retry.times else None
 
 
-def unfit(error: BaseException) -> BaseException | None:
+def decode_error(error: BaseException) -> BaseException | None:
     """The decoder's error if a body does not fit its handler: it causes an InvalidMessage. None for another error."""
     error = single_error(error)
     return error.__cause__ if isinstance(error, InvalidMessage) else None

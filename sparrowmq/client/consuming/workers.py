@@ -244,7 +244,7 @@ class Workers:
                 if worker.portion is not worker.seen:
                     worker.seen, worker.since = worker.portion, now
                 elif worker.portion is not None:
-                    extended_s = limit_s + max(message._wish.extended_s for message in worker.portion)
+                    extended_s = limit_s + max(message._settle_options.extended_s for message in worker.portion)
                     if now - worker.since >= extended_s:
                         worker.since = now
                         self._expire(worker, worker.portion, extended_s)
@@ -306,7 +306,7 @@ async def finished(result: object) -> object:
     return result
 
 
-async def handle_directly(
+async def deliver_once(
     handler: Callable[[Any], object],
     message: ReceivedMessage,
     settings: ConsumerSettings,
@@ -331,7 +331,7 @@ async def handle_directly(
     if failure.error is not None:
         result, remark = RAISED, f"{type(failure.error).__name__}, {text_of(failure.error)}"
     elif Outcome.RETRY in outcomes or Outcome.REJECTED in outcomes:
-        result, remark = LATER, message._wish.reason or None
+        result, remark = LATER, message._settle_options.reason or None
     spent_ms = round((clock.monotonic() - started) * 1000)
     return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
 

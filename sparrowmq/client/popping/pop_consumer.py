@@ -13,17 +13,24 @@ from typing import Final
 
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.consuming.assignment import Assignment
-from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, init_mode
 from sparrowmq.client.consuming.delivery import ConcurrentDelivery
-from sparrowmq.client.consuming.offset_store import offsets_of
+from sparrowmq.client.consuming.offset_store import offset_store_of
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import HOLD_S, FetchLoop
 from sparrowmq.client.consuming.received_message import ConsumeHooks
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
-from sparrowmq.client.popping.pop_requests import AT_ONCE_S, MOST_POPPED, PopInFlight, PopRequests, PopRetries, Wish
+from sparrowmq.client.popping.pop_requests import (
+    AT_ONCE_S,
+    DEFAULT_POP_COUNT,
+    PopInFlight,
+    PopOptions,
+    PopRedelivery,
+    PopRequests,
+)
 from sparrowmq.client.popping.popped_message import PoppedFrom, PoppedMessage
 from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.errors import ConfigError, SparrowError
@@ -43,7 +50,9 @@ class PopConsumer(Consumer):
     def _make_delivery(self, send_queue: SendQueue) -> ConcurrentDelivery:
         network, limit = self._network, self._settings.reconsume_times
         self._pops = PopRequests(self.full_group, network, network.background.spawn)
-        retries = PopRetries(self._pops, Retries(self.full_group, limit, network.brokers, send_queue), limit)
+        retries = PopRedelivery(
+            self._pops, BrokerRedelivery(self.full_group, limit, network.brokers, send_queue), limit
+        )
         self._credit = PopCredit(self._settings, network.clock.monotonic)
         self._popped = ConcurrentDelivery(
             retries,
@@ -68,7 +77,7 @@ class PopConsumer(Consumer):
             self._background.spawn,
             self._subscriptions,
             failed=self._fail,
-            paces=self._paces,
+            stats=self._stats,
             hooks=self._hooks,
         )
         return self._places
@@ -93,18 +102,18 @@ class PopAssignment(Assignment):
         subscriptions: Mapping[str, Subscription],
         *,
         failed: Callable[[SparrowError], object],
-        paces: Paces,
+        stats: ConsumeStats,
         hooks: Sequence[ConsumeHooks],
     ) -> None:
         super().__init__(
             settings,
             network,
-            offsets_of(settings.group, network, None),
+            offset_store_of(settings.group, network, None),
             delivery,
             spawn,
             subscriptions,
             failed=failed,
-            paces=paces,
+            stats=stats,
             hooks=hooks,
         )
         self._pops = pops
@@ -156,7 +165,7 @@ class PopAssignment(Assignment):
     async def close(self) -> None:
         """Send the acks that are left, and make the messages visible that were not handled."""
         self.stop_pulling()
-        await self._pops.acked()
+        await self._pops.wait_for_acks()
         left = [message for state in self._popped() for message in state.unsettled_messages]
         asked = [self._pops.change_invisible(each, AT_ONCE_S) for each in left]
         await asyncio.gather(*asked, return_exceptions=True)
@@ -172,15 +181,15 @@ class PopAssignment(Assignment):
     def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         if queue.queue_id != ANY_QUEUE:
             return super()._new_state(queue, offset)
-        answers, pace = self._network.answers, self._paces.of(queue.topic)
-        return PopQueue(queue, self._settings, answers, pace, self._hooks, self._pops.acks, self._credit)
+        answers, stats = self._network.answers, self._stats.of(queue.topic)
+        return PopQueue(queue, self._settings, answers, stats, self._hooks, self._pops.acks, self._credit)
 
-    def _asker(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
+    def _fetch_loop(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
         if not isinstance(state, PopQueue):
-            return super()._asker(state, subscription)
+            return super()._fetch_loop(state, subscription)
         settings = self._settings
-        wish = Wish(subscription, MOST_POPPED, settings.invisible_s, HOLD_S, init_mode(settings.start))
-        return Popper(settings.group, state, wish, self._pops, self._network, self._arrived)
+        options = PopOptions(subscription, DEFAULT_POP_COUNT, settings.invisible_s, HOLD_S, init_mode(settings.start))
+        return Popper(settings.group, state, options, self._pops, self._network, self._arrived)
 
     def _arrived(self, owned: PopQueue, messages: list[PoppedMessage]) -> None:
         owned.hold(messages)
@@ -203,15 +212,15 @@ class Popper(FetchLoop):
         self,
         group: str,
         owned: PopQueue,
-        wish: Wish,
+        options: PopOptions,
         pops: PopRequests,
         network: Network,
         arrived: Callable[[PopQueue, list[PoppedMessage]], None],
     ) -> None:
-        super().__init__(group, owned, wish.subscription, network.brokers, network.clock)
+        super().__init__(group, owned, options.subscription, network.brokers, network.clock)
         self._popped = owned
         self._place = PoppedFrom(owned.queue.topic, owned.queue.broker_name)
-        self._wish = wish
+        self._options = options
         self._pops = pops
         self._arrived = arrived
 
@@ -219,10 +228,10 @@ class Popper(FetchLoop):
         owned = self._popped
         found = False
         owned.last_pull_ms = self._clock.now_ms()
-        wish = self._wish_beside(0)
-        owned.asked_for = wish.most
+        options = self._options_beside(0)
+        owned.asked_for = options.most
         try:
-            asked: PopInFlight | None = await self._pops.begin(self._place, wish, owned)
+            asked: PopInFlight | None = await self._pops.begin(self._place, options, owned)
             while asked is not None:
                 answer = await self._pops.answer(asked)
                 asked = self._take(asked, answer)
@@ -233,13 +242,13 @@ class Popper(FetchLoop):
 
     def _take(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
         """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
-        owned, pace, coming = self._popped, self._popped.pace, pop.request.max_msg_nums
+        owned, stats, coming = self._popped, self._popped.stats, pop.request.max_msg_nums
         following = None
         owned.has_more = answer.header.rest_num > 0
         if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
-            wish = self._wish_beside(coming)
-            following = self._pops.begin_next(pop, wish)
-            owned.asked_for = wish.most
+            options = self._options_beside(coming)
+            following = self._pops.begin_next(pop, options)
+            owned.asked_for = options.most
             owned.last_pull_ms = following.request.born_time
         try:
             messages = self._pops.messages_of(pop, answer)
@@ -249,12 +258,12 @@ class Popper(FetchLoop):
             raise
         self._is_failing = False
         if messages:
-            pace.pulls += 1
-            pace.pull_ms += max(self._clock.now_ms() - pop.request.born_time, 0)
-            pace.pulled += len(messages)
+            stats.pulls += 1
+            stats.pull_ms += max(self._clock.now_ms() - pop.request.born_time, 0)
+            stats.pulled += len(messages)
             self._arrived(owned, messages)
         return following
 
-    def _wish_beside(self, coming: int) -> Wish:
+    def _options_beside(self, coming: int) -> PopOptions:
         """The wish for a pop while so many messages may come that are not held yet."""
-        return self._wish._replace(most=self._popped.room_beside(coming))
+        return self._options._replace(most=self._popped.room_beside(coming))

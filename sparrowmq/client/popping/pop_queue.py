@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from sparrowmq.client.cluster.replies import Answers
-from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.delivered_message import DeliveredMessage, unspent_of
 from sparrowmq.client.consuming.delivery import Inbox
@@ -125,12 +125,12 @@ class PopQueue(ProcessQueue):
         queue: MessageQueue,
         settings: ConsumerSettings,
         answers: Answers | None,
-        pace: Pace,
+        stats: TopicStats,
         hooks: Sequence[ConsumeHooks],
         acks: AckBuffer,
         credit: PopCredit,
     ) -> None:
-        super().__init__(queue, 0, settings.flow, answers, pace, hooks, settings.rules)
+        super().__init__(queue, 0, settings.flow, answers, stats, hooks, settings.rules)
         self.asked_for = 0
         self.has_more = False
         self._acks = acks
@@ -177,7 +177,7 @@ class PopQueue(ProcessQueue):
         return super().changed()
 
     @property
-    def unsettled(self) -> int:
+    def take_settles(self) -> int:
         return len(self._sizes)
 
     @property

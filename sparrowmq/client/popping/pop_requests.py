@@ -15,8 +15,8 @@ A failed message becomes visible again after a delay, or ends in the dead-letter
     give back     change the invisible time to the delay: the broker delivers the message again after that
     reject        have its broker make it a dead letter, or send another one a copy without any tries left; then ack
 
-The delays are those of `Retries`: 10 s for the first failure, and longer for each further one, unless the program wants
-another delay.
+The delays are those of `BrokerRedelivery`: 10 s for the first failure, and longer for each further one, unless the
+program wants another delay.
 Source: MQClientAPIImpl.popMessageAsync, ConsumeMessagePopConcurrentlyService and BatchAck, Java 5.4.
 """
 
@@ -31,10 +31,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.delivered_message import Owner, runs_of, spend
+from sparrowmq.client.consuming.delivered_message import Owner, mark_spent, runs_of
 from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
 from sparrowmq.client.popping.pop_queue import AckBuffer
 from sparrowmq.client.popping.popped_message import PopAnswer, PoppedFrom, PoppedMessage, Receipt
@@ -76,20 +76,20 @@ NOTHING_FOUND: Final = frozenset(
         ResponseCode.POLLING_TIMEOUT,
     }
 )
-MOST_POPPED: Final = 32  # messages of one pop, unless the broker says that it gives more
+DEFAULT_POP_COUNT: Final = 32  # messages of one pop, unless the broker says that it gives more
 ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
 SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3  # at least, and for so long: meanwhile another master is elected
 ELECTED_S: Final = 8.0
 PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
-MOST_BITS: Final = 1024  # of one acknowledgement
+MAX_ACK_BITS: Final = 1024  # of one acknowledgement
 _LEAST: Final = 2
 _LEVELS: Final = DelayLevels.parse()
 _Answered = asyncio.Future[Response[PopMessageReply]]
 
 
-class Wish(NamedTuple):
+class PopOptions(NamedTuple):
     """The wish of a consumer for one pop.
 
     Attributes:
@@ -115,13 +115,15 @@ class PopInFlight:
         is_over: the answer came when no call waited.
     """
 
-    __slots__ = ("is_over", "owner", "place", "request", "session", "waiter", "wish")
+    __slots__ = ("is_over", "options", "owner", "place", "request", "session", "waiter")
 
-    def __init__(self, session: Session, request: PopMessage, place: PoppedFrom, wish: Wish, owner: Owner) -> None:
+    def __init__(
+        self, session: Session, request: PopMessage, place: PoppedFrom, options: PopOptions, owner: Owner
+    ) -> None:
         self.session = session
         self.request = request
         self.place = place
-        self.wish = wish
+        self.options = options
         self.owner = owner
         self.waiter: _Answered = asyncio.get_running_loop().create_future()
         self.is_over = False
@@ -148,7 +150,7 @@ class PopRequests:
         self._spawn = spawn
         keep_freed_memory()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
         self.acks = AckBuffer(self._begin_acks)
-        self.came = 0
+        self.received_count = 0
         self._most: dict[str, int] = {}  # messages of one pop, by broker
         self._without_batches: set[str] = set()  # brokers of 5.0
         self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
@@ -158,7 +160,7 @@ class PopRequests:
 
     # Popping --------------------------------------------------------------------------------------------------------
 
-    async def pop(self, place: PoppedFrom, wish: Wish, owner: Owner) -> list[PoppedMessage]:
+    async def pop(self, place: PoppedFrom, options: PopOptions, owner: Owner) -> list[PoppedMessage]:
         """Return messages of any queue of the place, perhaps none.
 
         The next call with the same wish goes on with one that was cancelled. If none comes before the answer, the
@@ -168,19 +170,19 @@ class PopRequests:
             ConfigError: the broker cannot pop.
             SparrowError: there is no answer, or the broker refuses.
         """
-        asked = await self.begin(place, wish, owner)
+        asked = await self.begin(place, options, owner)
         return self.messages_of(asked, await self.answer(asked))
 
-    async def begin(self, place: PoppedFrom, wish: Wish, owner: Owner) -> PopInFlight:
+    async def begin(self, place: PoppedFrom, options: PopOptions, owner: Owner) -> PopInFlight:
         """Send a pop, or take over a cancelled one. `answer` waits for it. Raises: SparrowError."""
-        cut_off = self._cut_off(place, wish)
+        cut_off = self._cut_off(place, options)
         if cut_off is not None:
             return cut_off
-        return self._send(await self._network.brokers.of(place.broker_name), place, wish, owner)
+        return self._send(await self._network.brokers.of(place.broker_name), place, options, owner)
 
-    def begin_next(self, pop: PopInFlight, wish: Wish) -> PopInFlight:
+    def begin_next(self, pop: PopInFlight, options: PopOptions) -> PopInFlight:
         """Send another pop to the same broker at once. `answer` must be awaited in the same step, or `leave` called."""
-        return self._send(pop.session, pop.place, wish, pop.owner)
+        return self._send(pop.session, pop.place, options, pop.owner)
 
     def leave(self, pop: PopInFlight) -> None:
         """Make the messages of a pop under way visible again when they come."""
@@ -199,12 +201,12 @@ class PopRequests:
             raise
         except RemoteError as error:
             self._most.pop(broker_name, None)  # another broker may have the name now
-            raise self._explained(error, broker_name) from error
+            raise self._error_from(error, broker_name) from error
 
-    def _cut_off(self, place: PoppedFrom, wish: Wish) -> PopInFlight | None:
+    def _cut_off(self, place: PoppedFrom, options: PopOptions) -> PopInFlight | None:
         """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
         asked = self._cut.pop(place, None)
-        if asked is None or asked.is_over or asked.wish != wish:
+        if asked is None or asked.is_over or asked.options != options:
             return None
         asked.waiter = asyncio.get_running_loop().create_future()
         return asked
@@ -214,13 +216,13 @@ class PopRequests:
         asked = self._cut.get(place)
         return asked is not None and not asked.is_over
 
-    def most_of(self, broker_name: str) -> int:
+    def max_count_of(self, broker_name: str) -> int:
         """The most messages of one pop at a broker, as far as it is known."""
-        return self._most.get(broker_name, MOST_POPPED)
+        return self._most.get(broker_name, DEFAULT_POP_COUNT)
 
     def _is_ours(self, broker_name: str) -> bool:
         """Whether the broker is known to be one of SparrowMQ."""
-        return self.most_of(broker_name) > MOST_POPPED
+        return self.max_count_of(broker_name) > DEFAULT_POP_COUNT
 
     def show(self, messages: Sequence[PoppedMessage]) -> None:
         """Make messages that no program has seen visible again, in the background."""
@@ -236,13 +238,13 @@ class PopRequests:
         with suppress(SparrowError):
             self.show(self.messages_of(pop, answer))
 
-    def _send(self, session: Session, place: PoppedFrom, wish: Wish, owner: Owner) -> PopInFlight:
+    def _send(self, session: Session, place: PoppedFrom, options: PopOptions, owner: Owner) -> PopInFlight:
         """Send a pop now, so that the broker works while messages that are here are handled.
 
         No task waits for the answer: that would cost two turns of the loop.
         """
-        request = self._pop_request(place, wish)
-        asked = PopInFlight(session, request, place, wish, owner)
+        request = self._pop_request(place, options)
+        asked = PopInFlight(session, request, place, options, owner)
 
         def answered(answer: Response[PopMessageReply] | None, error: Exception | None) -> None:
             if asked.waiter.done():
@@ -254,7 +256,7 @@ class PopRequests:
             elif error is not None:
                 asked.waiter.set_exception(error)
 
-        timeout_s = wish.hold_s + ANSWER_S
+        timeout_s = options.hold_s + ANSWER_S
         session.ask(request, b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)
         return asked
 
@@ -262,11 +264,11 @@ class PopRequests:
         """Return the messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
         if answer.code != ResponseCode.SUCCESS:
             return []
-        place, wish = pop.place, pop.wish
-        self._most[place.broker_name] = answer.header.most_msg_nums or MOST_POPPED
+        place, options = pop.place, pop.options
+        self._most[place.broker_name] = answer.header.most_msg_nums or DEFAULT_POP_COUNT
         messages = self._messages(place, answer, pop.owner)
-        self.came += len(messages)
-        tags = wish.subscription.tags
+        self.received_count += len(messages)
+        tags = options.subscription.tags
         if tags and (unwanted := [each for each in messages if each.tag not in tags]):
             self.acks.extend(unwanted)
             messages = [each for each in messages if each.tag in tags]
@@ -287,23 +289,23 @@ class PopRequests:
         try:
             answer = await session.call(request, timeout_s=hold_s + ANSWER_S)
         except RemoteError as error:
-            raise self._explained(error, place.broker_name) from error
+            raise self._error_from(error, place.broker_name) from error
         return answer.header.has_msg
 
-    def _pop_request(self, place: PoppedFrom, wish: Wish) -> PopMessage:
+    def _pop_request(self, place: PoppedFrom, options: PopOptions) -> PopMessage:
         return PopMessage(
             consumer_group=self._group,
             topic=place.topic,
             queue_id=ANY_QUEUE,
-            max_msg_nums=min(wish.most, self.most_of(place.broker_name)),
-            invisible_time=_ms(wish.invisible_s),
-            poll_time=_ms(wish.hold_s),
+            max_msg_nums=min(options.most, self.max_count_of(place.broker_name)),
+            invisible_time=_ms(options.invisible_s),
+            poll_time=_ms(options.hold_s),
             born_time=self._network.clock.now_ms(),
-            init_mode=wish.init_mode,
-            exp_type=wish.subscription.kind,
-            exp=wish.subscription.expression,
-            order=wish.attempt_id is not None,
-            attempt_id=wish.attempt_id,
+            init_mode=options.init_mode,
+            exp_type=options.subscription.kind,
+            exp=options.subscription.expression,
+            order=options.attempt_id is not None,
+            attempt_id=options.attempt_id,
             wants_counts=self._is_ours(place.broker_name) or None,
         )
 
@@ -327,7 +329,7 @@ class PopRequests:
             SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the messages
                 whose acks a broker may not have accepted can be acknowledged again.
         """
-        spend(messages, True)
+        mark_spent(messages, True)
         left, error = list(messages), None
         try:
             # A message whose time is being changed has another handle afterwards.
@@ -342,7 +344,7 @@ class PopRequests:
                     break
                 await self._network.clock.sleep(PAUSE_S)
         finally:
-            spend(left, False)
+            mark_spent(left, False)
         if error is not None:
             raise error
 
@@ -352,7 +354,7 @@ class PopRequests:
         self._acking.add(task)
         task.add_done_callback(self._acking.discard)
 
-    async def acked(self) -> None:
+    async def wait_for_acks(self) -> None:
         """Wait until what `acks` got is acknowledged, or failed."""
         if self._acking:
             await asyncio.wait(self._acking)
@@ -396,7 +398,7 @@ class PopRequests:
         try:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
-            raise self._explained(error, broker_name) from error
+            raise self._error_from(error, broker_name) from error
         message._renew(*answer.header.renewed(handle))
 
     async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
@@ -440,7 +442,7 @@ class PopRequests:
         found: SparrowError | None = None
         for message, result in zip(messages, results, strict=True):
             if isinstance(result, RemoteError):
-                result = self._explained(result, message._receipt.handle.broker_name)
+                result = self._error_from(result, message._receipt.handle.broker_name)
             if isinstance(result, SparrowError):
                 failed.append(message)
                 found = result if found is None or isinstance(found, NetworkError) else found
@@ -455,7 +457,7 @@ class PopRequests:
         except SparrowError as error:
             return error
 
-    def _explained(self, error: RemoteError, broker_name: str) -> SparrowError:
+    def _error_from(self, error: RemoteError, broker_name: str) -> SparrowError:
         """The error of a broker; another one if its master is elsewhere, or with advice if it cannot pop at all."""
         if error.is_slaves:
             self._network.routes.doubt()
@@ -481,7 +483,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class _OfPop:
+class _PopAcks:
     """Messages of one pop of one queue, and the bits of their places, the lowest place in the lowest bit."""
 
     receipt: Receipt
@@ -498,16 +500,16 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
     """Return the messages that are acknowledged one by one, and the batches of each broker."""
     some = list(messages)
     alone: list[PoppedMessage] = []
-    pops: dict[tuple[object, ...], _OfPop] = {}
+    pops: dict[tuple[object, ...], _PopAcks] = {}
     for begin, end in runs_of(some):
         run = some[begin:end]
         receipt, handle = run[0]._receipt, run[0]._receipt.handle
         place = run[0]._handle_offset - handle.start_offset
-        fitting = 0 if handle.is_orderly or place < 0 else max(MOST_BITS - place, 0)
+        fitting = 0 if handle.is_orderly or place < 0 else max(MAX_ACK_BITS - place, 0)
         alone += run[fitting:]
         if fitting:
             key = (receipt.topic, *handle[:7])
-            of_pop = pops.get(key) or pops.setdefault(key, _OfPop(receipt))
+            of_pop = pops.get(key) or pops.setdefault(key, _PopAcks(receipt))
             of_pop.add(place, run[:fitting])
     batches: dict[str, Batch] = {}
     for of_pop in pops.values():
@@ -520,7 +522,7 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
     return alone, batches
 
 
-def _ack(group: str, of_pop: _OfPop) -> BatchAck:
+def _ack(group: str, of_pop: _PopAcks) -> BatchAck:
     handle, bits = of_pop.receipt.handle, of_pop.bits
     written = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
     return BatchAck(
@@ -536,7 +538,7 @@ def _ack(group: str, of_pop: _OfPop) -> BatchAck:
     )
 
 
-class PopRetries:
+class PopRedelivery:
     """Gives back the failed messages of one group.
 
     Args:
@@ -544,7 +546,7 @@ class PopRetries:
         max_reconsume_times: failures before a message goes to the dead-letter queue.
     """
 
-    def __init__(self, pops: PopRequests, retries: Retries, max_reconsume_times: int) -> None:
+    def __init__(self, pops: PopRequests, retries: BrokerRedelivery, max_reconsume_times: int) -> None:
         self._pops = pops
         self._retries = retries
         self._max_reconsume_times = max_reconsume_times
@@ -574,7 +576,7 @@ class PopRetries:
             message._burial = asyncio.Lock()
         async with message._burial:
             if not message._is_dead:
-                await self._retries.bury(message)
+                await self._retries.move_to_dlq(message)
                 message._is_dead = True
             if not message._is_spent:
                 await self._pops.ack([message])
@@ -582,8 +584,8 @@ class PopRetries:
 
 def delay_s(message: ReceivedMessage) -> float:
     """The wait before the next delivery of a message that failed."""
-    wish = message._wish
-    if wish.delay_s is not None:
-        return wish.delay_s
-    level = wish.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
+    options = message._settle_options
+    if options.delay_s is not None:
+        return options.delay_s
+    level = options.delay_level or FIRST_RETRY_LEVEL + message.reconsume_times
     return _LEVELS.delay_ms(level) / 1000

@@ -28,7 +28,7 @@ from uuid import uuid4
 
 from sparrowmq.client.arguments import check_count, check_seconds, check_text
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import (
     SimpleSettings,
     check_invisible,
@@ -38,19 +38,19 @@ from sparrowmq.client.consuming.consumer_settings import (
 )
 from sparrowmq.client.consuming.delivered_message import (
     Outcome,
-    let_settle,
-    settle_later,
+    SettleOptions,
+    restore_settles,
+    set_settle,
     spent_by_receipt,
-    unsettled,
+    take_settles,
     unspent_of,
 )
-from sparrowmq.client.consuming.delivered_message import Wish as Rejection
-from sparrowmq.client.consuming.pulling import PASSING, UNKNOWN_HERE, EmptyPollBackoff
-from sparrowmq.client.consuming.received_message import ConsumeHooks, HandedOut, ReceivedMessage
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.pulling import TEMPORARY, UNKNOWN_GROUP, EmptyPollBackoff
+from sparrowmq.client.consuming.received_message import ConsumeHooks, DetachedOwner, ReceivedMessage
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import checks_loop
-from sparrowmq.client.popping.pop_requests import PAUSE_S, PopRequests, PopRetries, Wish
+from sparrowmq.client.popping.pop_requests import PAUSE_S, PopOptions, PopRedelivery, PopRequests
 from sparrowmq.client.popping.popped_message import PoppedFrom, PoppedMessage, popped, unspent
 from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.client.sending.send_result import LESS_SAFE
@@ -74,7 +74,7 @@ MOST_MESSAGES: Final = 1024
 HOLD_S: Final = 20.0  # the longest wait of one request
 LEAVE_S: Final = 3.0
 SILENT_S: Final = 3.0  # for the answer of a broker that holds no request, while others may have messages
-_PASSING: Final = PASSING | LESS_SAFE  # an orderly pop is refused while slaves are behind
+_TEMPORARY: Final = TEMPORARY | LESS_SAFE  # an orderly pop is refused while slaves are behind
 
 
 @short_tracebacks
@@ -106,12 +106,12 @@ class SimpleConsumer:
         self._home = network.home
         self._background = Background()
         self._pops = PopRequests(self.full_group, network, network.background.spawn)
-        retries = Retries(self.full_group, settings.max_reconsume_times, network.brokers, send_queue)
-        self._retries = PopRetries(self._pops, retries, settings.max_reconsume_times)
+        retries = BrokerRedelivery(self.full_group, settings.max_reconsume_times, network.brokers, send_queue)
+        self._retries = PopRedelivery(self._pops, retries, settings.max_reconsume_times)
         rules = FailureRules(self.full_group, times=settings.max_reconsume_times)
-        self._owner = HandedOut(network.answers, hooks=hooks, rules=rules)
-        self._paces = Paces(network.clock)
-        self._fruitless = EmptyPollBackoff()
+        self._owner = DetachedOwner(network.answers, hooks=hooks, rules=rules)
+        self._stats = ConsumeStats(network.clock)
+        self._empty_polls = EmptyPollBackoff()
         self._turn = 0
         self._watching: dict[PoppedFrom, asyncio.Task[None]] = {}
         self._attempts: dict[PoppedFrom, str] = {}
@@ -143,25 +143,25 @@ class SimpleConsumer:
         check_seconds("wait_s", wait_s, or_zero=True)
         clock = self._network.clock
         deadline = clock.monotonic() + wait_s
-        self._paces.sample()
+        self._stats.sample()
         while True:
             self._check_open()
             places = await self._places()
             answering = [place for place in places if not self._is_silent(place)]
             limit_s = SILENT_S if len(places) > 1 else max(SILENT_S, deadline - clock.monotonic())
-            before = self._pops.came
+            before = self._pops.received_count
             found = await self._round(answering or places, max_messages, invisible_s, limit_s)
             left_s = deadline - clock.monotonic()
             if found or left_s <= 0:
                 if found:
-                    self._fruitless.pause_s(True, 0.0)
+                    self._empty_polls.pause_s(True, 0.0)
                 return list(found)
             if self._failing.issuperset(places):
                 await clock.sleep(min(PAUSE_S, left_s))
             else:
                 await self._wait_for_any(places, min(left_s, HOLD_S))
                 took_s = clock.monotonic() - deadline + left_s
-                if pause_s := self._fruitless.pause_s(self._pops.came > before, took_s):
+                if pause_s := self._empty_polls.pause_s(self._pops.received_count > before, took_s):
                     await clock.sleep(min(pause_s, max(left_s - took_s, 0.0)))
 
     async def _round(
@@ -177,7 +177,7 @@ class SimpleConsumer:
         try:
             for place in (*places[begin:], *places[:begin]):
                 while len(found) < max_messages:
-                    asked = min(max_messages - len(found), self._pops.most_of(place.broker_name))
+                    asked = min(max_messages - len(found), self._pops.max_count_of(place.broker_name))
                     popped = await self._pop(place, asked, invisible_s, limit_s)
                     found += popped
                     if len(popped) < asked:
@@ -196,7 +196,7 @@ class SimpleConsumer:
             return []
         attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         # A pop that waits there would, after a cancellation, take the next message for a program that is gone.
-        wish = Wish(
+        options = PopOptions(
             wanted,
             most,
             invisible_s,
@@ -205,7 +205,7 @@ class SimpleConsumer:
             attempt_id=attempt,
         )
         try:
-            popping = self._pops.pop(place, wish, self._owner)
+            popping = self._pops.pop(place, options, self._owner)
             answer = await self._network.clock.wait_for(popping, limit_s)
         except SparrowError as error:
             await self._wait_out(place, error)
@@ -216,17 +216,17 @@ class SimpleConsumer:
             return []
         self._failing.discard(place)
         self._attempts.pop(place, None)
-        let_settle(answer, self._settle)
-        pace = self._paces.of(place.topic)
-        pace.pulls += bool(answer)
-        pace.pulled += len(answer)
+        set_settle(answer, self._settle)
+        stats = self._stats.of(place.topic)
+        stats.pulls += bool(answer)
+        stats.pulled += len(answer)
         return answer
 
     async def _wait_out(self, place: PoppedFrom, error: SparrowError) -> None:
         """Go on after an error that passes. Raises: the error, if it does not pass."""
-        if isinstance(error, RemoteError) and error.code in UNKNOWN_HERE:
+        if isinstance(error, RemoteError) and error.code in UNKNOWN_GROUP:
             await self._network.brokers.announce()
-        elif isinstance(error, RemoteError) and error.code not in _PASSING:
+        elif isinstance(error, RemoteError) and error.code not in _TEMPORARY:
             if error.code != ResponseCode.TOPIC_NOT_EXIST or await self._is_there(place):
                 raise error
         elif not isinstance(error, (NetworkError, RemoteError)):
@@ -298,13 +298,13 @@ class SimpleConsumer:
         """
         many = list(messages) if isinstance(messages, Iterable) else [messages]
         left = unspent_of([popped(each) for each in many])
-        settles = unsettled(left)
+        settles = take_settles(left)
         try:
             await self._pops.ack(left)
         finally:
-            settle_later(left, settles)
+            restore_settles(left, settles)
             for receipt, count in spent_by_receipt(left):
-                self._paces.of(receipt.topic).done += count
+                self._stats.of(receipt.topic).done += count
 
     async def change_invisible(self, message: ReceivedMessage, seconds: float) -> None:
         """Let the message be delivered again so many seconds from now, if it is not acknowledged before.
@@ -327,7 +327,7 @@ class SimpleConsumer:
         check_text("reason", reason)
         unspent(message, "it cannot become a dead letter")
         settle, message._settle = message._settle, None
-        message._wish = Rejection(reason=reason)
+        message._settle_options = SettleOptions(reason=reason)
         try:
             await self._retries.reject(message)
         except BaseException:
@@ -337,12 +337,12 @@ class SimpleConsumer:
 
     def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
         """Settle a message in the background: `message.ack()`, `message.process()` and the like."""
-        pace = self._paces.of(message.full_topic)
+        stats = self._stats.of(message.full_topic)
         if outcome is Outcome.DONE:
-            pace.done += 1
+            stats.done += 1
             self._pops.acks.add(popped(message))
         else:
-            pace.failed += 1
+            stats.failed += 1
             self._background.spawn(self._give_back(message, outcome), "give back")
 
     async def _give_back(self, message: ReceivedMessage, outcome: Outcome) -> None:
@@ -395,7 +395,7 @@ class SimpleConsumer:
         self._background.check_outside()
         network = self._network
         try:
-            await network.clock.wait_for(self._pops.acked(), LEAVE_S)
+            await network.clock.wait_for(self._pops.wait_for_acks(), LEAVE_S)
         except TimeoutError:
             log.warning("group %s could not acknowledge everything; some messages come again", self.full_group)
         finally:
@@ -428,7 +428,7 @@ class SimpleConsumer:
         """Do nothing: the broker has moved the group."""
 
     async def _client_leaves(self) -> None:
-        await self._pops.acked()
+        await self._pops.wait_for_acks()
 
     def _client_left(self) -> None:
         """End, because the client was left."""
@@ -437,7 +437,7 @@ class SimpleConsumer:
     def _running(self) -> ConsumerRunning:
         """The state of the consumer, for an operator."""
         return ConsumerRunning(
-            status_table=self._paces.statuses(self._subscriptions),
+            status_table=self._stats.statuses(self._subscriptions),
             properties={
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
@@ -449,7 +449,7 @@ class SimpleConsumer:
         """Return nothing: it has no queues of its own."""
         return {}
 
-    async def _handle_directly(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
+    async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         """It has no handler. Raises: RemoteError."""
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR,

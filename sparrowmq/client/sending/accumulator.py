@@ -38,7 +38,7 @@ MAX_BATCH_BYTES: Final = 128 * 1024
 OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
 _FRAME_BYTES: Final = 22  # of a message in a batch, besides body and properties
 _BODY_AT: Final = 20
-_MOST_LEARNED: Final = 1024
+_MAX_LEARNED: Final = 1024
 _KEYS: Final = b"KEYS\x01"
 _VALUE_END: Final = b"\x02"
 
@@ -292,7 +292,7 @@ class Accumulator:
     def learn(self, topic: str, full_topic: str, tag: str | None, head: bytes) -> None:
         """Take the short way for plain messages of this topic with this tag, which were checked."""
         for known in (self._topics, self._heads):
-            if len(known) >= _MOST_LEARNED:
+            if len(known) >= _MAX_LEARNED:
                 known.clear()
         self._topics[topic] = full_topic
         self._heads[tag] = head

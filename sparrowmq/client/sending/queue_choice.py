@@ -30,7 +30,7 @@ class RoundRobin:
         self._start = start
         self._turns: dict[str, int] = {}
 
-    def next(self, queues: Sequence[MessageQueue], wishes: Sequence[Callable[[str], bool]] = ()) -> MessageQueue:
+    def next(self, queues: Sequence[MessageQueue], preferences: Sequence[Callable[[str], bool]] = ()) -> MessageQueue:
         """Return the next queue whose broker fulfils the first wish that any broker fulfils, else simply the next.
 
         `queues` are all of one topic, and not empty.
@@ -39,13 +39,15 @@ class RoundRobin:
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._start(1 << 16)
-        if wishes:
-            turn += next((found for wish in wishes if (found := _steps(queues, turn, wish)) is not None), 0)
+        if preferences:
+            turn += next(
+                (found for preference in preferences if (found := _steps(queues, turn, preference)) is not None), 0
+            )
         self._turns[topic] = turn + 1
         return queues[turn % len(queues)]
 
 
-class Shares:
+class BatchRoundRobin:
     """Takes the queues of each topic in turn for batches: of two neighbours the one with fewer messages so far.
 
     Plain turns would be unfair if large and small batches alternate.
@@ -71,9 +73,11 @@ class Shares:
         return queue
 
 
-def _steps(queues: Sequence[MessageQueue], turn: int, wish: Callable[[str], bool]) -> int | None:
+def _steps(queues: Sequence[MessageQueue], turn: int, preference: Callable[[str], bool]) -> int | None:
     """Count the queues before the first one whose broker fulfils the wish; None if there is none."""
-    return next((step for step in range(len(queues)) if wish(queues[(turn + step) % len(queues)].broker_name)), None)
+    return next(
+        (step for step in range(len(queues)) if preference(queues[(turn + step) % len(queues)].broker_name)), None
+    )
 
 
 class SlowBrokers:

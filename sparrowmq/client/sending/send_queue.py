@@ -31,9 +31,9 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.client.cluster.routes import Route, Routes
 from sparrowmq.client.sending.accumulator import Accumulator, Window
 from sparrowmq.client.sending.producer_settings import ProducerSettings
-from sparrowmq.client.sending.queue_choice import FAILED_S, RoundRobin, Shares, SlowBrokers
-from sparrowmq.client.sending.send_request import BatchRequest, SendRequest, Sent, no_queue
-from sparrowmq.client.sending.send_result import LESS_SAFE, is_slaves, may_go_right_again
+from sparrowmq.client.sending.queue_choice import FAILED_S, BatchRoundRobin, RoundRobin, SlowBrokers
+from sparrowmq.client.sending.send_request import BatchRequest, SendRequest, Sent, no_queue_error
+from sparrowmq.client.sending.send_result import LESS_SAFE, is_from_slave, is_retriable
 from sparrowmq.errors import (
     AccessDenied,
     BrokerUnreachable,
@@ -94,7 +94,7 @@ class SendQueue:
         self._spawn = spawn
         self._slow_brokers = SlowBrokers() if settings.avoid_slow_brokers else None
         self._round_robin = RoundRobin()
-        self._shares = Shares()
+        self._shares = BatchRoundRobin()
         self._waiting: deque[SendRequest] = deque()
         self.window = Window(settings.window, settings.window_bytes, settings.waiting_bytes)
         self._waiters = WindowWaiters(self.window)
@@ -216,7 +216,7 @@ class SendQueue:
         elif item.is_ordered:
             self._line_up(item, route)
         elif not route.writable:
-            self._fail(item, no_queue(item.topic))
+            self._fail(item, no_queue_error(item.topic))
         else:
             item.queue = self._next_queue(item, route)
             self._connect(item, item.queue)
@@ -227,11 +227,11 @@ class SendQueue:
             if item.count > 1:
                 return self._shares.next(route.writable, item.count)
             return self._round_robin.next(route.writable)
-        wishes = [lambda name: name not in failed, lambda name: name not in failed[-1:]]
+        preferences = [lambda name: name not in failed, lambda name: name not in failed[-1:]]
         if slow is not None:
             now = self._clock.monotonic()
-            wishes.insert(0, lambda name: name not in failed and slow.is_usable(name, now))
-        return self._round_robin.next(route.writable, wishes)
+            preferences.insert(0, lambda name: name not in failed and slow.is_usable(name, now))
+        return self._round_robin.next(route.writable, preferences)
 
     def _line_up(self, item: SendRequest, route: Route) -> None:
         """Send an ordered message when the messages before it in its queue are answered.
@@ -329,7 +329,7 @@ class SendQueue:
             item.is_in_doubt |= not isinstance(error, RemoteError)
             if isinstance(error, RequestTimeout):
                 self._routes.doubt()  # The broker hangs or is cut off. Another one may be the master by now.
-            if item.queue is not None and is_slaves(error):
+            if item.queue is not None and is_from_slave(error):
                 self._routes.doubt()
                 item.attempts -= 1
                 self._retry_unsent(item, BrokerUnreachable(item.queue.broker_name, "a slave is where its master was"))
@@ -337,7 +337,7 @@ class SendQueue:
                 self._part(item)
             else:
                 self._retry(item, error)
-        elif sent.code and self._settings.retry_not_stored and not item.stays and self._may_retry(item):
+        elif sent.code and self._settings.retry_not_stored and not item.keeps_queue and self._may_retry(item):
             item.is_in_doubt = True
             self._retry(item, RemoteError(ResponseCode.SYSTEM_ERROR, f"stored less safely: code {sent.code}"))
         else:
@@ -361,7 +361,7 @@ class SendQueue:
         for single in item.singles():
             self.window.enter(1, len(single.body))
             try:
-                if single.must_stay and single.queue is not None:
+                if single.needs_same_broker and single.queue is not None:
                     self._connect(single, single.queue)
                 else:
                     self._attempt(single)
@@ -447,7 +447,7 @@ class SendQueue:
             self._slow_brokers.report(item.queue.broker_name, FAILED_S, now)
         if not isinstance(error, NetworkError) or remaining_s <= 0 or not self._is_wanted(item):
             self._fail(item, error)
-        elif item.is_ordered or item.must_stay:
+        elif item.is_ordered or item.needs_same_broker:
             self._clock.call_later(min(PAUSE_S, remaining_s), self._connect, item, item.queue)
         else:
             item.failed_at(item.queue.broker_name)
@@ -457,14 +457,14 @@ class SendQueue:
 
     def _retry(self, item: SendRequest, error: BaseException) -> None:
         """Try again after an error, if the message may be retried."""
-        if item.must_stay:
+        if item.needs_same_broker:
             self._repeat(item, error)
             return
         if item.queue is not None:
             item.failed_at(item.queue.broker_name)
-        if not self._may_retry(item) or not may_go_right_again(error):
+        if not self._may_retry(item) or not is_retriable(error):
             self._fail(item, error)
-        elif item.stays and item.queue is not None:
+        elif item.keeps_queue and item.queue is not None:
             self._clock.call_later(PAUSE_S, self._connect, item, item.queue)  # It keeps the lane of its queue.
         elif isinstance(error, RemoteError) and error.code in BUSY and self._broker_count(item.topic) == 1:
             self._clock.call_later(PAUSE_S, self._attempt, item)
@@ -475,7 +475,7 @@ class SendQueue:
         """Send a message again that the broker may have stored, to its queue, until its time is over."""
         assert item.queue is not None, "it was sent to a queue"
         remaining_s = item.deadline - self._clock.monotonic()
-        if remaining_s <= 0 or not self._is_wanted(item) or not may_go_right_again(error):
+        if remaining_s <= 0 or not self._is_wanted(item) or not is_retriable(error):
             self._fail(item, error)
         else:
             pause_s = 0.0 if isinstance(error, RequestTimeout) else min(PAUSE_S, remaining_s)
@@ -487,7 +487,7 @@ class SendQueue:
 
     def _may_retry(self, item: SendRequest) -> bool:
         return (
-            (item.stays or not item.is_ordered)
+            (item.keeps_queue or not item.is_ordered)
             and item.attempts <= self._settings.retries
             and self._clock.monotonic() < item.deadline
             and self._is_wanted(item)

@@ -123,7 +123,7 @@ class SendRequest(SendContent):
     failed_brokers: tuple[str, ...] = ()
     has_lane: bool = False
     is_in_doubt: bool = False
-    stays: bool = False
+    keeps_queue: bool = False
     is_recognised: bool = False
     namespace: str = ""
     count: int = 1
@@ -139,7 +139,7 @@ class SendRequest(SendContent):
         return self.is_fixed or self.key is not None
 
     @property
-    def must_stay(self) -> bool:
+    def needs_same_broker(self) -> bool:
         """Return whether only the broker of the last attempt knows if it has the message: another would double it."""
         return self.is_recognised and self.is_in_doubt
 
@@ -155,11 +155,11 @@ class SendRequest(SendContent):
 
     def ordered_queue(self, route: Route) -> MessageQueue:
         """Choose the queue of an ordered message. Raises: NoRoute, there is none."""
-        self.stays = bool(route.fixed)
+        self.keeps_queue = bool(route.fixed)
         if self.is_fixed and self.queue is not None:
             return self.queue
         if not route.keyed:
-            raise no_queue(self.topic)
+            raise no_queue_error(self.topic)
         return by_key(self.key or "", route.keyed)
 
     def failed_at(self, broker_name: str) -> None:
@@ -191,7 +191,7 @@ class SendRequest(SendContent):
         return f"{self._fixed_place()}{self._keeping(error)}"
 
     def _fixed_place(self) -> str:
-        return "It waited for its queue, as the topic is ordered. " if self.stays else ""
+        return "It waited for its queue, as the topic is ordered. " if self.keeps_queue else ""
 
     def _keeping(self, error: BaseException) -> str:
         if self.is_in_doubt:
@@ -226,7 +226,9 @@ class BatchRequest(SendRequest):
                 if not future.done():
                     future.set_result(result)
             return
-        self.batch.succeed(header.msg_id.split(","), stored_in(self, sent), header.queue_offset, SendStatus(sent.code))
+        self.batch.succeed(
+            header.msg_id.split(","), stored_queue(self, sent), header.queue_offset, SendStatus(sent.code)
+        )
 
     def fail(self, error: BaseException, is_reported: bool = False) -> None:
         for future in self.batch.futures:
@@ -284,7 +286,7 @@ def result_of(item: SendRequest, sent: Sent) -> SendResult:
     return SendResult(
         item.msg_ids[0],
         sent.header.msg_id,
-        stored_in(item, sent),
+        stored_queue(item, sent),
         sent.header.queue_offset,
         SendStatus(sent.code),
         sent.header.recall_handle,
@@ -297,7 +299,7 @@ def results_of(item: SendRequest, sent: Sent) -> list[SendResult]:
     if len(offset_ids) != len(item.msg_ids):
         # A 5.x broker that keeps a batch as one record answers one offset id.
         offset_ids = offset_ids[:1] * len(item.msg_ids)
-    queue, first, status = stored_in(item, sent), sent.header.queue_offset, SendStatus(sent.code)
+    queue, first, status = stored_queue(item, sent), sent.header.queue_offset, SendStatus(sent.code)
     results = [
         SendResult(msg_id, offset_id, queue, first + index, status)
         for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
@@ -320,7 +322,7 @@ def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
     ]
 
 
-def stored_in(item: SendRequest, sent: Sent) -> MessageQueue:
+def stored_queue(item: SendRequest, sent: Sent) -> MessageQueue:
     """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
     assert item.queue is not None, "it was sent to a queue"
     queue = item.queue
@@ -329,6 +331,6 @@ def stored_in(item: SendRequest, sent: Sent) -> MessageQueue:
     return plain_queue(item.namespace, queue) if item.namespace else queue
 
 
-def no_queue(topic: str) -> NoRoute:
+def no_queue_error(topic: str) -> NoRoute:
     """The error when a topic is known, but none of its queues takes messages."""
     return NoRoute(topic, None)

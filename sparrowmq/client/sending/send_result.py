@@ -46,11 +46,11 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     recall_handle: str | None = None
 
 
-def is_slaves(error: BaseException) -> bool:
+def is_from_slave(error: BaseException) -> bool:
     """Return whether a slave of ours refused a request. It has done nothing, and its master is elsewhere."""
     return isinstance(error, RemoteError) and error.is_slaves
 
 
-def may_go_right_again(error: BaseException) -> bool:
+def is_retriable(error: BaseException) -> bool:
     """Return whether the same send may succeed at another broker, or later at the same one."""
     return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.retriable)

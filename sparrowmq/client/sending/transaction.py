@@ -53,12 +53,12 @@ ENDS: Final[dict[bool | None, int]] = {
     None: SysFlag.NOT_TRANSACTION,
 }
 _WORDS: Final = {True: "committed", False: "rolled back", None: "left open"}
-UNSURE_S: Final = 10.0  # a master can hang for a while before its connection ends
+RESENT_S: Final = 10.0  # a master can hang for a while before its connection ends
 ELECTED_S: Final = 10.0
 PAUSE_S: Final = 0.5
 ANSWER_S: Final = 3.0
 _AT_ONCE: Final = 64
-_MOST: Final = 10_000  # ends of one connection
+_MAX_RECENT_ENDS: Final = 10_000  # ends of one connection
 
 
 @short_tracebacks
@@ -235,7 +235,7 @@ class TransactionEnds:
                 error,
             )
             if commit is not None:
-                self._unsure.later(broker_name, [request])
+                self._unsure.resend_later(broker_name, [request])
 
 
 class EndRetries:
@@ -261,11 +261,11 @@ class EndRetries:
             return
         session.tell(request)
         now = self._clock.monotonic()
-        while recent and now - recent[0][0] >= UNSURE_S:
+        while recent and now - recent[0][0] >= RESENT_S:
             recent.popleft()
         recent.append((now, broker_name, request))
 
-    def later(self, broker_name: str, requests: Sequence[EndTransaction]) -> None:
+    def resend_later(self, broker_name: str, requests: Sequence[EndTransaction]) -> None:
         """Send ends in a task, as soon as the broker name has a master."""
         waiting = self._waiting.get(broker_name)
         if waiting is not None:
@@ -286,14 +286,14 @@ class EndRetries:
         error: Exception | None,
     ) -> None:
         if error is not None and _is_lost(error):
-            self.later(broker_name, [request])
+            self.resend_later(broker_name, [request])
         else:
             self._note_master(session)
 
-    def _ended(self, session: Session) -> None:
+    def _connection_ended(self, session: Session) -> None:
         for at, broker_name, request in self._recent.pop(session, ()):
-            if self._clock.age(at) < UNSURE_S:
-                self.later(broker_name, [request])
+            if self._clock.age(at) < RESENT_S:
+                self.resend_later(broker_name, [request])
 
     async def _send_waiting(self, broker_name: str) -> None:
         begun = self._clock.monotonic()
@@ -318,8 +318,8 @@ class EndRetries:
 
     def _note_master(self, session: Session) -> None:
         if session not in self._recent and not session.closed:
-            self._recent[session] = deque(maxlen=_MOST)
-            session.on_end(self._ended)
+            self._recent[session] = deque(maxlen=_MAX_RECENT_ENDS)
+            session.on_end(self._connection_ended)
 
     async def _send_all(self, session: Session, left: list[EndTransaction]) -> list[EndTransaction]:
         """Send ends with answers; return the ends that no master has."""

@@ -145,7 +145,7 @@ def _value(field: Field, value: Any) -> Any:
     return value
 
 
-class Asked(Form):
+class DialogForm(Form):
     """The fields of an open dialog, and the line below them for progress and results."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -164,7 +164,7 @@ class Check:
 
     label: str
     icon: str
-    run: Callable[[View, Asked], Coroutine[Any, Any, str]]
+    run: Callable[[View, DialogForm], Coroutine[Any, Any, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Action:
     role: Role
     label: str
     icon: str
-    run: Callable[[View, Asked], Awaitable[object]]
+    run: Callable[[View, DialogForm], Awaitable[object]]
     subject: str = ""
     title: str = ""
     explanation: str = ""
@@ -198,13 +198,13 @@ class Action:
     effect: Callable[[Values], str] | None = None
     check: Check | None = None
 
-    async def carry_out(self, view: View, asked: Asked) -> str:
+    async def carry_out(self, view: View, form: DialogForm) -> str:
         """Run the action; returns the text to show. Raises: Forbidden, and what `run` raises."""
-        view.demand(self.role, self.name)
-        words = _logged(self.fields, asked.values)
+        view.check_role(self.role, self.name)
+        words = _logged(self.fields, form.values)
         log.info("%s: %s", view.session.name, " ".join([self.name, *filter(None, [self.subject]), *words]))
         try:
-            result = await self.run(view, asked)
+            result = await self.run(view, form)
         finally:
             view.look.forget()
         return result if isinstance(result, str) else self.done
@@ -242,7 +242,7 @@ class _Opened:
             ui.label(action.title or action.label).classes("text-lg font-semibold")
             if action.explanation:
                 ui.label(action.explanation).classes("text-sm opacity-80")
-            self._asked = Asked(action.fields)
+            self._form = DialogForm(action.fields)
             if action.typed is not None:
                 self._typed = ui.input().classes("w-full").props("outlined dense autofocus")
                 self._typed.on("keydown.enter", self._submit)
@@ -251,17 +251,17 @@ class _Opened:
             with ui.row().classes("w-full justify-end gap-2"):
                 ui.button("Cancel", on_click=self._dialog.close).props("flat")
                 self._button = ui.button(action.submit, on_click=self._submit).props(f"color={action.color}")
-        self._asked.on_change(self._follow)
-        self._asked.on_enter(self._submit)
+        self._form.on_change(self._follow)
+        self._form.on_enter(self._submit)
         self._follow()
         self._dialog.on("hide", self._hidden)
 
     def _follow(self) -> None:
         """Show what follows from the values of the fields."""
         if self._action.effect is not None:
-            self._asked.report(self._action.effect(self._asked.values))
+            self._form.report(self._action.effect(self._form.values))
         if self._action.typed is not None:
-            self._typed.props["label"] = f"Type {self._action.typed(self._asked.values)} to confirm"
+            self._typed.props["label"] = f"Type {self._action.typed(self._form.values)} to confirm"
 
     def _hidden(self) -> None:
         if self._button.enabled:  # an action that still runs shows its end
@@ -269,17 +269,17 @@ class _Opened:
 
     async def _check(self) -> None:
         assert self._action.check is not None
-        self._asked.report(await self._view.attempt(self._action.check.run(self._view, self._asked)) or "")
+        self._form.report(await self._view.attempt(self._action.check.run(self._view, self._form)) or "")
 
     async def _submit(self) -> None:
-        action, values = self._action, self._asked.values
+        action, values = self._action, self._form.values
         if not self._button.enabled:  # Enter was pressed twice
             return
         if action.typed is not None and self._typed.value != (wanted := action.typed(values)):
             self._view.complain(f"type {wanted} to confirm")
             return
         self._button.disable()
-        done = await self._view.attempt(action.carry_out(self._view, self._asked))
+        done = await self._view.attempt(action.carry_out(self._view, self._form))
         self._button.enable()
         if done is None:
             return

@@ -131,10 +131,10 @@ class MessageResults:
             self._show(found, range_text(self._before, len(found), reading, is_more))
             self._next.set_visibility(is_more)
 
-    def _show(self, found: list[ReceivedMessage], line: str, empty: str = "no message fits") -> None:
-        self.shown = found
+    def _show(self, messages: list[ReceivedMessage], line: str, empty: str = "no message fits") -> None:
+        self.shown = messages
         self.table.element.selected = []
-        self.table.show(found, empty)
+        self.table.show(messages, empty)
         self._line.text = line
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from nicegui import ui
 
-from sparrowmq.console.layout.tables import Columns, Link, Order, Table, chosen
+from sparrowmq.console.layout.tables import Columns, Link, Order, Table, filter_names
 from sparrowmq.console.layout.view import View
 
 S = TypeVar("S")
@@ -97,7 +97,7 @@ class _Shown(Generic[S, R]):
     async def refresh(self) -> None:
         """Read the list again, and show it."""
         everything = await self._page.read(self._view, self._ticked)
-        found = chosen(list(everything), self._filter.value or "")
+        found = filter_names(list(everything), self._filter.value or "")
         last = max(1, -(-len(found) // ROWS_PER_PAGE))
         self._pages.max = last
         self._pages.set_visibility(last > 1)
@@ -175,8 +175,8 @@ class Description(Generic[T]):
 
 
 def text(words: Callable[[T], str], mark: str = "", classes: str = "text-sm opacity-80") -> Part[T]:
-    def draw(view: View, found: T) -> Update[T]:
-        label = ui.label(words(found)).classes(classes).mark(mark)
+    def draw(view: View, data: T) -> Update[T]:
+        label = ui.label(words(data)).classes(classes).mark(mark)
         return lambda now: label.set_text(words(now))
 
     return draw
@@ -185,17 +185,17 @@ def text(words: Callable[[T], str], mark: str = "", classes: str = "text-sm opac
 def charts(options_of: Callable[[T], Sequence[dict[str, Any]]], classes: str) -> Part[T]:
     """Charts in a row. ECharts is a megabyte of script: the page is there before a browser reads it."""
 
-    def draw(view: View, found: T) -> Update[T]:
+    def draw(view: View, data: T) -> Update[T]:
         place = ui.row().classes("w-full gap-3")
         with place:
-            for _ in options_of(found):
+            for _ in options_of(data):
                 ui.element().classes(classes)
         shown: list[ui.echart] = []
 
         def fill() -> None:
             place.clear()
             with place:
-                shown.extend(ui.echart(options).classes(classes) for options in options_of(found))
+                shown.extend(ui.echart(options).classes(classes) for options in options_of(data))
 
         def update(now: T) -> None:
             for each, options in zip(shown, options_of(now), strict=False):
@@ -211,9 +211,9 @@ def charts(options_of: Callable[[T], Sequence[dict[str, Any]]], classes: str) ->
 def links(of: Callable[[T], Sequence[Link]]) -> Part[T]:
     """A row of links to other views."""
 
-    def draw(view: View, found: T) -> None:
+    def draw(view: View, data: T) -> None:
         with ui.row().classes("items-center gap-3"):
-            for each in of(found):
+            for each in of(data):
                 view.link(each.text, *each.parts, **each.query)
 
     return draw
@@ -233,10 +233,10 @@ def section(
 ) -> Part[T]:
     """A table below a heading."""
 
-    def draw(view: View, found: T) -> Update[T]:
+    def draw(view: View, data: T) -> Update[T]:
         if title:
             heading(title)
-        table = Table(view, columns, rows(found), empty, wraps=wraps)
+        table = Table(view, columns, rows(data), empty, wraps=wraps)
         return lambda now: table.show(rows(now))
 
     return draw

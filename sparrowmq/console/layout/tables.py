@@ -53,7 +53,7 @@ _ROW: Final = """
 </q-tr>
 """
 _FOLD: Final = "fold"
-_LONGEST: Final = 500  # characters of a cell; keys and tags of a message may have 32 KiB
+_MAX_CELL_LENGTH: Final = 500  # characters of a cell; keys and tags of a message may have 32 KiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Table(Generic[R]):
     ) -> None:
         self.order = Order()
         self.rows: Sequence[R] = ()
-        self._given: Sequence[R] = ()
+        self._rows_as_given: Sequence[R] = ()
         self._view = view
         self._columns = {f"column-{at}": each for at, each in enumerate(columns)}
         self._folding = folding
@@ -258,7 +258,7 @@ class Table(Generic[R]):
     def show(self, rows: Sequence[R], empty: str | None = None) -> None:
         if empty is not None:
             self.element.props["no-data-label"] = empty
-        self._given = rows
+        self._rows_as_given = rows
         is_own = self._on_order is None
         self.rows = self.order.of(list(self._columns.values()), rows) if is_own else rows
         for each in self.element.columns:
@@ -296,12 +296,12 @@ class Table(Generic[R]):
         if self._on_order is not None:
             await self._on_order()
         else:
-            self.show(self._given)
+            self.show(self._rows_as_given)
 
     def _folded(self, event: Any) -> None:
         there = {self._identity(at, row) for at, row in enumerate(self.rows)}
         self._unfolded = (self._unfolded ^ {str(event.args)}) & {str(each) for each in there}
-        self.show(self._given)
+        self.show(self._rows_as_given)
 
     def _copied(self, event: Any) -> None:
         identity, name = (str(each) for each in event.args)
@@ -322,7 +322,7 @@ class Table(Generic[R]):
         return self._cut(text_of(cell))
 
     def _cut(self, text: str) -> str:
-        return text if len(text) <= _LONGEST or self._wraps else text[:_LONGEST] + "…"
+        return text if len(text) <= _MAX_CELL_LENGTH or self._wraps else text[:_MAX_CELL_LENGTH] + "…"
 
 
 def text_of(cell: str | float | datetime | None) -> str:
@@ -349,7 +349,7 @@ def bytes_text(size: float) -> str:
     return f"{size:.0f} B"
 
 
-def chosen(names: Sequence[str], wanted: str) -> list[str]:
+def filter_names(names: Sequence[str], filter_text: str) -> list[str]:
     """The names that contain all words of a filter, in any case."""
-    words = wanted.lower().split()
+    words = filter_text.lower().split()
     return [name for name in names if all(word in name.lower() for word in words)]

@@ -69,8 +69,8 @@ def _below(count: int) -> AbstractContextManager[object]:
 
 
 def trouble_panel(of: Callable[[View, T], Sequence[Trouble]]) -> Part[T]:
-    def draw(view: View, found: T) -> Update[T]:
-        panel = TroublePanel(view, of(view, found))
+    def draw(view: View, data: T) -> Update[T]:
+        panel = TroublePanel(view, of(view, data))
         return lambda now: panel.show(of(view, now))
 
     return draw
@@ -84,7 +84,7 @@ def _card(view: View, trouble: Trouble, *, shows_topics: bool) -> None:
             ui.label("critical" if trouble.is_urgent else "warning").classes("trouble-badge")
             ui.label(trouble.title).classes("font-semibold")
             ui.label(since_text(trouble)).classes("text-sm")
-        ui.label(trouble.what).classes("whitespace-pre-wrap")
+        ui.label(trouble.text).classes("whitespace-pre-wrap")
         if trouble.topics and shows_topics:
             _names(view, suffering_text(trouble), "topics", trouble.topics)
         if trouble.groups and shows_topics:

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlencode
 from nicegui import Client, context, ui
 from starlette.requests import Request
 
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.login import forwarded_prefix
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.sessions import Notice, Session
@@ -57,7 +57,7 @@ class View:
 
     redraw: Callable[[], Coroutine[Any, Any, None]]
 
-    def __init__(self, request: Request, look: Look, samples: Samples, prefix: str) -> None:
+    def __init__(self, request: Request, look: ClusterView, samples: Samples, prefix: str) -> None:
         self.session: Session = request.state.session
         self.look = look
         self.admin = look.admin
@@ -115,7 +115,7 @@ class View:
         """Whether a button that needs this role is worth showing."""
         return self.session.may(role)
 
-    def demand(self, role: Role, action: str) -> None:
+    def check_role(self, role: Role, action: str) -> None:
         """Raises: Forbidden."""
         if not self.session.is_alive:
             raise Forbidden(_LOGGED_OUT)

@@ -19,7 +19,18 @@ from sparrowmq.client.admin.operations import accounts, version_of
 from sparrowmq.console.actions import BrokerAccounts, change_setting, delete_account, put_account, set_white_addresses
 from sparrowmq.console.cluster_view import BrokerNow, broker_settings
 from sparrowmq.console.layout.page import Description, Page, heading, section
-from sparrowmq.console.layout.tables import NO_ANSWER, UP, Badge, Column, Columns, Link, Table, chosen, link, pairs
+from sparrowmq.console.layout.tables import (
+    NO_ANSWER,
+    UP,
+    Badge,
+    Column,
+    Columns,
+    Link,
+    Table,
+    filter_names,
+    link,
+    pairs,
+)
 from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.console.samples import PERIOD_S
@@ -190,7 +201,7 @@ async def _draw_broker(view: View) -> None:
 
     def filtered() -> None:
         view.remember(filter=words.value)
-        names = chosen([row[0] for row in rows], words.value or "")
+        names = filter_names([row[0] for row in rows], words.value or "")
         table.show([row for row in rows if row[0] in names])
 
     words.on_value_change(filtered)

@@ -23,7 +23,7 @@ from sparrowmq.client.admin.message_search import Reading, read, read_aside, rea
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.actions import retry_dead_letters
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.message_results import Found, MessageResults, body_of, message_link
 from sparrowmq.console.layout.page import ListPage, Page
@@ -139,7 +139,7 @@ async def _draw_letters(view: View, group: str) -> None:
     results = MessageResults(view, _LETTERS, SHOWN, "no dead letter fits", may_tick=True)
     ticked = results.table.selected
 
-    async def chosen() -> AsyncIterator[ReceivedMessage]:
+    async def chosen_letters() -> AsyncIterator[ReceivedMessage]:
         """Those with a tick, or all that match the filters if none has one."""
         some = ticked()
         for each in some:
@@ -167,7 +167,7 @@ async def _draw_letters(view: View, group: str) -> None:
         return await DeadLetterFilter.of(view.query).read(servers, newest_first=True)
 
     with place:
-        retry_dead_letters(group, chosen).button(view)
+        retry_dead_letters(group, chosen_letters).button(view)
         ui.button("Export", icon="download", on_click=export).props("outline no-caps dense")
     form.on_change(search, pause_ms=400)
     await search()
@@ -203,7 +203,7 @@ def file_of(group: str) -> str:
     return f"dead-letters-{group}.jsonl"
 
 
-def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
+def exporting(look: ClusterView) -> Callable[[Request], Awaitable[Response]]:
     """Answers a visitor with all dead letters that match the address."""
 
     async def export(request: Request) -> Response:
@@ -222,7 +222,7 @@ def exporting(look: Look) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _lines(
-    wanted: DeadLetterFilter, reading: Reading, servers: Servers, may: Callable[[], bool]
+    letter_filter: DeadLetterFilter, reading: Reading, servers: Servers, may: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     """The export. If it breaks off, or left out brokers, its last line says so: the status is already sent."""
     try:
@@ -230,7 +230,7 @@ async def _lines(
             if not may():
                 yield msgspec.json.encode({"broken_off": "you are logged out; log in again"}) + b"\n"
                 return
-            if await wanted.fits(letter):
+            if await letter_filter.fits(letter):
                 yield await line_of(letter)
         if servers.missing:
             yield msgspec.json.encode({"left_out": sorted(servers.missing)}) + b"\n"

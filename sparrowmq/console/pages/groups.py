@@ -176,36 +176,36 @@ async def _read_group(view: View) -> GroupNow:
     return GroupNow(group, lag, members, view.samples.lags(name), view.look.clock.now_ms())
 
 
-async def _refresh_group(view: View, found: GroupNow) -> GroupNow:
+async def _refresh_group(view: View, data: GroupNow) -> GroupNow:
     """Read the lag and the members again; for settings a broker sends those of all groups."""
-    name, admin = found.group.name, view.look.partial()
+    name, admin = data.group.name, view.look.partial()
     lag, members = await admin.lag(name), await admin.members(name)
     past = view.samples.lags(name)
-    return replace(found, lag=lag, members=members, past=past, now_ms=view.look.clock.now_ms())
+    return replace(data, lag=lag, members=members, past=past, now_ms=view.look.clock.now_ms())
 
 
-def _troubles(view: View, found: GroupNow) -> list[Trouble]:
+def _troubles(view: View, data: GroupNow) -> list[Trouble]:
     """Return the troubles that keep the group from its messages."""
     troubles = view.samples.troubles
-    of_topics = troubles.of_topics(topics_of(found.lag))
-    return [each for each in troubles.now() if each in of_topics or found.group.name in each.groups]
+    of_topics = troubles.of_topics(topics_of(data.lag))
+    return [each for each in troubles.now() if each in of_topics or data.group.name in each.groups]
 
 
-def lag_text(found: GroupNow) -> str:
-    lag = found.lag
+def lag_text(data: GroupNow) -> str:
+    lag = data.lag
     rate = f"{lag.per_second:,.1f} messages per second"
     if lag.lag <= 0:
         return f"No lag; {rate}"
-    age = span_text(behind_s(lag, found.now_ms))
+    age = span_text(behind_s(lag, data.now_ms))
     and_age = f", up to {age}" if age else ""
     in_flight = f" ({lag.in_flight:,} in flight)" if lag.in_flight else ""
     return f"Lag: {counted(lag.lag, 'message')}{in_flight}{and_age}; {rate}"
 
 
-def queue_rows(found: GroupNow) -> list[QueueRow]:
+def queue_rows(data: GroupNow) -> list[QueueRow]:
     """Each queue, the ones with the most lag first."""
-    owners = {queue: each.client_id for each in found.members if each.running for queue in each.running.mq_table}
-    queues = sorted(found.lag.queues, key=lambda each: (-each.lag, each.queue))
+    owners = {queue: each.client_id for each in data.members if each.running for queue in each.running.mq_table}
+    queues = sorted(data.lag.queues, key=lambda each: (-each.lag, each.queue))
     return [(each, owners.get(each.queue, "")) for each in queues]
 
 
@@ -219,21 +219,21 @@ def _per_second(member: Member, name: str) -> float | None:
     return float(sum(getattr(each, name) for each in running.status_table.values())) if running else None
 
 
-def _group_buttons(view: View, found: GroupNow) -> None:
-    name, topics = found.group.name, topics_of(found.lag)
+def _group_buttons(view: View, data: GroupNow) -> None:
+    name, topics = data.group.name, topics_of(data.lag)
     with ui.row().classes("gap-2"):
         view.link_button("Dead letters", "mark_email_unread", "dlq", group=name)
         reset_offsets(name, topics[0] if topics else "").button(view)
         if topics:
-            skip_waiting(found.lag).button(view)
-        change_group(found.group).button(view)
+            skip_waiting(data.lag).button(view)
+        change_group(data.group).button(view)
         delete_group(name).button(view)
 
 
-def lag_chart(found: GroupNow) -> dict[str, Any]:
+def lag_chart(data: GroupNow) -> dict[str, Any]:
     """The lag of the last hour as a line."""
-    first = min(found.past[0][0], found.now_ms - 60_000) if found.past else found.now_ms - 60_000
-    return lines("Lag of the last hour", {"messages": found.past}, (first, found.now_ms))
+    first = min(data.past[0][0], data.now_ms - 60_000) if data.past else data.now_ms - 60_000
+    return lines("Lag of the last hour", {"messages": data.past}, (first, data.now_ms))
 
 
 GROUP_PAGE: Final = Page(
@@ -290,10 +290,10 @@ async def _read_member(view: View) -> _MemberOfGroup:
     return found[client_id], group
 
 
-def _draw_member_state(view: View, found: _MemberOfGroup) -> None:
-    running = found[0].running
+def _draw_member_state(view: View, data: _MemberOfGroup) -> None:
+    running = data[0].running
     if running is None:
-        why = f"The member does not report its state: {found[0].silence}"
+        why = f"The member does not report its state: {data[0].silence}"
         ui.label(why).classes("whitespace-pre-wrap")
         return
     for part in _STATE_PARTS:
@@ -331,8 +331,8 @@ async def _read_producers(view: View, _: Collection[str]) -> Mapping[str, Produc
     return producers_by_text(await view.look.producers(), view.look.clock.now_ms())
 
 
-async def _producer_rows(_: View, found: Mapping[str, ProducerRow]) -> Sequence[ProducerRow]:
-    return list(found.values())
+async def _producer_rows(_: View, data: Mapping[str, ProducerRow]) -> Sequence[ProducerRow]:
+    return list(data.values())
 
 
 def producers_by_text(producers: Mapping[str, Sequence[ProducerEntry]], now_ms: int) -> dict[str, ProducerRow]:

@@ -19,7 +19,7 @@ from nicegui import background_tasks, context, ui
 
 from sparrowmq.client.admin.message_search import read_aside
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.layout.forms import Field, Values, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, MESSAGE_ROWS
 from sparrowmq.console.layout.page import Page
@@ -59,19 +59,19 @@ class TailFilter:
 class Tail:
     """The messages that have come."""
 
-    wanted: TailFilter
+    filter: TailFilter
     messages: deque[ReceivedMessage] = field(default_factory=deque)
     examined: int = 0  # messages that came from the brokers
-    found: int = 0  # the messages that fit
+    matched: int = 0  # the messages that fit
     fresh: int = 0  # rises with each change of `messages`
     is_paused: bool = False
     is_begun: bool = False  # the reader has places in the queues
 
     async def take(self, messages: list[ReceivedMessage]) -> None:
         """Keep the messages that fit; while paused, only count them."""
-        fitting = [each for each in messages if await self.wanted.fits(each)]
+        fitting = [each for each in messages if await self.filter.fits(each)]
         self.examined += len(messages)
-        self.found += len(fitting)
+        self.matched += len(fitting)
         if fitting and not self.is_paused:
             self.messages.extend(fitting)
             self._drop_oldest()
@@ -82,7 +82,7 @@ class Tail:
         while len(self.messages) > KEPT or (size_bytes > KEPT_BYTES and len(self.messages) > 1):
             size_bytes -= self.messages.popleft().store_size
 
-    async def run(self, look: Look, away: Callable[[], Collection[str]] = tuple) -> None:
+    async def run(self, look: ClusterView, away: Callable[[], Collection[str]] = tuple) -> None:
         """Follow the topic until cancelled.
 
         Args:
@@ -90,8 +90,8 @@ class Tail:
         Raises:
             SparrowError: what the reader raises.
         """
-        topic, tag, where = self.wanted.topic, self.wanted.tag, self.wanted.where
-        async with look.another() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+        topic, tag, where = self.filter.topic, self.filter.tag, self.filter.where
+        async with look.new_client() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
             while True:
                 left_out = set(away())
                 queues = [each for each in await reader.queues(topic) if each.broker_name not in left_out]
@@ -162,7 +162,7 @@ class TailPage:
     async def _follow(self, tail: Tail) -> None:
         try:
             troubles = self._view.samples.troubles
-            await tail.run(self._view.look, lambda: troubles.left_out(tail.wanted.topic))
+            await tail.run(self._view.look, lambda: troubles.left_out(tail.filter.topic))
         except SparrowError as error:
             with self._table.element:
                 self._view.complain(error)
@@ -174,8 +174,8 @@ class TailPage:
             self._line.text = _IDLE
             return
         state = "paused" if tail.is_paused else "following"
-        self._line.text = f"{state} {tail.wanted.topic}: {tail.found:,} of {tail.examined:,} messages fit"
-        self._left_out.show(tail.wanted.topic)
+        self._line.text = f"{state} {tail.filter.topic}: {tail.matched:,} of {tail.examined:,} messages fit"
+        self._left_out.show(tail.filter.topic)
         if tail.fresh != self._shown:
             self._shown = tail.fresh
             self._table.show(list(reversed(tail.messages)))

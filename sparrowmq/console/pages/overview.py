@@ -18,7 +18,7 @@ from sparrowmq.console.cluster_view import BrokerNow
 from sparrowmq.console.history import Kind, Points
 from sparrowmq.console.layout.charts import bars, lines
 from sparrowmq.console.layout.page import Description, Page, Update, charts, heading, section
-from sparrowmq.console.layout.tables import Column, Columns, chosen
+from sparrowmq.console.layout.tables import Column, Columns, filter_names
 from sparrowmq.console.layout.trouble_panel import TroublePanel, trouble_panel
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.pages.cluster import broker_link, state_of
@@ -66,8 +66,8 @@ class ClusterNow:
 
     def charts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return (
-            rate_chart("Messages in per second", self.rates, lambda rate: rate.taken),
-            rate_chart("Messages out per second", self.rates, lambda rate: rate.given),
+            rate_chart("Messages in per second", self.rates, lambda rate: rate.received),
+            rate_chart("Messages out per second", self.rates, lambda rate: rate.delivered),
         )
 
 
@@ -76,9 +76,9 @@ async def _read_cluster(view: View) -> ClusterNow:
     return ClusterNow(brokers, [view.look.kind_of(name) for name in topics], view.samples.rates())
 
 
-async def _refresh_cluster(view: View, found: ClusterNow) -> ClusterNow:
+async def _refresh_cluster(view: View, data: ClusterNow) -> ClusterNow:
     """Read the brokers again; the table of all topics would cost more."""
-    return replace(found, brokers=await _brokers(view), rates=view.samples.rates())
+    return replace(data, brokers=await _brokers(view), rates=view.samples.rates())
 
 
 async def _brokers(view: View) -> list[BrokerNow]:
@@ -97,9 +97,9 @@ def rate_chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[
     )
 
 
-def _tiles(_: View, found: ClusterNow) -> Update[ClusterNow]:
+def _tiles(_: View, data: ClusterNow) -> Update[ClusterNow]:
     with ui.element().classes("tiles gap-3 w-full"):
-        tiles = {name: _tile(name, value) for name, value in found.totals().items()}
+        tiles = {name: _tile(name, value) for name, value in data.totals().items()}
 
     def update(now: ClusterNow) -> None:
         for name, value in now.totals().items():
@@ -131,7 +131,7 @@ class Trends:
     def __init__(self, view: View) -> None:
         self._view = view
         self._history = view.samples.history
-        self._counting = view.samples.counting
+        self._topic_counts = view.samples.topic_counts
         self._day = day_of(view.query.get("day", ""), self._history.today())
         self._way: Kind = "out" if view.query.get("way") == "out" else "in"
         self._topic = view.query.get("topic", "")
@@ -165,7 +165,7 @@ class Trends:
     async def _typed(self, event: Any) -> None:
         """Offer the topics that fit; a browser does not get all topics of a large cluster."""
         typed = str(event.args or "")
-        found = chosen([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
+        found = filter_names([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
         self._offer(found[:_OFFERED])
 
     def _is_shown(self, topic: str) -> bool:
@@ -179,7 +179,7 @@ class Trends:
 
     def _choose(self, topic: str) -> None:
         self._topic = topic
-        self._offer([name for name, _ in self._counting.top(_OFFERED)])
+        self._offer([name for name, _ in self._topic_counts.top(_OFFERED)])
         self._topics.value = topic
 
     def _turned(self) -> None:
@@ -196,7 +196,7 @@ class Trends:
         self._trends()
 
     def _show(self) -> None:
-        topics = self._counting.top(_OFFERED)
+        topics = self._topic_counts.top(_OFFERED)
         _put(self._topic_top, bars("Topic TOP 10: messages in 24 hours", topics[:TOP]))
         if not self._topic and topics:
             self._topic = topics[0][0]
@@ -208,9 +208,9 @@ class Trends:
 
     def _words(self, has_topics: bool) -> str:
         """Why the charts are not complete."""
-        if self._counting.failure is not None:
-            return f"Not all brokers report the message counts of topics: {self._counting.failure}"
-        if not self._counting.is_complete:
+        if self._topic_counts.failure is not None:
+            return f"Not all brokers report the message counts of topics: {self._topic_counts.failure}"
+        if not self._topic_counts.is_complete:
             return "Topics are being counted for the first time."
         if has_topics:
             return ""
@@ -235,18 +235,18 @@ def day_of(text: str, today: date) -> date:
     return min(day, today) if day.year >= 1970 else today
 
 
-def span_of(found: Sequence[Points], day: tuple[int, int], is_today: bool) -> tuple[int, int]:
+def span_of(lines_shown: Sequence[Points], day: tuple[int, int], is_today: bool) -> tuple[int, int]:
     """The span of the trends: the whole day, or the known part of today, but at least an hour."""
-    times = [time_ms for points in found for time_ms, _ in points]
+    times = [time_ms for points in lines_shown for time_ms, _ in points]
     if not is_today or not times:
         return day
     return max(day[0], min(*times, max(times) - _LEAST_MS)), max(*times, day[0] + _LEAST_MS)
 
 
-def busiest(found: dict[str, Points]) -> dict[str, Points]:
+def busiest(points_of: dict[str, Points]) -> dict[str, Points]:
     """The ten lines with the greatest sums, by name."""
-    order = sorted(found, key=lambda name: -sum(rate or 0.0 for _, rate in found[name]))
-    return {name: found[name] for name in sorted(order[:TOP])}
+    order = sorted(points_of, key=lambda name: -sum(rate or 0.0 for _, rate in points_of[name]))
+    return {name: points_of[name] for name in sorted(order[:TOP])}
 
 
 def _chart() -> ui.echart:

@@ -8,7 +8,7 @@ from typing import Final
 from nicegui import ui
 
 from sparrowmq.console.layout.page import Page
-from sparrowmq.console.layout.tables import Column, Columns, Link, Table, chosen, link
+from sparrowmq.console.layout.tables import Column, Columns, Link, Table, filter_names, link
 from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 
@@ -28,21 +28,21 @@ async def draw(view: View) -> None:
     rows += [
         ("broker", link(f"{each.name} {each.role}", "cluster", each.name, at=each.address))
         for each in await view.look.brokers()
-        if chosen([f"{each.name} {each.address}"], wanted)
+        if filter_names([f"{each.name} {each.address}"], wanted)
     ]
     more = f"; the first {MOST} are shown" if len(rows) > MOST else ""
     ui.label(f"{len(rows):,} for {wanted}{more}").classes("text-sm opacity-80")
     Table(view, _COLUMNS, rows[:MOST], "no name contains it")
 
 
-def rows_of(wanted: str, topics: Sequence[str], groups: Sequence[str]) -> list[SearchRow]:
+def rows_of(search_text: str, topics: Sequence[str], groups: Sequence[str]) -> list[SearchRow]:
     """The topics and groups that have all words in their names.
 
     Exact matches come first, and the topics that RocketMQ makes for groups come last.
     """
-    found = [("topic", "topics", name) for name in chosen(topics, wanted)]
-    found += [("group", "groups", name) for name in chosen(groups, wanted)]
-    found.sort(key=lambda each: (each[2].lower() != wanted.lower(), each[2].startswith("%")))
+    found = [("topic", "topics", name) for name in filter_names(topics, search_text)]
+    found += [("group", "groups", name) for name in filter_names(groups, search_text)]
+    found.sort(key=lambda each: (each[2].lower() != search_text.lower(), each[2].startswith("%")))
     return [(kind, link(name, place, name)) for kind, place, name in found]
 
 

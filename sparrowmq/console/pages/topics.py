@@ -78,15 +78,15 @@ async def _read_topics(view: View, ticked: Collection[str]) -> Mapping[str, Topi
     return {row.name: row for row in rows if row.kind in ticked}
 
 
-async def _topic_rows(view: View, found: Mapping[str, TopicRow]) -> Sequence[TopicRow]:
-    figures = await view.look.topic_figures(list(found), FRESH_S if len(found) <= ROWS_PER_PAGE else OLD_S)
+async def _topic_rows(view: View, data: Mapping[str, TopicRow]) -> Sequence[TopicRow]:
+    figures = await view.look.topic_figures(list(data), FRESH_S if len(data) <= ROWS_PER_PAGE else OLD_S)
     try:
         lags: Mapping[str, Mapping[str, int]] | None = lags_of_topics(await view.look.progress())
     except SparrowError:
         lags = None
     return [
         replace(row, figures=figures[name], lags=None if lags is None else lags.get(name, {}))
-        for name, row in found.items()
+        for name, row in data.items()
     ]
 
 
@@ -174,11 +174,11 @@ async def _read_topic(view: View) -> TopicNow:
     )
 
 
-async def _refresh_topic(view: View, found: TopicNow) -> TopicNow:
+async def _refresh_topic(view: View, data: TopicNow) -> TopicNow:
     """Read the queues again; the lags of many groups would cost more."""
-    admin, name = view.look.partial(), found.topic.name
+    admin, name = view.look.partial(), data.topic.name
     topic = await admin.topic(name)
-    return replace(found, topic=topic, left_out=_left_out(view, topic, admin))
+    return replace(data, topic=topic, left_out=_left_out(view, topic, admin))
 
 
 def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
@@ -187,27 +187,27 @@ def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
     return found | {each.broker: each.read_queues for each in topic.shares if each.broker in found}
 
 
-def missing_text(found: TopicNow) -> str:
+def missing_text(data: TopicNow) -> str:
     """The queues that are missing, and whose; "" if none is."""
-    here, missing = len(found.topic.queues), sum(found.left_out.values())
-    if not found.left_out:
+    here, missing = len(data.topic.queues), sum(data.left_out.values())
+    if not data.left_out:
         return ""
-    return f"{missing} queues of {here + missing} are missing. {left_out_text(found.left_out)}"
+    return f"{missing} queues of {here + missing} are missing. {left_out_text(data.left_out)}"
 
 
-def _missing(_: View, found: TopicNow) -> Update[TopicNow]:
+def _missing(_: View, data: TopicNow) -> Update[TopicNow]:
     line = ui.label().classes("trouble-text").mark("missing")
 
     def show(now: TopicNow) -> None:
         line.text = missing_text(now)
         line.set_visibility(bool(now.left_out))
 
-    show(found)
+    show(data)
     return show
 
 
-def _buttons(view: View, found: TopicNow) -> None:
-    topic = found.topic
+def _buttons(view: View, data: TopicNow) -> None:
+    topic = data.topic
     with ui.row().classes("gap-2"):
         view.link_button("Messages", "mail", "messages", topic=topic.name)
         view.link_button("Live tail", "stream", "tail", topic=topic.name)

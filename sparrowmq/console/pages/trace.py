@@ -31,8 +31,8 @@ class Step:
 
     start_ms: int
     end_ms: int
-    what: str
-    who: str
+    text: str
+    group: str
     is_good: bool | None
     detail: str
 
@@ -40,8 +40,8 @@ class Step:
 _STATES: Final = {True: Badge("done", "green-9"), False: Badge("failed", "red-9"), None: None}
 COLUMNS: Final[Columns[Step]] = (
     Column("Time", lambda step: time_of(step.start_ms)),
-    Column("Step", lambda step: step.what),
-    Column("Group", lambda step: step.who, is_wide=True),
+    Column("Step", lambda step: step.text),
+    Column("Group", lambda step: step.group, is_wide=True),
     Column("Took", lambda step: f"{step.end_ms - step.start_ms:,} ms", is_number=True),
     Column("State", lambda step: _STATES[step.is_good]),
     Column("Detail", lambda step: step.detail, is_wide=True),
@@ -92,16 +92,16 @@ def steps_of(traces: Sequence[Trace]) -> list[Step]:
                 detail = f"{each.body_size:,} bytes to {each.store_host}, {each.kind.name.lower()}"
                 steps.append(_step(each.time_ms, each.cost_ms, "sent", each.group, each.is_success, detail))
             case EndTransactionTrace():
-                what = "transaction checked" if each.is_check else "transaction ended"
-                steps.append(_step(each.time_ms, 0, what, each.group, None, each.state))
+                text = "transaction checked" if each.is_check else "transaction ended"
+                steps.append(_step(each.time_ms, 0, text, each.group, None, each.state))
             case SubAfterTrace():
                 before = begun.pop((each.request_id, each.msg_id), None)
                 start_ms = before.time_ms if before is not None else (each.time_ms or 0) - each.cost_ms
-                who = before.group if before is not None else each.group or ""
+                group = before.group if before is not None else each.group or ""
                 detail = each.reaction.name.lower().replace("_", " ")
                 if before is not None and before.retries:
                     detail += f", after {before.retries} failed"
-                steps.append(_step(start_ms, each.cost_ms, "handled", who, each.is_success, detail))
+                steps.append(_step(start_ms, each.cost_ms, "handled", group, each.is_success, detail))
             case SubBeforeTrace():
                 pass
     steps += [
@@ -111,8 +111,8 @@ def steps_of(traces: Sequence[Trace]) -> list[Step]:
     return sorted(steps, key=lambda step: (step.start_ms, step.end_ms))
 
 
-def _step(start_ms: int, cost_ms: int, what: str, who: str, is_good: bool | None, detail: str) -> Step:
-    return Step(start_ms, start_ms + max(0, cost_ms), what, who, is_good, detail)
+def _step(start_ms: int, cost_ms: int, text: str, group: str, is_good: bool | None, detail: str) -> Step:
+    return Step(start_ms, start_ms + max(0, cost_ms), text, group, is_good, detail)
 
 
 def chart(steps: Sequence[Step]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
             "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": "{value} ms"},
             "splitLine": {"lineStyle": {"opacity": 0.2}},
         },
-        "yAxis": names([f"{number}. {step.what}, {step.who[:32]}" for number, step in enumerate(steps, 1)]),
+        "yAxis": names([f"{number}. {step.text}, {step.group[:32]}" for number, step in enumerate(steps, 1)]),
         "animation": False,
         "series": [
             {

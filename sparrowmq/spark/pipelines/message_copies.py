@@ -41,9 +41,9 @@ from pyspark.sql import DataFrame
 
 from sparrowmq.client.admin.dead_letters import DELAY_PROPERTIES, TRANSACTION_PROPERTIES
 from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetwork, reply_header
-from sparrowmq.client.consuming.pulling import demand_progress
+from sparrowmq.client.consuming.pulling import check_progress
 from sparrowmq.client.sending.send_request import SendContent, batch_properties
-from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, is_retriable
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.errors import BrokerUnreachable, NetworkError, RemoteError, SendFailed
@@ -250,7 +250,7 @@ class Copier:
                 self._try(parcel, target)
                 break
             except (NetworkError, RemoteError) as error:
-                if not may_go_right_again(error):
+                if not is_retriable(error):
                     raise SendFailed(f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}") from error
                 failures += 1
                 self._network.recover(error, failures)
@@ -450,7 +450,7 @@ class CopyPipeline:
             with suppress(NetworkError):
                 each.link.wait(each.opaque, self._options.send_timeout_ms / 1000)
         self._waiting.extendleft(each.rows for each in reversed(requests))
-        if isinstance(error, RemoteError) and not may_go_right_again(error):
+        if isinstance(error, RemoteError) and not is_retriable(error):
             self._part_refused(error)
         elif not isinstance(error, _NotNext):
             self._failures += 1
@@ -503,7 +503,7 @@ def pulled(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Ite
         has_skipped = reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         header = reply.header(PullMessageReply) if has_skipped else reply_header(request, reply)
         yield from record.walk(b"" if has_skipped else reply.body)
-        demand_progress(queue, start, header.next_begin_offset)
+        check_progress(queue, start, header.next_begin_offset)
         start = header.next_begin_offset
 
 

@@ -43,7 +43,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sparrowmq.client.cluster.blocking_network import BlockingNetwork
-from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, is_retriable
 from sparrowmq.errors import ConfigError, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.batch import BatchPart
@@ -193,7 +193,7 @@ class _Committing:
             try:
                 reply, _ = self._network.link_to(broker).call(self._request, body, timeout_s=self._timeout_s)
             except (NetworkError, RemoteError, NoRoute) as error:
-                is_passing = may_go_right_again(error) or isinstance(error, NoRoute)
+                is_passing = is_retriable(error) or isinstance(error, NoRoute)
                 if not is_passing and not (isinstance(error, RemoteError) and error.code in LESS_SAFE):
                     raise refusal_error(f"the commit of batch {batch}", broker, error) from error
                 failures += 1

@@ -24,7 +24,7 @@ from sparrowmq.client.cluster.blocking_network import BlockingLink, BlockingNetw
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.queue_choice import RoundRobin
 from sparrowmq.client.sending.send_request import SendContent, batch_properties
-from sparrowmq.client.sending.send_result import LESS_SAFE, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, is_retriable
 from sparrowmq.errors import BrokerUnreachable, InvalidMessage, NetworkError, NoRoute, RemoteError, SendFailed
 from sparrowmq.protocol.codes import V5_0_0, ResponseCode
 from sparrowmq.protocol.messages import batch as batches
@@ -296,7 +296,7 @@ class Sender:
         try:
             reply_header(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
         except (NetworkError, RemoteError) as error:
-            if may_go_right_again(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
+            if is_retriable(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
                 return error
             if self._is_illegal(error):
                 return error

@@ -30,7 +30,7 @@ class Silent:
     def _positions_in(self, topic):
         return {}
 
-    async def _handle_directly(self, stored, broker_name) -> ConsumeOutcome:
+    async def _deliver_once(self, stored, broker_name) -> ConsumeOutcome:
         return ConsumeOutcome()
 
 

@@ -3,8 +3,8 @@ from typing import Any, cast
 
 import pytest
 
-from sparrowmq.client.consuming.assignment import ELECTED_S, PAUSE_S, TRUSTED_S, Assignment, HeldLocks
-from sparrowmq.client.consuming.consume_rate import Paces
+from sparrowmq.client.consuming.assignment import ELECTED_S, PAUSE_S, TRUSTED_S, Assignment, QueueLocks
+from sparrowmq.client.consuming.consume_rate import ConsumeStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
 from sparrowmq.client.consuming.received_message import ReceivedMessage
@@ -63,8 +63,8 @@ class Owner(World):
             background.spawn,
             self.subscriptions,
             failed=self.failures.append,
-            paces=Paces(self.network.clock),
-            locks=HeldLocks("g", "me", self.brokers) if locked else None,
+            stats=ConsumeStats(self.network.clock),
+            locks=QueueLocks("g", "me", self.brokers) if locked else None,
         )
 
 

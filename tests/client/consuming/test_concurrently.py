@@ -186,10 +186,10 @@ async def test_messages_of_several_pulls_are_acknowledged_together(world):
     messages[1].ack()
     ack_all(messages[:4])
     assert world.owned.commit_offset == 4
-    assert world.owned.pace.done == 4
+    assert world.owned.stats.done == 4
     assert [message.is_unsettled for message in messages] == [False] * 4 + [True]
     messages[3].retry()  # settled already
     world.owned.drop()
     ack_all(messages)
     assert world.owned.commit_offset == 4
-    assert world.owned.pace.done == 4
+    assert world.owned.stats.done == 4

@@ -6,14 +6,14 @@ import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.consuming.workers import handle_directly
+from sparrowmq.client.consuming.workers import deliver_once
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import QUEUE, stored
 
 
 async def handled(handler, *, clock=None, **settings):
-    return await handle_directly(
+    return await deliver_once(
         handler,
         ReceivedMessage(stored(), QUEUE),
         ConsumerSettings("g", **settings),

@@ -54,7 +54,7 @@ async def test_a_group_that_never_consumed_begins_where_it_wants(answers, broker
 @pytest.mark.parametrize("start", ["latest", "earliest", THEN])
 @pytest.mark.parametrize("committed", [0, 7])
 async def test_a_committed_offset_counts_before_all(answers, brokers, start, committed):
-    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offsets_of({"t@g": {0: committed}})
+    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offset_store_of({"t@g": {0: committed}})
     answers.usual[RequestCode.QUERY_CONSUMER_OFFSET] = lambda _: Reply(header=OffsetReply(offset=committed))
     assert await first_offset(QUEUE, start, BrokerOffsets("g", brokers), brokers) == committed
 
@@ -63,11 +63,11 @@ async def test_a_queue_is_measured(answers, brokers):
     assert (await oldest(QUEUE, brokers), await newest(QUEUE, brokers)) == (10, 100)
     assert await offset_at(QUEUE, THEN, brokers) == 50
     (search,) = answers.requests(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
-    wish = search.header(SearchOffset)
-    assert (wish.timestamp, wish.boundary_type) == (round(THEN.timestamp() * 1000), "LOWER")
+    options = search.header(SearchOffset)
+    assert (options.timestamp, options.boundary_type) == (round(THEN.timestamp() * 1000), "LOWER")
 
 
-def offsets_of(table: dict[str, dict[int, int]]) -> Reply:
+def offset_store_of(table: dict[str, dict[int, int]]) -> Reply:
     return Reply(body=ConsumerOffsets(table).encode())
 
 
@@ -87,7 +87,7 @@ def says_0_for_a_young_queue(peer, group_has_committed: bool | None = None) -> N
 )
 async def test_new_is_behind_what_a_young_queue_holds(answers, brokers, kept, offset):
     says_0_for_a_young_queue(answers)
-    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offsets_of(kept)
+    answers.usual[RequestCode.GET_ALL_CONSUMER_OFFSET] = lambda _: offset_store_of(kept)
     answers.usual[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda _: Reply()
     assert await first_offset(QUEUE, "new", BrokerOffsets("g", brokers), brokers) == offset
     commits = answers.requests(RequestCode.UPDATE_CONSUMER_OFFSET)

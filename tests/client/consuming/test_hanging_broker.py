@@ -81,7 +81,7 @@ async def test_a_consumer_that_leaves_while_its_broker_hangs_loses_no_error(hang
             if end == "dies":
                 for session in hanging.sessions:
                     session.abort()
-                await until(lambda: all(each.answer and each.answer.done() for each in reader._readings.all()))
+                await until(lambda: all(each.answer and each.answer.done() for each in reader._assigned_queues.all()))
     gc.collect()
     await asyncio.sleep(0)
     gc.collect()

@@ -7,7 +7,7 @@ from sparrowmq.client.consuming.consumer_settings import FlowLimits
 from sparrowmq.client.consuming.delivery import InboxClosed, OrderedDelivery
 from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import STALLED_S
-from sparrowmq.client.consuming.redelivery import Retries
+from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -17,7 +17,7 @@ from tests.client.consuming.test_received import stored
 QUEUES = [MessageQueue("t", "a", number) for number in range(2)]
 
 
-class Aside(Retries):
+class Aside(BrokerRedelivery):
     """Takes the messages that failed too often, as long as `failures` is 0."""
 
     def __init__(self) -> None:
@@ -212,7 +212,7 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
 
 
 @pytest.mark.parametrize(
-    ("suspend_s", "wish", "waits_s"),
+    ("suspend_s", "options", "waits_s"),
     [
         (1.0, None, 1.0),
         (2.5, None, 2.5),
@@ -223,12 +223,14 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     ],
 )
 @pytest.mark.covers("S-CONS-17")
-async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise(background, suspend_s, wish, waits_s):
+async def test_how_long_a_queue_waits_is_set_and_each_message_may_wish_otherwise(
+    background, suspend_s, options, waits_s
+):
     world = World(background)
     world.delivery = OrderedDelivery(1, world.aside, None, False, world.clock, background.spawn, suspend_s=suspend_s)
     world.pull(1)
     (first,) = await world.take()
-    first.retry(suspend_s=wish)
+    first.retry(suspend_s=options)
     await world.clock.advance(waits_s - 0.001)
     assert await world.is_idle()
     await world.clock.advance(0.002)

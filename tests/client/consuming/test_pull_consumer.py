@@ -334,7 +334,7 @@ async def test_queues_are_served_in_turns(peer, reader):
         PULL,
         *[found(*[rec(number) for number in range(3)], next_offset=3)] * 2,
     )
-    readings = reader._readings
+    readings = reader._assigned_queues
 
     def are_fetched() -> bool:
         readings.collect()

@@ -292,7 +292,7 @@ async def test_messages_that_are_never_settled_are_mentioned(peer, caplog):
     pulled.world.pool.close()
 
 
-@pytest.mark.parametrize("code", sorted(pulling.UNKNOWN_HERE))
+@pytest.mark.parametrize("code", sorted(pulling.UNKNOWN_GROUP))
 async def test_a_broker_that_does_not_know_us_gets_a_heartbeat(peer, pulled, code):
     peer.script(PULL, Reply(code, remark="who are you"))
     await until(lambda: len(peer.requests(RequestCode.HEART_BEAT)) == 2)

@@ -6,7 +6,7 @@ import pytest
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.consumer_settings import PullSettings, subscription
 from sparrowmq.client.consuming.offset_store import BrokerOffsets
-from sparrowmq.client.consuming.pull_consumer import Reading, Readings
+from sparrowmq.client.consuming.pull_consumer import AssignedQueue, AssignedQueues
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.tasks import Background
@@ -35,10 +35,10 @@ async def readings(peer):
         network = mq._network
         await network.routes.of("t")
         offsets = BrokerOffsets("g", network.brokers)
-        yield Readings(PullSettings("g"), network, offsets, background.spawn)
+        yield AssignedQueues(PullSettings("g"), network, offsets, background.spawn)
 
 
-async def rounds(readings: Readings, holds) -> None:
+async def rounds(readings: AssignedQueues, holds) -> None:
     """Collect and ask until the condition holds."""
 
     def round_() -> object:
@@ -161,7 +161,7 @@ async def test_all_filtered_out_moves_on(peer, readings):
 
 
 def test_an_operator_sees_where_a_queue_stands():
-    reading = Reading(QUEUE, ALL, position=4, next_offset=9)
+    reading = AssignedQueue(QUEUE, ALL, position=4, next_offset=9)
     report = reading.report()
     assert (report.commit_offset, report.cached_msg_max_offset, report.cached_msg_count) == (4, 9, 0)
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from sparrowmq.client.consuming.delivered_message import Outcome, Wish
+from sparrowmq.client.consuming.delivered_message import Outcome, SettleOptions
 from sparrowmq.client.consuming.received_message import Handling, ReceivedMessage, ack_all
 from sparrowmq.client.consuming.retry import FailureRules, Reject, Retry
 from sparrowmq.errors import ConfigError, InvalidMessage
@@ -49,7 +49,7 @@ def test_its_fate_is_told_once(message, told, caplog):
     message.retry()
     message.reject()
     assert [each.split(" is not ")[1][:9] for each in caplog.messages] == ["retried: ", "rejected:"]
-    assert told.outcomes == [Outcome.RETRY] and message._wish.delay_level == 4 and not message.is_unsettled
+    assert told.outcomes == [Outcome.RETRY] and message._settle_options.delay_level == 4 and not message.is_unsettled
 
 
 def test_a_pulled_message_has_nobody_to_tell():
@@ -68,7 +68,7 @@ async def test_a_block_that_ends_well_acknowledges(message, told):
 @pytest.mark.parametrize(("delay", "level"), [(None, 0), ("10s", 3), (timedelta(minutes=1), 5)])
 def test_the_delay_of_a_retry_is_written_as_that_of_a_send(message, delay, level):
     message.retry(delay)
-    assert message._wish.delay_level == level
+    assert message._settle_options.delay_level == level
 
 
 def test_a_retry_takes_a_level_by_its_name_and_no_bare_number(message, told):
@@ -78,12 +78,16 @@ def test_a_retry_takes_a_level_by_its_name_and_no_bare_number(message, told):
         message.retry(suspend_s="1")
     assert message.is_unsettled and not told.outcomes
     message.retry(delay_level=4)
-    assert message._wish.delay_level == 4
+    assert message._settle_options.delay_level == 4
 
 
 def test_a_delay_that_is_no_level_is_kept_exactly(message, told):
     message.retry("11s")
-    assert (message._wish.delay_level, message._wish.delay_s, told.outcomes) == (0, 11.0, [Outcome.RETRY])
+    assert (message._settle_options.delay_level, message._settle_options.delay_s, told.outcomes) == (
+        0,
+        11.0,
+        [Outcome.RETRY],
+    )
 
 
 def test_a_delay_that_is_none_is_refused_and_tells_nothing(message, told):
@@ -97,14 +101,14 @@ def test_a_rejected_message_has_the_reason_and_is_settled_once(message, told):
         message.reject(5)
     message.reject("no such customer")
     message.retry()
-    assert told.outcomes == [Outcome.REJECTED] and message._wish.reason == "no such customer"
+    assert told.outcomes == [Outcome.REJECTED] and message._settle_options.reason == "no such customer"
 
 
 @pytest.mark.parametrize("error", [Reject("bad"), ExceptionGroup("", [Reject("bad")])])
 async def test_a_block_that_raises_reject_rejects_and_the_loop_goes_on(message, told, caplog, error):
     async with message.process():
         raise error
-    assert told.outcomes == [Outcome.REJECTED] and message._wish.reason == "bad"
+    assert told.outcomes == [Outcome.REJECTED] and message._settle_options.reason == "bad"
     assert "bad" in caplog.text and "Traceback" not in caplog.text
 
 
@@ -119,23 +123,23 @@ RULES = Retry("1s", 15, never=[LookupError])
 
 
 @pytest.mark.parametrize(
-    ("error", "failures", "outcome", "wish"),
+    ("error", "failures", "outcome", "options"),
     [
-        (ValueError("x"), 0, Outcome.RETRY, Wish(delay_level=1)),
-        (ValueError("x"), 1, Outcome.RETRY, Wish(delay_s=15.0)),
-        (ValueError("x"), 2, Outcome.REJECTED, Wish(reason="failed 3 times: ValueError: x")),
-        (KeyError("x"), 0, Outcome.REJECTED, Wish(reason="KeyError: 'x'")),
-        (ExceptionGroup("", [KeyError("x")]), 0, Outcome.REJECTED, Wish(reason="KeyError: 'x'")),
-        (invalid(KeyError("x")), 0, Outcome.REJECTED, Wish(reason="InvalidMessage: unfit")),
-        (Reject("bad"), 0, Outcome.REJECTED, Wish(reason="bad")),
+        (ValueError("x"), 0, Outcome.RETRY, SettleOptions(delay_level=1)),
+        (ValueError("x"), 1, Outcome.RETRY, SettleOptions(delay_s=15.0)),
+        (ValueError("x"), 2, Outcome.REJECTED, SettleOptions(reason="failed 3 times: ValueError: x")),
+        (KeyError("x"), 0, Outcome.REJECTED, SettleOptions(reason="KeyError: 'x'")),
+        (ExceptionGroup("", [KeyError("x")]), 0, Outcome.REJECTED, SettleOptions(reason="KeyError: 'x'")),
+        (invalid(KeyError("x")), 0, Outcome.REJECTED, SettleOptions(reason="InvalidMessage: unfit")),
+        (Reject("bad"), 0, Outcome.REJECTED, SettleOptions(reason="bad")),
     ],
 )
-async def test_the_rules_for_retries_decide_after_a_failure(told, caplog, error, failures, outcome, wish):
+async def test_the_rules_for_retries_decide_after_a_failure(told, caplog, error, failures, outcome, options):
     message = ReceivedMessage(stored(), QUEUE, told)
     message.reconsume_times = failures
     async with Handling((message,), swallow=True, rules=FailureRules("g", "shop.bill", RULES, RULES.times)):
         raise error
-    assert (told.outcomes, message._wish) == ([outcome], wish)
+    assert (told.outcomes, message._settle_options) == ([outcome], options)
     again, dead = "it comes again in" in caplog.text, "goes to the dead-letter queue" in caplog.text
     assert caplog.text.count("handler shop.bill of group g ") == 1
     if not isinstance(error, Reject):
@@ -147,10 +151,10 @@ def test_time_that_is_given_adds_up(message):
         message.extend(0)
     message.extend(10)
     message.extend(5)
-    assert message._wish.extended_s == 15
+    assert message._settle_options.extended_s == 15
     message.ack()
     message.extend(5)
-    assert message._wish.extended_s == 15
+    assert message._settle_options.extended_s == 15
 
 
 async def test_a_block_that_raises_is_retried_and_raises(message, told, caplog):

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
-from sparrowmq.client.consuming.retry import Reject, Retry, refusal
+from sparrowmq.client.consuming.retry import Reject, Retry, reject_reason
 from sparrowmq.errors import ConfigError
 
 
@@ -52,9 +52,9 @@ class Wordless(Exception):
 
 def test_a_reason_is_text_whatever_the_error_holds():
     rules = Retry("1s", never=Exception)
-    assert refusal(Reject("\udcff"), 0, None) == "\\udcff"
-    assert refusal(ValueError("\udcff"), 0, rules) == "ValueError: \\udcff"
-    assert refusal(Wordless(), 0, rules) == "Wordless: <exception str() failed>"
+    assert reject_reason(Reject("\udcff"), 0, None) == "\\udcff"
+    assert reject_reason(ValueError("\udcff"), 0, rules) == "ValueError: \\udcff"
+    assert reject_reason(Wordless(), 0, rules) == "Wordless: <exception str() failed>"
 
 
 @pytest.mark.parametrize(

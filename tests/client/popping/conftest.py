@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from sparrowmq.client.consuming.consumer_settings import subscription
-from sparrowmq.client.consuming.received_message import HandedOut
-from sparrowmq.client.popping.pop_requests import PopRequests, Wish
+from sparrowmq.client.consuming.received_message import DetachedOwner
+from sparrowmq.client.popping.pop_requests import PopOptions, PopRequests
 from sparrowmq.client.popping.popped_message import PoppedFrom
 from tests.client.cluster.test_broker_sessions import World
 from tests.client.popping.answers import answers
@@ -25,14 +25,14 @@ class Popping:
         self.world = World(peer)
         self.tasks: list[asyncio.Task] = []
         self.pops = PopRequests("g", self.world.network, self._spawn)
-        self.owner = HandedOut(self.world.network.answers)
+        self.owner = DetachedOwner(self.world.network.answers)
 
     def _spawn(self, coroutine, name):
         self.tasks.append(asyncio.create_task(coroutine, name=name))
         return self.tasks[-1]
 
     async def pop(self, **wish):
-        wanted = Wish(wish.pop("filter", ALL), wish.pop("most", 16), 30.0, **wish)
+        wanted = PopOptions(wish.pop("filter", ALL), wish.pop("most", 16), 30.0, **wish)
         return await self.pops.pop(PLACE, wanted, self.owner)
 
 

@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from sparrowmq.client.popping.pop_requests import MOST_BITS, batches_of
+from sparrowmq.client.popping.pop_requests import MAX_ACK_BITS, batches_of
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import ORDERLY_REVIVE_QUEUE, Kind
@@ -85,23 +85,23 @@ def test_pops_queues_topics_and_brokers_have_acknowledgements_of_their_own():
 
 
 def test_those_that_are_far_from_the_start_of_their_pop_stay_alone():
-    messages = sharing(5, 6, 5 + MOST_BITS)
+    messages = sharing(5, 6, 5 + MAX_ACK_BITS)
     alone, batches = batches_of("g", messages)
     assert alone == messages[2:]
     assert batches["broker-a"].messages == messages[:2]
 
 
 def test_a_run_that_ends_too_far_from_the_start_is_divided():
-    messages = sharing(5, *range(4 + MOST_BITS, 7 + MOST_BITS))
+    messages = sharing(5, *range(4 + MAX_ACK_BITS, 7 + MAX_ACK_BITS))
     alone, batches = batches_of("g", messages)
     assert (alone, batches["broker-a"].messages) == (messages[2:], messages[:2])
-    assert bits_of(batches["broker-a"].acks[0].bits) == [0, MOST_BITS - 1]
+    assert bits_of(batches["broker-a"].acks[0].bits) == [0, MAX_ACK_BITS - 1]
 
 
 def test_orderly_far_and_single_messages_stay_alone():
     lonely = [
         *(popped(5 + place, revive_queue=ORDERLY_REVIVE_QUEUE) for place in range(2)),
-        *(popped(5 + place + MOST_BITS) for place in range(2)),
+        *(popped(5 + place + MAX_ACK_BITS) for place in range(2)),
         popped(4),
         popped(9, queue_id=7),
     ]

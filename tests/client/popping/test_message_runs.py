@@ -1,9 +1,9 @@
 from sparrowmq.client.consuming.delivered_message import (
+    mark_spent,
+    restore_settles,
     runs_of,
-    settle_later,
-    spend,
     spent_by_receipt,
-    unsettled,
+    take_settles,
     unspent_of,
     with_receipt,
 )
@@ -29,8 +29,8 @@ def test_messages_share_a_receipt_and_are_not_spent():
 
 def test_messages_that_were_not_acknowledged_are_found():
     first, second, third = all_of_them = messages(5, 6, 7)
-    spend(all_of_them, True)
-    spend([second], False)
+    mark_spent(all_of_them, True)
+    mark_spent([second], False)
     assert unspent_of(all_of_them) == [second]
     assert first._is_spent and third._is_spent
 
@@ -46,8 +46,8 @@ def test_messages_of_a_run_share_a_receipt_and_follow_each_other():
 
 def test_acknowledged_messages_are_counted_by_their_receipts_in_turn():
     some = messages(5, 6, 8, receipt="a") + messages(9, receipt="b") + messages(7, receipt="a")
-    spend(some, True)
-    spend([some[1]], False)
+    mark_spent(some, True)
+    mark_spent([some[1]], False)
     assert spent_by_receipt(some) == [("a", 2), ("b", 1), ("a", 1)]
     assert spent_by_receipt([]) == spent_by_receipt([some[1]]) == []
 
@@ -57,11 +57,11 @@ def test_nothing_settles_messages_while_they_are_being_acknowledged():
     settled: list[object] = []
     for message in some:
         message._settle = lambda message, outcome: settled.append(message)
-    settles = unsettled(some)
+    settles = take_settles(some)
     done.ack()
     assert settled == [] and not done.is_unsettled
-    spend([done], True)
-    settle_later(some, settles)
+    mark_spent([done], True)
+    restore_settles(some, settles)
     done.ack()
     failed.ack()
     assert settled == [failed]

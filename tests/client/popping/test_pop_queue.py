@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
@@ -24,7 +24,7 @@ class World:
         self.queue = self.another()
 
     def another(self) -> PopQueue:
-        return PopQueue(QUEUE, self.settings, None, Pace(), (), self.acks, self.credit)
+        return PopQueue(QUEUE, self.settings, None, TopicStats(), (), self.acks, self.credit)
 
     @property
     def acked(self) -> list[PoppedMessage]:

@@ -111,7 +111,7 @@ async def test_messages_of_other_tags_are_acknowledged_here(peer, popping):
     peer.script(POP, popped(rec(7, "a"), rec(8, "b")))
     messages = await popping.pop(filter=subscription("t", "a", None, 5))
     assert [each.tag for each in messages] == ["a"]
-    await popping.pops.acked()
+    await popping.pops.wait_for_acks()
     assert [each["offset"] for each in fields(peer, ACK)] == ["8"]
 
 
@@ -144,7 +144,7 @@ async def test_acks_of_one_turn_travel_together(peer, popping):
     for each in messages:
         popping.pops.acks.add(each)
     assert len(popping.tasks) == before + 1
-    await popping.pops.acked()
+    await popping.pops.wait_for_acks()
     (request,) = peer.requests(BATCH)
     body = BatchAcks.decode(request.body)
     assert (body.broker_name, [each.bits for each in body.acks]) == ("broker-a", ["DA=="])
@@ -157,7 +157,7 @@ async def test_a_broker_without_batches_gets_single_acks_from_then_on(peer, popp
     for _ in range(2):
         peer.script(POP, popped(rec(7), rec(8)))
         popping.pops.acks.extend(await popping.pop())
-        await popping.pops.acked()
+        await popping.pops.wait_for_acks()
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"] * 2
     assert len(peer.requests(BATCH)) == 1
 
@@ -166,7 +166,7 @@ async def test_a_batch_that_fails_is_acknowledged_one_by_one(peer, popping):
     peer.usual[BATCH] = lambda _: Reply(ResponseCode.SYSTEM_ERROR)
     peer.script(POP, popped(rec(7), rec(8)))
     popping.pops.acks.extend(await popping.pop())
-    await popping.pops.acked()
+    await popping.pops.wait_for_acks()
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
 
 
@@ -224,7 +224,7 @@ async def test_an_ack_that_a_broker_refuses_is_an_error_after_the_others(peer, p
     assert [each["offset"] for each in fields(peer, ACK)] == ["7", "8"]
     peer.script(ACK, Reply(ResponseCode.NO_MESSAGE, remark="offset is illegal"))
     popping.pops.acks.add(messages[0])  # is only logged
-    await popping.pops.acked()
+    await popping.pops.wait_for_acks()
 
 
 async def test_a_broker_without_a_route_is_an_error_after_some_tries(peer, popping):

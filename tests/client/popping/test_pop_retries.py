@@ -1,8 +1,8 @@
 import pytest
 
-from sparrowmq.client.consuming.delivered_message import Wish
+from sparrowmq.client.consuming.delivered_message import SettleOptions
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.popping.pop_requests import PopRetries
+from sparrowmq.client.popping.pop_requests import PopRedelivery
 from sparrowmq.protocol.messages.message import MessageQueue
 from tests.client.consuming.test_received import stored
 from tests.client.popping.answers import ACK, CHANGE, POP, fields, popped, rec
@@ -21,7 +21,7 @@ class Noted:
     async def reject(self, message) -> None:
         self.rejected.append(message)
 
-    bury = reject
+    move_to_dlq = reject
 
 
 @pytest.fixture
@@ -38,11 +38,16 @@ async def message(peer, popping):
 
 @pytest.mark.parametrize(
     ("wish", "failures", "ms"),
-    [(Wish(), 0, "10000"), (Wish(), 2, "60000"), (Wish(delay_level=1), 2, "1000"), (Wish(delay_s=2.5), 0, "2500")],
-)  # fmt: skip
+    [
+        (SettleOptions(), 0, "10000"),
+        (SettleOptions(), 2, "60000"),
+        (SettleOptions(delay_level=1), 2, "1000"),
+        (SettleOptions(delay_s=2.5), 0, "2500"),
+    ],
+)
 async def test_a_failed_message_becomes_visible_after_its_delay(peer, popping, noted, message, wish, failures, ms):
-    message._wish, message.reconsume_times = wish, failures
-    await PopRetries(popping.pops, noted, 16).give_back(message)
+    message._settle_options, message.reconsume_times = wish, failures
+    await PopRedelivery(popping.pops, noted, 16).give_back(message)
     assert [each["invisibleTime"] for each in fields(peer, CHANGE)] == [ms]
     assert message._is_spent
     assert not noted.given_back
@@ -52,7 +57,7 @@ async def test_after_the_last_failure_it_goes_to_the_dead_letters_and_is_acknowl
     peer, popping, noted, message
 ):  # fmt: skip
     message.reconsume_times = 3
-    await PopRetries(popping.pops, noted, 3).give_back(message)
+    await PopRedelivery(popping.pops, noted, 3).give_back(message)
     assert noted.rejected == [message]
     assert len(fields(peer, ACK)) == 1
     assert not fields(peer, CHANGE)
@@ -60,7 +65,7 @@ async def test_after_the_last_failure_it_goes_to_the_dead_letters_and_is_acknowl
 
 async def test_a_message_that_was_not_popped_is_given_back_as_usual(peer, popping, noted):
     pulled = ReceivedMessage(stored(), MessageQueue("%RETRY%g", "broker-a", 0))
-    retries = PopRetries(popping.pops, noted, 3)
+    retries = PopRedelivery(popping.pops, noted, 3)
     await retries.give_back(pulled)
     await retries.reject(pulled)
     assert (noted.given_back, noted.rejected) == ([pulled], [pulled])

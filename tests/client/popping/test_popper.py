@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
-from sparrowmq.client.consuming.consume_rate import Pace
+from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.popping.pop_consumer import Popper
 from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
-from sparrowmq.client.popping.pop_requests import Wish
+from sparrowmq.client.popping.pop_requests import PopOptions
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -27,9 +27,9 @@ class World:
         self.clock = popping.world.clock
         settings = ConsumerSettings("g", mode="pop", prefetch=prefetch)
         self.credit = PopCredit(settings, self.clock.monotonic)
-        self.owned = PopQueue(QUEUE, settings, None, Pace(), (), AckBuffer(lambda: None), self.credit)
+        self.owned = PopQueue(QUEUE, settings, None, TopicStats(), (), AckBuffer(lambda: None), self.credit)
         self.arrived: list[int] = []
-        wish = Wish(wanted, 32, 60.0, 15.0)
+        wish = PopOptions(wanted, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)
 
     def _arrive(self, owned, messages) -> None:
@@ -50,7 +50,7 @@ async def test_it_pops_again_after_each_answer_and_counts(peer, world, popping):
     running = asyncio.create_task(world.popper.run())
     await until(lambda: len(fields(peer, POP)) == 3)
     assert world.arrived == [7, 8, 9]
-    assert (world.owned.pace.pulls, world.owned.pace.pulled) == (2, 3)
+    assert (world.owned.stats.pulls, world.owned.stats.pulled) == (2, 3)
     assert fields(peer, POP)[0]["pollTime"] == "15000"
     running.cancel()
 

@@ -502,7 +502,7 @@ async def test_operators_see_its_subscriptions_and_that_it_has_no_handler(peer, 
     assert [each.topic for each in running.subscription_set] == ["t"]
     assert consumer._positions_in("t") == {}
     with pytest.raises(RemoteError, match="has no handler"):
-        await consumer._handle_directly(None, "broker-a")
+        await consumer._deliver_once(None, "broker-a")
 
 
 async def test_a_broker_that_claims_messages_and_has_none_is_not_asked_without_a_pause(peer, consumer):

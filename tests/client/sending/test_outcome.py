@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.client.sending.send_result import LESS_SAFE, SendStatus, may_go_right_again
+from sparrowmq.client.sending.send_result import LESS_SAFE, SendStatus, is_retriable
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, InvalidMessage, RemoteError, RequestTimeout
 
 
@@ -25,9 +25,9 @@ def test_less_safely_stored_are_three_answers_of_a_broker_that_has_the_message()
     ],
 )
 def test_what_another_broker_or_a_later_moment_may_mend_is_tried_again(error):
-    assert may_go_right_again(error)
+    assert is_retriable(error)
 
 
 @pytest.mark.parametrize("error", [RemoteError(13), RemoteError(24), InvalidMessage("no body"), TimeoutError()])
 def test_what_stays_wrong_is_not_tried_again(error):
-    assert not may_go_right_again(error)
+    assert not is_retriable(error)

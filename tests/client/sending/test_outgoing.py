@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.accumulator import OVERHEAD_BYTES
-from sparrowmq.client.sending.send_request import SendRequest, no_queue
+from sparrowmq.client.sending.send_request import SendRequest, no_queue_error
 from sparrowmq.errors import ClientClosed, NoRoute, RemoteError, RequestTimeout, SendFailed
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -60,7 +60,7 @@ async def test_a_message_that_is_refused_for_good_is_not_to_be_sent_again():
         await future
 
 
-@pytest.mark.parametrize("error", [no_queue("t"), ClientClosed("closed")])
+@pytest.mark.parametrize("error", [no_queue_error("t"), ClientClosed("closed")])
 async def test_what_is_plain_already_is_told_as_it_is(error):
     item, future = awaited()
     item.fail(error)

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from sparrowmq.client.sending.queue_choice import RoundRobin, Shares, SlowBrokers, by_key
+from sparrowmq.client.sending.queue_choice import BatchRoundRobin, RoundRobin, SlowBrokers, by_key
 from sparrowmq.protocol.messages.message import MessageQueue
 
 QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number in range(2)]
@@ -65,17 +65,17 @@ def test_a_quick_answer_ends_the_avoidance():
 
 
 def test_batches_are_shared_out_evenly_whatever_their_sizes():
-    shares: Shares = Shares(start=lambda most: 0)
+    shares: BatchRoundRobin = BatchRoundRobin(start=lambda most: 0)
     sent: Counter[MessageQueue] = Counter()
     for number in range(1000):
         count = (1, 128)[number % 2]
         sent[shares.next(QUEUES, count)] += count
     assert set(sent) == set(QUEUES) and max(sent.values()) - min(sent.values()) <= 256
-    assert {Shares().next(QUEUES, 2) for _ in range(200)} == set(QUEUES)
+    assert {BatchRoundRobin().next(QUEUES, 2) for _ in range(200)} == set(QUEUES)
 
 
 def test_a_new_queue_gets_no_more_than_its_share():
-    shares = Shares(start=lambda most: 0)
+    shares = BatchRoundRobin(start=lambda most: 0)
     for _ in range(100):
         shares.next(QUEUES[:2], 10)
     sent = Counter(shares.next(QUEUES[:3], 10) for _ in range(30))

@@ -99,7 +99,7 @@ async def test_another_refusal_stays(peer, ending):
 async def test_what_was_sent_shortly_before_a_connection_ended_is_asked_again(ending):
     await ending.is_master()
     await ending.tell(1)
-    await ending.clock.advance(module.UNSURE_S)
+    await ending.clock.advance(module.RESENT_S)
     await ending.tell(2)
     await ending.tell(3)
     known = [(0, False), (1, True), (2, True), (3, True)]
@@ -109,14 +109,14 @@ async def test_what_was_sent_shortly_before_a_connection_ended_is_asked_again(en
 
 
 async def test_an_end_without_a_connection_is_asked_later(ending):
-    ending.ends.later("broker-a", [end(5)])
-    ending.ends.later("broker-a", [end(6)])
+    ending.ends.resend_later("broker-a", [end(5)])
+    ending.ends.resend_later("broker-a", [end(6)])
     await ending.sees((5, False), (6, False))
     assert len(ending.tasks) == 1
 
 
 async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
-    ending.ends.later("gone", [end(5)])
+    ending.ends.resend_later("gone", [end(5)])
     await ending.clock.advance(module.ELECTED_S + 1)
     async with asyncio.timeout(5):
         while not ending.tasks[0].done():

@@ -1,9 +1,9 @@
 import pytest
 
 from sparrowmq.client.admin import brokers
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.history import History
-from sparrowmq.console.samples import Counting
+from sparrowmq.console.samples import TopicCounts
 from sparrowmq.errors import BrokerUnreachable
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.requests.namesrv_headers import RegisterBroker
@@ -14,8 +14,8 @@ from sparrowmq.testing import Cluster, ManualClock
 async def counted(tmp_path):
     """Two brokers under a clock, the console's look at them, and who counts."""
     clock = ManualClock()
-    async with Cluster(tmp_path / "two", 2, clock) as cluster, Look(cluster.namesrv) as look:
-        yield cluster, clock, look, Counting(look, History(SystemClock()), SystemClock())
+    async with Cluster(tmp_path / "two", 2, clock) as cluster, ClusterView(cluster.namesrv) as look:
+        yield cluster, clock, look, TopicCounts(look, History(SystemClock()), SystemClock())
 
 
 async def test_topics_are_counted_over_all_brokers_and_the_greatest_come_first(counted):
@@ -41,7 +41,7 @@ async def test_topics_are_counted_over_all_brokers_and_the_greatest_come_first(c
 async def test_what_topics_take_in_a_second_goes_to_the_history(counted):
     _, clock, look, _ = counted
     history = History(SystemClock())
-    counting = Counting(look, history, SystemClock())
+    counting = TopicCounts(look, history, SystemClock())
     await look.admin.create_topic("orders", queues=1)
     await clock.advance(10)
     for _ in range(6):

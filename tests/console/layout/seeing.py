@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from nicegui import Client, ui
 from starlette.requests import Request
 
-from sparrowmq.console.cluster_view import Look
+from sparrowmq.console.cluster_view import ClusterView
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.samples import Samples
 from sparrowmq.console.sessions import Session
@@ -24,7 +24,7 @@ def seen(
     headers: Sequence[tuple[str, str]] = (),
     args: Mapping[str, str] | None = None,
     role: Role = Role.VIEW,
-    look: Look | None = None,
+    look: ClusterView | None = None,
 ) -> View:
     """Return a visitor's view of a page."""
     scope = {
@@ -36,7 +36,7 @@ def seen(
         "path_params": args or {},
         "state": {"session": Session("somebody", role, 1e9)},
     }
-    look = look or Look("127.0.0.1:1")
+    look = look or ClusterView("127.0.0.1:1")
     return View(Request(scope), look, Samples(look, ManualClock()), prefix)
 
 

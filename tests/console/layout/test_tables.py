@@ -13,7 +13,7 @@ from sparrowmq.console.layout.tables import (
     Order,
     Sparkline,
     Table,
-    chosen,
+    filter_names,
     link,
     pairs,
 )
@@ -30,7 +30,7 @@ from tests.console.layout.seeing import page, seen
     ],
 )
 def test_a_filter_matches_names_that_contain_all_its_words_in_any_case(wanted, expected):
-    assert chosen(["orders", "Orders-eu", "payments"], wanted) == expected
+    assert filter_names(["orders", "Orders-eu", "payments"], wanted) == expected
 
 
 def test_a_sparkline_spans_its_box_and_needs_two_points():

@@ -39,11 +39,11 @@ def test_queues_that_still_work_are_not_called_useless(name, words):
 
 
 def test_many_effects_are_folded_below_their_cause():
-    cause = replace(TROUBLE, who="name server h:1", name="name_server_dead")
+    cause = replace(TROUBLE, subject="name server h:1", name="name_server_dead")
     effects = [
-        replace(TROUBLE, who=f"broker {number}", name="name_server_away", cause=cause.title) for number in range(5)
+        replace(TROUBLE, subject=f"broker {number}", name="name_server_away", cause=cause.title) for number in range(5)
     ]
-    other = replace(TROUBLE, who="broker x", name="drained")
+    other = replace(TROUBLE, subject="broker x", name="drained")
     assert _trees([cause, *effects, other]) == [[cause, *effects], [other]]
     with page():
         assert isinstance(_below(4), nullcontext) and isinstance(_below(5), ui.expansion)

@@ -3,7 +3,7 @@ import pytest
 from sparrowmq.console.login import (
     FREE,
     FREE_OF_ALL,
-    LONGEST_LINE_S,
+    MAX_LINE_S,
     PAUSE_S,
     STEP_S,
     Attempts,
@@ -51,9 +51,9 @@ async def test_attempts_at_an_account_from_many_addresses_stand_in_line():
     turns = [begin(attempts, 1, address=f"10.0.0.{number}")[0] for number in range(FREE_OF_ALL + 15)]
     assert turns[:FREE_OF_ALL] == [AT_ONCE] * FREE_OF_ALL
     waits = [each.wait_s for each in turns[FREE_OF_ALL:] if not each.is_refused]
-    assert waits == [STEP_S * number for number in range(1, int(LONGEST_LINE_S / STEP_S) + 1)]
+    assert waits == [STEP_S * number for number in range(1, int(MAX_LINE_S / STEP_S) + 1)]
     assert turns[-1].is_refused
-    await clock.advance(LONGEST_LINE_S)
+    await clock.advance(MAX_LINE_S)
     assert not begin(attempts, 1, address="10.9.9.9")[0].is_refused, "the line moves on"
 
 

@@ -34,10 +34,10 @@ async def test_totals_count_what_masters_take_and_all_give():
 
 
 async def test_a_chart_has_a_line_for_each_broker():
-    drawn = rate_chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.taken)
+    drawn = rate_chart("t", {"a": [Rate(90_000, 2.0, 3.0)], "b": []}, lambda rate: rate.received)
     assert [(each["name"], each["data"]) for each in drawn["series"]] == [("a", [[90_000, 2.0]]), ("b", [])]
     assert (drawn["xAxis"]["min"], drawn["xAxis"]["max"]) == (30_000, 90_000), "one point makes no axis of days"
-    assert rate_chart("t", {}, lambda rate: rate.taken)["xAxis"]["min"] is None
+    assert rate_chart("t", {}, lambda rate: rate.received)["xAxis"]["min"] is None
 
 
 @pytest.mark.nightly

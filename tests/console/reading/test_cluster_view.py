@@ -25,7 +25,7 @@ async def test_brokers_tell_what_they_count_and_one_that_is_gone_why_it_does_not
 
 
 async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two, look):
-    [_, second] = await look.look_again()
+    [_, second] = await look.poll_brokers()
     assert look.servers.silent == {}
     look.servers.silent[second.address] = BrokerUnreachable(second.address, "it hangs")
     asked = look.servers.calls
@@ -35,7 +35,7 @@ async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two,
     partial = look.partial().counted
     answers = await partial.all(await partial.all_masters(), lambda _, address: broker_figures(partial, address))
     assert list(answers) == ["broker-0"] and list(partial.missing) == ["broker-1"]
-    assert [each.silence for each in await look.look_again()] == [None, None]
+    assert [each.silence for each in await look.poll_brokers()] == [None, None]
     assert look.servers.silent == {} and len(await look.brokers()) == 2
 
 

@@ -34,23 +34,23 @@ async def test_it_shows_what_fits_of_what_comes_and_moves_no_group(look):
     bodies = [(b'{"n": 1}', "a"), (b'{"n": 9}', "a"), (b"text", "b")]
     tail = await follow(look, TailFilter("orders", path=JsonPath.parse("n > 5")), 6, *bodies)
     assert {each.body for each in tail.messages} == {b'{"n": 9}'}
-    assert tail.found == len(tail.messages) < tail.examined
+    assert tail.matched == len(tail.messages) < tail.examined
     assert await look.admin.groups() == []
 
 
 async def test_tags_are_the_brokers_work(look):
     await look.admin.create_topic("orders", queues=1)
     tail = await follow(look, TailFilter("orders", tag="b", text="te"), 2, (b"one", "a"), (b"text", "b"))
-    assert {each.body for each in tail.messages} == {b"text"} and tail.found == tail.examined
+    assert {each.body for each in tail.messages} == {b"text"} and tail.matched == tail.examined
 
 
 async def test_paused_it_counts_and_keeps_what_is_shown(look):
     await look.admin.create_topic("orders", queues=1)
     tail = await follow(look, TailFilter("orders"), 1, (b"one", "a"))
-    shown, before = list(tail.messages), tail.found
+    shown, before = list(tail.messages), tail.matched
     tail.is_paused = True
     await tail.take(shown[:1])
-    assert list(tail.messages) == shown and tail.found == before + 1
+    assert list(tail.messages) == shown and tail.matched == before + 1
     tail.is_paused = False
     await tail.take(shown[:1] * 500)
     assert len(tail.messages) == KEPT
@@ -105,4 +105,4 @@ async def test_several_follow_at_once(look):
     await look.admin.create_topic("orders", queues=1)
     first = asyncio.create_task(follow(look, TailFilter("orders"), 3, (b"one", "a")))
     second = await follow(look, TailFilter("orders"), 3, (b"two", "a"))
-    assert (await first).found >= 3 <= second.found
+    assert (await first).matched >= 3 <= second.matched

@@ -94,7 +94,7 @@ async def test_members_are_counted_for_the_groups_that_are_shown(look):
         pass
 
     found: dict[str, int | None] = {}
-    async with look.another() as mq, mq.subscribe("orders", handle, group="billing"):
+    async with look.new_client() as mq, mq.subscribe("orders", handle, group="billing"):
         for _ in range(100):
             found = await look.members(["billing"], 0.0)
             if found == {"billing": 1}:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.console.cluster_view import BrokerNow, Look
+from sparrowmq.console.cluster_view import BrokerNow, ClusterView
 from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NameServerUnreachable
 from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
@@ -22,7 +22,7 @@ def clock():
 
 @pytest.fixture
 def troubles(clock):
-    return Troubles(Look("127.0.0.1:1", clock=clock), clock)
+    return Troubles(ClusterView("127.0.0.1:1", clock=clock), clock)
 
 
 def names(troubles):
@@ -44,7 +44,7 @@ async def test_a_condition_has_what_the_broker_says(troubles):
     await troubles.update([broker("a", figures=figures)])
     assert names(troubles) == [("store_failed", "a", True), ("drained", "a", False)]
     first = troubles.now()[0]
-    assert (first.what, first.remedy, first.since_ms, first.is_older) == ("it failed", "restart it", 5, False)
+    assert (first.text, first.remedy, first.since_ms, first.is_older) == ("it failed", "restart it", 5, False)
 
 
 async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_that_suffer(troubles):
@@ -140,17 +140,17 @@ async def test_a_removed_broker_is_forgotten_by_a_click_or_after_a_week(troubles
 
 
 async def test_all_name_servers_away_is_a_trouble(clock):
-    async with Look("127.0.0.1:1", clock=clock) as look:
+    async with ClusterView("127.0.0.1:1", clock=clock) as look:
         troubles = Troubles(look, clock)
         with pytest.raises(NameServerUnreachable):
-            await troubles.look()
+            await troubles.poll()
     assert names(troubles) == [("no_name_server", "", True)]
     assert troubles.of_topics(["any"]) == list(troubles.now()) == troubles.of_broker("any")
 
 
 async def test_topics_queues_and_groups_that_suffer_are_named(two):
     clock = ManualClock()
-    async with Look(two.namesrv) as look:
+    async with ClusterView(two.namesrv) as look:
         await look.admin.create_topic("orders", queues=3)
         await look.admin.create_topic("payments", queues=1)
         await look.admin.create_group("billing")
@@ -158,7 +158,7 @@ async def test_topics_queues_and_groups_that_suffer_are_named(two):
         await look.admin.reset("billing", "orders", "earliest")
         look.forget()
         troubles = Troubles(look, clock)
-        found = await troubles.look()
+        found = await troubles.poll()
         assert troubles.now() == ()
         await clock.advance(5)
         await troubles.update([each for each in found if each.name == "broker-0"])
