@@ -41,7 +41,7 @@ from sparrowmq.client.arguments import (
 )
 from sparrowmq.client.consuming.consumer_settings import Topics, Tuning
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.consuming.workers import finished
+from sparrowmq.client.consuming.workers import await_result
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.messages.typed_bodies import decoder
@@ -162,7 +162,7 @@ async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered
         calls.append(_awaited(call, delivered))
         return calls[-1]
 
-    await finished(middleware(delivered, call_next))
+    await await_result(middleware(delivered, call_next))
     unawaited = [each for each in calls if inspect.getcoroutinestate(each) == inspect.CORO_CREATED]
     for each in unawaited:
         each.close()  # otherwise Python warns of it later, wherever the program is then
@@ -173,7 +173,7 @@ async def _awaited_through(middleware: Callable[..., Any], call: Call, delivered
 
 
 async def _awaited(call: Call, delivered: Delivered) -> None:
-    await finished(call(delivered))
+    await await_result(call(delivered))
 
 
 def adapted(handler: Callable[..., object], is_batch: bool) -> Call:

@@ -267,11 +267,7 @@ def change_group(group: Group) -> Action:
         fields=(
             Field("max_retries", _MAX_RETRIES, "number", first.retry_max_times, least=-1),
             Field(
-                "retry_queues",
-                "Queues of the retry topic on each broker",
-                "number",
-                first.retry_queue_nums,
-                least=0,
+                "retry_queues", "Queues of the retry topic on each broker", "number", first.retry_queue_nums, least=0
             ),
             replace(_RETRY_PAUSES, value=pauses),
             Field("ordered", _ORDERED, "box", bool(first.consume_message_orderly)),

@@ -43,15 +43,7 @@ _AT_ONCE: Final = 35
 FRESH_S: Final = 20.0  # of the rows of a page
 OLD_S: Final = 300.0  # of all rows, for sorting
 HIDDEN: Final = "••••••"
-_SECRET: Final = (
-    "secret",
-    "password",
-    "privatekey",
-    "credential",
-    "token",
-    "authenticationuser",
-    "exporterheader",
-)
+_SECRET: Final = ("secret", "password", "privatekey", "credential", "token", "authenticationuser", "exporterheader")
 _SECRET_MEMBERS: Final = ('"secretkey"', '"password"')  # of a value in JSON
 V = TypeVar("V")
 
@@ -113,16 +105,10 @@ class ClusterView:
 
     Args:
         credentials, tls: as `connect` takes them; the console uses this account for all visitors.
-    Attributes:
-        conditions: of the console itself.
     """
 
     def __init__(
-        self,
-        namesrv: str | None,
-        credentials: Credentials | None = None,
-        tls: Tls = False,
-        clock: Clock | None = None,
+        self, namesrv: str | None, credentials: Credentials | None = None, tls: Tls = False, clock: Clock | None = None
     ) -> None:
         context = tls_context(tls)
         self._connection = partial(Client, namesrv, credentials=credentials, tls=context or False, clock=clock)
@@ -178,8 +164,7 @@ class ClusterView:
     async def use_name_servers(self, text: str) -> None:
         """Ask other name servers from now on, for all visitors and until the console stops.
 
-        Raises:
-            ConfigError: an address is invalid; NetworkError: one of them does not answer. Nothing has changed.
+        Raises: ConfigError, an address is invalid; NetworkError: one of them does not answer. Nothing has changed.
         """
         addresses, page = addresses_of(text)
         if page is not None:
@@ -342,7 +327,6 @@ class TopicFigures:
     """A topic, at all its masters.
 
     Attributes:
-        messages: in all its queues.
         per_second: messages that it received, within the last minute.
         mean_bytes: of a message within the last day, as it is stored; None if no broker reports it.
     """
@@ -372,9 +356,7 @@ async def figures_of(servers: Servers, topic: str, masters: Masters) -> TopicFig
     found = list((await servers.all(masters, at)).values())
     taken, stored = (sum(each[at] for each in found) for at in (2, 3))
     return TopicFigures(
-        sum(each[0] for each in found),
-        sum(each[1] for each in found),
-        stored / taken if taken and stored else None,
+        sum(each[0] for each in found), sum(each[1] for each in found), stored / taken if taken and stored else None
     )
 
 

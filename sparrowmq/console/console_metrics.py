@@ -35,8 +35,6 @@ class CountedServers(Servers):
     """Counts the requests to name servers and brokers.
 
     Attributes:
-        calls: all requests.
-        failures: the requests that were refused or not answered.
         silent: the addresses that did not answer the console's last look, with the error. They are not asked before
             they answer a look, so that no page waits for a broker that hangs.
     """
@@ -49,12 +47,7 @@ class CountedServers(Servers):
         self.total = self  # where requests are counted
 
     async def ask_namesrv(
-        self,
-        request: Request[R],
-        body: bytes = b"",
-        *,
-        accept: Collection[int] = (),
-        address: str | None = None,
+        self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
     ) -> Response[R]:
         return await self._counted(super().ask_namesrv(request, body, accept=accept, address=address))
 
@@ -117,9 +110,7 @@ def metrics_port(
     """Answers Prometheus.
 
     Args:
-        door: bound.
         sessions, pages: how many visitors are logged in, and how many pages they have open.
-        conditions: of the console itself.
     """
     figures = Figures()
     figures.counters(
@@ -130,15 +121,9 @@ def metrics_port(
     )
     figures.gauge("sparrowmq_console_sessions", "valid log-ins", sessions)
     figures.gauge("sparrowmq_console_pages", "pages open in browsers", pages)
+    figures.counted("sparrowmq_console_calls_total", "requests to name servers and brokers", lambda: servers.calls)
     figures.counted(
-        "sparrowmq_console_calls_total",
-        "requests to name servers and brokers",
-        lambda: servers.calls,
-    )
-    figures.counted(
-        "sparrowmq_console_calls_failed_total",
-        "requests that were refused or not answered",
-        lambda: servers.failures,
+        "sparrowmq_console_calls_failed_total", "requests that were refused or not answered", lambda: servers.failures
     )
     figures.gauges(
         "sparrowmq_condition",

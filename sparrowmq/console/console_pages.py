@@ -278,7 +278,12 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
     mode = ui.dark_mode(dark)
     with ui.header().classes("items-center gap-2 py-1 px-3 no-wrap").props("elevated"):
         menu = ui.button(icon="menu").props('flat round dense color=white aria-label="Menu"')
-        _anchor(view, "SparrowMQ", "text-white font-semibold text-lg no-underline max-sm:hidden")
+        with (
+            ui.element("a")
+            .props(f'href="{view.url("")}"')
+            .classes("text-white font-semibold text-lg no-underline max-sm:hidden")
+        ):
+            ui.label("SparrowMQ")
         ui.space()
         _alarm(view)
         search = _search(view)
@@ -299,11 +304,6 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
     with ui.column().classes("w-full max-w-screen-xl mx-auto gap-3"):
         ui.label(title).classes("text-xl font-semibold").props("role=heading aria-level=1")
         yield
-
-
-def _anchor(view: View, text: str, classes: str) -> None:
-    with ui.element("a").props(f'href="{view.url("")}"').classes(classes):
-        ui.label(text)
 
 
 def _alarm(view: View) -> None:

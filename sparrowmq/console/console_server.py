@@ -24,7 +24,6 @@ from fastapi import FastAPI
 from nicegui import Client as NiceguiClient
 from nicegui import core, ui
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.types import ASGIApp
 
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.console import sessions
@@ -114,7 +113,8 @@ class Console:
             tailwind=False,  # STYLE of console_pages.py has the classes
             show_welcome_message=False,
             reconnect_timeout=_KEPT_S,
-            gzip_middleware_factory=_squeezed,
+            # More compression costs a first visit more time than the saved bytes.
+            gzip_middleware_factory=partial(GZipMiddleware, compresslevel=1),
         )
         share = descriptors.divide(descriptors.limit(), with_store=False)
         protocol = http_protocol(share.connections, self._clock)
@@ -164,7 +164,6 @@ class Console:
         await asyncio.shield(self._serving)
 
     def _open_metrics(self, guard: Guard, requests: CountedRequests) -> None:
-        """Answer Prometheus, if that is wanted."""
         if self._metrics is None:
             return
         look, sessions = self._look, partial(len, guard.sessions)
@@ -195,13 +194,7 @@ def _open_pages() -> int:
     return sum(each.has_socket_connection for each in NiceguiClient.instances.values())
 
 
-def _squeezed(app: ASGIApp) -> GZipMiddleware:
-    """Compress lightly: more compression costs a first visit more time than the saved bytes."""
-    return GZipMiddleware(app, compresslevel=1)
-
-
 def _encryption(settings: ConsoleSettings, clock: Clock) -> ServerTls | None:
-    """Return the encryption of the console's port; None without it. Raises: ConfigError, a file cannot be used."""
     if settings.certificate is None or settings.key is None:
         return None
     certificate, key = Path(settings.certificate), Path(settings.key)

@@ -17,8 +17,7 @@ PORT: Final = 8082  # the official dashboard's
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """The address, the users and the files of a console.
-    Raises:
-        ConfigError: other machines reach an address without encryption or for metrics, and `insecure` is not set.
+    Raises: ConfigError, other machines reach an address without encryption or for metrics, and `insecure` is not set.
     """
 
     accounts: Accounts

@@ -171,7 +171,6 @@ class History:
         self._open = {}
 
     def _now_step(self) -> tuple[date, int]:
-        """The day and the step of the current time."""
         now_ms = self._clock.now_ms()
         day = datetime.fromtimestamp(now_ms / 1000).date()
         return day, (now_ms - _midnight_ms(day)) // (STEP_S * 1000)
@@ -211,7 +210,6 @@ class History:
         return self._folder / f"{day.isoformat()}.json"
 
     def _files(self) -> list[date]:
-        """The days that have a file, in order."""
         found = []
         for each in self._folder.glob("????-??-??.json") if self._folder is not None else ():
             try:
@@ -254,11 +252,8 @@ class _DayFile(msgspec.Struct):
 
 
 def _write(
-    path: Path,
-    looked: dict[str, list[int]],
-    lines: Mapping[str, Mapping[str, tuple[list[int], list[float]]]],
+    path: Path, looked: dict[str, list[int]], lines: Mapping[str, Mapping[str, tuple[list[int], list[float]]]]
 ) -> None:
-    """Save a day; in a thread."""
     kept = {
         kind: {name: _LineInFile(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in found.items()}
         for kind, found in lines.items()
@@ -277,8 +272,7 @@ def lock_history_folder(folder: str | None, namesrv: str | None) -> Iterator[Pat
     Args:
         folder: the folder, or `OFF`. None takes the usual one if it can be used, and logs the reason if it cannot.
         namesrv: the name servers of the cluster, as `connect` takes them.
-    Raises:
-        ConfigError: the wanted folder cannot be used, or there is no such address.
+    Raises: ConfigError, the wanted folder cannot be used, or there is no such address.
     """
     with ExitStack() as stack:
         yield _usual_folder(namesrv, stack) if folder is None else _wanted_folder(folder, stack)

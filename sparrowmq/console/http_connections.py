@@ -142,10 +142,6 @@ class Handshake(asyncio.Protocol):
     """The protocol of an encrypted connection until its handshake has ended. It counts among the others of the port.
 
     asyncio's own server shows a connection only after the handshake, so that any number could be in theirs.
-
-    Args:
-        connection: the protocol from then on.
-        limit_s: for the handshake.
     """
 
     has_asked = False

@@ -180,7 +180,6 @@ class Guard:
         return self._logged_in(request, account, target, address)
 
     def _logged_in(self, request: Request, account: Account, target: str, address: str) -> Response:
-        """Begin a session, and remember the browser."""
         role = Role.VIEW if self._settings.read_only else account.role
         log.info("%s logged in from %s as %s", account.name, address, role.name.lower())
         response = RedirectResponse(self._url(request, target), 303)
@@ -261,12 +260,11 @@ async def _read_form(request: Request) -> dict[str, str]:
 
 def _with_session(scope: Scope, session: Session) -> Scope:
     """Add the session, and leave out cookies with quotes: FastAPI parses all, in quadratic time."""
-    headers = [(name, _unquoted(value) if name == b"cookie" else value) for name, value in scope["headers"]]
+    headers = [
+        (name, b";".join(each for each in value.split(b";") if b'"' not in each) if name == b"cookie" else value)
+        for name, value in scope["headers"]
+    ]
     return {**scope, "headers": headers, "state": {**scope.get("state", {}), "session": session}}
-
-
-def _unquoted(cookies: bytes) -> bytes:
-    return b";".join(each for each in cookies.split(b";") if b'"' not in each)
 
 
 def _secured(send: Send) -> Send:
@@ -400,13 +398,7 @@ p { margin: 0; color: light-dark(#b91c1c, #fca5a5); font-size: .9rem; }
 
 
 def login_form(action: str, target: str, failure: str = "", name: str = "") -> str:
-    """The page.
-
-    Args:
-        action: where the form goes.
-        target: the path to show after the log-in.
-        failure: that of the last attempt.
-    """
+    """The page."""
     alert = f'<p role="alert">{escape(failure)}</p>' if failure else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

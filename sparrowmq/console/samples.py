@@ -62,11 +62,7 @@ class Rate:
 
 
 class Samples:
-    """The points, the oldest first, by broker and by group.
-
-    Args:
-        folder: of the history; None for none on disk.
-    """
+    """The points, the oldest first, by broker and by group."""
 
     def __init__(self, look: ClusterView, clock: Clock, folder: Path | None = None) -> None:
         self._look = look
@@ -151,7 +147,6 @@ class Samples:
                 self._lags.setdefault(group, deque(maxlen=POINTS)).append((now_ms, lag.lag))
 
     def _forget(self) -> None:
-        """Drop the groups that no page has shown of late."""
         limit_s = self._clock.monotonic() - _WATCH_S
         self._watched = {group: at_s for group, at_s in self._watched.items() if at_s >= limit_s}
         for group in self._lags.keys() - self._watched.keys():
@@ -200,7 +195,6 @@ class TopicCounts:
     """The result of the last whole round.
 
     Attributes:
-        is_complete: a round has ended.
         failure: why a broker did not answer.
     """
 
@@ -260,7 +254,6 @@ class TopicCounts:
             self._history.note("topic", {name: rate for name, rate in rates.items() if rate})
 
     async def _questions(self) -> list[tuple[str, str]]:
-        """Each topic with the address of each master that has it."""
         masters = {each.name: each.master for each in await self._look.admin.brokers()}
         found = []
         for topic, configs in (await self._look.topics()).items():

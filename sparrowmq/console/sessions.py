@@ -195,7 +195,6 @@ class BoundSockets:
 
 
 def _continues_own(request: HTTPConnection) -> bool:
-    """Return whether a request continues no socket, or one of its own session."""
     environ = core.sio.environ.get(request.query_params.get("sid", ""))
     return environ is None or _session_in(environ) is request.state.session
 

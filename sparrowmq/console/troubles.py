@@ -60,13 +60,9 @@ class Trouble:
 
     Attributes:
         name: of the condition, or one of those above.
-        broker: its name; "" for name servers.
-        subject: the broker as a reader knows it.
-        text: what is wrong.
         since_ms: the beginning, as far as it is known.
         is_older: it was there when the console looked for the first time.
         queues, topics: what cannot be used because of it, of applications.
-        groups: that consume these topics.
         sign: what the rules of findings.py read of it.
         cause: the broker and the name of the trouble from which this one follows; "" if it follows from none.
     """
@@ -147,7 +143,6 @@ class Troubles:
         )
 
     def _with_causes(self, troubles: Sequence[Trouble]) -> list[Trouble]:
-        """Return these, and the troubles from which they follow, which have the remedies."""
         titles = {each.title for each in troubles}
         while more := {each.cause for each in self._now if each.title in titles and each.cause} - titles:
             titles |= more
@@ -187,7 +182,6 @@ class Troubles:
         return brokers
 
     def _seen_brokers(self) -> list[BrokerNow]:
-        """The brokers that the console has seen, without their figures."""
         return [
             BrokerNow(seen.cluster, name, number, address, {}, None)
             for name, seen in self._names.items()
@@ -195,7 +189,6 @@ class Troubles:
         ]
 
     async def _of_name_servers(self) -> list[Trouble]:
-        """Return the troubles of single name servers. At least one of them answers."""
         servers = self._look.servers
         answers, failures = await servers.ask_namesrvs(lambda at: conditions_of_namesrv(servers, at))
         found = [
@@ -247,14 +240,7 @@ class Troubles:
         return _reported_troubles(broker.figures, broker.name, subject, at, is_master)
 
     def _trouble(
-        self,
-        name: str,
-        is_critical: bool,
-        broker: str,
-        subject: str,
-        text: str,
-        address: str,
-        is_master: bool = True,
+        self, name: str, is_critical: bool, broker: str, subject: str, text: str, address: str, is_master: bool = True
     ) -> Trouble:
         begun = self._since.setdefault((name, subject), (self._clock.now_ms(), not self._has_looked))
         sign = Sign(_SIGNS.get(name, name), broker, address, is_master, text)
@@ -351,7 +337,6 @@ class Troubles:
 def _reported_troubles(
     figures: Mapping[str, str], broker: str, subject: str, address: str, is_master: bool = True
 ) -> list[Trouble]:
-    """Return the conditions that a server tells."""
     return [
         Trouble(
             name,

@@ -54,9 +54,7 @@ class Accounts:
     """
 
     def __init__(
-        self,
-        accounts: Mapping[str, Account],
-        changed: Callable[[], Mapping[str, Account] | None] = lambda: None,
+        self, accounts: Mapping[str, Account], changed: Callable[[], Mapping[str, Account] | None] = lambda: None
     ) -> None:
         self._accounts = accounts
         self._changed = changed

@@ -64,10 +64,7 @@ class Assignment:
     """The owned queues of one consumer.
 
     Args:
-        subscriptions: the filters of pulled messages, by topic.
         failed: called when a queue can never be pulled with its filter.
-        paces: the speed of consumption, by topic.
-        locks: for orderly consumption of a shared group.
     """
 
     def __init__(
@@ -268,7 +265,6 @@ class Assignment:
         log.info("group %s consumes %s from offset %d", self._settings.group, queue, offset)
 
     def _pull(self, queue: MessageQueue) -> None:
-        """Start to pull, unless the queue is not ours any more, paused, or pulled already."""
         owned = self._owned.get(queue)
         subscription = self._subscriptions.get(queue.topic)
         if owned is None or subscription is None or owned.pulling is not None or owned.state.is_paused:
@@ -360,7 +356,6 @@ class Assignment:
         return found
 
     def _stay(self, queues: Collection[MessageQueue]) -> None:
-        """Keep the queues that were about to leave."""
         for queue in queues:
             owned = self._owned.get(queue)
             if owned is not None and owned.state.is_leaving:
@@ -397,7 +392,6 @@ class _Owned:
 
 
 async def _until_settled(state: ProcessQueue) -> None:
-    """Wait until every message that was handed out is settled; for a queue that is being given up."""
     while not state.is_settled:
         await state.changed()
 

@@ -38,7 +38,6 @@ class TopicStats:
     Attributes:
         pulls: those that brought messages.
         pull_ms: how long these took, waiting at the broker for the first message included.
-        pulled: messages.
         calls, handling_s: handler calls that were timed, and how long they took.
         done, failed: how often handling a message ended so.
     """
@@ -79,14 +78,7 @@ class TopicStats:
 
     def _snapshot(self, now_s: float) -> Snapshot:
         return Snapshot(
-            now_s,
-            self.pulls,
-            self.pull_ms,
-            self.pulled,
-            self.calls,
-            self.handling_s,
-            self.done,
-            self.failed,
+            now_s, self.pulls, self.pull_ms, self.pulled, self.calls, self.handling_s, self.done, self.failed
         )
 
 

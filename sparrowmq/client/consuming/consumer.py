@@ -197,7 +197,6 @@ class Consumer:
             )
 
     def _fail(self, error: SparrowError) -> None:
-        """End consumption, because it can never go on."""
         if self._failure is None:
             log.error("group %s consumes no more: %s", self.full_group, error)
             self._failure = error
@@ -410,11 +409,9 @@ class Consumer:
         )
 
     def _members_changed(self) -> None:
-        """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
     async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set."""
         log_reset(self._network.brokers.lines, self.full_group, offsets)
         await self._assignment.restart(offsets)
 
@@ -422,14 +419,12 @@ class Consumer:
         await self.commit()
 
     def _client_left(self) -> None:
-        """End, because the client was left: no more messages can come."""
         for task in self._tasks:
             task.cancel()
         self._assignment.stop_pulling()
         self._fail(ClientClosed("its client was left before it; what is not committed yet comes again"))
 
     def _running(self) -> ConsumerRunning:
-        """The state of the consumer, for an operator; the settings have Java's names."""
         return ConsumerRunning(
             status_table=self._stats.statuses(self._subscriptions),
             properties={
@@ -445,7 +440,6 @@ class Consumer:
         )
 
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """The offsets of its queues of a topic, for an operator."""
         return self._assignment.positions_in(topic)
 
     async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
@@ -503,7 +497,6 @@ class Consumer:
         )
 
     def _topics(self) -> Collection[str]:
-        """The subscribed topics, and those whose queues are still owned."""
         owned = (queue.topic for queue in self._assignment.queues)
         return dict.fromkeys([*self._subscriptions, *owned])
 

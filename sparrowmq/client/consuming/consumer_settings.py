@@ -47,11 +47,7 @@ _WHERE: Final = {
     "new": "CONSUME_FROM_LAST_OFFSET",
     "earliest": "CONSUME_FROM_FIRST_OFFSET",
 }
-_INIT_MODES: Final[Mapping[Start, int]] = {
-    "latest": FROM_NEWEST,
-    "new": AFTER_NEWEST,
-    "earliest": FROM_OLDEST,
-}
+_INIT_MODES: Final[Mapping[Start, int]] = {"latest": FROM_NEWEST, "new": AFTER_NEWEST, "earliest": FROM_OLDEST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +57,7 @@ class FlowLimits:
     Attributes:
         span: between the first unsettled message and the next to pull; limits the messages that come again after a
             crash.
-    Raises:
-        ConfigError: one is not a whole number above 0.
+    Raises: ConfigError, one is not a whole number above 0.
     """
 
     messages: int = 1000

@@ -45,13 +45,11 @@ DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
 
 
 class SettleOptions(NamedTuple):
-    """The wishes of a handler for its message.
+    """What a handler wants for its message.
 
     Attributes:
         delay_level: of the next delivery; 0 leaves it to `delay_s`, or to the broker, which waits longer each time.
-        delay_s: the wait before the next delivery, exactly.
         suspend_s: the pause of its queue in an ordered consumer.
-        reason: the reason of a rejection.
         extended_s: added to the time limit of its handler.
     """
 
@@ -221,7 +219,6 @@ class DeliveredMessage:
         return self._settle is not None
 
     def _deliver_to(self, settle: Settle) -> None:
-        """Deliver it (again), to be settled; called by consumers."""
         self._settle = settle
         self._settle_options = NO_OPTIONS
 

@@ -60,16 +60,7 @@ class Redelivery(Protocol):
 
 
 class ConcurrentDelivery:
-    """Delivers messages and handles their outcome.
-
-    Args:
-        retries: gives failed messages back; None in a broadcast group.
-        inbox: gets the messages that wait for a handler.
-        namespace: the client's; messages leave it out of names.
-    Attributes:
-        take_here: returns the next messages that are here, at most so many, perhaps none.
-        next_here: returns the next message that is here, or None.
-    """
+    """Delivers messages and handles their outcome."""
 
     def __init__(
         self,
@@ -193,13 +184,9 @@ class OrderedDelivery:
     """Delivers portions of each queue, one at a time, and handles their outcome.
 
     Args:
-        batch: the size of a portion.
         retries: takes messages that failed too often; None in a broadcast group.
         max_reconsume_times: failures of one message before that; None for no limit.
-        suspend_s: the pause of a queue after a failure, unless its message has one.
         is_iterated: the program takes the messages itself, so it may forget to settle them.
-        needs_lock: whether a queue may only be consumed under the broker's lock.
-        namespace: the client's; messages leave it out of names.
     """
 
     def __init__(
@@ -253,7 +240,6 @@ class OrderedDelivery:
         """None: messages come in portions only."""
 
     def _warn_of_unsettled(self) -> None:
-        """Warn a program that waits for messages, and may have forgotten to settle the last ones."""
         left = [each for each in self._last_portion if each.is_unsettled and each.is_current]
         if left:
             log.warning(
@@ -326,7 +312,14 @@ class OrderedDelivery:
             log.warning("dropping %r, which was rejected: a broadcast group has no dead letters", message)
             owned.settle(message)
             self._put_down(owned, message)
-        elif self._retries is not None and (is_rejected or (outcome is Outcome.RETRY and self._is_exhausted(message))):
+        elif self._retries is not None and (
+            is_rejected
+            or (
+                outcome is Outcome.RETRY
+                and self._max_reconsume_times is not None
+                and message.reconsume_times >= self._max_reconsume_times
+            )
+        ):
             task = self._spawn(self._set_aside(self._retries, owned, message, is_rejected), "set aside")
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
@@ -365,10 +358,6 @@ class OrderedDelivery:
     def _resume(self, owned: ProcessQueue) -> None:
         owned.is_suspended = False
         self._offer(owned)
-
-    def _is_exhausted(self, message: ReceivedMessage) -> bool:
-        limit = self._max_reconsume_times
-        return limit is not None and message.reconsume_times >= limit
 
     async def _set_aside(
         self, retries: BrokerRedelivery, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class HandlerThread:
-    """Calls `function` in a thread that starts with the first call.
-
-    Args:
-        name: the thread's.
-    """
+    """Calls `function` in a thread that starts with the first call."""
 
     def __init__(self, function: Callable[[Any], object], name: str) -> None:
         self._function = function
@@ -60,11 +56,7 @@ class HandlerThread:
             call()
 
     def _call(
-        self,
-        context: contextvars.Context,
-        argument: Any,
-        loop: asyncio.AbstractEventLoop,
-        done: asyncio.Future[object],
+        self, context: contextvars.Context, argument: Any, loop: asyncio.AbstractEventLoop, done: asyncio.Future[object]
     ) -> None:
         result: object = None
         failure: BaseException | None = None

@@ -115,14 +115,9 @@ class BrokerOffsets:
         if remembered is None or (committed is not None and committed >= remembered):
             return committed
         # A broker that lost its store begins again, and no message is behind its end.
-        is_there = remembered <= await self._end(queue)
+        is_there = remembered <= await newest(queue, self._brokers)
         self._uncommitted.pop(queue, None)
         return remembered if is_there else committed
-
-    async def _end(self, queue: MessageQueue) -> int:
-        session = await self._brokers.having(queue)
-        request = GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id)
-        return (await session.call(request)).header.offset
 
     async def read(self, queue: MessageQueue) -> int | None:
         session = await self._brokers.having(queue)
@@ -185,10 +180,7 @@ class BrokerOffsets:
 
     def _update(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
         return UpdateConsumerOffset(
-            consumer_group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            commit_offset=offset,
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
 
     def _report(self, queue: MessageQueue, offset: int, error: SparrowError) -> None:

@@ -43,23 +43,16 @@ class ProcessQueue:
 
     Attributes:
         is_owned: whether settled messages are committed: it is not dropped.
-        next_offset: the offset to pull next.
         has_begun: whether the broker has answered a pull; before that there is nothing to commit.
         is_cut_off: its broker was lost, and may come back without its last messages, so nothing is committed until a
             pull is answered.
         last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
         pull_commits: the offset that the pull under way commits; None if it commits none.
-        broker_id: the replica to pull from, as the broker suggests.
         pending: messages that are not offered: for orderly consumption those before their turn, otherwise withdrawn
             ones.
         handed_out, failed: for orderly consumption: messages that are being handled, and those to handle again.
         is_suspended: for orderly consumption: no message is handed out during the pause of a failed one.
-        is_paused: the program has paused it.
         locked_until: for orderly consumption: the end of the broker's lock, unless it is renewed.
-        answers: sends answers to requests among its messages.
-        pace: the speed at which its topic is consumed.
-        hooks: see its messages when they are handled.
-        rules: for messages that fail.
     """
 
     def __init__(
@@ -216,10 +209,7 @@ class QueueSettling(Settling):
     __slots__ = ("_home", "_otherwise", "_owned")
 
     def __init__(
-        self,
-        owned: ProcessQueue,
-        home: LoopAffinity,
-        otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None],
+        self, owned: ProcessQueue, home: LoopAffinity, otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None]
     ) -> None:
         self._owned = owned
         self._home = home

@@ -384,7 +384,6 @@ class PullConsumer:
                 self._assigned_queues.drop(queue)
 
     def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        """Do something until the end."""
         self._tasks.append(self._background.spawn(coroutine, name))
 
     async def _subscriptions_changed(self) -> None:
@@ -430,7 +429,6 @@ class PullConsumer:
     # What brokers ask -----------------------------------------------------------------------------------------------
 
     def _beat(self) -> ConsumerBeat:
-        """Our part of a heartbeat."""
         return ConsumerBeat(
             group_name=self.full_group,
             consume_type="CONSUME_ACTIVELY",
@@ -440,7 +438,6 @@ class PullConsumer:
         )
 
     def _members_changed(self) -> None:
-        """Rebalance, because a member joined or left the group."""
         self._rebalancer.soon()
 
     async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -461,14 +458,12 @@ class PullConsumer:
         await self._commit_handled(self._assigned_queues.queues)
 
     def _client_left(self) -> None:
-        """End, because the client was left: a waiting `poll` raises."""
         for task in self._tasks:
             task.cancel()
         self._is_cut_off = True
         self._assigned_queues.wake()
 
     def _running(self) -> ConsumerRunning:
-        """The state of the consumer, for an operator."""
         return ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
@@ -479,26 +474,21 @@ class PullConsumer:
         )
 
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """The next offset of each queue of a topic, for an operator; 0 where reading has not begun."""
         return {each.queue: each.position or 0 for each in self._assigned_queues.all() if each.queue.topic == topic}
 
     async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
-        """It has no handler. Raises: RemoteError."""
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
         )
 
     def _full(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        """The queues as brokers know them. Raises: ConfigError, they are no queues."""
         check_queues(queues)
         return [self._network.full_queue(queue) for queue in queues]
 
     def _assigned_queue(self, queue: MessageQueue) -> AssignedQueue:
-        """Raises: ConfigError, it is not assigned."""
         return self._assigned_queues.of(self._network.full_queue(queue))
 
     def _filters(self) -> dict[str, Subscription]:
-        """The filters of the topics that are read."""
         return self._subscriptions or {each.queue.topic: each.subscription for each in self._assigned_queues.all()}
 
 
@@ -510,15 +500,11 @@ class AssignedQueue:
         position: the next offset that is handed out; None until it is known.
         handled: everything before it was handed out by an earlier `poll`; None when that says nothing.
         is_shared: the topic is subscribed, so a queue that the topic loses is given up.
-        next_offset: what to ask for next.
         last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
-        fetched: messages that are here and not handed out yet.
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
         is_cut_off: its broker was lost, and may come back without its last messages.
         is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
         not_before: when a queue that failed, or has found nothing without a wait, is asked again.
-        asked_s: when it was asked last.
-        fruitless: makes the pauses after answers that found nothing without a wait.
         refusal: the last refusal for which a name server was asked whether the topic still has the queue.
     """
 

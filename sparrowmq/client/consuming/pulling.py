@@ -46,11 +46,7 @@ from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
 ACCEPTED: Final = frozenset(
-    {
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    }
+    {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
 HOLD_S: Final = 15.0
 ANSWER_S: Final = 15.0  # beyond what the broker may hold it
@@ -72,12 +68,7 @@ UNKNOWN_GROUP: Final = frozenset(
 )
 # The broker refuses now, and may not in a moment: it is busy, starts, stops, or a quota is used up.
 TEMPORARY: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.FLOW_CONTROL,
-        ResponseCode.GO_AWAY,
-    }
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL, ResponseCode.GO_AWAY}
 )
 
 
@@ -139,8 +130,7 @@ def messages_of_answer(
 ) -> list[PulledMessage]:
     """Return the messages of an answer to a pull.
 
-    Raises:
-        RemoteProtocolError: the next pull would get them again, and so would each later one.
+    Raises: RemoteProtocolError, the next pull would get them again, and so would each later one.
     """
     if answer.code != ResponseCode.SUCCESS:
         return []
@@ -223,7 +213,6 @@ class FetchLoop:
         raise NotImplementedError
 
     async def _wait_for_room(self) -> None:
-        """Wait for room, and warn a program that forgets to acknowledge."""
         try:
             await self._clock.wait_for(_room(self._owned), STALLED_S)
         except TimeoutError:
@@ -278,7 +267,6 @@ class FetchLoop:
 
 
 async def _room(owned: ProcessQueue) -> None:
-    """Wait until a queue may be pulled further. May be cancelled."""
     while not owned.has_room:
         await owned.changed()
 
@@ -343,7 +331,6 @@ class Puller(FetchLoop):
     """Pulls one queue, again and again.
 
     Args:
-        arrived: gets the messages of each answer.
         moved: called when the broker gives another offset while messages are being handled.
         resume: returns the offset that the group has committed; None if there is none.
         commits: whether pulls commit settled messages; not for offsets that are kept locally, which no broker lowers.

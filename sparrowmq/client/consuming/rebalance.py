@@ -72,7 +72,6 @@ class Rebalancer:
     """Decides, again and again, which queues this member owns.
 
     Args:
-        topics: returns the subscribed topics.
         apply: takes over the queues of a topic; returns whether it has all of them.
         strategy: None gives every queue to every member: broadcasting.
         begin: called before a round that `soon` asked for.
@@ -210,7 +209,6 @@ class Rebalancer:
         return ConsumerList.decode(answer.body).consumer_id_list
 
     def _report(self, topic: str, error: SparrowError) -> None:
-        """Log a problem once, however long it lasts."""
         level = logging.DEBUG if topic in self._troubled else logging.WARNING
         log.log(level, "group %s cannot share out topic %s, trying again: %s", self._group, topic, error)
         self._troubled.add(topic)

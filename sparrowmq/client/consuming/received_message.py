@@ -91,11 +91,7 @@ class ReceivedMessage(DeliveredMessage):
     # Settling -------------------------------------------------------------------------------------------------------
 
     def retry(
-        self,
-        delay: Delay | None = None,
-        *,
-        delay_level: int | None = None,
-        suspend_s: float | None = None,
+        self, delay: Delay | None = None, *, delay_level: int | None = None, suspend_s: float | None = None
     ) -> None:
         """Have it delivered again, to any member of the group. If it is settled already, only the log says so.
 
@@ -105,8 +101,7 @@ class ReceivedMessage(DeliveredMessage):
             delay_level: one of the broker's delay levels instead.
             suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default the delay, or
                 that of its settings, a second.
-        Raises:
-            InvalidMessage, ConfigError: that is no delay, or an argument is wrong. The message is not settled.
+        Raises: InvalidMessage, ConfigError, that is no delay, or an argument is wrong. The message is not settled.
         """
         level, delay_ms, _ = wait_of(delay, None, delay_level)
         if suspend_s is not None:
@@ -120,8 +115,7 @@ class ReceivedMessage(DeliveredMessage):
 
         Args:
             reason: is logged, and stored in the dead letter's property REJECT_REASON.
-        Raises:
-            ConfigError: the reason is no text. The message is not settled.
+        Raises: ConfigError, the reason is no text. The message is not settled.
         """
         check_text("reason", reason)
         self._give_back(Outcome.REJECTED, SettleOptions(reason=reason))
@@ -222,7 +216,6 @@ def received(
 
 
 def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str) -> ReceivedMessage:
-    """A message from a pickle, or of the module `copy`."""
     message = ReceivedMessage(stored, queue, _refuse_copy, None, namespace)
     message.queue, message.reconsume_times = queue, reconsume_times
     return message
@@ -245,8 +238,6 @@ class Handling:
 
     Args:
         swallow: whether exceptions are logged, and not raised. `Reject` never is raised.
-        hooks: see the beginning and the end of the block.
-        rules: for messages that fail.
     """
 
     __slots__ = ("_hooks", "_messages", "_rules", "_swallow")

@@ -81,8 +81,7 @@ class BrokerRedelivery:
     async def move_to_dlq(self, message: ReceivedMessage) -> None:
         """As `reject`, for a popped message. Our brokers make one copy, however often and by whomever they are asked.
 
-        Raises:
-            SparrowError: the broker did not answer, or no broker accepted it.
+        Raises: SparrowError, the broker did not answer, or no broker accepted it.
         """
         session = await self._brokers.of(message.queue.broker_name)
         if self._brokers.takes_reasons(session):
@@ -161,5 +160,4 @@ def _wished(message: ReceivedMessage) -> int:
 
 
 def _level(message: ReceivedMessage) -> str:
-    """The level of a copy, which has none of its own."""
     return str(_wished(message) or FIRST_RETRY_LEVEL + message.reconsume_times)

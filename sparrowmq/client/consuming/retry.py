@@ -45,8 +45,7 @@ class Retry:
         delays: the wait before each retry: "10s", a `timedelta`, or seconds. Without any, the broker's growing delays.
         times: the number of retries; by default one for each delay. Further ones repeat the last delay.
         never: errors after which a message is never retried, such as a `ValidationError`.
-    Raises:
-        ConfigError: an argument is wrong.
+    Raises: ConfigError, an argument is wrong.
     """
 
     __slots__ = ("delays_s", "never", "times")
@@ -85,7 +84,6 @@ class FailureRules:
     """The rules for messages that a consumer fails to handle.
 
     Attributes:
-        group: the consumer's.
         handler: its name; "" if the program takes the messages itself.
         retry: the program's own delays; None leaves them to the broker.
         times: the number of retries; None for no limit.

@@ -46,7 +46,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 log = logging.getLogger(__name__)
 TIMED: Final = 16  # one of so many calls is timed
 SLICE_S: Final = 0.002  # then others have a turn of the loop, even if the handler never waits
-LOOKS: Final = 10  # looks at each handler within its time limit
+CHECKS_PER_LIMIT: Final = 10  # looks at each handler within its time limit
 CANCELLING_S: Final = 1.0
 # The outcomes, in Java's words.
 SUCCESS: Final = "CR_SUCCESS"
@@ -59,7 +59,6 @@ class Workers:
 
     Args:
         take: returns the next messages, at most so many; none at the end.
-        take_here: the same without waiting; perhaps none.
         timed: called with the topic and the seconds of every sixteenth call.
     """
 
@@ -162,11 +161,7 @@ class Workers:
         with suppress(ClientClosed):  # The consumer is ending.
             self._add()
             if worker.portion is not None:
-                log.warning(
-                    "%s was cancelled, not by the consumer; these come again: %s",
-                    self._rules,
-                    worker.portion,
-                )
+                log.warning("%s was cancelled, not by the consumer; these come again: %s", self._rules, worker.portion)
 
     async def _work(self, worker: _Worker) -> None:
         """Handle messages until there are no more. A handler that does not wait costs no turn of the loop."""
@@ -194,7 +189,7 @@ class Workers:
                 if type(result) is CoroutineType:
                     result = await result
                 if result is not None:
-                    self._ignore(await finished(result))
+                    self._ignore(await await_result(result))
             except BaseException as error:
                 why = worker.late or error if isinstance(error, asyncio.CancelledError) else error
                 if not Handling(portion, swallow=True, hooks=hooks, rules=rules).fail(why):
@@ -206,8 +201,8 @@ class Workers:
                     ack_all(portion)
                 if hooks:
                     call_after(hooks, portion, None)
-            if began is not None:
-                self._time(portion, self._clock.monotonic() - began)
+            if began is not None and self._timed is not None:
+                self._timed(portion[0].full_topic, self._clock.monotonic() - began)
             worker.portion = None
             if (began is not None or size > 1) and self._clock.monotonic() - turn > SLICE_S:
                 await asyncio.sleep(0)
@@ -232,21 +227,17 @@ class Workers:
             reprlib.repr(result),
         )
 
-    def _time(self, portion: list[ReceivedMessage], handling_s: float) -> None:
-        if self._timed is not None:
-            self._timed(portion[0].full_topic, handling_s)
-
     async def _watch(self, limit_s: float) -> None:
         while True:
-            await self._clock.sleep(limit_s / LOOKS)
+            await self._clock.sleep(limit_s / CHECKS_PER_LIMIT)
             now = self._clock.monotonic()
             for worker in list(self._workers):
-                if worker.portion is not worker.seen:
-                    worker.seen, worker.since = worker.portion, now
+                if worker.portion is not worker.seen_portion:
+                    worker.seen_portion, worker.seen_since = worker.portion, now
                 elif worker.portion is not None:
                     extended_s = limit_s + max(message._settle_options.extended_s for message in worker.portion)
-                    if now - worker.since >= extended_s:
-                        worker.since = now
+                    if now - worker.seen_since >= extended_s:
+                        worker.seen_since = now
                         self._expire(worker, worker.portion, extended_s)
 
     def _expire(self, worker: _Worker, portion: list[ReceivedMessage], limit_s: float) -> None:
@@ -280,24 +271,23 @@ class _Worker:
         portion: the messages of its handler; None between handlers.
         call, thread: the handler, and the thread in which it runs if it is plain.
         late: why its messages have failed, if it was cancelled because it took too long.
-        seen, since: the portion at the watcher's last look, and the time when it was first seen.
-        is_expired: it ends after its present messages.
+        seen_portion, seen_since: the portion at the watcher's last look, and the time when it was first seen.
     """
 
-    __slots__ = ("call", "is_expired", "late", "portion", "seen", "since", "task", "thread")
+    __slots__ = ("call", "is_expired", "late", "portion", "seen_portion", "seen_since", "task", "thread")
 
     def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
         self.call = call
         self.thread = thread
         self.portion: list[ReceivedMessage] | None = None
-        self.seen: list[ReceivedMessage] | None = None
-        self.since = 0.0
+        self.seen_portion: list[ReceivedMessage] | None = None
+        self.seen_since = 0.0
         self.late: TimeoutError | None = None
         self.is_expired = False
         self.task: asyncio.Task[None] | None = None
 
 
-async def finished(result: object) -> object:
+async def await_result(result: object) -> object:
     """Await the result of a handler, if it can be awaited. Raises: ConfigError, it is a generator, so nothing ran."""
     if inspect.isawaitable(result):
         result = await result
@@ -307,10 +297,7 @@ async def finished(result: object) -> object:
 
 
 async def deliver_once(
-    handler: Callable[[Any], object],
-    message: ReceivedMessage,
-    settings: ConsumerSettings,
-    clock: Clock,
+    handler: Callable[[Any], object], message: ReceivedMessage, settings: ConsumerSettings, clock: Clock
 ) -> ConsumeOutcome:
     """Call a consumer's handler for a message, as its workers would, and return the outcome."""
     outcomes: list[Outcome] = []
@@ -322,7 +309,7 @@ async def deliver_once(
     call, thread = in_thread(handler, f"handle {settings.group} directly")
     try:
         async with Handling((message,), swallow=True, hooks=[failure], rules=rules):
-            work = _call(call, message if settings.batch is None else [message])
+            work = await_result(call(message if settings.batch is None else [message]))
             await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
     finally:
         if thread is not None:
@@ -334,10 +321,6 @@ async def deliver_once(
         result, remark = LATER, message._settle_options.reason or None
     spent_ms = round((clock.monotonic() - started) * 1000)
     return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
-
-
-async def _call(handler: Callable[[Any], object], delivered: object) -> None:
-    await finished(handler(delivered))
 
 
 class _Failure(ConsumeHooks):

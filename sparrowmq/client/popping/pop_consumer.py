@@ -55,11 +55,7 @@ class PopConsumer(Consumer):
         )
         self._credit = PopCredit(self._settings, network.clock.monotonic)
         self._popped = ConcurrentDelivery(
-            retries,
-            network.clock,
-            self._background.spawn,
-            inbox=self._credit.inbox,
-            namespace=network.namespace,
+            retries, network.clock, self._background.spawn, inbox=self._credit.inbox, namespace=network.namespace
         )
         return self._popped
 
@@ -202,11 +198,7 @@ def _check_pulled(queue: MessageQueue) -> None:
 
 
 class Popper(FetchLoop):
-    """Pops the queues of one topic at one broker.
-
-    Args:
-        arrived: gets the messages of each answer.
-    """
+    """Pops the queues of one topic at one broker."""
 
     def __init__(
         self,
@@ -265,5 +257,4 @@ class Popper(FetchLoop):
         return following
 
     def _options_beside(self, coming: int) -> PopOptions:
-        """The wish for a pop while so many messages may come that are not held yet."""
         return self._options._replace(most=self._popped.room_beside(coming))

@@ -38,14 +38,9 @@ class PopCredit:
 
         what idle handlers wait for + messages ahead - messages that wait for a handler
 
-    Args:
-        now: the time of the clock.
     Attributes:
-        inbox: the messages that wait for a handler, and the handlers that wait for one.
-        queues: those that the consumer pops.
         is_awaited: whether one of them waits for credit.
         settled_count: messages since the last measurement.
-        portion: messages that a handler takes at once.
         least: messages ahead of slow handlers.
     """
 
@@ -86,9 +81,6 @@ class PopCredit:
 
         Several slow handlers may end together. So a short time counts only if as many messages were settled as were
         held at its begin, and those that are handled count as held ahead.
-
-        Args:
-            come: the number of messages that have just come.
         """
         now = self._now()
         passed_s = now - self._measured_at
@@ -113,8 +105,6 @@ class PopCredit:
 class PopQueue(ProcessQueue):
     """The state of one topic at one broker.
 
-    Args:
-        acks: gets the messages to acknowledge.
     Attributes:
         asked_for: messages, by the pop in flight.
         has_more: whether the broker's last answer left new messages.

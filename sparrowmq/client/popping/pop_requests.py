@@ -90,10 +90,9 @@ _Answered = asyncio.Future[Response[PopMessageReply]]
 
 
 class PopOptions(NamedTuple):
-    """The wish of a consumer for one pop.
+    """What a consumer wants of one pop.
 
     Attributes:
-        most: the most messages to return.
         hold_s: the time for which the broker waits for the first message.
         attempt_id: for an orderly pop; the same one gets the same messages again.
     """
@@ -110,7 +109,6 @@ class PopInFlight:
     """A pop that is under way.
 
     Attributes:
-        session: the connection on which it was sent.
         waiter: of the call that waits for the answer; cancelled if none does.
         is_over: the answer came when no call waited.
     """
@@ -132,19 +130,12 @@ class PopInFlight:
 class PopRequests:
     """Pops and settles the messages of one group.
 
-    Args:
-        spawn: starts tasks that live as long as the client.
     Attributes:
         acks: gets messages to acknowledge in the background. Failures are logged.
-        came: the number of messages that have come, also of those whose tags are not wanted.
+        received_count: the number of messages that have come, also of those whose tags are not wanted.
     """
 
-    def __init__(
-        self,
-        group: str,
-        network: Network,
-        spawn: Spawn,
-    ) -> None:
+    def __init__(self, group: str, network: Network, spawn: Spawn) -> None:
         self._group = group
         self._network = network
         self._spawn = spawn
@@ -163,7 +154,7 @@ class PopRequests:
     async def pop(self, place: PoppedFrom, options: PopOptions, owner: Owner) -> list[PoppedMessage]:
         """Return messages of any queue of the place, perhaps none.
 
-        The next call with the same wish goes on with one that was cancelled. If none comes before the answer, the
+        The next call with the same options goes on with one that was cancelled. If none comes before the answer, the
         messages are visible again.
 
         Raises:
@@ -220,10 +211,6 @@ class PopRequests:
         """The most messages of one pop at a broker, as far as it is known."""
         return self._most.get(broker_name, DEFAULT_POP_COUNT)
 
-    def _is_ours(self, broker_name: str) -> bool:
-        """Whether the broker is known to be one of SparrowMQ."""
-        return self.max_count_of(broker_name) > DEFAULT_POP_COUNT
-
     def show(self, messages: Sequence[PoppedMessage]) -> None:
         """Make messages that no program has seen visible again, in the background."""
         for message in messages:
@@ -234,7 +221,6 @@ class PopRequests:
             await self.change_invisible(message, AT_ONCE_S)
 
     def _show_found(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> None:
-        """Make the messages of an answer visible again, because no call waits for it."""
         with suppress(SparrowError):
             self.show(self.messages_of(pop, answer))
 
@@ -306,7 +292,8 @@ class PopRequests:
             exp=options.subscription.expression,
             order=options.attempt_id is not None,
             attempt_id=options.attempt_id,
-            wants_counts=self._is_ours(place.broker_name) or None,
+            # More messages at once are told only by brokers of SparrowMQ.
+            wants_counts=self.max_count_of(place.broker_name) > DEFAULT_POP_COUNT or None,
         )
 
     def _messages(self, place: PoppedFrom, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
@@ -349,7 +336,6 @@ class PopRequests:
             raise error
 
     def _begin_acks(self) -> None:
-        """Acknowledge what `acks` gets in this turn of the loop."""
         task = self._spawn(self._ack_unsent(), f"ack {self._group}")
         self._acking.add(task)
         task.add_done_callback(self._acking.discard)
@@ -432,7 +418,10 @@ class PopRequests:
         """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
         sessions = [await self._session(each._receipt.handle.broker_name) for each in messages]
         calls = [
-            each.call(self._ack_of(message), timeout_s=SETTLE_S)
+            each.call(
+                AckMessage.of(self._group, message._receipt.topic, message._handle, message._handle_text),
+                timeout_s=SETTLE_S,
+            )
             for each, message in zip(sessions, messages, strict=True)
             if isinstance(each, Session)
         ]
@@ -447,9 +436,6 @@ class PopRequests:
                 failed.append(message)
                 found = result if found is None or isinstance(found, NetworkError) else found
         return failed, found
-
-    def _ack_of(self, message: PoppedMessage) -> AckMessage:
-        return AckMessage.of(self._group, message._receipt.topic, message._handle, message._handle_text)
 
     async def _session(self, broker_name: str) -> Session | SparrowError:
         try:
@@ -543,7 +529,6 @@ class PopRedelivery:
 
     Args:
         retries: for messages that were not popped, and for copies to the dead-letter queue.
-        max_reconsume_times: failures before a message goes to the dead-letter queue.
     """
 
     def __init__(self, pops: PopRequests, retries: BrokerRedelivery, max_reconsume_times: int) -> None:
@@ -566,8 +551,7 @@ class PopRedelivery:
 
         A call that comes meanwhile waits for the first, and does what the first has not done.
 
-        Raises:
-            SparrowError: it is not in the queue, or not acknowledged.
+        Raises: SparrowError, it is not in the queue, or not acknowledged.
         """
         if not isinstance(message, PoppedMessage):
             await self._retries.reject(message)

@@ -42,7 +42,6 @@ class Receipt(NamedTuple):
     Attributes:
         topic: the full name of the topic that was popped.
         handle: the one of this message, or of the first of those that share the receipt.
-        clock: measures their invisible time.
         visible_s: the time of the clock at which the messages become visible again.
         is_own: it is the receipt of one message only.
         text: the handle as the broker gave it; "" if it was made here.
@@ -69,7 +68,7 @@ class PoppedMessage(ReceivedMessage):
         _receipt: renewed when its invisible time is changed.
         _is_spent: the message was acknowledged, or given back.
         _is_dead: a copy of it is in the dead-letter queue, so it needs no other copy.
-        _burial: held by the call that makes this copy, and acknowledges the message; made by the first call.
+        _reject_lock: held by the call that makes this copy, and acknowledges the message; made by the first call.
     """
 
     __slots__ = ("__dict__",)  # few messages need one
@@ -79,19 +78,16 @@ class PoppedMessage(ReceivedMessage):
 
     @property
     def _handle(self) -> ReceiptHandle:
-        """The words of its handle."""
         handle, offset = self._receipt.handle, self._handle_offset
         return handle if handle.queue_offset == offset else handle._replace(queue_offset=offset)
 
     @property
     def _handle_offset(self) -> int:
-        """The queue offset that its handle says."""
         receipt = self._receipt
         return receipt.handle.queue_offset if receipt.is_own else self.offset
 
     @property
     def _handle_text(self) -> str:
-        """The handle as a request has it."""
         return self._receipt.text or str(self._handle)
 
     @property
@@ -105,7 +101,6 @@ class PoppedMessage(ReceivedMessage):
         return super().is_current and self._left_s > 0
 
     def _renew(self, text: str, handle: ReceiptHandle) -> None:
-        """Take another handle, by which the message is invisible from now on. The text is as the broker gave it."""
         self._receipt = Receipt.own(self._receipt.topic, text, handle, self._receipt.clock)
 
 
@@ -148,10 +143,7 @@ class PoppedFrom(NamedTuple):
 class PopAnswer:
     """The header of one answer.
 
-    Args:
-        namespace: the client's; messages leave it out of names.
-    Raises:
-        ConfigError: the header is invalid.
+    Raises: ConfigError, the header is invalid.
     """
 
     def __init__(self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str) -> None:
@@ -218,7 +210,6 @@ class PopAnswer:
         return self._of_queue(key, pulled.queue_offset)
 
     def _of_queue(self, key: tuple[Kind, int], offset: int) -> _Shared:
-        """The queue and the receipt that its messages share."""
         if key not in self._shared:
             handle = self._handle(*key, offset)
             visible_s = self._clock.monotonic() + handle.invisible_ms / 1000

@@ -55,13 +55,7 @@ from sparrowmq.client.popping.popped_message import PoppedFrom, PoppedMessage, p
 from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.client.sending.send_result import LESS_SAFE
 from sparrowmq.client.tracebacks import short_tracebacks
-from sparrowmq.errors import (
-    ClientClosed,
-    ConfigError,
-    NetworkError,
-    RemoteError,
-    SparrowError,
-)
+from sparrowmq.errors import ClientClosed, ConfigError, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.tasks import Background
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
@@ -197,12 +191,7 @@ class SimpleConsumer:
         attempt = self._attempts.setdefault(place, uuid4().hex) if self._settings.order else None
         # A pop that waits there would, after a cancellation, take the next message for a program that is gone.
         options = PopOptions(
-            wanted,
-            most,
-            invisible_s,
-            hold_s=0.0,
-            init_mode=init_mode(self._settings.start),
-            attempt_id=attempt,
+            wanted, most, invisible_s, hold_s=0.0, init_mode=init_mode(self._settings.start), attempt_id=attempt
         )
         try:
             popping = self._pops.pop(place, options, self._owner)
@@ -234,13 +223,11 @@ class SimpleConsumer:
         self._fails(place, error)
 
     def _fails(self, place: PoppedFrom, error: object) -> None:
-        """Note that a place cannot be popped now; the first time with a log line."""
         level = logging.DEBUG if place in self._failing else logging.WARNING
         log.log(level, "cannot pop %s at %s, trying again: %s", *place, error)
         self._failing.add(place)
 
     def _is_silent(self, place: PoppedFrom) -> bool:
-        """Whether the place still owes an answer for which no call waits."""
         if place in self._silent and not self._pops.is_under_way(place):
             self._silent.discard(place)
         return place in self._silent
@@ -336,7 +323,6 @@ class SimpleConsumer:
         message._settle = None  # the other call may have failed before
 
     def _settle(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        """Settle a message in the background: `message.ack()`, `message.process()` and the like."""
         stats = self._stats.of(message.full_topic)
         if outcome is Outcome.DONE:
             stats.done += 1
@@ -431,11 +417,9 @@ class SimpleConsumer:
         await self._pops.wait_for_acks()
 
     def _client_left(self) -> None:
-        """End, because the client was left."""
         self._is_cut_off = True
 
     def _running(self) -> ConsumerRunning:
-        """The state of the consumer, for an operator."""
         return ConsumerRunning(
             status_table=self._stats.statuses(self._subscriptions),
             properties={
@@ -446,12 +430,9 @@ class SimpleConsumer:
         )
 
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        """Return nothing: it has no queues of its own."""
         return {}
 
     async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
-        """It has no handler. Raises: RemoteError."""
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"the consumer of group {self.group} receives, and has no handler to call",
+            ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} receives, and has no handler to call"
         )

@@ -44,17 +44,7 @@ _VALUE_END: Final = b"\x02"
 
 
 class Window:
-    """The counts of one producer's messages.
-
-    Args:
-        size, size_bytes: the messages, and the bytes of their bodies, that may be in flight.
-        waiting_limit_bytes: the memory of messages that may wait.
-    Attributes:
-        in_flight, in_flight_bytes: messages in flight, and the bytes of their bodies.
-        waiting, waiting_bytes: messages that wait for the window, and the memory that they take.
-        is_shut: the client is being left; nothing more is taken.
-        accumulated, accumulated_bytes: the same of the messages that wait for the end of this turn.
-    """
+    """The counts of one producer's messages."""
 
     __slots__ = (
         "accumulated",
@@ -121,13 +111,7 @@ class Window:
 
 
 class Batch:
-    """The messages of one batch: what is sent of each, and who waits for it.
-
-    Attributes:
-        topic: as brokers know it.
-        size_bytes: of the batch, once it is encoded.
-        body_bytes: of the bodies alone.
-    """
+    """The messages of one batch: what is sent of each, and who waits for it."""
 
     __slots__ = ("_out", "body_bytes", "futures", "msg_ids", "size_bytes", "timeout_s", "topic")
 
@@ -189,11 +173,7 @@ class Accumulator:
     """The messages of one producer that wait for the end of this turn.
 
     Args:
-        send: takes a batch when it is full, or when the turn ends.
-        settings: of the producer.
-        window: counts the messages.
         ids: makes the ids of messages. Those of a batch have the time when it began.
-        home: the client's loop, which alone may call.
     """
 
     __slots__ = (
@@ -342,5 +322,4 @@ class Accumulator:
 
 
 def _is_plain_key(key: str) -> bool:
-    """Return whether it is one key that can be sent as it is."""
     return type(key) is str and len(key) < 256 and key.isascii() and key.isprintable() and key != "" and " " not in key

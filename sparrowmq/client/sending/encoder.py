@@ -22,13 +22,7 @@ from sparrowmq.protocol.messages import compression, properties
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import Message, MessageQueue, Property, SysFlag
 from sparrowmq.protocol.messages.property_names import OPEN
-from sparrowmq.protocol.names import (
-    RETRY,
-    check_topic,
-    is_closed_to_clients,
-    with_namespace,
-    without_namespace,
-)
+from sparrowmq.protocol.names import RETRY, check_topic, is_closed_to_clients, with_namespace, without_namespace
 
 LOG_OVERHEAD_BYTES: Final = 20
 MAX_COUNT: Final = 4096  # a broker stores them in four parts, some 6 ms each, and takes other requests between
@@ -43,12 +37,7 @@ class PreparedMessage(msgspec.Struct):
 
 
 class MessageEncoder:
-    """Packs the messages of one producer.
-
-    Args:
-        next_id: makes message ids.
-        namespace: is put before the names of topics.
-    """
+    """Packs the messages of one producer."""
 
     def __init__(self, settings: ProducerSettings, next_id: Callable[[], str], namespace: str) -> None:
         self._settings = settings
@@ -98,7 +87,10 @@ class MessageEncoder:
         message = prepared.message
         body, sys_flag = message.body, 0
         if len(body) > self._settings.compress_over_bytes:
-            body, sys_flag = _compressed(body)
+            smaller = compression.compress(body)
+            if len(smaller) < len(body):
+                # The kind of compression is left 0: clients up to 4.9 know no other zlib.
+                body, sys_flag = smaller, SysFlag.COMPRESSED
         return SendRequest(
             self.full_topic(message.topic) if self.namespace else message.topic,
             body,
@@ -213,9 +205,3 @@ def _rendered(message: Message, namespace: str) -> str:
     """
     text = message._render_properties()
     return f"{text}{Property.INSTANCE_ID}\x01{namespace}\x02" if namespace else text
-
-
-def _compressed(body: bytes) -> tuple[bytes, int]:
-    """The body to send and its system flag. The kind is left 0: clients up to 4.9 know no other zlib."""
-    smaller = compression.compress(body)
-    return (smaller, SysFlag.COMPRESSED) if len(smaller) < len(body) else (body, 0)

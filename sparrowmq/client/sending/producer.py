@@ -291,11 +291,7 @@ class Producer:
         return item.msg_ids[0]
 
     async def _send_many(
-        self,
-        messages: Iterable[Message],
-        fifo: str | None,
-        queue: MessageQueue | None,
-        timeout_s: float | None,
+        self, messages: Iterable[Message], fifo: str | None, queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
         self._home.check()
         encoder = self._encoder

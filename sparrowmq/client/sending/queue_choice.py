@@ -74,7 +74,6 @@ class BatchRoundRobin:
 
 
 def _steps(queues: Sequence[MessageQueue], turn: int, preference: Callable[[str], bool]) -> int | None:
-    """Count the queues before the first one whose broker fulfils the wish; None if there is none."""
     return next(
         (step for step in range(len(queues)) if preference(queues[(turn + step) % len(queues)].broker_name)), None
     )

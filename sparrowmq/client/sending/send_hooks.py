@@ -99,7 +99,6 @@ class SendHookCalls:
         return own
 
     def _after(self, message: Message, outcome: Outcome, count: int | None = None) -> None:
-        """Give the outcome to the first `count` hooks; to all by default."""
         for hook in reversed(self._hooks[:count]):
             try:
                 hook.after_send(message, outcome)

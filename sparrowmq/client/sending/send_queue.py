@@ -59,11 +59,7 @@ from sparrowmq.remoting.session import Session
 log = logging.getLogger(__name__)
 BUSY: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 OF_ONE: Final = frozenset(
-    {
-        ResponseCode.MESSAGE_ILLEGAL,
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-        ResponseCode.INVALID_PARAMETER,
-    }
+    {ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.INVALID_PARAMETER}
 )
 BACKED_UP_S: Final = 0.01
 # The part of the time left that an attempt gets if another one may follow, and its least. In the usual 3 s a broker
@@ -78,13 +74,7 @@ class SendQueue:
     """The messages of one producer group that are not answered yet."""
 
     def __init__(
-        self,
-        group: str,
-        settings: ProducerSettings,
-        routes: Routes,
-        brokers: Brokers,
-        clock: Clock,
-        spawn: Spawn,
+        self, group: str, settings: ProducerSettings, routes: Routes, brokers: Brokers, clock: Clock, spawn: Spawn
     ) -> None:
         self._group = group
         self._settings = settings
@@ -135,7 +125,7 @@ class SendQueue:
             self.put(item, is_awaited=True, may_be_last=True)
         except SparrowError as error:
             item.fail(error, self._closed)
-            self._waiters.look()
+            self._waiters.wake_ready()
 
     @property
     def has_room(self) -> bool:
@@ -270,7 +260,11 @@ class SendQueue:
             self._fail(item, TimeoutError("its time was over before it could be sent"))
             return
         if item.is_timed and not self._brokers.delivers_at_any_time(session):
-            self._fail(item, _knows_levels_only(queue.broker_name))
+            text = (
+                f"broker {queue.broker_name} delivers after its delay levels only, as brokers before 5.0 do, and would "
+                "deliver this message at once; it was not sent. Take one of 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h"
+            )
+            self._fail(item, InvalidMessage(text))
             return
         if item.is_oneway:
             self._transmit_oneway(item, queue, session)
@@ -427,7 +421,6 @@ class SendQueue:
         return max(PAUSE_S, min(item.deadline for item in parked) - self._clock.monotonic())
 
     def _fail_late(self, parked: list[SendRequest], error: Exception) -> None:
-        """Fail the messages whose time is over or whose sender has given up."""
         now = self._clock.monotonic()
         late = [item for item in parked if item.deadline <= now or item.is_abandoned]
         parked[:] = [item for item in parked if item.deadline > now and not item.is_abandoned]
@@ -472,7 +465,6 @@ class SendQueue:
             self._attempt(item)
 
     def _repeat(self, item: SendRequest, error: BaseException) -> None:
-        """Send a message again that the broker may have stored, to its queue, until its time is over."""
         assert item.queue is not None, "it was sent to a queue"
         remaining_s = item.deadline - self._clock.monotonic()
         if remaining_s <= 0 or not self._is_wanted(item) or not is_retriable(error):
@@ -509,22 +501,19 @@ class SendQueue:
             return  # An admitted message has failed at once. The loop below goes on, instead of a deeper call.
         self._is_refilling = True
         try:
-            self._refill()
+            while True:
+                if self._freed_lanes:
+                    self._advance_lane(self._freed_lanes.popleft())
+                elif self._waiting and self.window.is_open:
+                    following = self._waiting.popleft()
+                    self.window.wait(-following.count, -following.cost_bytes)
+                    if not following.is_abandoned:
+                        self._admit(following)
+                else:
+                    break
         finally:
             self._is_refilling = False
-        self._waiters.look()
-
-    def _refill(self) -> None:
-        while True:
-            if self._freed_lanes:
-                self._advance_lane(self._freed_lanes.popleft())
-            elif self._waiting and self.window.is_open:
-                following = self._waiting.popleft()
-                self.window.wait(-following.count, -following.cost_bytes)
-                if not following.is_abandoned:
-                    self._admit(following)
-            else:
-                return
+        self._waiters.wake_ready()
 
     def _advance_lane(self, before: SendRequest) -> None:
         """Send the next ordered message to the queue.
@@ -555,13 +544,6 @@ def _finding(topic: str) -> str:
     return f"route of {topic}"
 
 
-def _knows_levels_only(broker_name: str) -> InvalidMessage:
-    return InvalidMessage(
-        f"broker {broker_name} delivers after its delay levels only, as brokers before 5.0 do, and would deliver this "
-        "message at once; it was not sent. Take one of 1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h"
-    )
-
-
 Sleeper = asyncio.Future[None]
 
 
@@ -584,7 +566,7 @@ class WindowWaiters:
         if self._window.unanswered:
             await _sleep(self._for_end)
 
-    def look(self) -> None:
+    def wake_ready(self) -> None:
         """Wake the senders that may go on now: messages have left the window."""
         if self._for_room and not self._is_offering:
             self._offer_room()
@@ -688,7 +670,6 @@ def _forgotten(process: int, queues: Iterable[SendQueue]) -> None:
 
 
 def _warn(count: int) -> None:
-    """Warn if messages are lost, or it stays unknown whether they were stored."""
     if count:
         log.warning(
             "%d messages were not answered when the client ended; they may or may not be stored. Leave the client's "

@@ -92,19 +92,13 @@ class SendRequest(SendContent):
     """One message, or one batch, on its way.
 
     Attributes:
-        msg_ids: the unique id of each message.
         future: gets the value that `result` makes of the answer; None for one-way messages, which get no answer.
-        key: messages with the same key go to one queue.
-        is_fixed: `queue` was given by the caller.
-        queue: its queue, once that is chosen.
         started, sent_at: the time when it entered the window, and when its last attempt was sent.
-        unreachable: the number of failed connections.
         failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
             one: two failing brokers of three would get all attempts between them.
         count: the places that it takes in the window.
-        namespace: results leave it out of the topic.
         is_in_doubt: an attempt may have stored it, and only the answer was lost.
-        stays: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
+        keeps_queue: its topic is ordered, so that a retry goes to the same queue, before the messages behind it.
         is_recognised: the producer is idempotent, and the broker of the last attempt recognises a repeated message.
     """
 
@@ -179,26 +173,17 @@ class SendRequest(SendContent):
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
         to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
-        return SendFailed(f"the message{to} {self._fate()}: {error}. {self._advice(error)}", self.is_in_doubt, error)
-
-    def _fate(self) -> str:
-        if not self.attempts:
-            return "was not sent"
-        tries = f"after {self.attempts} attempts" if self.attempts > 1 else "at the first attempt"
-        return f"was not acknowledged {tries}"
-
-    def _advice(self, error: BaseException) -> str:
-        return f"{self._fixed_place()}{self._keeping(error)}"
-
-    def _fixed_place(self) -> str:
-        return "It waited for its queue, as the topic is ordered. " if self.keeps_queue else ""
-
-    def _keeping(self, error: BaseException) -> str:
+        fate = "was not acknowledged at the first attempt"
+        if self.attempts != 1:
+            fate = f"was not acknowledged after {self.attempts} attempts" if self.attempts else "was not sent"
+        advice = "It is not stored: keep it and send it again later"
         if self.is_in_doubt:
-            return "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
-        if isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
-            return "It is not stored, and would be refused again: change the message"
-        return "It is not stored: keep it and send it again later"
+            advice = "Keep it and send it again later; consumers must expect it twice, as only the answer may be lost"
+        elif isinstance(error, RemoteError) and error.code == ResponseCode.MESSAGE_ILLEGAL:
+            advice = "It is not stored, and would be refused again: change the message"
+        if self.keeps_queue:
+            advice = f"It waited for its queue, as the topic is ordered. {advice}"
+        return SendFailed(f"the message{to} {fate}: {error}. {advice}", self.is_in_doubt, error)
 
 
 @dataclass(slots=True, eq=False)
@@ -313,11 +298,7 @@ def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
     if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
         return results
     return [
-        replace(
-            each,
-            queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)),
-            offset=int(offset),
-        )
+        replace(each, queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)), offset=int(offset))
         for each, (queue_id, offset) in zip(results, places, strict=True)
     ]
 

@@ -47,11 +47,7 @@ from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
 # The flag that a broker gets; None is unknown.
-ENDS: Final[dict[bool | None, int]] = {
-    True: SysFlag.COMMIT,
-    False: SysFlag.ROLLBACK,
-    None: SysFlag.NOT_TRANSACTION,
-}
+ENDS: Final[dict[bool | None, int]] = {True: SysFlag.COMMIT, False: SysFlag.ROLLBACK, None: SysFlag.NOT_TRANSACTION}
 _WORDS: Final = {True: "committed", False: "rolled back", None: "left open"}
 RESENT_S: Final = 10.0  # a master can hang for a while before its connection ends
 ELECTED_S: Final = 10.0
@@ -155,8 +151,6 @@ class End:
     """The end of a transaction, as it was sent to its broker.
 
     Attributes:
-        broker: the address of the broker.
-        tag, keys: of its message.
         commit: None if the end is unknown.
     """
 
@@ -174,11 +168,7 @@ class TransactionEnds:
     """Send brokers the ends of one producer group's transactions.
 
     Args:
-        group: the name that brokers know.
         has_check: whether the group in its argument has a check, so that brokers can ask.
-        home: the loop in which transactions end.
-        unsure: sends ends again.
-        told: called with every end that was sent to a broker.
     """
 
     def __init__(
@@ -202,11 +192,7 @@ class TransactionEnds:
         return self._has_check(self.group)
 
     async def tell(self, topic: str, message: Message, half: SendResult, commit: bool | None) -> None:
-        """Send the end to the broker that has the half message. A broker that cannot be reached asks later.
-
-        Args:
-            topic: of the message, as brokers know it.
-        """
+        """Send the end to the broker that has the half message. A broker that cannot be reached asks later."""
         request = EndTransaction(
             producer_group=self.group,
             tran_state_table_offset=half.offset,
@@ -334,7 +320,6 @@ class EndRetries:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Whether the next master may lack the end."""
     if isinstance(error, RemoteError):
         return error.is_slaves or error.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
     return isinstance(error, NetworkError)

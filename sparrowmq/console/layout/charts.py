@@ -13,9 +13,7 @@ NAME_WIDTH: Final = 140  # pixels of a name beside its bar; a longer one is cut,
 
 
 def lines(
-    title: str,
-    points: Mapping[str, Sequence[tuple[int, float | None]]],
-    span: tuple[int, int] | None = None,
+    title: str, points: Mapping[str, Sequence[tuple[int, float | None]]], span: tuple[int, int] | None = None
 ) -> dict[str, Any]:
     """A line for each name, of times in milliseconds and values; broken at None.
 
@@ -28,12 +26,7 @@ def lines(
         "tooltip": {"trigger": "axis", "confine": True},
         "legend": {"bottom": 0, "type": "scroll", "textStyle": {"color": GREY}, **_CUT},
         "grid": {"left": 56, "right": 16, "top": 36, "bottom": 52},
-        "xAxis": {
-            "type": "time",
-            "min": begin,
-            "max": end,
-            "axisLabel": {"hideOverlap": True, "color": GREY},
-        },
+        "xAxis": {"type": "time", "min": begin, "max": end, "axisLabel": {"hideOverlap": True, "color": GREY}},
         "yAxis": {
             "type": "value",
             "min": 0,
@@ -42,12 +35,7 @@ def lines(
         },
         "animation": False,
         "series": [
-            {
-                "name": name,
-                "type": "line",
-                "showSymbol": len(line) < 3,
-                "data": [list(point) for point in line],
-            }
+            {"name": name, "type": "line", "showSymbol": len(line) < 3, "data": [list(point) for point in line]}
             for name, line in points.items()
         ],
     }

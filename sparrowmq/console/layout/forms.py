@@ -31,10 +31,8 @@ class Field:
     """One field.
 
     Attributes:
-        name: in the values of the form, and in the address.
         choices: of a choice; a mapping gives each a label.
         shown_if: hides the field while the other fields' values do not fit.
-        is_logged: the log may contain the value.
     """
 
     name: str
@@ -173,10 +171,8 @@ class Action:
 
     Attributes:
         name: "delete topic"; in the log and in refusals.
-        subject: the name of the thing that changes; in the log.
         done: the text to show at the end; or `run` returns the text.
         to: the view to show at the end; without one the page is drawn again.
-        submit: the button that carries the action out.
         typed: a name that the visitor must type first.
         effect: a text below the fields that follows their values.
     """
@@ -257,7 +253,6 @@ class _Opened:
         self._dialog.on("hide", self._hidden)
 
     def _follow(self) -> None:
-        """Show what follows from the values of the fields."""
         if self._action.effect is not None:
             self._form.report(self._action.effect(self._form.values))
         if self._action.typed is not None:

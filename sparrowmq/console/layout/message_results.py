@@ -63,11 +63,7 @@ MESSAGE_COLUMNS: Final[Columns[ReceivedMessage]] = (
 
 
 class MessageResults:
-    """The table, the line above it, and the button for the next page.
-
-    Attributes:
-        shown: the messages of the page.
-    """
+    """The table, the line above it, and the button for the next page."""
 
     def __init__(
         self, view: View, columns: Columns[ReceivedMessage], most: int, empty: str, *, may_tick: bool = False

@@ -49,8 +49,6 @@ class ListPage(Generic[S, R]):
     Attributes:
         read: everything by name, given the ticked boxes.
         rows: the rows of some names; those of one page, or of all names that are sorted by a column.
-        beside: draws the button beside the filter.
-        period_s: how often the list is refreshed; 0 is never.
     """
 
     columns: Columns[R]
@@ -224,12 +222,7 @@ def heading(title: str) -> None:
 
 
 def section(
-    title: str,
-    columns: Columns[R],
-    rows: Callable[[T], Sequence[R]],
-    empty: str = "nothing",
-    *,
-    wraps: bool = False,
+    title: str, columns: Columns[R], rows: Callable[[T], Sequence[R]], empty: str = "nothing", *, wraps: bool = False
 ) -> Part[T]:
     """A table below a heading."""
 

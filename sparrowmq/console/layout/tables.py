@@ -204,12 +204,7 @@ class Table(Generic[R]):
         empty: shown where there is no row.
         wraps: long texts are shown as a whole, in several lines; otherwise they are cut.
         folding: the details of each row.
-        may_tick: each row has a box for a tick.
         on_order: called after a click on a heading, instead of sorting the rows that are shown.
-
-    Attributes:
-        order: of the rows.
-        rows: as they are shown.
     """
 
     def __init__(
@@ -247,8 +242,7 @@ class Table(Generic[R]):
         self.element.add_slot("body", _ROW)
         if may_tick:
             self.element.add_slot(
-                "header-selection",
-                '<q-checkbox dense v-model="props.selected" aria-label="Select all rows"/>',
+                "header-selection", '<q-checkbox dense v-model="props.selected" aria-label="Select all rows"/>'
             )
         self.element.on("order", self._ordered)
         self.element.on("fold", self._folded)

@@ -51,7 +51,6 @@ class TroublePanel:
 
 
 def _trees(troubles: Sequence[Trouble]) -> list[list[Trouble]]:
-    """Return each cause with its effects, which come after it."""
     found: list[list[Trouble]] = []
     for each in troubles:
         if each.cause and found:
@@ -62,7 +61,6 @@ def _trees(troubles: Sequence[Trouble]) -> list[list[Trouble]]:
 
 
 def _below(count: int) -> AbstractContextManager[object]:
-    """Return the place of the effects of a trouble, which many of them share folded."""
     if count <= _MOST_EFFECTS:
         return nullcontext()
     return ui.expansion(f"{count} effects").classes("w-full")

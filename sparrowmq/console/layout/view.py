@@ -52,7 +52,6 @@ class View:
     Attributes:
         args: the parts of the path that name something.
         query: the query of the address: filters and page numbers, kept up to date by `remember`.
-        redraw: reads and draws the page again.
     """
 
     redraw: Callable[[], Coroutine[Any, Any, None]]

@@ -60,12 +60,7 @@ _GROUP_COLUMNS: Final[Columns[GroupRow]] = (
     Column("Lag time", lambda row: row.age, is_number=True),
     Column("Last hour", lambda row: row.past, is_wide=True, is_sorted=False),
     Column("Members", lambda row: "unknown" if row.members is None else row.members, is_number=True),
-    Column(
-        "Messages per second",
-        lambda row: row.lag.per_second if row.lag else None,
-        is_number=True,
-        is_wide=True,
-    ),
+    Column("Messages per second", lambda row: row.lag.per_second if row.lag else None, is_number=True, is_wide=True),
     Column("Topics", lambda row: ", ".join(topics_of(row.lag)) if row.lag else "", is_wide=True),
 )
 
@@ -152,12 +147,7 @@ _MEMBER_COLUMNS: Final[Columns[MemberRow]] = (
     Column("Queues", lambda row: len(row[0].running.mq_table) if row[0].running else "unknown", is_number=True),
     Column("Prefetched", lambda row: _prefetched(row[0]), is_number=True, is_wide=True),
     Column("Handled per second", lambda row: _per_second(row[0], "consume_ok_tps"), is_number=True),
-    Column(
-        "Failed per second",
-        lambda row: _per_second(row[0], "consume_failed_tps"),
-        is_number=True,
-        is_wide=True,
-    ),
+    Column("Failed per second", lambda row: _per_second(row[0], "consume_failed_tps"), is_number=True, is_wide=True),
 )
 _SETTING_COLUMNS: Final[Columns[tuple[str, GroupConfig]]] = (
     Column("Broker", lambda row: row[0]),
@@ -185,7 +175,6 @@ async def _refresh_group(view: View, data: GroupNow) -> GroupNow:
 
 
 def _troubles(view: View, data: GroupNow) -> list[Trouble]:
-    """Return the troubles that keep the group from its messages."""
     troubles = view.samples.troubles
     of_topics = troubles.of_topics(topics_of(data.lag))
     return [each for each in troubles.now() if each in of_topics or data.group.name in each.groups]

@@ -87,8 +87,7 @@ class Tail:
 
         Args:
             away: the brokers that do not answer now. Their queues are followed as soon as they answer.
-        Raises:
-            SparrowError: what the reader raises.
+        Raises: SparrowError, what the reader raises.
         """
         topic, tag, where = self.filter.topic, self.filter.tag, self.filter.where
         async with look.new_client() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:

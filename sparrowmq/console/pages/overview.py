@@ -82,7 +82,6 @@ async def _refresh_cluster(view: View, data: ClusterNow) -> ClusterNow:
 
 
 async def _brokers(view: View) -> list[BrokerNow]:
-    """The registered brokers, and those that were registered and are no more."""
     return [*await view.look.brokers(), *view.samples.troubles.lost()]
 
 
@@ -172,7 +171,6 @@ class Trends:
         return self._view.look.kind_of(topic) == "topic"
 
     def _offer(self, names: Sequence[str]) -> None:
-        """Topics to choose from; the chosen one stays among them."""
         offered = [*dict.fromkeys([*filter(None, [self._topic]), *names])]
         if offered != self._topics.options:
             self._topics.set_options(offered, value=self._topic or None)
@@ -183,7 +181,6 @@ class Trends:
         self._topics.value = topic
 
     def _turned(self) -> None:
-        """Show another day, direction or topic."""
         self._day = day_of(self._date.value or "", self._history.today())
         self._way = self._ways.value
         self._topic = self._topics.value or ""

@@ -182,7 +182,6 @@ async def _refresh_topic(view: View, data: TopicNow) -> TopicNow:
 
 
 def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
-    """The brokers whose queues are missing; the route has the numbers of those that are registered."""
     found = view.samples.troubles.left_out(topic.name, admin.counted.missing or ())
     return found | {each.broker: each.read_queues for each in topic.shares if each.broker in found}
 

@@ -15,13 +15,7 @@ from sparrowmq.console.layout.tables import Badge, Column, Columns, Table
 from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
 from sparrowmq.console.message_body import time_of
-from sparrowmq.protocol.messages.trace import (
-    EndTransactionTrace,
-    PubTrace,
-    SubAfterTrace,
-    SubBeforeTrace,
-    Trace,
-)
+from sparrowmq.protocol.messages.trace import EndTransactionTrace, PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
 
 
@@ -145,10 +139,7 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
                 "stack": "time",
                 "barMaxWidth": 18,
                 "data": [
-                    {
-                        "value": max(least, step.end_ms - step.start_ms),
-                        "itemStyle": {"color": colors[step.is_good]},
-                    }
+                    {"value": max(least, step.end_ms - step.start_ms), "itemStyle": {"color": colors[step.is_good]}}
                     for step in steps
                 ],
             },

@@ -38,7 +38,7 @@ async def test_as_many_wake_as_there_is_room_for_and_in_their_order(window):
 
     tasks = await sleepers(3, send)
     window.enter(-2, 0)
-    waiters.look()
+    waiters.wake_ready()
     assert await settled(tasks) == [True, True, False]
 
 
@@ -48,7 +48,7 @@ async def test_a_cancelled_sleeper_takes_no_room(window):
     tasks[0].cancel()
     await asyncio.sleep(0)
     window.enter(-1, 0)
-    waiters.look()
+    waiters.wake_ready()
     assert await settled(tasks) == [True, True] and tasks[0].cancelled()
 
 
@@ -57,10 +57,10 @@ async def test_the_end_comes_with_the_last_answer(window):
     await WindowWaiters(Window(SIZE, 1, 1)).end()  # an empty window is no wait
     tasks = await sleepers(2, waiters.end)
     window.enter(-3, 0)
-    waiters.look()
+    waiters.wake_ready()
     assert await settled(tasks) == [False, False]
     window.enter(-1, 0)
-    waiters.look()
+    waiters.wake_ready()
     assert await settled(tasks) == [True, True]
 
 
