@@ -524,8 +524,8 @@ class Client:
 
     def _ends(self, group: str, on_end: OnEnd | None = None) -> TransactionEnds:
         network = self._network
-        unsure = EndRetries(network.brokers, network.clock, network.background.spawn)
-        return TransactionEnds(group, network.brokers, self._checks.has, self._home, unsure, on_end)
+        retries = EndRetries(network.brokers, network.clock, network.background.spawn)
+        return TransactionEnds(group, network.brokers, self._checks.has, self._home, retries, on_end)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))

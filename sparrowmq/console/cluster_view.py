@@ -40,11 +40,11 @@ from sparrowmq.protocol.requests.client_bodies import ProducerEntry
 _TABLE_AGE_S: Final = 3.0
 _MAX_SINGLE_LAGS: Final = 8  # groups whose lags cost less one by one than those of all groups at once
 _AT_ONCE: Final = 35
-FRESH_S: Final = 20.0  # of the rows of a page
-OLD_S: Final = 300.0  # of all rows, for sorting
+FRESH_S: Final = 20.0  # the age of figures on a page
+OLD_S: Final = 300.0  # the age of figures of all rows, for sorting
 HIDDEN: Final = "••••••"
 _SECRET: Final = ("secret", "password", "privatekey", "credential", "token", "authenticationuser", "exporterheader")
-_SECRET_MEMBERS: Final = ('"secretkey"', '"password"')  # of a value in JSON
+_SECRET_MEMBERS: Final = ('"secretkey"', '"password"')  # keys of a value in JSON
 V = TypeVar("V")
 
 
@@ -122,7 +122,7 @@ class ClusterView:
         self.servers: CountedServers = counted.counted
         self._patient = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too
         self._patient.total = self.servers
-        self.tables: dict[str, Mapping[str, TopicConfig]] = {}  # of each broker's topics, as it answered last
+        self.tables: dict[str, Mapping[str, TopicConfig]] = {}  # the topics of each broker, as it answered last
         self._own: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
         self._groups: dict[bool, tuple[float, list[str]]] = {}
@@ -132,7 +132,7 @@ class ClusterView:
         self._reading = asyncio.Lock()
 
     def watch(self, *more: Probe) -> None:
-        """Look for these conditions of the console too."""
+        """Watch these conditions of the console too."""
         self._probes += more
         self.conditions.watch(self._probes)
 

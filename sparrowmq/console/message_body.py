@@ -24,15 +24,15 @@ import msgspec
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.protocol.messages.property_names import Property
 
-LONGEST: Final = 256 << 10  # bytes of a body that are shown
-LONGEST_JSON: Final = 128 << 10  # bytes of a body that are read as JSON: up to 10 ms of the event loop
+MAX_SHOWN_BYTES: Final = 256 << 10  # bytes of a body that are shown
+MAX_JSON_BYTES: Final = 128 << 10  # bytes of a body that are read as JSON: up to 10 ms of the event loop
 SHORT: Final = 120  # characters of a body in a table
 BEGINNING: Final = 4 * SHORT + 1  # bytes of a body from which `short` makes them
-_LONGEST_LAID_OUT: Final = 2 << 20
+_MAX_LAID_OUT_BYTES: Final = 2 << 20
 _ROW: Final = 16  # bytes in a line of digits
 FORMS: Final = ("json", "text", "hex")
 _NOTHING: Final = object()
-_LONGEST_PATH: Final = 1000
+_MAX_PATH_LENGTH: Final = 1000
 _STEP: Final = re.compile(r"""\.?([A-Za-z_$][\w$-]*)|\[([0-9]{1,9})\]|\[("(?:[^"\\]|\\.)*")\]""")
 _COMPARISON: Final = re.compile(r"\s*(==|!=|>=|<=|>|<|~)\s*(.+?)\s*")
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -56,20 +56,20 @@ def text_of(body: bytes) -> str | None:
 
 def form_of(body: bytes) -> str:
     """The form that suits a body best."""
-    if (text := text_of(_first(body, LONGEST))) is None:
+    if (text := text_of(_first(body, MAX_SHOWN_BYTES))) is None:
         return "hex"
     return "json" if text.lstrip()[:1] in ("{", "[") and _json(body) is not _NOTHING else "text"
 
 
 def shown(body: bytes, form: str) -> str:
     """A body in a form, or in another one if that is impossible; a very long body is cut."""
-    rest = f"\n… {len(body) - LONGEST:,} bytes more" if len(body) > LONGEST else ""
+    rest = f"\n… {len(body) - MAX_SHOWN_BYTES:,} bytes more" if len(body) > MAX_SHOWN_BYTES else ""
     value = _json(body) if form == "json" else _NOTHING
-    if value is not _NOTHING and _laid_out_size(value, len(body)) <= _LONGEST_LAID_OUT:
+    if value is not _NOTHING and _laid_out_size(value, len(body)) <= _MAX_LAID_OUT_BYTES:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    if form != "hex" and (text := text_of(_first(body, LONGEST))) is not None:
+    if form != "hex" and (text := text_of(_first(body, MAX_SHOWN_BYTES))) is not None:
         return text + rest
-    return hex_of(body[:LONGEST]) + rest
+    return hex_of(body[:MAX_SHOWN_BYTES]) + rest
 
 
 def _laid_out_size(value: Any, size_bytes: int) -> int:
@@ -136,8 +136,8 @@ class JsonPath:
     @staticmethod
     def parse(text: str) -> JsonPath:
         """Raises: ValueError, the text is not a JSON path."""
-        if len(text) > _LONGEST_PATH:
-            raise ValueError(f"a JSON path has at most {_LONGEST_PATH} characters")
+        if len(text) > _MAX_PATH_LENGTH:
+            raise ValueError(f"a JSON path has at most {_MAX_PATH_LENGTH} characters")
         rest = text.strip().removeprefix("$")
         steps: list[str | int] = []
         while match := _STEP.match(rest):
@@ -188,7 +188,7 @@ def _at(value: Any, steps: Sequence[str | int]) -> Any:
 
 
 def _json(body: bytes) -> Any:
-    if len(body) > LONGEST_JSON:
+    if len(body) > MAX_JSON_BYTES:
         return _NOTHING
     try:
         return msgspec.json.decode(body)

@@ -39,14 +39,14 @@ log = logging.getLogger(__name__)
 PERIOD_S: Final = 5.0
 POINTS: Final = 720
 _WATCH_S: Final = 600.0
-_MOST_GROUPS: Final = 100
+_MAX_GROUPS: Final = 100
 _SAVE_S: Final = 60.0
 _LAST_HOUR_FILE: Final = "last-hour.json"
 _HOUR_MS: Final = 3_600_000
 _TOPIC_COUNTER: Final = "TOPIC_PUT_NUMS"
 _PERIOD_S: Final = (10.0, 60.0)
-_REST: Final = 6  # a round is at most so much of the time, in a small cluster
-_LONGEST_S: Final = 240.0
+_PAUSE_FACTOR: Final = 6  # a round is at most so much of the time, in a small cluster
+_MAX_ROUND_S: Final = 240.0
 _PER_SECOND: Final = 70
 _FIRST_PER_SECOND: Final = 700  # a visitor may wait for the first figures
 _AT_ONCE: Final = 35
@@ -82,7 +82,7 @@ class Samples:
     def lags(self, group: str) -> list[tuple[int, int]]:
         """Times in milliseconds and lags of a group; from now on the console samples it."""
         self._watched.pop(group, None)
-        while len(self._watched) >= _MOST_GROUPS:
+        while len(self._watched) >= _MAX_GROUPS:
             del self._watched[next(iter(self._watched))]
         self._watched[group] = self._clock.monotonic()
         return self.known_lags(group)
@@ -111,7 +111,7 @@ class Samples:
         found = await asyncio.to_thread(load_last_hour, self._folder, self._clock.now_ms())
         for broker, rates in found.rates.items():
             self._rates[broker] = deque((Rate(*each) for each in rates), maxlen=POINTS)
-        for group, lags in list(found.lags.items())[:_MOST_GROUPS]:
+        for group, lags in list(found.lags.items())[:_MAX_GROUPS]:
             self._lags[group] = deque(lags, maxlen=POINTS)
             self._watched[group] = self._clock.monotonic()
 
@@ -223,13 +223,13 @@ class TopicCounts:
                 log.debug("nothing counted: %s", error)
             took_s = self._clock.monotonic() - begun_s
             least_s, most_s = _PERIOD_S
-            await self._clock.sleep(max(1.0, min(max(_REST * took_s, least_s), most_s) - took_s))
+            await self._clock.sleep(max(1.0, min(max(_PAUSE_FACTOR * took_s, least_s), most_s) - took_s))
 
     async def round(self) -> None:
         """Ask for each topic once. Raises: what `ClusterView.topics` raises."""
         asked = await self._questions()
         least = _PER_SECOND if self.is_complete else _FIRST_PER_SECOND
-        pause_s = _AT_ONCE / max(least, len(asked) / _LONGEST_S)
+        pause_s = _AT_ONCE / max(least, len(asked) / _MAX_ROUND_S)
         counts: dict[str, int] = {}
         rates: dict[str, float] = {}
         silent: dict[str, SparrowError] = {}

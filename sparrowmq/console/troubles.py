@@ -37,7 +37,7 @@ from sparrowmq.protocol.requests.bodies import MASTER, TopicConfig
 _WEEK_MS: Final = 7 * 86_400_000
 _GROUPS_S: Final = 60.0  # how long the groups that suffer are kept
 _TOPICS_S: Final = 30.0
-_MOST_TOPICS: Final = 50  # of which groups are asked for
+_MAX_TOPICS: Final = 50  # topics whose groups are asked for
 _CRITICAL: Final = "critical"
 _AWAY: Final = ("no_answer", "no_master", "missing")
 
@@ -170,7 +170,7 @@ class Troubles:
         self._now = tuple(each for each in self._now if each.name != "missing" or each.broker != broker)
 
     async def poll(self) -> Sequence[BrokerNow]:
-        """Look at all brokers, and return those that are registered. Raises: what `ClusterView.poll_brokers` raises."""
+        """Poll all brokers, and return those that are registered. Raises: what `ClusterView.poll_brokers` raises."""
         try:
             brokers = await self._look.poll_brokers()
         except NetworkError as error:
@@ -324,7 +324,7 @@ class Troubles:
             f"{each.address} {topic}": each.address
             for each in brokers
             if each.silence is None and (each.number == MASTER or each.name == broker)
-            for topic in list(topics)[:_MOST_TOPICS]
+            for topic in list(topics)[:_MAX_TOPICS]
         }
         answers, _ = await servers.ask_masters(
             asked, lambda question, address: groups_of_topic(servers, address, question.partition(" ")[2])

@@ -109,7 +109,7 @@ def parse(lines: Iterable[str], source: str) -> dict[str, Account]:
         name, _, rest = text.partition(":")
         role, _, password = rest.partition(":")
         if not _is_hash(password):
-            raise ConfigError(f"{source}:{number}: no password as --make-user prints it")
+            raise ConfigError(f"{source}:{number}: this is not a password hash as --make-user prints it")
         if name in accounts:
             raise ConfigError(f"{source}:{number}: user {name} is there twice")
         accounts[name] = Account(*named(f"{name}:{role}", f"{source}:{number}"), password)
@@ -120,9 +120,9 @@ def named(text: str, source: str) -> tuple[str, Role]:
     """The two parts of name:role; without a role it is admin. Raises: ConfigError."""
     name, separator, role = text.partition(":")
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{source}: {name!r} is no user's name; use letters, digits, and . _ @ - between them")
+        raise ConfigError(f"{source}: {name!r} is not a valid user name; use letters, digits, and . _ @ - between them")
     if role.upper() not in Role.__members__ and separator:
-        raise ConfigError(f"{source}: there is no role {role!r}; it is view, operate or admin")
+        raise ConfigError(f"{source}: {role!r} is not a role; use view, operate or admin")
     return name, Role[role.upper()] if separator else Role.ADMIN
 
 

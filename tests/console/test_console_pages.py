@@ -110,7 +110,7 @@ def as_any(draw: Any) -> Any:
         ("messages/orders/7F0000010000000000000000DEAD0000", ["there is no message", "it may have expired"]),
         ("messages/orders/no-id", ["no-id"]),
         ("messages/no-such/7F0000010000000000000000DEAD0000", ["no-such"]),
-        ("groups/billing/members/no-such", ["no-such is no online member of group billing; online: "]),
+        ("groups/billing/members/no-such", ["no-such is not an online member of group billing; online: "]),
         ("no-such", ["the console has no page /no-such", "Topics"]),
         ("access/no-such", ["the console has no page /access/no-such"]),
     ],

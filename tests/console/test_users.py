@@ -37,13 +37,13 @@ def test_a_file_has_names_roles_and_passwords(tmp_path):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("alice", "no password"),
-        ("alice:admin:secret", "no password"),
-        ("alice:admin:scrypt$16384$8$1$$", "no password"),
-        (f"alice:king:{KEPT}", "no role 'king'"),
-        (f"al ice:admin:{KEPT}", "no user's name"),
-        (f":admin:{KEPT}", "no user's name"),
-        (f"<b>:admin:{KEPT}", "no user's name"),
+        ("alice", "this is not a password hash"),
+        ("alice:admin:secret", "this is not a password hash"),
+        ("alice:admin:scrypt$16384$8$1$$", "this is not a password hash"),
+        (f"alice:king:{KEPT}", "'king' is not a role"),
+        (f"al ice:admin:{KEPT}", "is not a valid user name"),
+        (f":admin:{KEPT}", "is not a valid user name"),
+        (f"<b>:admin:{KEPT}", "is not a valid user name"),
         (f"bob:view:{KEPT}\nbob:admin:{KEPT}", "users:2: user bob is there twice"),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_file_that_changes_renews_the_accounts(tmp_path):
     assert [accounts.renew() for _ in range(3)] == [set(), {"alice", "bob"}, set()]
     path.write_text("alice")
     accounts.renew()
-    with pytest.raises(ConfigError, match="no password"):
+    with pytest.raises(ConfigError, match="this is not a password hash"):
         accounts.renew()
     assert accounts.renew() == set()
     assert accounts.named("bob") is None and accounts.named("alice") == Account("alice", Role.VIEW, KEPT)

@@ -1,10 +1,10 @@
 """The queues that one consumer owns now: taking them over, pulling them, giving them up.
 
-    take over   lock (orderly) -> read the group's offset -> call the program's listener -> pull
+    take over   lock (ordered) -> read the group's offset -> call the program's listener -> pull
     give up     stop pulling -> keep back untaken messages -> let handlers finish -> call the program's listener
                 -> commit -> unlock
 
-The order matters: the next owner must find the lock free only after our offset is committed. An orderly queue is
+The order matters: the next owner must find the lock free only after our offset is committed. An ordered queue is
 kept until nothing of it is handled; any other is given up after a second, and what is still handled then comes twice.
 
 Only the member with a broker's lock on a queue consumes it in order. A lock lasts 60 s at the broker. The client renews
@@ -56,7 +56,7 @@ RENEW_S: Final = 20.0
 TRUSTED_S: Final = 30.0
 RENEW_AGAIN_S: Final = 1.0  # after a renewal that failed
 ANSWER_S: Final = 1.0
-ELECTED_S: Final = 2.5  # of the 3 s that leaving may take
+ELECTED_S: Final = 2.5  # leaving may take 3 s
 PAUSE_S: Final = 0.25
 
 

@@ -36,12 +36,12 @@ Topics = str | Sequence[str] | Mapping[str, str]
 OFFSET_FOLDER: Final = Path.home() / ".rocketmq_offsets"
 MAX_BATCH: Final = 1024
 MAX_CONCURRENCY: Final = 10_000  # each has a task: all start in 0.7 s and take 29 MiB. Java allows 1,000
-PULL_BATCH: Final = 256  # more bring nothing: by then the request costs a hundredth of its messages
-RECONSUME_TIMES: Final = 16
+PULL_BATCH: Final = 256  # larger batches gain nothing: the overhead of a request is already 1 %
+DEFAULT_RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
-SHORTEST_PAUSE_S: Final = 0.01  # of a queue after a failure
+MIN_PAUSE_S: Final = 0.01  # the pause of a queue after a failure
 LONGEST_PAUSE_S: Final = 30.0
-LONGEST_INVISIBLE_S: Final = 43_200.0  # 12 hours, as Apache's proxy allows
+MAX_INVISIBLE_S: Final = 43_200.0  # 12 hours, as Apache's proxy allows
 _WHERE: Final = {
     "latest": "CONSUME_FROM_LAST_OFFSET",
     "new": "CONSUME_FROM_LAST_OFFSET",
@@ -194,7 +194,7 @@ class ConsumerSettings:
             return self.retry.times
         if self.max_reconsume_times is not None and self.max_reconsume_times >= 0:
             return self.max_reconsume_times
-        return FOR_EVER if self.ordered else RECONSUME_TIMES
+        return FOR_EVER if self.ordered else DEFAULT_RECONSUME_TIMES
 
     @property
     def rules(self) -> FailureRules:
@@ -204,7 +204,7 @@ class ConsumerSettings:
             self.group,
             retry=self.retry,
             times=None if times == FOR_EVER else times,
-            pause_s=min(max(self.suspend_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S) if self.ordered else None,
+            pause_s=min(max(self.suspend_s, MIN_PAUSE_S), LONGEST_PAUSE_S) if self.ordered else None,
             not_retried="it is dropped: broadcast messages are not retried" if self.broadcast else "",
         )
 
@@ -269,7 +269,7 @@ class SimpleSettings:
     """The begin of a group that has never consumed a topic; as for consumers."""
     order: bool = False
     """Whether a queue gives no more messages until those before are acknowledged, or visible again."""
-    max_reconsume_times: int = RECONSUME_TIMES
+    max_reconsume_times: int = DEFAULT_RECONSUME_TIMES
     """Failures of `message.process()` before a message ends in the dead letters."""
 
     def __post_init__(self) -> None:
@@ -287,8 +287,8 @@ def check_pop_start(start: object) -> None:
 
 def check_invisible(name: str, seconds: object) -> None:
     """Raises: ConfigError, that is no invisible time."""
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= LONGEST_INVISIBLE_S:
-        raise ConfigError(f"{name}={seconds!r}: give seconds above 0, at most {LONGEST_INVISIBLE_S:.0f}")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_INVISIBLE_S:
+        raise ConfigError(f"{name}={seconds!r}: give seconds above 0, at most {MAX_INVISIBLE_S:.0f}")
 
 
 def init_mode(start: Start) -> int:
@@ -342,7 +342,7 @@ def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: in
     if tag is not None and where is not None:
         raise ConfigError("give tag= or where=, not both; SQL92 knows the tag as TAGS")
     if not topics and not isinstance(topics, str):
-        raise ConfigError(f"topics={topics!r} names none; give a topic, several, or tags by topic")
+        raise ConfigError(f"topics={topics!r} is empty; give a topic, several, or tags by topic")
     if isinstance(topics, Mapping):
         if tag is not None or where is not None:
             raise ConfigError("a mapping gives each topic its tags; leave out tag= and where=")
@@ -362,7 +362,7 @@ def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) ->
     check_text("tag", tag, or_none=True)
     check_text("where", where, or_none=True)
     if where is not None and not where.strip():
-        raise ConfigError(f"where={where!r} is no condition; leave it out to get all messages")
+        raise ConfigError(f"where={where!r} is not a condition; leave it out to get all messages")
     if tag and where is None:
         check_tags(tag)
     expression, kind = (where, SQL92) if where is not None else (tag or ALL, TAG)

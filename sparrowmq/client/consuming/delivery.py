@@ -27,7 +27,7 @@ from functools import partial
 from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
-from sparrowmq.client.consuming.consumer_settings import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
+from sparrowmq.client.consuming.consumer_settings import LONGEST_PAUSE_S, MIN_PAUSE_S
 from sparrowmq.client.consuming.delivered_message import DONE, Outcome, set_settle
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.pulling import STALLED_S
@@ -353,7 +353,7 @@ class OrderedDelivery:
         if options.suspend_s is None and options.delay_level:
             return level_s(options.delay_level)
         pause_s = self._suspend_s if options.suspend_s is None else options.suspend_s
-        return min(max(pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        return min(max(pause_s, MIN_PAUSE_S), LONGEST_PAUSE_S)
 
     def _resume(self, owned: ProcessQueue) -> None:
         owned.is_suspended = False

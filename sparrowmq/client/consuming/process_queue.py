@@ -48,11 +48,11 @@ class ProcessQueue:
             pull is answered.
         last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
         pull_commits: the offset that the pull under way commits; None if it commits none.
-        pending: messages that are not offered: for orderly consumption those before their turn, otherwise withdrawn
+        pending: messages that are not offered: for ordered consumption those before their turn, otherwise withdrawn
             ones.
-        handed_out, failed: for orderly consumption: messages that are being handled, and those to handle again.
-        is_suspended: for orderly consumption: no message is handed out during the pause of a failed one.
-        locked_until: for orderly consumption: the end of the broker's lock, unless it is renewed.
+        handed_out, failed: for ordered consumption: messages that are being handled, and those to handle again.
+        is_suspended: for ordered consumption: no message is handed out during the pause of a failed one.
+        locked_until: for ordered consumption: the end of the broker's lock, unless it is renewed.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class ProcessQueue:
             self._idle.set()
 
     def idle(self) -> Coroutine[Any, Any, bool]:
-        """Wait until no message of an orderly queue is being handled."""
+        """Wait until no message of an ordered queue is being handled."""
         return self._idle.wait()
 
 

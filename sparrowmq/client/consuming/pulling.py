@@ -49,15 +49,15 @@ ACCEPTED: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )
 HOLD_S: Final = 15.0
-ANSWER_S: Final = 15.0  # beyond what the broker may hold it
+ANSWER_S: Final = 15.0  # time for the answer after the broker has held the request
 STALLED_S: Final = 30.0
 # A broker of ours answers with so many bytes, however many messages they are; Apache's with at most 32 messages.
 PULL_BYTES: Final = 256 * 1024  # (Java 5: pullBatchSizeInBytes)
 PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
 HELD_S: Final = 0.1  # an answer that took so long needs no pause
-_FREE: Final = 5  # quick answers without a pause
-_FIRST_S: Final = 0.001
-_LONGEST_S: Final = 1.0
+_FREE_POLLS: Final = 5  # quick answers without a pause
+_FIRST_BACKOFF_S: Final = 0.001
+_MAX_BACKOFF_S: Final = 1.0
 # The broker does not know us or our subscription; a heartbeat repairs this.
 UNKNOWN_GROUP: Final = frozenset(
     {
@@ -166,7 +166,11 @@ class EmptyPollBackoff:
             self._count = 0
             return 0.0
         self._count = min(self._count + 1, 100)
-        return min(_FIRST_S * 2.0 ** (self._count - _FREE - 1), _LONGEST_S) if self._count > _FREE else 0.0
+        return (
+            min(_FIRST_BACKOFF_S * 2.0 ** (self._count - _FREE_POLLS - 1), _MAX_BACKOFF_S)
+            if self._count > _FREE_POLLS
+            else 0.0
+        )
 
 
 class FetchLoop:

@@ -34,7 +34,7 @@ from sparrowmq.client.consuming.delivered_message import (
     Settling,
     messages_from,
 )
-from sparrowmq.client.consuming.retry import FailureRules, Fate, is_reject, reject_reason, text_of, unfit
+from sparrowmq.client.consuming.retry import FailureRules, Fate, decode_error, is_reject, reject_reason, text_of
 from sparrowmq.client.loop_affinity import forked_error
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.loop.tasks import single_error

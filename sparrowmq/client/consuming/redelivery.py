@@ -1,8 +1,9 @@
 """Gives failed messages back to the group. They are delivered again later, or end in the dead-letter queue.
 
     CONSUMER_SEND_MSG_BACK    the broker copies the message from its own log, and counts
-    a copy to %RETRY%group    when the message's broker does not answer, for orderly consumption, for a delay that is no
-                              level, and for a rejected message, which has no tries left: its broker buries it
+    a copy to %RETRY%group    when the message's broker does not answer, for ordered consumption, for a delay that is
+                              not a level, and for a rejected message, which has no tries left: the broker of the copy
+                              makes it a dead letter
 
 Source: DefaultMQPushConsumerImpl.sendMessageBack and ConsumeMessageOrderlyService.sendMessageBack, Java 4.9.8.
 """
@@ -86,7 +87,7 @@ class BrokerRedelivery:
         session = await self._brokers.of(message.queue.broker_name)
         if self._brokers.takes_reasons(session):
             try:
-                await session.call(self._burial(message), timeout_s=ANSWER_S)
+                await session.call(self._dlq_request(message), timeout_s=ANSWER_S)
                 return
             except RemoteError as error:
                 log.info("sending a copy of %r, for its broker cannot make it a dead letter: %s", message, error)
@@ -130,7 +131,7 @@ class BrokerRedelivery:
         )
         await future
 
-    def _burial(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
+    def _dlq_request(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
         return ConsumerSendMsgBack(
             offset=message.stored.physical_offset,
             group=self._group,
@@ -145,7 +146,7 @@ class BrokerRedelivery:
         return ConsumerSendMsgBack(
             offset=message.stored.physical_offset,
             group=self._group,
-            delay_level=_wished(message),
+            delay_level=_wanted_level(message),
             origin_msg_id=message.msg_id,
             origin_topic=message.full_topic,
             unit_mode=False,
@@ -153,11 +154,11 @@ class BrokerRedelivery:
         )
 
 
-def _wished(message: ReceivedMessage) -> int:
+def _wanted_level(message: ReceivedMessage) -> int:
     """The level that a handler wants for the next delivery, or the nearest one; 0 leaves it to the broker."""
     options = message._settle_options
     return options.delay_level or (nearest_level(options.delay_s) if options.delay_s is not None else 0)
 
 
 def _level(message: ReceivedMessage) -> str:
-    return str(_wished(message) or FIRST_RETRY_LEVEL + message.reconsume_times)
+    return str(_wanted_level(message) or FIRST_RETRY_LEVEL + message.reconsume_times)

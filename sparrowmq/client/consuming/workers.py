@@ -128,7 +128,7 @@ class Workers:
         if (pending or grace_s <= 0) and (deaf := await self._wait(tasks, CANCELLING_S)):
             stacks = "".join(stack_of(task, None) for task in deaf)
             log.error(
-                "handlers of group %s go on although they are cancelled, and the consumer waits for them:\n%s",
+                "handlers of group %s ignore cancellation, and the consumer waits for them:\n%s",
                 self._settings.group,
                 stacks,
             )

@@ -43,7 +43,7 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
-LOOKS: Final = 4  # at the invisible time of each message, before it is over
+CHECKS_PER_INVISIBLE_TIME: Final = 4
 
 
 class PopConsumer(Consumer):
@@ -141,7 +141,7 @@ class PopAssignment(Assignment):
     async def keep_invisible(self) -> None:
         """Extend the time of the messages that are held, until cancelled."""
         while True:
-            await self._network.clock.sleep(self._settings.invisible_s / LOOKS)
+            await self._network.clock.sleep(self._settings.invisible_s / CHECKS_PER_INVISIBLE_TIME)
             await self.extend()
 
     async def extend(self) -> None:

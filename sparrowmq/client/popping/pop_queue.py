@@ -25,7 +25,7 @@ from sparrowmq.client.popping.popped_message import PoppedMessage
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
 
-AHEAD_S: Final = 0.1  # of work that waits for quick handlers
+AHEAD_S: Final = 0.1  # the work that waits for quick handlers
 PREFETCH: Final = 1  # so that no handler waits for an answer
 # The share of the messages ahead that is missing when more are asked for. A whole answer of a broker of ours, 512
 # messages of 1000, leaves room, so the broker makes the next answer while this one is handled.
@@ -56,7 +56,7 @@ class PopCredit:
         self._longest = settings.flow.messages
         self._now = now
         self._measured_at = now()
-        self._held_before = 0  # at the last measurement
+        self._held_before = 0  # messages held at the last measurement
 
     @property
     def is_quick(self) -> bool:
@@ -167,7 +167,7 @@ class PopQueue(ProcessQueue):
         return super().changed()
 
     @property
-    def take_settles(self) -> int:
+    def unsettled(self) -> int:
         return len(self._sizes)
 
     @property

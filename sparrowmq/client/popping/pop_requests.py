@@ -77,14 +77,14 @@ NOTHING_FOUND: Final = frozenset(
     }
 )
 DEFAULT_POP_COUNT: Final = 32  # messages of one pop, unless the broker says that it gives more
-ANSWER_S: Final = 15.0  # beyond what the broker may hold the request
+ANSWER_S: Final = 15.0  # time for the answer after the broker has held the request
 SETTLE_S: Final = 3.0
-SETTLE_TRIES: Final = 3  # at least, and for so long: meanwhile another master is elected
-ELECTED_S: Final = 8.0
+SETTLE_TRIES: Final = 3
+ELECTED_S: Final = 8.0  # tries go on for so long at least: meanwhile another master is elected
 PAUSE_S: Final = 0.5
 AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
-MAX_ACK_BITS: Final = 1024  # of one acknowledgement
-_LEAST: Final = 2
+MAX_ACK_BITS: Final = 1024  # the messages of one acknowledgement
+_MIN_BATCH: Final = 2
 _LEVELS: Final = DelayLevels.parse()
 _Answered = asyncio.Future[Response[PopMessageReply]]
 
@@ -94,7 +94,7 @@ class PopOptions(NamedTuple):
 
     Attributes:
         hold_s: the time for which the broker waits for the first message.
-        attempt_id: for an orderly pop; the same one gets the same messages again.
+        attempt_id: for an ordered pop; the same one gets the same messages again.
     """
 
     subscription: Subscription
@@ -195,7 +195,7 @@ class PopRequests:
             raise self._error_from(error, broker_name) from error
 
     def _cut_off(self, place: PoppedFrom, options: PopOptions) -> PopInFlight | None:
-        """The last pop that was cancelled and is under way, if it has the same wish. Its messages have a reader now."""
+        """The last cancelled pop that is under way, if it has the same options. Its messages have a reader now."""
         asked = self._cut.pop(place, None)
         if asked is None or asked.is_over or asked.options != options:
             return None
@@ -499,7 +499,7 @@ def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[Popp
             of_pop.add(place, run[:fitting])
     batches: dict[str, Batch] = {}
     for of_pop in pops.values():
-        if len(of_pop.messages) < _LEAST:
+        if len(of_pop.messages) < _MIN_BATCH:
             alone += of_pop.messages
         else:
             batch = batches.setdefault(of_pop.receipt.handle.broker_name, Batch())
@@ -556,9 +556,9 @@ class PopRedelivery:
         if not isinstance(message, PoppedMessage):
             await self._retries.reject(message)
             return
-        if message._burial is None:
-            message._burial = asyncio.Lock()
-        async with message._burial:
+        if message._reject_lock is None:
+            message._reject_lock = asyncio.Lock()
+        async with message._reject_lock:
             if not message._is_dead:
                 await self._retries.move_to_dlq(message)
                 message._is_dead = True

@@ -74,7 +74,7 @@ class PoppedMessage(ReceivedMessage):
     __slots__ = ("__dict__",)  # few messages need one
     _receipt: Receipt
     _is_dead = False
-    _burial: asyncio.Lock | None = None
+    _reject_lock: asyncio.Lock | None = None
 
     @property
     def _handle(self) -> ReceiptHandle:
@@ -187,7 +187,7 @@ class PopAnswer:
 
     def _one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         start, namespace = topic_start(self._place.topic), self._namespace
-        plain: dict[bytes, _Shared] = {}  # of the popped topic itself, by queue id
+        plain: dict[bytes, _Shared] = {}  # queue and receipt by queue id, for messages of the popped topic itself
         made: list[PoppedMessage] = []
         for each in records:
             queue = each.queue_if_plain(start, _POP_CK)
@@ -227,7 +227,7 @@ class PopAnswer:
         return plain_queue(self._namespace, MessageQueue(topic, self._place.broker_name, handle.queue_id))
 
     def _count(self, message: PoppedMessage, counts: OrderCounts) -> None:
-        """Count the former deliveries of an orderly pop, which the record does not know."""
+        """Count the former deliveries of an ordered pop, which the record does not know."""
         handle = message._handle
         before = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
         message.reconsume_times = max(message.reconsume_times, before)

@@ -64,11 +64,11 @@ from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
 
-MOST_MESSAGES: Final = 1024
+MAX_MESSAGES: Final = 1024
 HOLD_S: Final = 20.0  # the longest wait of one request
 LEAVE_S: Final = 3.0
 SILENT_S: Final = 3.0  # for the answer of a broker that holds no request, while others may have messages
-_TEMPORARY: Final = TEMPORARY | LESS_SAFE  # an orderly pop is refused while slaves are behind
+_TEMPORARY: Final = TEMPORARY | LESS_SAFE  # an ordered pop is refused while slaves are behind
 
 
 @short_tracebacks
@@ -132,7 +132,7 @@ class SimpleConsumer:
             ConfigError: a broker cannot pop, or an argument is wrong.
             ClientClosed: the consumer was not entered, or its client was left.
         """
-        check_count("max_messages", max_messages, at_most=MOST_MESSAGES)
+        check_count("max_messages", max_messages, at_most=MAX_MESSAGES)
         check_invisible("invisible_s", invisible_s)
         check_seconds("wait_s", wait_s, or_zero=True)
         clock = self._network.clock

@@ -36,7 +36,7 @@ MAX_BODY_BYTES: Final = 4096  # a larger body gains little by company
 MAX_PROPERTIES_BYTES: Final = 8192
 MAX_BATCH_BYTES: Final = 128 * 1024
 OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
-_FRAME_BYTES: Final = 22  # of a message in a batch, besides body and properties
+_FRAME_BYTES: Final = 22  # overhead of a message in a batch, without body and properties
 _BODY_AT: Final = 20
 _MAX_LEARNED: Final = 1024
 _KEYS: Final = b"KEYS\x01"
@@ -44,7 +44,10 @@ _VALUE_END: Final = b"\x02"
 
 
 class Window:
-    """The counts of one producer's messages."""
+    """The messages of one producer: in flight, waiting for the window, and accumulated in this turn.
+
+    `in_flight_bytes` counts bodies; the other bytes are the memory that messages take. A shut window takes no more.
+    """
 
     __slots__ = (
         "accumulated",
@@ -210,8 +213,8 @@ class Accumulator:
         self._max_bytes = min(settings.max_bytes, MAX_BATCH_BYTES)
         most = min(settings.max_bytes, settings.compress_over_bytes, MAX_BODY_BYTES)
         self._max_body_bytes = most if self._max_batch > 1 else 0
-        self._topics: dict[str, str] = {}  # as programs name them: as brokers do
-        self._heads: dict[str | None, bytes] = {}  # by the tag: the properties, up to the message's id
+        self._topics: dict[str, str] = {}  # the name that brokers know, by the name that the program uses
+        self._heads: dict[str | None, bytes] = {}  # the properties up to the message's id, by tag
         self._open: dict[str, Batch] = {}
         self._is_due = False
 

@@ -126,7 +126,7 @@ class MessageEncoder:
             raise InvalidMessage(f"fifo={fifo!r} is not text; use str(key)")
         if queue is not None:
             if not isinstance(queue, MessageQueue):
-                raise InvalidMessage(f"queue={queue!r} is no queue; take one of `await mq.queues(topic)`")
+                raise InvalidMessage(f"queue={queue!r} is not a MessageQueue; take one of `await mq.queues(topic)`")
             if fifo is not None:
                 raise InvalidMessage("give fifo= or queue=, not both")
             if self.full_topic(queue.topic) != item.topic:
@@ -187,7 +187,7 @@ def is_plain(message: Message) -> bool:
 
 
 def without_wait(rendered: str) -> str:
-    """Leave the wish to wait out, which is granted anyway. Apache's brokers would store it with a batch's messages."""
+    """Leave out the property WAIT, which is the default. Apache's brokers would store it with a batch's messages."""
     kept, _, rest = rendered.rpartition(WAITS)
     return kept + rest
 

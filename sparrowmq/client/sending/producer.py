@@ -225,7 +225,7 @@ class Producer:
         handle = sent.recall_handle if isinstance(sent, SendResult) else sent
         if not handle or not isinstance(handle, str):
             raise InvalidMessage(
-                "only a message sent with deliver_at=, or with a delay that is no level, can be recalled"
+                "only a message sent with deliver_at=, or with a delay that is not a level, can be recalled"
             )
         try:
             said = RecallHandle.parse(handle)

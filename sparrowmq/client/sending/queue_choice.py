@@ -31,7 +31,7 @@ class RoundRobin:
         self._turns: dict[str, int] = {}
 
     def next(self, queues: Sequence[MessageQueue], preferences: Sequence[Callable[[str], bool]] = ()) -> MessageQueue:
-        """Return the next queue whose broker fulfils the first wish that any broker fulfils, else simply the next.
+        """Return the next queue whose broker fits the first preference that any broker fits, else simply the next.
 
         `queues` are all of one topic, and not empty.
         """

@@ -257,7 +257,7 @@ class SendQueue:
         now = self._clock.monotonic()
         remaining_s = item.deadline - now
         if remaining_s <= 0:
-            self._fail(item, TimeoutError("its time was over before it could be sent"))
+            self._fail(item, TimeoutError("its time limit passed before it could be sent"))
             return
         if item.is_timed and not self._brokers.delivers_at_any_time(session):
             text = (

@@ -177,14 +177,14 @@ class TransactionEnds:
         brokers: Brokers,
         has_check: Callable[[str], bool],
         home: LoopAffinity,
-        unsure: EndRetries,
+        retries: EndRetries,
         on_end: OnEnd | None = None,
     ) -> None:
         self.group = group
         self._brokers = brokers
         self._has_check = has_check
         self._on_end = on_end
-        self._unsure = unsure
+        self._retries = retries
         self.home = home
 
     @property
@@ -209,7 +209,7 @@ class TransactionEnds:
             if commit is None:
                 session.tell(request)
             else:
-                self._unsure.tell(session, broker_name, request)
+                self._retries.tell(session, broker_name, request)
             if self._on_end is not None:
                 self._on_end(End(request, session.address, message.tag, message.keys, commit))
         except NetworkError as error:
@@ -221,7 +221,7 @@ class TransactionEnds:
                 error,
             )
             if commit is not None:
-                self._unsure.resend_later(broker_name, [request])
+                self._retries.resend_later(broker_name, [request])
 
 
 class EndRetries:
@@ -233,7 +233,7 @@ class EndRetries:
         self._spawn = spawn
         # The recent ends by connection, once its broker has answered as a master.
         self._recent: dict[Session, deque[tuple[float, str, EndTransaction]]] = {}
-        self._waiting: dict[str, list[EndTransaction]] = {}  # by broker; each broker has a task
+        self._waiting: dict[str, list[EndTransaction]] = {}  # the ends to send again, by broker; each broker has a task
 
     def tell(self, session: Session, broker_name: str, request: EndTransaction) -> None:
         """Send an end: one-way if the broker has answered as a master, else with an answer."""

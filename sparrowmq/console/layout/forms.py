@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Kind = Literal["text", "long text", "secret", "number", "choice", "box"]
 Choices = Sequence[str] | Mapping[str, str]
 Values = dict[str, Any]
-_TYPED: Final = 15  # with more choices the visitor may type to find one
+_MIN_TYPED_CHOICES: Final = 15  # choices from which on the visitor may type to find one
 PLAIN: Final = "outline no-caps dense"
 
 
@@ -123,7 +123,7 @@ def _element(field: Field) -> ValueElement[Any]:
             return number.props("outlined dense")
         case "choice":
             choices = dict(field.choices) if isinstance(field.choices, Mapping) else list(field.choices)
-            is_typed = len(choices) >= _TYPED
+            is_typed = len(choices) >= _MIN_TYPED_CHOICES
             select = ui.select(choices, label=field.label, value=field.value, with_input=is_typed)
             return select.props("outlined dense")
         case "box":

@@ -16,7 +16,7 @@ from sparrowmq.core.safe_text import counted
 
 _REPORT: Final = 1000  # messages searched between two reports of it
 _UNFOLDED: Final = 16 << 10  # bytes of a body below its row
-_PAGE_BYTES: Final = 16 << 20  # of the messages of a page
+_PAGE_BYTES: Final = 16 << 20  # the messages of a page
 
 Found = Reading | list[ReceivedMessage]
 Fits = Callable[[ReceivedMessage], Awaitable[bool]]

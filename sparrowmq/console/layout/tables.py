@@ -142,7 +142,7 @@ class Details:
 
     text: str  # is shown
     copied: Mapping[str, str] = field(default_factory=dict)  # texts that buttons copy, by name
-    link: Link | None = None  # to the whole thing
+    link: Link | None = None  # a link to all of it
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from sparrowmq.core.safe_text import counted
 T = TypeVar("T")
 _AWAY: Final = frozenset({"no_answer", "no_master", "missing", "unregistered"})
 _REFUSING: Final = STOPPING - _AWAY | {"disk_hangs"}
-_MOST_EFFECTS: Final = 4  # that are shown without a click
+_MAX_EFFECTS: Final = 4  # that are shown without a click
 _SHOWN: Final = 8  # names of topics or groups
 
 
@@ -61,7 +61,7 @@ def _trees(troubles: Sequence[Trouble]) -> list[list[Trouble]]:
 
 
 def _below(count: int) -> AbstractContextManager[object]:
-    if count <= _MOST_EFFECTS:
+    if count <= _MAX_EFFECTS:
         return nullcontext()
     return ui.expansion(f"{count} effects").classes("w-full")
 

@@ -57,8 +57,8 @@ _FIELDS: Final = (
     Field("since", "Since", hint=_TIME),
     Field("until", "Until", hint=_TIME),
 )
-SHOWN: Final = 100
-_LONG: Final = 64 << 10  # bytes of a body
+ROWS_PER_PAGE: Final = 100
+_LARGE_BODY_BYTES: Final = 64 << 10  # bytes of a body
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ async def _draw_letters(view: View, group: str) -> None:
         form = search_form(view, _FIELDS)
     place = ui.row().classes("items-center gap-3")
     left_out = LeftOut(view)
-    results = MessageResults(view, _LETTERS, SHOWN, "no dead letter fits", may_tick=True)
+    results = MessageResults(view, _LETTERS, ROWS_PER_PAGE, "no dead letter fits", may_tick=True)
     ticked = results.table.selected
 
     async def chosen_letters() -> AsyncIterator[ReceivedMessage]:
@@ -175,7 +175,7 @@ async def _draw_letters(view: View, group: str) -> None:
 
 async def line_of(letter: ReceivedMessage) -> bytes:
     """A dead letter as it is exported; a body that is no text is in hexadecimal digits. Made in a thread if long."""
-    is_long = len(letter.stored.body) > _LONG or letter.stored.sys_flag & SysFlag.COMPRESSED
+    is_long = len(letter.stored.body) > _LARGE_BODY_BYTES or letter.stored.sys_flag & SysFlag.COMPRESSED
     return await asyncio.to_thread(_line_of, letter) if is_long else _line_of(letter)
 
 

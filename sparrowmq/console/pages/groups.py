@@ -275,7 +275,7 @@ async def _read_member(view: View) -> _MemberOfGroup:
     found = {each.client_id: each for each in await view.admin.members(group)}
     if client_id not in found:
         online = ", ".join(sorted(found)) or "none"
-        raise NotThere(f"{client_id} is no online member of group {group}; online: {online}")
+        raise NotThere(f"{client_id} is not an online member of group {group}; online: {online}")
     return found[client_id], group
 
 

@@ -92,7 +92,7 @@ _GROUP_COLUMNS: Final[Columns[MessageGroupRow]] = (
     Column("State", lambda row: row[1]),
 )
 _PAIRS: Final = pairs("Name", "Value")
-_LONGEST_DOWNLOAD: Final = 4 << 20  # bytes
+_MAX_DOWNLOAD_BYTES: Final = 4 << 20  # bytes
 
 
 async def _draw_message(view: View) -> None:
@@ -103,7 +103,7 @@ async def _draw_message(view: View) -> None:
         view.link("Trace", "trace", id=message.msg_id)
         view.link(f"Topic {topic}", "topics", topic)
         resend_message(message).button(view)
-        if len(body.content) <= _LONGEST_DOWNLOAD:
+        if len(body.content) <= _MAX_DOWNLOAD_BYTES:
 
             async def download() -> None:
                 content = (await read_aside(message.stored)).content

@@ -38,8 +38,8 @@ _BROKER_COLUMNS: Final[Columns[BrokerNow]] = (
 )
 TOP: Final = 10
 _AGAIN_S: Final = 5.0
-_LEAST_MS: Final = 3_600_000
-_OFFERED: Final = 50  # topics to choose from; typing finds all others
+_MIN_SPAN_MS: Final = 3_600_000
+_MAX_OFFERED: Final = 50  # topics to choose from; typing finds all others
 _WAYS: Final = {"in": "in", "out": "out"}
 _HEALTHY: Final = "Nothing is wrong: every broker answers, and none reports a condition."
 
@@ -165,7 +165,7 @@ class Trends:
         """Offer the topics that fit; a browser does not get all topics of a large cluster."""
         typed = str(event.args or "")
         found = filter_names([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
-        self._offer(found[:_OFFERED])
+        self._offer(found[:_MAX_OFFERED])
 
     def _is_shown(self, topic: str) -> bool:
         return self._view.look.kind_of(topic) == "topic"
@@ -177,7 +177,7 @@ class Trends:
 
     def _choose(self, topic: str) -> None:
         self._topic = topic
-        self._offer([name for name, _ in self._topic_counts.top(_OFFERED)])
+        self._offer([name for name, _ in self._topic_counts.top(_MAX_OFFERED)])
         self._topics.value = topic
 
     def _turned(self) -> None:
@@ -193,7 +193,7 @@ class Trends:
         self._trends()
 
     def _show(self) -> None:
-        topics = self._topic_counts.top(_OFFERED)
+        topics = self._topic_counts.top(_MAX_OFFERED)
         _put(self._topic_top, bars("Topic TOP 10: messages in 24 hours", topics[:TOP]))
         if not self._topic and topics:
             self._topic = topics[0][0]
@@ -237,7 +237,7 @@ def span_of(lines_shown: Sequence[Points], day: tuple[int, int], is_today: bool)
     times = [time_ms for points in lines_shown for time_ms, _ in points]
     if not is_today or not times:
         return day
-    return max(day[0], min(*times, max(times) - _LEAST_MS)), max(*times, day[0] + _LEAST_MS)
+    return max(day[0], min(*times, max(times) - _MIN_SPAN_MS)), max(*times, day[0] + _MIN_SPAN_MS)
 
 
 def busiest(points_of: dict[str, Points]) -> dict[str, Points]:

@@ -15,7 +15,7 @@ from sparrowmq.errors import SparrowError
 # A kind of thing, and a link to it.
 SearchRow = tuple[str, Link]
 _COLUMNS: Final[Columns[SearchRow]] = (Column("Kind", lambda row: row[0]), Column("Name", lambda row: row[1]))
-MOST: Final = 100
+MAX_ROWS: Final = 100
 
 
 async def draw(view: View) -> None:
@@ -30,9 +30,9 @@ async def draw(view: View) -> None:
         for each in await view.look.brokers()
         if filter_names([f"{each.name} {each.address}"], wanted)
     ]
-    more = f"; the first {MOST} are shown" if len(rows) > MOST else ""
+    more = f"; the first {MAX_ROWS} are shown" if len(rows) > MAX_ROWS else ""
     ui.label(f"{len(rows):,} for {wanted}{more}").classes("text-sm opacity-80")
-    Table(view, _COLUMNS, rows[:MOST], "no name contains it")
+    Table(view, _COLUMNS, rows[:MAX_ROWS], "no name contains it")
 
 
 def rows_of(search_text: str, topics: Sequence[str], groups: Sequence[str]) -> list[SearchRow]:

@@ -46,7 +46,7 @@ def test_users_come_from_a_file_or_one_from_the_command_line(tmp_path, monkeypat
     [
         (["--host", "0.0.0.0"], "--certificate and --key, or --insecure"),
         (["--users", "nowhere"], "cannot be read"),
-        (["--user", "a b"], "no user's name"),
+        (["--user", "a b"], "is not a valid user name"),
         (["--prefix", "mq/"], "write it as /mq"),
         (["-n", "nonsense:port"], "nonsense"),
         (

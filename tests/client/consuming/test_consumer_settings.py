@@ -127,7 +127,7 @@ def test_contradicting_filters_are_refused():
     with pytest.raises(InvalidMessage, match=r"write 'a \|\| b' for"):
         subscriptions({"t": "a && b"}, None, None, 5)
     for empty in ("", " "):
-        with pytest.raises(ConfigError, match="is no condition; leave it out"):
+        with pytest.raises(ConfigError, match="is not a condition; leave it out"):
             subscriptions("t", None, empty, 5)
     with pytest.raises(InvalidName):
         subscriptions("a b", None, None, 5)

@@ -101,7 +101,7 @@ async def test_too_large_a_body_is_refused_before_it_is_sent(peer, sender):
         (("t", b"x"), {"delay": 0}, InvalidMessage, "is not later than now"),
         (("t", b"x"), {"tag": "\ud800"}, InvalidMessage, "surrogate"),
         (("t", b"x"), {"fifo": 5}, InvalidMessage, r"fifo=5 is not text; use str\(key\)"),
-        (("t", b"x"), {"queue": 0}, InvalidMessage, r"queue=0 is no queue; take one of `await mq.queues"),
+        (("t", b"x"), {"queue": 0}, InvalidMessage, r"queue=0 is not a MessageQueue; take one of `await mq.queues"),
         (("t", b"x"), {"timeout_s": 0}, ConfigError, "timeout_s=0: give seconds above 0"),
         (("t", b"x"), {"timeout_s": -1}, ConfigError, "give seconds above 0"),
         (("t", b"x"), {"timeout_s": float("nan")}, ConfigError, "timeout_s=nan: give seconds above 0"),

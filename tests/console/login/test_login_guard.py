@@ -121,7 +121,7 @@ def test_a_wrong_file_of_users_ends_no_session(tmp_path, caplog):
         guard.renew()
     assert client.get("/").text == "olga OPERATE"
     assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [
-        f"the users stay as they were: {path}:1: no password as --make-user prints it"
+        f"the users stay as they were: {path}:1: this is not a password hash as --make-user prints it"
     ]
 
 

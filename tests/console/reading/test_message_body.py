@@ -2,8 +2,8 @@ import pytest
 
 from sparrowmq.console.message_body import (
     BEGINNING,
-    LONGEST,
-    LONGEST_JSON,
+    MAX_JSON_BYTES,
+    MAX_SHOWN_BYTES,
     JsonPath,
     form_of,
     hex_of,
@@ -45,7 +45,7 @@ def test_json_is_laid_out_text_is_as_it_is_and_anything_has_digits():
 
 
 def test_of_a_very_long_body_the_beginning_is_shown():
-    told = shown(b"x" * (LONGEST + 5), "text")
+    told = shown(b"x" * (MAX_SHOWN_BYTES + 5), "text")
     assert told.startswith("xxx") and told.endswith("… 5 bytes more")
 
 
@@ -57,10 +57,10 @@ def test_json_that_grows_a_thousandfold_as_it_is_laid_out_is_shown_as_it_is(dept
 
 
 def test_a_very_long_body_is_not_read_as_json():
-    body = b'{"a": "%s"}' % (b"x" * LONGEST_JSON)
+    body = b'{"a": "%s"}' % (b"x" * MAX_JSON_BYTES)
     assert form_of(body) == "text" and shown(body, "json") == body.decode()
     assert not JsonPath.parse("a").fits(body)
-    assert form_of("世".encode() * LONGEST) == "text", "no character is cut"
+    assert form_of("世".encode() * MAX_SHOWN_BYTES) == "text", "no character is cut"
 
 
 def test_the_beginning_of_a_body_is_enough_for_its_line():
