@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
@@ -241,11 +241,6 @@ def short_name(kind: AvroType) -> str:
     return kind.name.rpartition(".")[2]
 
 
-def non_null_branches(branches: Sequence[AvroType]) -> list[AvroType]:
-    """Return the branches of a union that hold something."""
-    return [each for each in branches if each != Primitive("null")]
-
-
 class _BodyError(Exception):
     """A body cannot be read; `path` grows on the way out, such as `.price`, `[3]`, `.lines`."""
 
@@ -268,10 +263,10 @@ class _Body:
 
     def take(self, size: int) -> bytes:
         if size < 0:
-            raise _BodyError(f"a length is {size}")
+            raise _BodyError(f"invalid length {size}")
         end = self.position + size
         if end > len(self.data):
-            raise _BodyError(f"{size:,} bytes are to follow, and {len(self.data) - self.position:,} do")
+            raise _BodyError(f"a value of {size:,} bytes is cut off after {len(self.data) - self.position:,}")
         found = self.data[self.position : end]
         self.position = end
         return found
@@ -349,7 +344,7 @@ class _Readers:
         def read(body: _Body) -> Any:
             branch = _long(body)
             if not 0 <= branch < len(reads):
-                raise _BodyError(f"it is of branch {branch} of a union that has {len(reads)}")
+                raise _BodyError(f"union branch {branch} is out of range (0 to {len(reads) - 1})")
             return reads[branch](body)
 
         return read
@@ -379,9 +374,11 @@ class _Readers:
 
 
 def named_branches(kind: Union) -> list[tuple[str, AvroType]]:
-    """Return the branches of a union that hold something, each with a name that no other one has."""
+    """Return the branches of a union other than null, each with a unique name."""
     found: dict[str, AvroType] = {}
-    for each in non_null_branches(kind.branches):
+    for each in kind.branches:
+        if each == Primitive("null"):
+            continue
         name = short_name(each)
         while name in found:  # the same name in another namespace
             name += "_"
@@ -420,14 +417,14 @@ def _long(body: _Body) -> int:
 def _int(body: _Body) -> int:
     found = _long(body)
     if found not in _INT:
-        raise _BodyError(f"{found} is no int")
+        raise _BodyError(f"{found} is not an int")
     return found
 
 
 def _boolean(body: _Body) -> bool:
     (found,) = body.take(1)
     if found > 1:
-        raise _BodyError(f"the byte {found} is no boolean")
+        raise _BodyError(f"the byte {found} is not a boolean")
     return found == 1
 
 
@@ -466,7 +463,7 @@ def _enumeration(symbols: tuple[str, ...]) -> _Read:
     def read(body: _Body) -> str:
         index = _long(body)
         if not 0 <= index < len(symbols):
-            raise _BodyError(f"it is symbol {index} of an enum that has {len(symbols)}")
+            raise _BodyError(f"enum symbol {index} is out of range (0 to {len(symbols) - 1})")
         return symbols[index]
 
     return read

@@ -88,7 +88,7 @@ class RowsAndErrors(NamedTuple):
 
 @dataclass
 class ArrowRows:
-    """Makes the rows of one table.
+    """Makes the rows of one table from messages.
 
     Attributes:
         mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
@@ -107,14 +107,14 @@ class ArrowRows:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it needs from the source."""
+        """The columns to read from the source."""
         if self.key is not None:
             return (*_ORIGIN, "keys", "properties", BODY)
         return RawMessages.columns if self.mode == "raw" else Objects.columns
 
     @cached_property
     def source_schema(self) -> pa.Schema:
-        """The schema of these columns, as the source makes them."""
+        """The schema of those columns."""
         return arrow_schema(StructType(self._fields))
 
     @cached_property
@@ -137,8 +137,10 @@ class ArrowRows:
         )
 
     def split(self, messages: pa.RecordBatch) -> RowsAndErrors:
-        """Return the rows of messages, in their order; raw messages become no errors."""
-        own = [self._coordinates(messages), pc.cast(messages.column(_STORE_TIME), pa.date32())]
+        """Return the rows of messages, in their order; raw messages never become errors."""
+        origin = [messages.column(name) for name in _ORIGIN]
+        coordinates = pa.StructArray.from_arrays(origin, fields=list(self.schema.field(COORDINATES).type))
+        own = [coordinates, pc.cast(messages.column(_STORE_TIME), pa.date32())]
         if self.mode == "raw":
             rows = [*own, *(messages.column(name) for name in RawMessages.columns[len(_ORIGIN) :])]
             return RowsAndErrors(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
@@ -182,14 +184,10 @@ class ArrowRows:
     def _no_errors(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=self.error_schema)
 
-    def _coordinates(self, messages: pa.RecordBatch) -> pa.Array:
-        kind = self.schema.field(COORDINATES).type
-        return pa.StructArray.from_arrays([messages.column(name) for name in _ORIGIN], fields=list(kind))
-
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Some ranges of one topic.
+    """Some ranges of one topic, for a worker.
 
     Attributes:
         given: options of the source. brokers: their addresses, so that a worker needs no name server.
@@ -240,7 +238,7 @@ class PartResult:
 
 
 def run_parts(parts: Iterable[BatchPart]) -> Iterator[PartResult]:
-    """Do parts one after the other; what `error_text` knows ends only its own part."""
+    """Run parts one after the other; an error ends only its own part."""
     for part in parts:
         try:
             yield run_part(part)
@@ -249,13 +247,13 @@ def run_parts(parts: Iterable[BatchPart]) -> Iterator[PartResult]:
 
 
 def error_text(error: BaseException) -> str:
-    """An error as `failures.failure` reads it: its name, and its sentence."""
+    """Return an error as `failures.failure` reads it: its name and its text."""
     kind = type(error)
     return f"{kind.__module__}.{kind.__qualname__}: {error}"
 
 
 def run_part(part: BatchPart) -> PartResult:
-    """Do one part. Raises: as `row_reader.read`; OSError, a file cannot be written."""
+    """Run one part. Raises: as `row_reader.read`; OSError, a file cannot be written."""
     shape = part.shape
     options = parse(
         SourceOptions,
@@ -322,19 +320,19 @@ class SparkWorkers:
         self.tasks = _TASKS_A_CORE * self._context.defaultParallelism
 
     def __call__(self, parts: Sequence[BatchPart]) -> list[PartResult]:
-        """Do parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
+        """Run parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
         try:
             return self._run(parts)
         except (PySparkException, Py4JError):
             if self._context._jsc is None or self._context._jsc.sc().isStopped():
                 raise
-        return [written for some in by_topic(parts) for written in self._run_topic(some)]
-
-    def _run_topic(self, parts: Sequence[BatchPart]) -> list[PartResult]:
-        try:
-            return self._run(parts)
-        except (PySparkException, Py4JError) as error:
-            return [PartResult(parts[0].topic, error=str(error))]
+        results = list[PartResult]()
+        for of_topic in by_topic(parts):
+            try:
+                results += self._run(of_topic)
+            except (PySparkException, Py4JError) as error:
+                results.append(PartResult(of_topic[0].topic, error=str(error)))
+        return results
 
     def _run(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         tasks = pack(parts, self.tasks, lambda part: part.rows + _PART_ROWS)

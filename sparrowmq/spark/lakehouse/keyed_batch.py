@@ -58,7 +58,7 @@ class KeyedBatch:
     target: UploadTarget | None = None
 
     def apply_to(self, lake: Lake, staged: Staged) -> Staged:
-        """Return the files that the table gets, and those that it loses, for staged rows."""
+        """Return the files to add to and to remove from the table, for staged rows."""
         rows = last_row_by_key(self._read_staged(staged, lake.layout), self.key)
         if self.target is not None:
             self.target.remove(staged.files)
@@ -90,7 +90,6 @@ class KeyedBatch:
         return pa.concat_tables(found)
 
     def _files_with_keys(self, paths: Sequence[Path], keys: pa.Array) -> Iterator[Path]:
-        """The files that have one of the keys."""
         least, greatest = pc.min_max(keys).values()
         for path in paths:
             with self._open(path) as file:
@@ -101,7 +100,6 @@ class KeyedBatch:
                 yield path
 
     def _excludes(self, file: pq.ParquetFile, least: pa.Scalar, greatest: pa.Scalar) -> bool:
-        """Whether the bounds of a file exclude all keys between two."""
         at = file.schema_arrow.get_field_index(self.key)
         column = next(index for index, path in enumerate(_leaves(file)) if path == file.schema_arrow.field(at).name)
         for group in range(file.metadata.num_row_groups):
@@ -113,7 +111,7 @@ class KeyedBatch:
         return True
 
     def _rewrite_without(self, path: Path, partition: str, keys: pa.Array) -> StagedFile | None:
-        """A new file with the other rows of one; None if there are none."""
+        """Write the other rows of a file to a new one; None if there are none."""
         new, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
         new.parent.mkdir(parents=True, exist_ok=True)
         with self._open(path) as source, pq.ParquetWriter(new, source.schema_arrow) as writer:
@@ -126,7 +124,7 @@ class KeyedBatch:
 
 
 def last_row_by_key(rows: pa.Table, key: str) -> pa.Table:
-    """Return the last row of each key: later in its queue. Of two queues the one with the greater name counts."""
+    """Return the last row of each key: the later one in a queue; of two queues, that with the greater name."""
     places = rows.column(COORDINATES).combine_chunks()
     order = pa.table({name: pc.struct_field(places, name) for name in _ORDER})
     ordered = rows.take(pc.sort_indices(order, sort_keys=[(name, "ascending") for name in _ORDER]))
@@ -141,7 +139,7 @@ def _leaves(file: pq.ParquetFile) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Tombstones:
-    """Finds those of one table. `key`, `deletes`: as `Settled` has them. `kinds`: the columns of bodies."""
+    """Finds tombstones. `key`, `deletes`: as in `TableSettings`. `kinds`: the columns of bodies."""
 
     key: str
     deletes: str | None
@@ -150,7 +148,7 @@ class Tombstones:
     def mark_rows(
         self, messages: pa.RecordBatch, reason: pa.Array, values: list[pa.Array]
     ) -> tuple[pa.Array, list[pa.Array]]:
-        """Return the reasons and the columns, and whether rows delete as one more. No key is a reason, too."""
+        """Return the reasons, and the columns with one more: whether a row deletes. A missing key is a reason."""
         if self.key not in self.kinds:
             missing = pa.scalar(f"the body has no {self.key}, which is the key")
             return pc.coalesce(reason, missing), [*values, pa.repeat(False, len(reason))]
@@ -187,7 +185,6 @@ class Tombstones:
 
 
 def _from_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]:
-    """The reason, or the key, of a message with an empty body."""
     words = (keys or "").split()
     if not words:
         return "an empty body deletes the row of a key, and the message has no KEYS", None

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """Does parts, in any order. `tasks`: how many are worth having."""
+    """Runs parts, in any order. `tasks`: a useful count of parts."""
 
     tasks: int
 
@@ -87,7 +87,7 @@ class LakeLoop:
         self._open_tables: list[str] = []
 
     def close(self) -> None:
-        """Wait for what is being committed or merged, and let go of all tables."""
+        """Wait for running commits and merges, and close all tables."""
         self._upkeep.close()
         self._lookup_threads.shutdown(cancel_futures=True)
         self._commit_threads.shutdown()
@@ -95,7 +95,7 @@ class LakeLoop:
             table.close()
 
     def run_round(self) -> bool:
-        """Do one round; returns whether any table has more to do at once."""
+        """Do one round; returns whether any table has more to do now."""
         self._check_brokers()
         self._finish_lookups()
         due = [table for table in self.tables.values() if table.is_due()]
@@ -110,7 +110,7 @@ class LakeLoop:
 
     @property
     def absent_brokers(self) -> list[str]:
-        """The brokers whose messages the tables may lack, as they did not answer."""
+        """The brokers that did not answer: tables may lack their messages."""
         return sorted(self._presence.absent)
 
     # Looking ------------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class LakeLoop:
                 self.say(f"{topic}: {'was deleted; its table stays' if table.is_deleted else 'is there again'}")
 
     def _topics_away(self, there: Collection[str]) -> set[str]:
-        """The topics that an earlier run has read from brokers which no name server lists now."""
+        """Return topics that an earlier run read from brokers which no name server lists now."""
         states = {topic: state for topic, state in self.settings.states().items() if topic not in there}
         return {topic for topic, state in states.items() if brokers_in(state) - self.network.registered}
 
@@ -177,7 +177,7 @@ class LakeLoop:
                 table.note_bounds(queues)
 
     def _has_route(self, table: LakeTable) -> bool:
-        """Whether a topic can be asked for; one that was just made has no route for a moment."""
+        """Whether a topic has a route; a new topic has none for a moment."""
         if table.offsets:
             return True
         try:
@@ -201,7 +201,7 @@ class LakeLoop:
     # Working ------------------------------------------------------------------------------------------------------
 
     def _work(self, due: Collection[LakeTable]) -> int:
-        """Do a batch of each table; returns how much was done, in rows."""
+        """Do a batch of each table; returns the work done, in rows."""
         per_unit = self.settings.bytes_per_round / self.settings.rows_per_round
         units = {table.topic: max(1.0, table.row_bytes / per_unit) for table in due}
         waiting = {table.topic: int(table.waiting * units[table.topic]) + 1 for table in due}
@@ -218,7 +218,7 @@ class LakeLoop:
         return table.plan(rows, self.workers.tasks, self.network.addresses_of)
 
     def _run_parts(self, parts: list[BatchPart]) -> dict[str, list[PartResult]]:
-        """Do parts, and those again whose bodies add columns."""
+        """Run parts, and again those whose bodies add columns."""
         done: dict[str, list[PartResult]] = {part.topic: [] for part in parts}
         for _ in range(_MAX_REPEATS):
             found: dict[str, list[PartResult]] = {}
@@ -247,7 +247,7 @@ class LakeLoop:
     def _looked_up(
         self, topic: str, lookup: Future[list[BatchPart]], results: list[PartResult]
     ) -> list[BatchPart] | None:
-        """Return the parts of a table to be done again; None if it failed, or still asks for schemas."""
+        """Return the parts to repeat; None if the table failed, or still waits for the registry."""
         table = self.tables[topic]
         if not lookup.done():
             table.busy_with = "asking"
@@ -260,7 +260,7 @@ class LakeLoop:
         return None
 
     def _finish_lookups(self) -> None:
-        """Let the tables go on whose registry has answered: they do their batch again, with the schemas."""
+        """Continue the tables whose registry has answered: they repeat their batch with the schemas."""
         for topic, (ask, some) in list(self._lookups.items()):
             if ask.done():
                 del self._lookups[topic]
@@ -343,7 +343,7 @@ class Pace:
         self.budget = most
 
     def note(self, amount: int, seconds: float) -> None:
-        """Note a round; small ones, whose time is that of starting, say nothing about the pace."""
+        """Note a round; small rounds say nothing about the pace, as most of their time is overhead."""
         if seconds <= 0 or (amount < self.budget // 2 and seconds < self._round_s):
             return
         wanted = int(amount / seconds * self._round_s)
@@ -368,7 +368,7 @@ class Upkeep:
         self._thread = ThreadPoolExecutor(1, "upkeep")
 
     def run_due(self, tables: Iterable[LakeTable]) -> None:
-        """End a merge that is done, and begin the next one that is due."""
+        """Finish a merge that is done, and start the next one that is due."""
         if self._at_work is not None and self._at_work[1].done():
             self._end(*self._at_work)
             self._at_work = None
@@ -378,7 +378,7 @@ class Upkeep:
                 self._at_work = table, self._thread.submit(table.merge, today())
 
     def close(self) -> None:
-        """Wait for the merge at hand."""
+        """Wait for the running merge."""
         self._thread.shutdown()
         if self._at_work is not None:
             self._end(*self._at_work)

@@ -58,30 +58,28 @@ class Progress:
 
     @property
     def offsets(self) -> Offsets:
-        """The next offset of each queue that was ever planned."""
         return copy_offsets(self.end)
 
     @property
     def position(self) -> Offsets:
-        """The next offset of each queue that the table lacks."""
+        """The next offset of each queue; an unfinished batch does not count."""
         return copy_offsets(self.end if self.is_done else self.start)
 
     def next(self, start: Offsets, end: Offsets) -> Progress:
-        """The batch after this one; `start` also has the queues that appeared since."""
+        """Return the next batch; `start` also has queues that appeared since."""
         return replace(self, batch=self.batch + 1, start=copy_offsets(start), end=end, is_done=False)
 
     def done(self, rows: int, errors: int) -> Progress:
-        """The same batch, behind which the tables have these last batches."""
+        """Return the finished batch, with the last batches of both tables."""
         return replace(self, is_done=True, rows=rows, errors=errors)
 
 
 def copy_offsets(offsets: Offsets) -> Offsets:
-    """Return the same offsets, to be changed."""
     return Offsets(offsets, offsets.incarnations)
 
 
 def save_progress(state: Path, progress: Progress) -> None:
-    """Write the plan of a batch, or that it is done."""
+    """Store the plan of a batch, or that it is done."""
     if progress.is_done and progress.batch >= 0:
         numbers = f"{progress.batch} {progress.rows} {progress.errors}"
         replace_file(state / _DONE, numbers)
@@ -92,7 +90,7 @@ def save_progress(state: Path, progress: Progress) -> None:
 
 
 def load_progress(state: Path) -> Progress | None:
-    """The progress of a table; None if it was never kept by a lake. Raises: ConfigError, the file is damaged."""
+    """Return the progress of a table; None if no lake ever wrote it. Raises: ConfigError, the file is damaged."""
     path = state / _PLAN
     if not path.exists():
         return None
@@ -106,7 +104,7 @@ def load_progress(state: Path) -> Progress | None:
 
 
 def brokers_in(state: Path) -> set[str]:
-    """The names of the brokers that a table was read from; none where no lake has kept its progress whole."""
+    """Return the brokers that a table was read from; empty if its progress is missing or damaged."""
     with suppress(ConfigError):
         progress = load_progress(state)
         return {queue.broker_name for queue in progress.end} if progress is not None else set()
@@ -141,7 +139,7 @@ def checkpoint_progress(state: Path, settings: TableSettings) -> Progress | None
 
 
 def move_checkpoint_aside(state: Path) -> None:
-    """Take Spark's checkpoint out of the way, after its progress was kept."""
+    """Rename Spark's checkpoint, after its progress was stored."""
     if (state / _CHECKPOINT).exists():
         (state / _CHECKPOINT).rename(state / _ASIDE)
 
@@ -187,19 +185,18 @@ class Comparison(NamedTuple):
 
 
 def table_state(lake: Lake) -> TableState:
-    """Ask a table for its last batch, and the record of it."""
     record = parse_stream_record(lake.record())  # first: then the table is as other programs have left it
     return TableState(lake.last_batch(), record)
 
 
 def batch_record(progress: Progress, settings: TableSettings, *, other: int, is_half: bool = False) -> str:
-    """The words of a commit about its batch; `other` and `is_half` as `Record` has them."""
+    """Return the record for a commit; `other` and `is_half` as in `Record`."""
     start, end = to_json(progress.start), to_json(progress.end)
     return Record(progress.batch, start, end, is_half, other, settings.to_json()).text()
 
 
 def check_same_batch(root: Path | Address, lake: Lake, known_batch: int, progress: Progress) -> None:
-    """Raises: ConfigError, the table has another batch of this number, or batches behind the one that is known."""
+    """Raises: ConfigError, another run wrote a batch with this number, or later batches."""
     record = table_state(lake).record if lake.last_batch() != known_batch else None
     if record is None or record.batch == known_batch:
         return
@@ -208,7 +205,7 @@ def check_same_batch(root: Path | Address, lake: Lake, known_batch: int, progres
 
 
 def was_rolled_back(progress: Progress, rows: Lake, errors: Lake) -> bool:
-    """Whether another program let one of the tables be what it was before the last batch that is known."""
+    """Whether another program rolled one of the tables back."""
     return table_state(rows).last_with_rows < progress.rows or table_state(errors).last_with_rows < progress.errors
 
 
@@ -264,7 +261,7 @@ def _difference(progress: Progress, newest: Record, rows: TableState, errors: Ta
 def _progress_after(
     root: Path | Address, progress: Progress, newest: Record, rows: TableState, errors: TableState
 ) -> Progress:
-    """The progress behind what the tables have; a batch that only the first of them has is done again."""
+    """Return the progress after the tables; a batch that only one table has is repeated."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)
     # The part of a half batch is given to the other one under the same number, which one that was taken back has had.

@@ -121,7 +121,7 @@ def run_until_end(
 
 
 def pause_s(rounds: LakeLoop, *, once: bool) -> float:
-    """The time from one look to the next; a run with an end hurries."""
+    """Return the time between checks of the brokers; shorter with `once`."""
     return min(1.0, rounds.settings.every_s) if once else float(rounds.settings.every_s)
 
 
@@ -141,7 +141,7 @@ def is_done(rounds: LakeLoop) -> bool:
 
 
 def fill_report(report: Report, rounds: LakeLoop, *, once: bool) -> None:
-    """Fill the report with what all tables did; with `once` also with what they did not."""
+    """Fill the report with the figures of all tables; with `once` also with what is missing."""
     tables = rounds.tables
     figures = [table.figures for table in tables.values()]
     report.read = sum(each.read for each in figures)
@@ -164,7 +164,6 @@ def fill_report(report: Report, rounds: LakeLoop, *, once: bool) -> None:
 
 
 def source_options(settings: LakeSettings) -> SourceOptions:
-    """The options by which the brokers are asked. Raises: ConfigError."""
     return parse(SourceOptions, {**settings.source(SectionSettings()), "topic": "-"})
 
 
@@ -198,16 +197,12 @@ def check_settings(settings: LakeSettings) -> list[str]:
         for pattern, _ in settings.sections
         if not used[pattern.pattern]
     ]
-    if any(_has_own_catalog(settings, topic) for topic in topics):
+    sections = map(settings.section_for, topics)
+    if any(section and section.format == "iceberg" and section.catalog is None for section in sections):
         lines.append(OWN_CATALOGS)
-    users = [topic for topic in topics if _is_users(topic)]
+    users = [topic for topic in topics if matches_pattern(_ANY, topic)]
     kept = sum(settings.section_for(topic) is not None for topic in users)
     return [*lines, f"{kept:,} of {len(users):,} topics of users become tables; nothing was written"]
-
-
-def _has_own_catalog(settings: LakeSettings, topic: str) -> bool:
-    section = settings.section_for(topic)
-    return section is not None and section.format == "iceberg" and section.catalog is None
 
 
 def _line(settings: LakeSettings, topic: str) -> str:
@@ -227,26 +222,22 @@ def _line(settings: LakeSettings, topic: str) -> str:
 def _check_storage(root: Address) -> None:
     _check_reachable(root, root.url, root.storage.check_bucket)
     if root.catalog is not None:
-        _check_reachable(root, f"the catalog {root.catalog.name}", partial(_ask_catalog, root))
+        _check_reachable(
+            root,
+            f"the catalog {root.catalog.name}",
+            lambda: open_catalog(root, root.state).table_exists(table_identifier(root)),
+        )
 
 
-def _ask_catalog(root: Address) -> None:
-    open_catalog(root, root.state).table_exists(table_identifier(root))
-
-
-def _check_reachable(root: Address, target: str, do: Callable[[], None]) -> None:
-    patience = RetryPolicy(target, secrets=catalog_secrets(root), limit_s=0)
+def _check_reachable(root: Address, target: str, do: Callable[[], object]) -> None:
+    retry = RetryPolicy(target, secrets=catalog_secrets(root), limit_s=0)
     try:
-        patience.call(do)
+        retry.call(do)
     except ConnectionError as error:
         raise ConfigError(str(error)) from None
     except storage_errors() as error:
-        raise ConfigError(f"{target}: {patience.describe(error)}") from None
+        raise ConfigError(f"{target}: {retry.describe(error)}") from None
 
 
 def _pattern_of(settings: LakeSettings, topic: str) -> str:
     return next((pattern.pattern for pattern, _ in settings.sections if matches_pattern(pattern, topic)), "")
-
-
-def _is_users(topic: str) -> bool:
-    return matches_pattern(_ANY, topic)

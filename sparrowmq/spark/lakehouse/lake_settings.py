@@ -172,7 +172,7 @@ class SectionSettings:
     skip: bool = _setting(_flag, default=False)
 
     def table_settings(self, topic: str, fields: Mapping[str, str] | None = None) -> TableSettings:
-        """A topic's table as its first start settles it, with the columns of its schema. Raises: ConfigError."""
+        """Return the settings for the first start of a topic's table. Raises: ConfigError."""
         bodies = _bodies(self.mode, self.registry, self.schema_file, self.message)
         depth = MAX_DEPTH if self.mode == "json" else 0
         found = TableSettings(
@@ -182,7 +182,7 @@ class SectionSettings:
         return replace(found, type_changes=self.type_changes).at_root(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
-        """The place of a topic's table. Raises: ConfigError, as `table_root`."""
+        """Return the path or address of a topic's table. Raises: ConfigError, as `table_root`."""
         to, state, table = (each and each.replace(TOPIC, topic) for each in (self.to, self.state, self.table))
         catalog = Catalog(self.catalog, table, self.catalog_options) if self.catalog and table else None
         return table_root(to or "", state, catalog)
@@ -215,14 +215,14 @@ class LakeSettings:
     sections: tuple[tuple[re.Pattern[str], SectionSettings], ...] = ()
 
     def section_for(self, topic: str) -> SectionSettings | None:
-        """The settings of a topic's table; None if it becomes none."""
+        """Return the settings of a topic; None if the topic does not become a table."""
         for pattern, settings in self.sections:
             if matches_pattern(pattern, topic):
                 return None if settings.skip else settings
         return None
 
     def states(self) -> dict[str, Path]:
-        """The topics that have a table already, with the folder of the state of each."""
+        """Return the topics that already have a table, with the state folder of each."""
         found: dict[str, Path] = {}
         for _, section in self.sections:
             folders = [] if section.skip else glob(escape(str(state_folder(section.root(_ANY)))).replace(_ANY, "*"))
@@ -235,13 +235,13 @@ class LakeSettings:
         return found
 
     def source(self, settings: SectionSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The options of the source for one section, with the account of the environment."""
+        """Return the options of the source for one section, with the account from the environment."""
         account = {name: environ[variable] for name, variable in _ACCOUNT.items() if environ.get(variable)}
         return {**account, **settings.options, "nameServer": self.name_server}
 
 
 def read_settings(path: Path) -> LakeSettings:
-    """The settings of a file. Raises: ConfigError, with the key and what is allowed there."""
+    """Read a file of settings. Raises: ConfigError, with the key and its allowed values."""
     try:
         given = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write its mark first
     except OSError as error:
@@ -252,7 +252,7 @@ def read_settings(path: Path) -> LakeSettings:
 
 
 def settings_of(values: Mapping[str, Any], context: str) -> LakeSettings:
-    """The settings that a parsed file gives; errors name `what`. Raises: ConfigError."""
+    """Return the settings of a parsed file; errors begin with `context`. Raises: ConfigError."""
     rest = dict(values)
     defaults, tables = rest.pop("defaults", {}), rest.pop("tables", None)
     if not isinstance(tables, dict) or not tables:
@@ -355,7 +355,7 @@ def _check_key(settings: SectionSettings, context: str) -> None:
 
 
 def _check_columns(table: TableSettings) -> None:
-    """Raises: ConfigError, the key or the partition is of no column, or of one that cannot be it; as `check_names`."""
+    """Raises: ConfigError, the key or the partition names no column, or one of a wrong type."""
     by, columns = table.partitioning, None
     if table.schema is not None:
         check_names(table.schema, names_in(table.schema))
@@ -378,7 +378,7 @@ def _check_key_column(key: str, names: Collection[str] | None) -> None:
 
 
 def _columns_of(table: TableSettings) -> Collection[str] | None:
-    """The columns of bodies, with their types if they are known; None if a body must be read to know them."""
+    """Return the columns of bodies, with types if known; None if only bodies can tell."""
     if table.schema is not None:
         return names_in(table.schema)
     if table.bodies is None or "registry" in table.bodies:
@@ -391,7 +391,7 @@ def _columns_of(table: TableSettings) -> Collection[str] | None:
 
 
 def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
-    """The settings of one kind, by their names in files: a time has no `_s` there."""
+    """Return the settings of one class, by their names in files: times have no `_s` there."""
     return {
         entry.name.removesuffix("_s") if entry.metadata["convert"] in (_time, _pause) else entry.name: entry
         for entry in fields(kind)
@@ -400,7 +400,6 @@ def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
 
 
 def _read(kind: type[Settings], values: Mapping[str, Any], context: str, **own: Any) -> Settings:
-    """The settings of one kind. Raises: ConfigError, with the key and what is allowed there."""
     known = settings_in_files(kind)
     found: dict[str, Any] = {}
     for name, value in values.items():

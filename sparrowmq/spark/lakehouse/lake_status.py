@@ -46,7 +46,7 @@ _COLUMNS: Final = {
 
 
 def state_of_table(table: LakeTable) -> str:
-    """One word: kept, behind, failing (it is tried again), waiting (for a person), merging, asking, deleted, new."""
+    """Return kept, behind, failing (is tried again), waiting (for a person), merging, asking, deleted or new."""
     if table.is_deleted:
         return "deleted"
     if table.has_failed:
@@ -59,7 +59,7 @@ def state_of_table(table: LakeTable) -> str:
 
 
 def status(rounds: LakeLoop) -> dict[str, Any]:
-    """The state of all tables, as JSON has it."""
+    """Return the state of all tables, for JSON."""
     return {
         "ready": why_not_ready(rounds) == "",
         "error": rounds.error,
@@ -106,7 +106,7 @@ def _failing(rounds: LakeLoop) -> list[LakeTable]:
 
 
 def pages(rounds: LakeLoop) -> dict[str, Ask]:
-    """The pages of a lake, for the address of its metrics."""
+    """Return the lake's pages, for the address of its metrics."""
 
     async def page(_: Query) -> Answer:
         return Answer(200, html(status(rounds)).encode(), HTML)
@@ -126,7 +126,7 @@ def pages(rounds: LakeLoop) -> dict[str, Ask]:
 
 
 def html(lake: dict[str, Any]) -> str:
-    """The page: one row for each table, those first that need somebody."""
+    """Return the page: one row for each table; tables that need attention come first."""
     order = {"waiting": 0, "failing": 1, "behind": 2}
     tables = sorted(lake["tables"], key=lambda row: (order.get(row["state"], 3), row["topic"]))
     failing = sum(row["state"] in ("failing", "waiting") for row in tables)

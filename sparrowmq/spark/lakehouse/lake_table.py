@@ -171,7 +171,7 @@ class LakeTable:
 
     @property
     def lag(self) -> int:
-        """Offsets that the brokers have, and the table has not, also while it fails."""
+        """How many offsets of the brokers the table lacks, also while it fails."""
         had = {
             queue: at if start <= (at := self._positions.get(queue, start)) <= end else start
             for queue, (start, end, _) in self._bounds.items()
@@ -188,12 +188,12 @@ class LakeTable:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it is locked, and its place is known."""
+        """Whether the table is locked and its progress is known."""
         return self._progress is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that the brokers had at the last look is in the table."""
+        """Whether the table has all that the brokers had at the last check."""
         is_idle = self._progress is not None and self._progress.is_done and not self.has_failed
         return is_idle and bool(self._ends) and not self._readable
 
@@ -203,7 +203,6 @@ class LakeTable:
 
     @property
     def age_s(self) -> float:
-        """The age of the oldest message that the table lacks."""
         return self._freshness.age_s(self.monotonic())
 
     def begin(self) -> str:
@@ -248,7 +247,7 @@ class LakeTable:
         return why
 
     def _repair(self, progress: Progress) -> tuple[Progress, str]:
-        """The progress, or the one behind what the tables have, if it is not theirs."""
+        """Return the progress, or one after the commits of the tables if the state is not theirs; and the repair."""
         rows, errors = self._open_lakes()
         has, rejects = table_state(rows), table_state(errors)
         found = compare_progress(self.root, self.state, progress, has, rejects)
@@ -274,13 +273,13 @@ class LakeTable:
             save_progress(self.state, progress)
 
     def close(self) -> None:
-        """Let go of open files, and of the lock."""
+        """Release open files and the lock."""
         self._lakes = None
         self._progress = None
         self._locks.close()
 
     def release_files(self) -> None:
-        """Let go of the table's files; the next batch opens them again. This run stays the owner on S3."""
+        """Release the files; the next batch opens them again. This run stays the owner on S3."""
         for lake in self._lakes or ():
             if isinstance(lake, RemoteLake):
                 lake.forget()
@@ -311,7 +310,7 @@ class LakeTable:
         self._ends = ends
 
     def note_bounds(self, current: Mapping[MessageQueue, Bounds]) -> None:
-        """Note the queues of the brokers that are there, for the figures; those of others are as they were last."""
+        """Note the queues of brokers that answered, for the figures; those of other brokers stay as they were."""
         there = {queue.broker_name for queue in current}
         away = {queue: bounds for queue, bounds in self._bounds.items() if queue.broker_name not in there}
         self._bounds = {**away, **current}
@@ -322,7 +321,7 @@ class LakeTable:
         return sum(bounds.end for bounds in self._bounds.values())
 
     def _save_begin(self) -> None:
-        """Keep where a new table begins, before it has a batch."""
+        """Store where a new table begins, before it has a batch."""
         progress = self._progress
         assert progress is not None
         if progress.batch < 0:
@@ -334,7 +333,7 @@ class LakeTable:
     # Batches ------------------------------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Whether it may have a batch now, and there is something for one."""
+        """Whether a batch may start now, and there are messages for it."""
         if self.busy_with or self.is_deleted or not self.may_try() or self._progress is None:
             return False
         if not self._progress.is_done:
@@ -345,7 +344,7 @@ class LakeTable:
 
     @property
     def waiting(self) -> int:
-        """The messages for the next batch, without a limit of a round."""
+        """The count of messages for the next batch, without a round's limit."""
         if self._progress is not None and not self._progress.is_done:
             return sum(map(len, between(self._progress.start, self._progress.end)))
         if self.settings.rows_per_s is None:
@@ -422,7 +421,7 @@ class LakeTable:
         return types_of(self.settled.fields if self._fields is None else self._fields)
 
     def parts_to_repeat(self, written: Sequence[PartResult]) -> list[BatchPart]:
-        """Return the parts to be done again, because their bodies add columns; the columns are kept before."""
+        """Return the parts to repeat because their bodies add columns; stores the columns first."""
         fields, encoding = self._grow_fields(written), None
         if self._bodies is not None and self._parts:
             used = self._parts[0].shape.encoding or self._bodies.known_encoding
@@ -445,7 +444,6 @@ class LakeTable:
         return self._parts
 
     def _grow_fields(self, written: Sequence[PartResult]) -> dict[str, str]:
-        """The columns, with those that bodies of JSON add."""
         settled = self.settled
         if settled.mode != "json" or self._fields is not None:
             return settled.fields
@@ -457,7 +455,7 @@ class LakeTable:
         return fields
 
     def discard(self, written: Sequence[PartResult]) -> None:
-        """Remove files behind an address that no commit gets."""
+        """Remove files behind an address that belong to no commit."""
         for each in written if self._targets is not None else ():
             for target, files in zip(self._targets or (), (each.rows, each.errors), strict=True):
                 target.remove(files)
@@ -574,7 +572,7 @@ class LakeTable:
         return self._lakes
 
     def _locations(self) -> tuple[TableLocation, TableLocation]:
-        """The lake itself tries again, so no place is waited for: the other tables would wait, too."""
+        """Without a wait for storage that is away: other tables would wait too, and the lake itself tries again."""
         stay_s = None if self.settled.key is None else self.settings.replaced_stay_s
         place = TableLocation(
             self.root,
@@ -591,11 +589,10 @@ class LakeTable:
 
     @property
     def has_replaced(self) -> bool:
-        """Whether files that batches have replaced may go."""
         return self._replaced is not None and self.is_begun and not self.busy_with and self._replaced.has_due
 
     def remove_replaced(self) -> None:
-        """Remove the files that batches have replaced, once readers had time to end."""
+        """Remove the files that batches have replaced, when readers had time to finish."""
         if self._replaced is not None:
             self._replaced.remove(self._open_lakes()[0])
 
@@ -624,7 +621,7 @@ class LakeTable:
     # Failures -----------------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException | str) -> Failure:
-        """Pause after a failure: for longer each time, and for minutes where the same would fail again."""
+        """Pause after a failure: longer each time, and for minutes where a retry would fail again."""
         text = error if isinstance(error, str) else error_text(error)
         found = failure_from(text, f"{self.root} or {self.state}")
         self.release_files()
@@ -650,7 +647,7 @@ class Freshness:
         self._update_figures = 0
 
     def note_check(self, count: int, done: int, now_s: float) -> None:
-        """Note a look: the offsets of all queues together, of the brokers and of the table."""
+        """Note a check of the brokers: the sum of offsets of the brokers and of the table."""
         self._update_figures = count
         newest = self._behind[-1][0] if self._behind else done
         if count > newest:
@@ -662,12 +659,11 @@ class Freshness:
         self.note_progress(done)
 
     def note_progress(self, done: int) -> None:
-        """Note what the table has now."""
         if done >= self._update_figures:  # also if a topic was made again, and counts from 0
             self._behind.clear()
         while self._behind and self._behind[0][0] <= done:
             self._behind.popleft()
 
     def age_s(self, now_s: float) -> float:
-        """The age of the oldest message that the table lacks, at most; 0 if it lacks none."""
+        """Return an upper bound; 0 if the table lacks no message."""
         return max(0.0, now_s - self._behind[0][1]) if self._behind else 0.0

@@ -99,7 +99,7 @@ ON_S3 = {"to": "s3://bucket/{topic}", "state": "/state/{topic}"}
         ({"tables": {"a": {"to": "ftp://b/{topic}", "state": "/s/{topic}"}}}, "has the scheme ftp; tables can be at"),
         ({"tables": {"a": {**ON_S3, "catalog": "prod"}}}, r'go together, as catalog = "prod" and table = "shop\.'),
         ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "shop.t"}}}, "go together, as catalog"),
-        ({"tables": {"a": {**ON_S3, "format": "iceberg", "catalog": "p", "table": "{topic}"}}}, "no name of a table"),
+        ({"tables": {"a": {**ON_S3, "format": "iceberg", "catalog": "p", "table": "{topic}"}}}, "the name of a table"),
         ({"tables": {"a": {**ON_S3, "catalog": "prod", "table": "s.{topic}"}}}, 'or catalog = "" and table = ""'),
         ({"tables": {"a": {**ON_S3, "catalog_options": {"uri": "x"}}}}, "catalog_options go with a catalog"),
         ({"tables": {"a": {"to": "/l/{topic}", "mode": "schema"}}}, "mode schema and a schema.* go together"),

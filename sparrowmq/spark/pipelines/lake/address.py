@@ -49,7 +49,7 @@ class Catalog:
 
     def __post_init__(self) -> None:
         if not all(self.table.split(".")) or "." not in self.table:
-            raise ConfigError(f"{self.table!r} is no name of a table in a catalog; write NAMESPACE.TABLE")
+            raise ConfigError(f"{self.table!r} is not the name of a table in a catalog; write NAMESPACE.TABLE")
 
     def __str__(self) -> str:
         return f"{self.name}:{self.table}"
@@ -88,7 +88,7 @@ class Address:
         return Path(url2pathname(urlsplit(self.url).path)) if scheme_of(self.url) == "file" else None
 
     def with_name(self, name: str) -> Address:
-        """The address beside this one. A table in a catalog gets the same ending in its name."""
+        """Return the address beside this one. A table in a catalog gets the same ending in its name."""
         ending = name.removeprefix(self.name)
         catalog = self.catalog
         if catalog is not None:
@@ -97,7 +97,7 @@ class Address:
 
     @property
     def storage(self) -> Storage:
-        """The files of the table, without its state and catalog: workers get it."""
+        """The files of the table, without its state and catalog; workers get this part."""
         return Storage(self.url, s3_settings(os.environ) if self.url.startswith("s3:") else {})
 
 
@@ -109,7 +109,7 @@ class Storage:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Storage], tuple[str, dict[str, str]]]:
-        """Without the open file system, which would take its keys along."""
+        """Leave out the open file system, because it has keys."""
         return Storage, (self.url, dict(self.settings))
 
     @cached_property
@@ -125,11 +125,10 @@ class Storage:
         return self._filesystem[0]
 
     def path(self, name: str = "") -> str:
-        """The path of a file of the folder, for `files`."""
+        """Return the path of a file in the folder, for `files`."""
         return f"{self._filesystem[1]}/{name}" if name else self._filesystem[1]
 
     def read(self, name: str) -> bytes | None:
-        """The content of a small file; None if there is none."""
         try:
             with self.files.open_input_stream(self.path(name)) as file:
                 content: bytes = file.read()
@@ -138,7 +137,7 @@ class Storage:
             return None
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a small file whole: behind an address there is no half one."""
+        """Write a small file, all of it or nothing."""
         self.make_folder(name)
         written = f"{name}.tmp" if self.url.startswith("file:") else name
         with self.files.open_output_stream(self.path(written)) as file:
@@ -147,28 +146,26 @@ class Storage:
             self.files.move(self.path(written), self.path(name))
 
     def upload(self, local: str, name: str) -> None:
-        """Write a file of this machine, in memory that does not grow with it."""
+        """Copy a file of this machine, in memory that does not grow with it."""
         self.make_folder(name)
         fs.copy_files(local, self.path(name), fs.LocalFileSystem(), self.files, use_threads=False)
 
     def list(self, folder: str = "", *, deep: bool = True) -> list[fs.FileInfo]:
-        """The files in a folder; none if there is no folder."""
+        """Return the files in a folder; none if the folder does not exist."""
         chosen = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
         return [each for each in self.files.get_file_info(chosen) if each.type == fs.FileType.File]
 
     def relative(self, path: str) -> str:
-        """The name in the folder of a path of `files`."""
         return str(PurePosixPath(path).relative_to(self.path()))
 
     def delete(self, name: str) -> None:
-        """Remove a file; it may be gone already."""
+        """Remove a file if it exists."""
         try:
             self.files.delete_file(self.path(name))
         except FileNotFoundError:
             return
 
     def clear(self) -> None:
-        """Remove all files."""
         self.files.delete_dir_contents(self.path(), missing_dir_ok=True)
 
     def make_folder(self, name: str) -> None:
@@ -187,7 +184,6 @@ class Storage:
 
 
 def read_footer(folder: Path | Address, name: str) -> pq.FileMetaData:
-    """The footer of a Parquet file."""
     if isinstance(folder, Path):
         return pq.read_metadata(folder / name)
     storage = folder.storage
@@ -233,7 +229,7 @@ def _check_state_outside(root: Address) -> Address:
 
 
 def storage_options(url: str) -> dict[str, str] | None:
-    """For deltalake, beside what it reads from the environment itself."""
+    """Return the options that deltalake does not read from the environment itself."""
     if not url.startswith("s3:"):
         return None
     found = s3_settings(os.environ)
@@ -244,7 +240,6 @@ def storage_options(url: str) -> dict[str, str] | None:
 
 
 def file_io_properties(url: str) -> dict[str, str]:
-    """For pyiceberg's files."""
     if not url.startswith("s3:"):
         return {}
     found = s3_settings(os.environ)
@@ -253,7 +248,7 @@ def file_io_properties(url: str) -> dict[str, str]:
 
 
 def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """The endpoint and the region of S3, if the environment has them; it has no secrets."""
+    """Return the endpoint and region of S3 from the environment; the result has no secrets."""
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if endpoint and not region:  # Only Amazon can be asked for the region of a bucket.

@@ -25,13 +25,12 @@ NAMESPACE: Final = "sparrowmq"
 
 
 def table_identifier(path: Path | Address) -> tuple[str, ...]:
-    """The name of a table in its catalog."""
     catalog = path.catalog if isinstance(path, Address) else None
     return (NAMESPACE, path.name) if catalog is None else tuple(catalog.table.split("."))
 
 
 def iceberg_location(path: Path | Address) -> str:
-    """The location of a table, as Iceberg writes it; of a folder its plain path, as pyiceberg decodes nothing."""
+    """Return the location of a table as Iceberg writes it; pyiceberg decodes nothing, so a folder is a plain path."""
     folder = path.folder if isinstance(path, Address) else path
     return f"file://{folder}" if folder is not None else str(path)
 
@@ -46,7 +45,7 @@ def check_location(location: str, path: Path | Address) -> None:
 
 
 def open_catalog(path: Path | Address, state: Path) -> Opened:
-    """The catalog of a table. Raises: ConfigError, it is not configured, or lacks a package, or the place is none."""
+    """Open the catalog of a table. Raises: ConfigError, it is not configured, lacks a package, or the path is bad."""
     location = iceberg_location(path)
     if found := _CUT_CHARACTERS.search(location):
         raise ConfigError(
@@ -95,7 +94,7 @@ def explain_catalog_errors(path: Path | Address, state: Path) -> Iterator[None]:
 
 
 def catalog_secrets(path: Path | Address) -> list[str]:
-    """The values that no text about a table may show."""
+    """Return the secrets that no text about a table may show."""
     catalog = path.catalog if isinstance(path, Address) else None
     return secret_values({} if catalog is None else _configuration(catalog))
 
@@ -107,9 +106,9 @@ def _configuration(catalog: Catalog) -> dict[str, str]:
 
 
 def without_pool(catalog: Opened) -> Opened:
-    """A catalog whose connections to a database end with each use: a kept one fails after the database's restart.
+    """Return a catalog that closes its database connections after each use.
 
-    And nothing closes it: Python 3.13 warns of that when it collects the catalog.
+    An open one fails after the database's restart, and nothing closes it: Python 3.13 warns of that.
     """
     if hasattr(catalog, "engine"):
         from sqlalchemy import NullPool, create_engine
@@ -117,11 +116,6 @@ def without_pool(catalog: Opened) -> Opened:
         pooled, catalog.engine = catalog.engine, create_engine(catalog.engine.url, poolclass=NullPool)
         pooled.dispose()
     return catalog
-
-
-def _region(files: Mapping[str, str]) -> dict[str, str]:
-    """The region for Glue, too: boto3 does not read AWS_REGION, as all else here does."""
-    return {"client.region": files["s3.region"]} if "s3.region" in files else {}
 
 
 def _load_configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
@@ -137,8 +131,10 @@ def _load_configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
             f"the catalog {catalog.name} is not configured; give it in ~/.pyiceberg.yaml, by {variable}, or as "
             "options type and uri (--catalog-option, catalog_options of a lake)"
         )
+    # Glue gets the region too: boto3 does not read AWS_REGION, as all else here does.
+    region = {"client.region": files["s3.region"]} if "s3.region" in files else {}
     try:
-        return order_commit_times(without_pool(load_catalog(catalog.name, **{**files, **_region(files), **known})))
+        return order_commit_times(without_pool(load_catalog(catalog.name, **{**files, **region, **known})))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "

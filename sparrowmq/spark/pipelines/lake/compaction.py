@@ -40,7 +40,7 @@ REWRITTEN_PREFIX: Final = "rewritten"  # begins the names of files
 
 
 class TinyFiles:
-    """Counts the files of each partition that make a commit dear; a commit merges them when they are many."""
+    """Counts the tiny files of each partition, which slow down commits; a commit merges them when there are many."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] | None = None  # what this process has not counted yet is not known
@@ -62,7 +62,7 @@ class TinyFiles:
 
 
 def group_small_files(files: Sequence[Path], max_bytes: int = FILE_BYTES) -> Iterator[list[Path]]:
-    """Small files that are worth being put together: two at least, about `most` bytes at most."""
+    """Yield groups of two or more small files, each of about `max_bytes` at most."""
     group: list[Path] = []
     size = 0
     for file in files:
@@ -80,7 +80,7 @@ def group_small_files(files: Sequence[Path], max_bytes: int = FILE_BYTES) -> Ite
 
 
 def merge_files(files: Sequence[Path], target: Path) -> None:
-    """Write the rows of Parquet files, in their order, to one; a column that a file lacks is null there."""
+    """Write the rows of Parquet files, in order, to one file; missing columns become null."""
     schemas = [pq.read_schema(file).remove_metadata() for file in files]
     schema = pa.unify_schemas(schemas, promote_options="permissive")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def widen_columns(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
 
 
 def check_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
-    """Raises: ConfigError, columns of a table whose files cannot be written again would need wider types."""
+    """Raises: ConfigError, columns of a table behind an address would need wider types."""
     if wider := _wider_types(lake.columns(), schema):
         raise ConfigError(
             f"{where}: {', '.join(wider)} would need wider types, and only files on this machine are written again; "
@@ -168,7 +168,7 @@ def rewrite_files(files: Mapping[Path, str], folder: Path, change: Change) -> li
 
 
 def with_new_names(staged: Staged, layout: Layout) -> Staged:
-    """Files that get names which no file of the table ever had."""
+    """Give files names that no file of the table ever had."""
     prefix = f"{REWRITTEN_PREFIX}-{uuid.uuid4().hex}"
     files = [file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(staged.files)]
     return Staged(files, staged.schema)

@@ -177,7 +177,7 @@ class Delta:
         self._shorten_log()
 
     def _check_new_batch(self, batch: int) -> None:
-        """Raises: ConfigError, another run has written the batch; its files would count as left ones."""
+        """Raises: ConfigError, another run has written the batch; its files would look like leftovers."""
         assert self._table is not None
         self._table.update_incremental()
         if self.last_batch() >= batch:
@@ -185,7 +185,7 @@ class Delta:
 
     @contextmanager
     def _sync_new_files(self) -> Iterator[None]:
-        """Bring to the disk the files that deltalake writes itself in a block, and the commits about them."""
+        """Sync the files that deltalake writes in this context, and their commits."""
         had = set(self._files())
         yield
         for path in sorted(set(self._files()) - had) if isinstance(self._place.path, Path) else ():
@@ -230,7 +230,7 @@ class Delta:
         return [each["partition"] for each in self._files().values() if each["size_bytes"] < TINY_BYTES]
 
     def _merge(self, partition: str) -> int:
-        """Make one of the tiny files of a partition, if they are many; returns how many are left."""
+        """Merge the tiny files of a partition if there are many; returns the count of tiny files after that."""
         assert self._table is not None
         tiny = self._partitions_of_tiny().count(partition)
         if tiny < TINY_FILES:
@@ -260,7 +260,7 @@ class Delta:
         return ()
 
     def _files(self) -> dict[Path, dict[str, Any]]:
-        """The files with rows, as the log has them; its names are those of addresses, below the table's folder."""
+        """Return the files with rows and their entries in the log, which escapes their names."""
         if self._table is None:
             return {}
         columns = {name: f"partition.{name}" for name in self._by}
@@ -305,7 +305,7 @@ class Delta:
         ]
 
     def compact(self, before: date) -> None:
-        """Files that are not needed any more go a week later; an hour later in tables that earlier releases made."""
+        """Replaced files are deleted after a week; after an hour in tables of earlier releases."""
         if self._table is not None:
             check_writable(self._place.path, self._table)
             time, last = self.layout.partitioning.time_field, before - timedelta(days=1)
@@ -356,7 +356,7 @@ def _open_table(place: Path | Address, options: dict[str, str] | None) -> DeltaT
 
 
 def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | None = None) -> dict[str, str]:
-    """The files of a Delta table, relative to it, and the path of the partition of each."""
+    """Return the files of a Delta table, relative to it, and the partition path of each."""
     table = DeltaTable(url, storage_options=options)
     check_plain_files(url, table)
     return {
@@ -371,7 +371,6 @@ def delta_files(url: str, partitioning: Partitioning, options: dict[str, str] | 
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of a table in a folder."""
     return (_record_of(_open_table(folder, None), "") or None) if DeltaTable.is_deltatable(str(folder)) else None
 
 
@@ -398,7 +397,7 @@ def _record_of(table: DeltaTable, writer: str) -> str | None:
 
 
 def check_log(table: Path | Address) -> None:
-    """Raises: BadStore, a version that readers in a folder need is empty, and a later one is not."""
+    """Raises: BadStore, a version that readers need is empty, and a later one is not."""
     if not isinstance(table, Path):
         return
     versions, checkpoints = _log_files(table / LOG)
@@ -412,7 +411,7 @@ def check_log(table: Path | Address) -> None:
 
 
 def repair_log(table: Path) -> None:
-    """Repair what a power cut has emptied before it counted. Raises: OSError, it cannot be written."""
+    """Repair versions that a power cut emptied before their batch was done."""
     log = table / LOG
     versions, checkpoints = _log_files(log)
     _drop_torn(log, versions, checkpoints)
@@ -445,7 +444,7 @@ def _trailing_versions(versions: dict[int, Path], empty: list[int]) -> list[int]
 
 
 def _drop_torn(log: Path, versions: dict[int, Path], checkpoints: dict[int, Path]) -> None:
-    """Remove the newest checkpoint if it is damaged and not needed; readers could not open the table."""
+    """Remove the newest checkpoint if it is torn and not needed: readers could not open the table."""
     torn = max(checkpoints, default=-1)
     if torn < 0 or _is_parquet(checkpoints[torn]):
         return
@@ -480,7 +479,7 @@ def check_writable(place: Path | Address | str, table: DeltaTable) -> None:
 
 
 def check_plain_files(place: Path | Address | str, table: DeltaTable) -> None:
-    """Raises: ConfigError, the rows of the table are not all rows of its files, or not by their names."""
+    """Raises: ConfigError, files have deleted rows, or other names of columns than the table."""
     _check_no_mapping(place, table.metadata().configuration)
     if _VECTORS in (table.protocol().reader_features or ()):
         raise ConfigError(
@@ -512,13 +511,13 @@ def explain_unsupported_features(place: Path | Address) -> Iterator[None]:
 
 
 def statistics_columns(schema: Iterable[pa.Field]) -> str:
-    """The columns that get statistics, as the property delta.dataSkippingStatsColumns has them."""
+    """Return the value of delta.dataSkippingStatsColumns: the columns that get statistics."""
     found = [".".join(path) for path, kind in _leaves(schema) if _is_ordered(kind) and all(map(_PLAIN.fullmatch, path))]
     return ",".join(found[:_MAX_STATISTICS_COLUMNS])
 
 
 def delta_statistics(footer: pq.FileMetaData, columns: str) -> str:
-    """Return the statistics of these columns as JSON; without bounds, if the footer lacks some of one column."""
+    """Return the statistics of columns as JSON; without bounds if the footer lacks those of one column."""
     said = {"numRecords": footer.num_rows}
     bounds = _bounds_of(footer, {name for name in columns.split(",") if name})
     return _JSON.encode(said if bounds is None else said | bounds).decode()
@@ -552,7 +551,7 @@ def _bounds_of(footer: pq.FileMetaData, columns: set[str]) -> dict[str, Any] | N
 
 
 def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """The columns that a file has for these fields, in its order; those inside of lists and maps have null types."""
+    """Yield the leaf columns of a file, in its order; those inside lists and maps have null types."""
     for field in fields:
         kind, path = field.type, (*above, field.name)
         if pa.types.is_struct(kind):

@@ -151,7 +151,7 @@ class Iceberg:
         return max(int(noted), int(self._summary().get(_BATCH) or -1))
 
     def record(self) -> str | None:
-        """As the table is now: another program may have changed it since it was opened."""
+        """Refresh first: another program may have changed the table since it was opened."""
         if self._table is not None and not self._place.is_read_only:
             with explain_catalog_errors(self._place.path, self._place.state):
                 self._table.refresh()
@@ -193,7 +193,7 @@ class Iceberg:
             self._upkeep.after_commit(table, staged, summary)
 
     def _sync(self, table: Table) -> None:
-        """Bring the files of the last commit to the disk: a power cut would empty them after the batch counts."""
+        """Sync the files of the last commit: a power cut could empty them after the batch is done."""
         snapshot = table.current_snapshot()
         if isinstance(self._place.path, Address) or snapshot is None:
             return
@@ -210,7 +210,7 @@ class Iceberg:
         new: Mapping[str, str],
         summary: Mapping[str, str] | None = None,
     ) -> None:
-        """Take files out, and add others: their places, and the path of the partition of each."""
+        """Remove files, and add others: their URIs with the partition path of each."""
         assert self._table is not None
         metadata, io = change.table_metadata, self._table.io
         if metadata.name_mapping() is None:  # the files have no ids of columns
@@ -233,11 +233,9 @@ class Iceberg:
         return {path: file.file_size_in_bytes for path, file in self._files().items()}
 
     def partitions(self) -> dict[Path, str]:
-        return {path: self._partition_of(file) for path, file in self._files().items()}
-
-    def _partition_of(self, file: DataFile) -> str:
-        assert self._table is not None
-        return self._partitions.path(self._table.metadata, file.partition)
+        if (table := self._table) is None:
+            return {}
+        return {path: self._partitions.path(table.metadata, file.partition) for path, file in self._files().items()}
 
     def retire(self, before_s: float) -> set[Path]:
         """Snapshots with a tag or a branch stay, and so do their files."""
@@ -270,7 +268,7 @@ class Iceberg:
         return [known[path].file for path in paths]
 
     def rewrite(self, staged: Staged) -> None:
-        """A column of another type is another one to Iceberg, so older snapshots would have null there: they go."""
+        """A column of another type is a new one to Iceberg: old snapshots would have nulls there, so they go."""
         assert self._table is not None
         check_no_deletes(self._place.path, self._tasks().values())
         known, old, new = self.columns(), self.paths(), with_new_names(staged, self.layout)
@@ -291,7 +289,7 @@ class Iceberg:
         self._upkeep.remove_unused(self._table, [f"file://{file}" for file in old])
 
     def compact(self, before: date) -> None:
-        """Old files go an hour later, for readers that began before."""
+        """Old files are deleted an hour later, for readers that started before."""
         if (table := self._table) is None:
             return
         if isinstance(self._place.path, Address):
@@ -332,7 +330,7 @@ class Iceberg:
         return len(old)
 
     def _drop_old_snapshots(self) -> None:
-        """Drop old snapshots, but first note the last batch of each writer, which may be noted only there."""
+        """Drop old snapshots, after saving the last batch of each writer, which may be recorded only there."""
         assert self._table is not None
         summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
         last = {each[_WRITER]: each[_BATCH] for each in summaries if each.get(_WRITER)}
@@ -403,7 +401,7 @@ def _damage_in(metadata: Path) -> str | None:
 
 @contextmanager
 def name_damage(table: Table | None) -> Iterator[None]:
-    """Raises: BadStore, for an error of reading a table in a folder of which a file is damaged."""
+    """Raises: BadStore, instead of a read error, if a file of a table in a folder is damaged."""
     try:
         yield
     except _UNREADABLE as error:
@@ -450,13 +448,13 @@ def _is_avro(path: Path, length: int) -> bool:
 
 
 def metadata_version(metadata: str) -> int:
-    """The version that the name of a metadata file begins with."""
+    """Return the version at the start of the name of a metadata file; -1 without one."""
     number = whole_number(metadata.rpartition("/")[2].partition("-")[0])
     return -1 if number is None else number
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of a table, without its catalog."""
+    """Return the record of the last batch of a table, without its catalog."""
     newest = newest_metadata(folder)
     return _summary_of(StaticTable.from_metadata(newest), "").get(_RECORD) if newest else None
 

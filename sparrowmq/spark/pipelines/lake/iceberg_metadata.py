@@ -96,14 +96,14 @@ class IcebergPartitions:
         self._partitioning = partitioning
 
     def set_spec(self, table: Table) -> None:
-        """Give a new table its partitions."""
+        """Set the partition spec of a new table."""
         if self._partitioning.fields and not table.spec().fields:
             with table.update_spec() as update:
                 for field in self._partitioning.fields:
                     update.add_field(field.source, _transform(field), field.name)
 
     def describe_spec(self, table: Table) -> str:
-        """The partitions of a table, as its metadata has them, in words."""
+        """Return the partition spec of a table in words."""
         schema = table.schema()
         expected = [(field.source, str(_transform(field))) for field in self._partitioning.fields]
         spec = [(schema.find_column_name(field.source_id), str(field.transform)) for field in table.spec().fields]
@@ -112,7 +112,7 @@ class IcebergPartitions:
         return ", ".join(f"{transform} of {source}" for source, transform in spec) or "none"
 
     def data_file(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
-        """A Parquet file as a manifest has it; `partition`: its path, or that of another file's entry."""
+        """Return the manifest entry of a Parquet file; `partition`: a path, or the record of another entry."""
         whole = metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
         file = parquet_file_to_data_file(io, whole, path)
         file[_PARTITION] = self.record(metadata, partition) if isinstance(partition, str) else partition
@@ -120,7 +120,6 @@ class IcebergPartitions:
         return file
 
     def record(self, metadata: TableMetadata, path: str) -> Record:
-        """The values of a partition, as manifests have them."""
         texts = self._partitioning.values(path)
         kinds = _source_types(self._partitioning, metadata)
         return Record(
@@ -131,7 +130,6 @@ class IcebergPartitions:
         )
 
     def path(self, metadata: TableMetadata, partition: Record) -> str:
-        """The path of a partition with these values."""
         kinds = _source_types(self._partitioning, metadata)
         return self._partitioning.path_for(
             {
@@ -207,7 +205,7 @@ def _text(field: PartitionField, kind: types.IcebergType, value: Any) -> str:
 
 
 def missing_settings(table: Table) -> dict[str, str]:
-    """The properties that a table of an earlier release lacks."""
+    """Return the properties that a table of an earlier release lacks."""
     return {name: value for name, value in SETTINGS.items() if name not in table.properties}
 
 
@@ -227,7 +225,7 @@ def drop_snapshots(change: Transaction, keep_count: int | None = None, since_s: 
 
 
 def check_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
-    """Raises: ConfigError, one of these files has rows that the table does not have any more."""
+    """Raises: ConfigError, a delete file removed rows of one of these files."""
     if any(task.delete_files for task in tasks):
         raise ConfigError(
             f"another program took rows out of {place} by delete files, and its data files still have them; let it "
@@ -261,7 +259,7 @@ class Upkeep:
             self.remove_unused(table)
 
     def remove_unused(self, table: Table, more: Iterable[str] = ()) -> None:
-        """Note the metadata that no snapshot has any more, and `more`, and remove what was noted long ago."""
+        """Note unreferenced metadata and the files in `more`, and delete files that were noted long ago."""
         needed = _referenced_metadata(table)
         self._unused.note([*(path for path in _existing_metadata(table) if path not in needed), *more])
         needed |= tagged_files(table)
@@ -278,7 +276,7 @@ class Upkeep:
                 yield self._partitions.path(table.metadata, task.file.partition), task.file
 
     def _merge(self, table: Table, partition: str, summary: Mapping[str, str]) -> int:
-        """Make one of the tiny files of a partition, if they are many; returns how many are left."""
+        """Merge the tiny files of a partition if there are many; returns the count of tiny files after that."""
         tiny = [file for each, file in self._tiny_files(table) if each == partition]
         if len(tiny) < TINY_FILES:
             return len(tiny)
@@ -306,7 +304,7 @@ class Upkeep:
 
 
 def tagged_files(table: Table) -> set[str]:
-    """The data files of snapshots that a tag or a branch of the table's owner keeps."""
+    """Return the data files of snapshots that have a tag or a branch."""
     kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
     return {file for each in kept for file in table.inspect.files(each).column("file_path").to_pylist()}
 
@@ -329,7 +327,7 @@ def _existing_metadata(table: Table) -> list[str]:
 
 
 class OrderedCatalog(SqlCatalog):
-    """A catalog in a database, without the times of commits that go back."""
+    """A catalog in a database whose commit times never go back."""
 
     def _update_and_stage_table(
         self,
@@ -347,7 +345,7 @@ class OrderedCatalog(SqlCatalog):
 
 
 def order_commit_times(catalog: Catalog) -> Catalog:
-    """Let the snapshots of any catalog be in order; servers of catalogs refuse others."""
+    """Make the snapshot times of any catalog ascend; catalog servers refuse others."""
     commit = catalog.commit_table
 
     def commit_table(

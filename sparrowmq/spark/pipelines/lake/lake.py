@@ -36,14 +36,14 @@ _FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """The place of a table.
+    """The location of a table, and who writes it.
 
     Attributes:
-        path: of the table. state: what it needs beside its data; readers never look there. writer: who writes it, the
-        same over restarts. lane: which, of several writers with batches of their own; a part of their names.
-        is_read_only: what an earlier run left unfinished stays so. wait_s: how long a store that is away is waited
-        for. replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
-        file_bytes: about the size of files that are put together. partitioning: how the table is divided.
+        state: the folder beside the data that readers never read. writer: its id, the same after restarts.
+        lane: a suffix of the writer's id, for a second writer that numbers its own batches.
+        is_read_only: an unfinished commit is not completed. wait_s: how long to wait for storage that is away.
+        replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
+        file_bytes: the approximate size of merged files.
     """
 
     path: Path | Address
@@ -58,13 +58,12 @@ class TableLocation:
 
     @property
     def folder(self) -> Path:
-        """The path of a table on this machine."""
         assert isinstance(self.path, Path)
         return self.path
 
     @property
     def errors(self) -> TableLocation:
-        """The place of the table of errors beside it, which is always divided by the day."""
+        """The table of errors beside the table; it is always divided by day."""
         return replace(
             self,
             path=errors_path(self.path),
@@ -75,14 +74,13 @@ class TableLocation:
 
 
 def another_run_error(batch: int, root: Path | Address) -> ConfigError:
-    """Return the error of a batch that is in a table already, from a run with another copy of the state."""
+    """Return the error for a batch that another run has written, with another copy of the state."""
     return ConfigError(
         f"another run has written batch {batch} to {root}, with another copy of its state; stop one of the two"
     )
 
 
 def errors_path(root: Path | Address) -> Path | Address:
-    """The path of the table of errors of a table."""
     return root.with_name(f"{root.name}.errors")
 
 
@@ -93,35 +91,35 @@ class Lake(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """Says which partition each row belongs to."""
+        """The partition of each row, and the names of files."""
         ...
 
     def last_batch(self) -> int:
-        """The number of the last batch that the table has; -1 before the first."""
+        """Return the number of the last batch in the table; -1 before the first."""
         ...
 
     def record(self) -> str | None:
-        """The record of the last batch of this writer; of any, if the place names none. None if it has none."""
+        """Return the record of the last batch of this writer, or of any if the location names none."""
         ...
 
     def columns(self) -> Mapping[str, pa.DataType]:
-        """The columns, by name; none before the first batch."""
+        """Return the columns, by name; none before the first batch."""
         ...
 
     def commit(self, batch: int, staged: Staged) -> None:
-        """Take over the files of a batch, all at once; columns that are new, or new within a column, are added."""
+        """Add the files of a batch, all at once, and the columns and nested fields that are new."""
         ...
 
     def paths(self) -> list[Path]:
-        """The files with rows; behind an address, relative to it, where the format knows which they are."""
+        """Return the files with rows; behind an address, relative to it."""
         ...
 
     def sizes(self) -> Mapping[Path, int]:
-        """The files with rows, and the bytes of each as the log of the format has them; none without such a log."""
+        """Return the size of each file according to the format's log; empty without such a log."""
         ...
 
     def partitions(self) -> Mapping[Path, str]:
-        """The files with rows, and the path of the partition of each."""
+        """Return the partition path of each file with rows."""
         ...
 
     def retire(self, before_s: float) -> Collection[Path]:
@@ -132,20 +130,20 @@ class Lake(Protocol):
         ...
 
     def rewrite(self, staged: Staged) -> None:
-        """Replace all files, at once; `staged` has all columns, and may have other types."""
+        """Replace all files, at once; `staged` has all columns, possibly with other types."""
         ...
 
     def compact(self, before: date) -> None:
-        """Put together the small files of days before one; of a table without days, of all partitions."""
+        """Merge the small files of days before one; without days, of all partitions."""
         ...
 
     def expire(self, before: date) -> int:
-        """Take out the partitions of days before one; returns how many. Raises: ConfigError, the table has no days."""
+        """Remove the partitions of days before one; returns how many. Raises: ConfigError, the table has no days."""
         ...
 
 
 def open_lake(kind: str, place: TableLocation) -> Lake:
-    """A table of one of FORMATS. Raises: ConfigError, what it needs is not installed."""
+    """Open a table of one of FORMATS. Raises: ConfigError, a package is not installed."""
     if not isinstance(place.path, Address):
         return _load_format(kind, FORMATS[kind])(place)
     remote = importlib.import_module("sparrowmq.spark.pipelines.lake.remote_lake")
@@ -163,13 +161,13 @@ def _load_format(kind: str, spec: tuple[str, str, str | None]) -> type[Lake]:
 
 
 def staging_address(place: TableLocation) -> Address:
-    """The address of files of a Parquet folder that no reader is to see yet."""
+    """Return the address of the files of a Parquet folder that no reader may see yet."""
     assert isinstance(place.path, Address)
     return place.path.with_name(f"{place.path.name}.staged{place.lane}")
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of the table in a folder, whichever its format; None if there is none."""
+    """Return the record of the last batch of a table in a folder, in any format; None without one."""
     for kind, mark in _FORMAT_FOLDERS.items():
         if (folder / mark).is_dir():
             found: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
@@ -187,7 +185,7 @@ def check_partition(place: TableLocation, actual: str) -> None:
 
 
 def new_fields(schema: pa.Schema, columns: Mapping[str, pa.DataType]) -> list[pa.Field]:
-    """The fields that a table with the columns `known` lacks, or of which it lacks parts."""
+    """Return the fields that a table with these columns lacks, also those with new nested fields."""
     return [field for field in schema if field.name not in columns or grows(columns[field.name], field.type)]
 
 

@@ -53,7 +53,7 @@ _BATCH_FILE: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
 
 
 class ParquetFolder:
-    """The folder, and what was committed to it."""
+    """A table in a folder."""
 
     def __init__(self, place: TableLocation) -> None:
         self._place = place
@@ -73,7 +73,7 @@ class ParquetFolder:
         return _record_of(max(self._commits.glob("[0-9]*.json"), default=None))
 
     def columns(self) -> dict[str, pa.DataType]:
-        """As the last batch of each writer has them; files that were put together may lack newer columns."""
+        """From the last batch of each writer; merged files may lack newer columns."""
         files = self.paths()
         found: dict[str, pa.DataType] = {}
         for file in _last_batch_files(files) or files:
@@ -106,7 +106,7 @@ class ParquetFolder:
         return ()
 
     def rewrite(self, staged: Staged) -> None:
-        """Each file is replaced by the one of its name, so no reader misses a row or sees it twice."""
+        """Each file is replaced under its name, so no reader misses a row or sees it twice."""
         moves = {str(file.path): str(self._place.folder / file.name) for file in staged.files}
         _sync(moves)
         gone = {str(path) for path in self.paths()} - set(moves.values())
@@ -114,7 +114,7 @@ class ParquetFolder:
         self._finish_merge()
 
     def compact(self, before: date) -> None:
-        """A reader at that very moment may miss the rows of some files, or see them twice."""
+        """A reader during the merge may miss rows, or see rows twice."""
         partitioning = self.layout.partitioning
         for folder in self._folders(lambda partition: partitioning.starts_before(partition, before)):
             for group in group_small_files(sorted(folder.glob("*.parquet")), self._place.file_bytes):
@@ -136,7 +136,7 @@ class ParquetFolder:
         return sorted({path.parent for path, partition in self.partitions().items() if is_chosen(partition)})
 
     def _finish_merge(self) -> None:
-        """Put the merged file in the place of what it was made of; a crash in between is finished by the next start."""
+        """Replace files by the merged one; after a crash the next start finishes this."""
         if not self._merges.exists():
             return
         begun = _read_commit(self._merges)
@@ -146,7 +146,7 @@ class ParquetFolder:
         self._merges.unlink()
 
     def _finish(self) -> None:
-        """Move what the last commit has not moved yet. If some of it is gone, the commit is taken back."""
+        """Move the files that the last commit has not moved yet. If one is gone, undo the commit."""
         for folder in (self._earlier, self._commits):
             for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
                 said = _read_commit(commit)
@@ -161,7 +161,7 @@ class ParquetFolder:
                     commit.unlink()
 
     def _write(self, path: Path, content: Mapping[str, Any], *, is_new: bool = False) -> None:
-        """Write the whole file or nothing, also if the power fails. Raises: ConfigError, it is new, and is there."""
+        """Write a file atomically, also in a power cut. Raises: ConfigError, a new file exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".tmp")
         with open(new, "w") as file:
@@ -180,7 +180,7 @@ class ParquetFolder:
 
 
 def _last_batch_files(files: Iterable[Path]) -> list[Path]:
-    """A file of the last batch of each writer; their times say nothing, as clocks are set back at times."""
+    """Return a file of the last batch of each writer. File times are not reliable: clocks are set back."""
     last: dict[str, tuple[int, Path]] = {}
     for file in files:
         if found := _BATCH_FILE.match(file.name):
@@ -189,7 +189,7 @@ def _last_batch_files(files: Iterable[Path]) -> list[Path]:
 
 
 def commits_at(folder: Path, state: Path) -> list[str] | None:
-    """The last commits of a table's writers; None while files of a batch or of a merge are not all in their places."""
+    """Return the last commit of each writer; None while a commit or a merge is unfinished."""
     last = [max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*"))]
     commits = [commit for commit in last if commit is not None]
     if (state / _MERGE).exists() or any(_read_commit(commit).get("moves") for commit in commits):
@@ -198,7 +198,7 @@ def commits_at(folder: Path, state: Path) -> list[str] | None:
 
 
 def record_at(folder: Path) -> str | None:
-    """The record of the last batch of the stream's writer; of another one, if that has none."""
+    """Return the record of the last batch of the stream's writer, else of another writer."""
     last = (max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*")))
     return next((record for commit in last if (record := _record_of(commit)) is not None), None)
 
@@ -208,7 +208,7 @@ def _record_of(commit: Path | None) -> str | None:
 
 
 def _read_commit(commit: Path) -> dict[str, Any]:
-    """Raises: BadStore, it is damaged: it was on the disk before its batch counted, so a disk has lost it."""
+    """Raises: BadStore, the file is damaged. It was synced before its batch was done, so the disk lost it."""
     try:
         said: object = json.loads(commit.read_text())
     except ValueError:
@@ -221,7 +221,7 @@ def _read_commit(commit: Path) -> dict[str, Any]:
 
 
 def _sync(files: Iterable[str]) -> None:
-    """Bring files to the disk before a commit names them: neither Spark nor pyarrow does."""
+    """Sync files before a commit names them: neither Spark nor pyarrow does."""
     for file in files:
         sync(Path(file))
 
@@ -233,7 +233,7 @@ def _move(moves: Mapping[str, str]) -> None:
 
 
 class _Commit(msgspec.Struct):
-    """A batch: the folder of its staged files, those that are to be moved, the columns of the table, and its record."""
+    """The folder of staged files of a batch, the files to move, the columns of the table, and the record."""
 
     staged: str
     moves: list[str]
@@ -242,7 +242,7 @@ class _Commit(msgspec.Struct):
 
 
 class RemoteParquetFolder:
-    """The folder, and what was committed to it."""
+    """A table in a folder."""
 
     def __init__(self, place: TableLocation) -> None:
         assert isinstance(place.path, Address)
@@ -265,7 +265,7 @@ class RemoteParquetFolder:
         return {field.name: field.type for field in self._schema()}
 
     def _schema(self) -> pa.Schema:
-        """As the newest commits of all lanes have it: a folder of files has no schema of its own."""
+        """From the newest commits of all lanes: a folder has no schema of its own."""
         newest = {name.rpartition("/")[0]: name for name in self._names()}.values()
         schemas = [pa.ipc.read_schema(pa.BufferReader(self._load(name).columns)) for name in newest]
         return pa.unify_schemas([pa.schema([]), *schemas])
@@ -282,7 +282,7 @@ class RemoteParquetFolder:
             self._storage.delete(old)
 
     def clear_staged(self) -> None:
-        """Remove the files that no commit has; those of the last commit were moved when the folder was opened."""
+        """Remove the files of no commit; opening the folder has moved those of the last commit."""
         staging_address(self._place).storage.clear()
 
     def paths(self) -> list[Path]:
@@ -336,7 +336,6 @@ class RemoteParquetFolder:
         self._storage.write(name, msgspec.json.encode(commit))
 
     def _finish(self, commit_name: str) -> None:
-        """Move what a commit has not moved yet."""
         commit = self._load(commit_name)
         if not commit.moves:
             return

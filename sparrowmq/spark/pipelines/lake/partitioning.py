@@ -54,11 +54,7 @@ _EXAMPLE: Final = "write fields and transforms, as `country, bucket(16, id)`"
 
 @dataclass(frozen=True)
 class PartitionField:
-    """One field by which a table is divided.
-
-    Attributes:
-        source: the column. width: of `bucket` and `truncate`.
-    """
+    """One field by which a table is divided. `source`: the column. `width`: of `bucket` and `truncate`."""
 
     transform: str
     source: str
@@ -66,7 +62,7 @@ class PartitionField:
 
     @property
     def name(self) -> str:
-        """The name of the column of partitions, as Iceberg has it."""
+        """The name of the partition column, as Iceberg names it."""
         if self.transform == IDENTITY:
             return self.source
         return f"_{self.transform}" if self.source == STORE_TIME else f"{self.source}_{_NAMES[self.transform]}"
@@ -86,19 +82,17 @@ class PartitionField:
 
     @property
     def unit(self) -> str:
-        """The length of the periods of the store time."""
+        """The length of a period of the store time: year, month, day or hour."""
         return "day" if self.source == DAY else self.transform
 
     def text_of(self, time: date) -> str:
-        """The period of the store time that a time is in."""
         return time_text(self.unit, time)
 
     def last_text(self, day: date) -> str:
-        """The last period that begins on a day."""
         return self.text_of(datetime(day.year, day.month, day.day, 23))
 
     def column_type(self, source: pa.DataType) -> pa.DataType:
-        """The type of the column of partitions."""
+        """The type of the partition column."""
         match self.transform:
             case "bucket" | "year":
                 return pa.int32()
@@ -109,7 +103,7 @@ class PartitionField:
         return source
 
     def texts(self, values: pa.Array) -> tuple[list[str | None], pa.Array]:
-        """The different values of the partitions as text, and for each row the index of its own; null for a null."""
+        """Return the distinct partition values as text, and the index of the value of each row; null for a null."""
         if self.transform in TIME_TRANSFORMS and pa.types.is_timestamp(values.type):
             values = pc.floor_temporal(values, unit=self.transform)
         if pa.types.is_dictionary(values.type):
@@ -130,7 +124,6 @@ class PartitionField:
         return lambda value: time_text(self.transform, value)
 
     def segment(self, text: str | None) -> str:
-        """The part of a path that this field has for a value."""
         return f"{self.name}={NULL if text is None else escape_text(text)}"
 
 
@@ -150,21 +143,19 @@ class Partitioning:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns of partitions."""
         return tuple(field.name for field in self.fields)
 
     @cached_property
     def derived_names(self) -> tuple[str, ...]:
-        """Those of them that rows do not have; no field of a body has one of these names."""
+        """The partition columns that rows do not have; no field of a body has one of these names."""
         return tuple(field.name for field in self.fields if field.transform != IDENTITY)
 
     @cached_property
     def body_fields(self) -> tuple[PartitionField, ...]:
-        """The fields of which the source is a column of bodies."""
         return tuple(field for field in self.fields if not field.is_of_store_time)
 
     def columns(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of rows with those of partitions that they lack."""
+        """Return the columns of rows with the partition columns that they lack."""
         for field in self.fields:
             if field.name in self.derived_names:
                 at = rows.get_field_index(field.source)
@@ -173,7 +164,6 @@ class Partitioning:
         return rows
 
     def paths(self, rows: pa.RecordBatch, *, empty_is_null: bool) -> pa.Array:
-        """The path of the partition of each row."""
         if not self.fields:
             return pa.repeat(pa.scalar(""), rows.num_rows)
         parts = [self._segments(field, rows, empty_is_null) for field in self.fields]
@@ -191,7 +181,7 @@ class Partitioning:
         return pc.fill_null(segments.take(indices), none)
 
     def too_long_reasons(self, column: Callable[[PartitionField], pa.Array | None]) -> pa.Array | None:
-        """The reasons why rows can be in no partition; None if all can be."""
+        """Return for each row why no partition can hold it; None if all rows fit."""
         reasons = None
         for field in self.body_fields:
             values = column(field) if field.transform in (IDENTITY, "truncate") else None
@@ -206,40 +196,37 @@ class Partitioning:
         return reasons
 
     def values(self, path: str) -> dict[str, str | None]:
-        """The values of a partition as text, by column; null is None."""
+        """Return the values of a partition as text, by column; null is None."""
         parts = (part.partition("=")[2] for part in path.split("/")[-len(self.fields) :] if self.fields)
         return {name: None if text == NULL else unquote(text) for name, text in zip(self.names, parts, strict=True)}
 
     def path_for(self, values: Mapping[str, str | None]) -> str:
-        """The path of a partition."""
         return "/".join(field.segment(values[field.name]) for field in self.fields)
 
     def partition_of_file(self, file: str) -> str:
-        """The path of the partition in the name of a file."""
         folders = file.split("/")[:-1]
         return "/".join(folders[len(folders) - len(self.fields) :])
 
     @property
     def pattern(self) -> str:
-        """A pattern of the files, below the folder of a table."""
+        """The glob pattern of the files, below the folder of a table."""
         return "/".join([*(f"{name}=*" for name in self.names), "*.parquet"])
 
     # Days ---------------------------------------------------------------------------------------------------------
 
     @cached_property
     def time_field(self) -> PartitionField | None:
-        """The field that divides the table by the store time, if one does."""
         return next((field for field in self.fields if field.is_of_store_time), None)
 
     def first_day(self, path: str) -> date | None:
-        """The day on which a partition begins; None if the table is not divided by the store time."""
+        """Return the day on which a partition begins; None if the table is not divided by the store time."""
         if self.time_field is None:
             return None
         text = self.values(path)[self.time_field.name]
         return date.fromisoformat(f"{text}-01-01"[:10])
 
     def starts_before(self, path: str, before: date) -> bool:
-        """Whether a partition has messages of a day before one, as far as its path says."""
+        """Whether a partition may have messages from before a day."""
         first = self.first_day(path)
         return first is None or first < before
 
@@ -256,7 +243,7 @@ class Partitioning:
         return date.fromisoformat(f"{self.time_field.text_of(before)}-01-01"[:10])
 
     def sql_before(self, limit: date) -> str:
-        """The partitions of days before one, as a condition of SQL over the columns of partitions."""
+        """Return the SQL condition for the partitions before a day."""
         assert self.time_field is not None
         text = self.time_field.text_of(datetime(limit.year, limit.month, limit.day))
         match self.time_field.unit:
@@ -281,22 +268,20 @@ class Layout:
     has_log: bool = True
 
     def name(self, partition: str, stem: str) -> str:
-        """The name of a file of a partition. Libraries read names with spaces or % differently, so logs have none."""
+        """Return the name of a file. Libraries differ about spaces and % in names, so names in logs have neither."""
         folder = _RARE.sub("_", partition) if self.has_log else partition
         return f"{folder}/{stem}.parquet" if folder else f"{stem}.parquet"
 
     def file_schema(self, rows: pa.Schema) -> pa.Schema:
-        """The columns of the files."""
         return pa.schema([field for field in rows if field.name not in self.path_only_columns])
 
     @cached_property
     def path_only_columns(self) -> tuple[str, ...]:
-        """The columns of rows that only paths have."""
         fields = () if self.keeps_columns else self.partitioning.fields
         return tuple(field.source for field in fields if field.transform == IDENTITY)
 
     def split_rows(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Rows by the path of their partition, in the order of paths, as files have them."""
+        """Yield the rows of each partition, in the order of paths, with the columns that files have."""
         if not rows.num_rows:
             return
         kept = rows.drop_columns([name for name in self.path_only_columns if name in rows.schema.names])
@@ -314,7 +299,7 @@ class Layout:
             begin += counts[number]
 
     def add_path_columns(self, rows: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
-        """The rows of a file, with the columns that only its path has; `schema` has their types."""
+        """Add the columns that only the path of a file has; `schema` has their types."""
         values = self.partitioning.values(path)
         for name in self.path_only_columns:
             if name not in rows.schema.names:
@@ -324,26 +309,25 @@ class Layout:
 
 
 def days_besides(partitioning: Partitioning) -> str:
-    """A partitioning by days, too, in words."""
     return ", ".join([*map(str, partitioning.fields), "day"])
 
 
 def escape_text(text: str) -> str:
-    """A value as folders have it; a text that looks like Hive's null stays a text."""
+    """Escape a value for folder names; a text that looks like Hive's null stays a text."""
     if text == NULL:
         return text.replace("_", "%5F")
     return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def partition_text(value: Any) -> str:
-    """A value as Delta's log has it."""
+    """Return a value as Delta's log has it."""
     if isinstance(value, bool):
         return str(value).lower()
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def time_text(unit: str, value: date) -> str:
-    """A time as Iceberg writes it for people: 2026, 2026-01, 2026-01-31, 2026-01-31-05."""
+    """Return a time as Iceberg writes it for people: 2026, 2026-01, 2026-01-31, 2026-01-31-05."""
     whole = f"{value.year:04}-{value.month:02}-{value.day:02}"
     if isinstance(value, datetime):
         whole += f"-{value.hour:02}"
@@ -361,7 +345,7 @@ def _truncate(value: Any, width: int) -> Any:
 
 
 def _bucket_of(kind: pa.DataType, count: int) -> Callable[[Any], int]:
-    """The hash of Iceberg. Raises: ConfigError, the package that has it is not installed."""
+    """Return Iceberg's hash function. Raises: ConfigError, pyiceberg is not installed."""
     try:
         from pyiceberg import transforms, types
     except ImportError as error:

@@ -46,7 +46,7 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 class Ownership:
-    """Keeps a table to one state and, of that, to one run."""
+    """Lets one state, and one run with that state, write a table."""
 
     def __init__(self, storage: Storage, writer: str) -> None:
         self._storage = storage
@@ -126,7 +126,7 @@ class RemoteLake:
         return self._layout
 
     def forget(self) -> None:
-        """Let go of what was read of the table; this run stays its owner."""
+        """Forget the opened table; this run stays its owner."""
         self._lake = None
 
     def last_batch(self) -> int:
@@ -139,7 +139,7 @@ class RemoteLake:
         return self._call(lambda lake: lake.columns())
 
     def commit(self, batch: int, staged: Staged) -> None:
-        """After a lost answer the table itself says whether it has the batch."""
+        """Commit unless the table has the batch: after a lost answer only the table knows."""
 
         def commit(lake: Lake) -> None:
             if lake.last_batch() < batch:
@@ -178,7 +178,7 @@ class RemoteLake:
         return self._call(lambda lake: lake.expire(before), writes=True)
 
     def _call(self, operation: Callable[[Lake], R], *, writes: bool = False) -> R:
-        """Ask the lake. Raises: ConfigError, it would write, or finish what was begun, and another run owns it."""
+        """Call the lake. Raises: ConfigError, a write, or an unfinished commit, and another run owns the table."""
 
         def ask() -> R:
             if self._ownership is not None and (writes or self._lake is None):

@@ -1,9 +1,9 @@
-"""Waits for storage and catalogs that are away, and says at once what waiting cannot help.
+"""Retries calls of storage and catalogs that are away; an error that a wait cannot help is raised at once.
 
     NETWORK_CONNECTION, SLOW_DOWN, 503 ...     tried again after 1 s, 2 s, 4 s ... 30 s, for five minutes
-    NO_SUCH_BUCKET, ACCESS_DENIED ...          ConfigError: somebody has to change something
+    NO_SUCH_BUCKET, ACCESS_DENIED ...          ConfigError: a person has to change something
 
-The libraries raise OSError for all of it, and say the kind in its text: Arrow in Amazon's names, deltalake in the XML
+The libraries raise OSError for all of these, with the kind in its text: Arrow in Amazon's names, deltalake in the XML
 that the server sent. Texts go to logs, so keys and passwords are taken out of them first.
 """
 
@@ -84,7 +84,7 @@ _OF_URL: Final = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]+)@")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Waits for one place, named `what` in errors.
+    """Retries calls of one store or catalog, named `target` in errors.
 
     Attributes:
         say: gets a line for each pause. secrets: texts that no error shows. limit_s: of all pauses together.
@@ -97,10 +97,10 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
 
     def call(self, do: Callable[[], T]) -> T:
-        """Return what `do` returns; it is called again after a fault that passes, and must bear that.
+        """Return the result of `do`, which is repeated after a transient fault.
 
         Raises:
-            ConfigError: somebody has to change something. ConnectionError: it was away for too long.
+            ConfigError: a person has to change something. ConnectionError: it was away for too long.
         """
         waited, pause = 0.0, 1.0
         while True:
@@ -120,13 +120,13 @@ class RetryPolicy:
             waited, pause = waited + pause, min(2 * pause, _MAX_PAUSE_S)
 
     def describe(self, error: BaseException) -> str:
-        """The kind and the text of an error in one line, without secrets."""
+        """Return the type and the text of an error in one line, without secrets."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return mask_secrets(one_line(text), self.secrets)[:_MAX_TEXT_CHARS]
 
 
 def storage_errors() -> tuple[type[Exception], ...]:
-    """The errors of storage, of catalogs and of formats."""
+    """Return the errors of storage, catalogs and formats."""
     found: list[type[Exception]] = [OSError]
     for module, names in _LIBRARY_ERRORS.items():
         if (loaded := sys.modules.get(module)) is not None:
@@ -135,7 +135,7 @@ def storage_errors() -> tuple[type[Exception], ...]:
 
 
 def advice_for(text: str) -> str | None:
-    """The advice about a fault that stays; None for others."""
+    """Return advice about a permanent fault; None for others."""
     known = _fold(text)
     return next((advice for kind, advice in _PERMANENT.items() if kind in known), None)
 
@@ -147,7 +147,7 @@ def is_transient(text: str) -> bool:
 
 
 def secret_values(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
-    """The values that no text may show: those of options and variables with such names."""
+    """Return the values of options and variables whose names mean a secret."""
     named = [value for name, value in (*options.items(), *environ.items()) if _SECRET.search(name)]
     return [value for value in named if len(value) > 3]
 

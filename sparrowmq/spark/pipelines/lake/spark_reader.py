@@ -78,7 +78,7 @@ def _read_folders(spark: SparkSession, path: Path, files: list[str], kinds: Mapp
 def _read_delta(
     spark: SparkSession, path: Path, partitioning: Partitioning, kinds: Mapping[str, DataType]
 ) -> DataFrame:
-    """The rows of a Delta table. Its log has the values of partitions, and folders have them as far as names can."""
+    """Read a Delta table. Its log has the partition values; folders have only those that names can express."""
     from sparrowmq.spark.pipelines.lake.delta import check_log, delta_files  # needs deltalake
 
     check_log(path)
@@ -98,7 +98,7 @@ def _read_delta(
 
 
 def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
-    """The rows of an Iceberg table in the types of its columns: a file may have integers in a smaller one."""
+    """Read an Iceberg table in the types of its columns: a file may have smaller integers."""
     # These need pyiceberg.
     from sparrowmq.spark.pipelines.lake.iceberg import name_damage
     from sparrowmq.spark.pipelines.lake.iceberg_metadata import check_no_deletes
@@ -115,14 +115,14 @@ def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table, relative to its address, with the partition of each, and its columns."""
+    """The files of a table, relative to its address, with their partitions, and the columns."""
 
     files: Mapping[str, str]
     schema: pa.Schema
 
 
 def read_remote_table(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
-    """The rows of a table. Raises: ConfigError, there is none, or it is empty."""
+    """Read a table behind an address. Raises: ConfigError, there is none, or it is empty."""
     found = RetryPolicy(address.description, secrets=catalog_secrets(address)).call(
         lambda: list_files(address, partitioning)
     )
@@ -135,7 +135,7 @@ def read_remote_table(spark: SparkSession, address: Address, partitioning: Parti
 
 
 def list_files(address: Address, partitioning: Partitioning = BY_DAY) -> TableFiles:
-    """The content of a table in any format: each has a folder that the others lack."""
+    """List the files of a table in any format; each format has a folder that the others lack."""
     storage = address.storage
     if storage.list("_delta_log", deep=False):
         return _remote_delta(address, partitioning)
@@ -177,7 +177,7 @@ def _remote_iceberg(address: Address) -> TableFiles:
 
 @dataclass(frozen=True)
 class ReadFiles:
-    """A function for `mapInArrow`: the rows of the files that it gets the names of."""
+    """A function for `mapInArrow`: it reads the files with the names in its input."""
 
     storage: Storage
     schema: pa.Schema

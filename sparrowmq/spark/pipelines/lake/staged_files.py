@@ -49,7 +49,7 @@ class StagedFile:
     size: int
 
     def with_name(self, stem: str, layout: Layout) -> StagedFile:
-        """The same file, which belongs into its partition under a name."""
+        """Return the file with its name in the table."""
         return replace(self, name=layout.name(self.partition, stem))
 
 
@@ -160,11 +160,11 @@ class _OneFile:
 
 
 def files_to_rows(files: Iterable[StagedFile]) -> pa.RecordBatch:
-    """Files as rows that a task returns to the driver."""
+    """Return files as rows, for the driver."""
     found = [{name: getattr(file, name) for name in _SCHEMA.names} for file in files]
     return pa.RecordBatch.from_pylist(found, _SCHEMA)
 
 
 def files_from_rows(rows: Iterable[Any]) -> list[StagedFile]:
-    """The files in the rows of tasks, without their paths."""
+    """Return the files of such rows, without their paths."""
     return [StagedFile(None, row.name, row.partition, row.rows, row.size) for row in rows]

@@ -98,11 +98,7 @@ class UnusedFiles:
 
 @dataclass
 class ReplacedFiles:
-    """The replaced files of one table.
-
-    Attributes:
-        root: of the table. state: its folder. stay_s: how long files stay.
-    """
+    """The replaced files of one table. `root`: of the table. `state`: its folder. `stay_s`: how long files stay."""
 
     root: Path | Address
     state: Path

@@ -92,11 +92,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def widen_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in a wider type.
-
-    Raises:
-        pa.ArrowInvalid: a value is not exactly one of the new type.
-    """
+    """Return values in a wider type. Raises: pa.ArrowInvalid, a value is not exactly one of the new type."""
     old = values.type
     if kinds.is_struct(old):
         return _widened_struct(values, kind)

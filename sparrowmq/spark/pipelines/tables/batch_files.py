@@ -104,7 +104,7 @@ class _TaskFiles:
 
 
 def cluster_rows(rows: DataFrame, partitioning: Partitioning) -> DataFrame:
-    """Rows of which those with the same fields of bodies are in one task, so that a batch has few files."""
+    """Bring rows with the same partition fields into one task, so that a batch has few files."""
     sources = sorted({field.source for field in partitioning.body_fields} & set(rows.columns))
     return rows.hint("rebalance", *(f.col(f"`{name}`") for name in sources)) if sources else rows
 
@@ -126,7 +126,7 @@ class UploadTarget:
     wait_s: float = MAX_WAIT_S
 
     def upload_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
-        """Write files of this machine there. A file that cannot be written takes the others with it."""
+        """Upload files of this machine: all of them, or none."""
         patience = RetryPolicy(self.storage.url, secrets=secret_values({}), limit_s=self.wait_s)
         found = list[StagedFile]()
         try:
@@ -140,13 +140,12 @@ class UploadTarget:
         return found
 
     def remove(self, files: Iterable[StagedFile]) -> None:
-        """Remove files that no commit gets, as far as the store lets."""
+        """Remove files that belong to no commit, as far as possible."""
         with suppress(OSError):
             for file in files:
                 self.storage.delete(self.storage_name(file.name))
 
     def storage_name(self, name: str) -> str:
-        """The name below the storage of a file."""
         return f"{self.folder}/{name}" if self.folder else name
 
 

@@ -132,7 +132,7 @@ def protobuf_columns(message: Any) -> Columns:
 
 
 class _TypeCounter:
-    """Counts the types of a schema: a few lines can name a type as often as two to the hundredth."""
+    """Limits the types of a schema: a few lines can name a type 2^100 times."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -151,7 +151,7 @@ class _AvroTypes(_TypeCounter):
             case Primitive(name="null"):
                 return None
             case Primitive(logical="decimal") | Fixed(logical="decimal"):
-                return _decimal_type(kind.precision, kind.scale)
+                return t.DecimalType(kind.precision, kind.scale) if kind.precision <= _MAX_DIGITS else t.StringType()
             case Primitive() | Fixed() if kind.logical:
                 return _LOGICAL[kind.logical]
             case Primitive():
@@ -215,17 +215,14 @@ class _ProtobufTypes(_TypeCounter):
         return _struct_type(message.full_name, [(field.name, self.of(field)) for field in message.fields])
 
 
-def _decimal_type(precision: int, scale: int) -> t.DataType:
-    return t.DecimalType(precision, scale) if precision <= _MAX_DIGITS else t.StringType()
-
-
 def _struct_type(name: str, fields: Iterable[tuple[str, t.DataType | None]]) -> t.DataType:
-    """A struct of the fields that have a type. Raises: InvalidSchema, two names are one to most readers."""
     found: dict[str, t.StructField] = {}
     for each, kind in fields:
         if kind is not None:
             if other := found.get(each.lower()):
-                raise InvalidSchema(f"the fields {other.name} and {each} of {name} are one to most readers")
+                raise InvalidSchema(
+                    f"the fields {other.name} and {each} of {name} differ only in case; most readers treat them as one"
+                )
             found[each.lower()] = t.StructField(each, kind)
     return t.StructType(list(found.values())) if found else t.BooleanType()
 
@@ -341,7 +338,7 @@ def _binary(value: Any) -> bytes:
 
 
 def _exact_struct(converts: Mapping[str, Convert]) -> Convert:
-    """A struct that takes no field which its column lacks."""
+    """Return a function that refuses fields which the column lacks."""
     struct = struct_of(converts)
 
     def run(value: Any) -> dict[str, Any]:
@@ -413,7 +410,7 @@ class Encoding:
         return found
 
     def reader(self) -> Callable[[bytes | None], tuple[dict[str, Any], int]]:
-        """Return a function for a body's fields, and how many values it has; it raises InvalidBody, InvalidSchema."""
+        """Return a function for the fields and the count of values of a body; it raises InvalidBody, InvalidSchema."""
         readers: dict[BodyHead, _Read | InvalidSchema] = {}
 
         def read(body: bytes | None) -> tuple[dict[str, Any], int]:
@@ -482,7 +479,7 @@ def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], found: Count
 
 
 def frequent_heads(found: Counter[BodyHead]) -> list[tuple[int, tuple[int, ...], int]]:
-    """Return heads, each with its count; of many those that are there most often."""
+    """Return the most frequent heads, each with its count."""
     return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(_MAX_HEADS)]
 
 
@@ -543,6 +540,9 @@ class EncodedReader:
         for name, value in fields.items():
             if name not in self._kinds and value is not None:
                 if other := self._by_lower.get(name.lower()):
-                    return f"the field {name} and the column {other} are one to most readers; rename one of them"
+                    return (
+                        f"the field {name} and the column {other} differ only in case, and most readers treat them as "
+                        "one; rename one of them"
+                    )
                 return f"the table has {len(self._kinds):,} columns, and {name} is none of them"
         return ""

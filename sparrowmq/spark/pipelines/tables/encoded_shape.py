@@ -176,7 +176,7 @@ def _protobuf_file(path: Path, message: str | None) -> SchemaSource:
 
 
 def schema_lookup(mode: str, bodies: Mapping[str, Any]) -> SchemaLookup:
-    """Return a function for a schema by its id, as workers get it. Raises: ConfigError."""
+    """Return a function that finds a schema by its id, in the form for workers. Raises: ConfigError."""
     if "registry" not in bodies:
         return lambda schema_id: SchemaSource(bodies["kind"], bodies["text"], message=bodies["message"])
     client = RegistryClient(bodies["registry"])
@@ -208,11 +208,7 @@ class EncodedRows(Objects):
 
 
 class EncodedBodies:
-    """The shapes of the batches of one table.
-
-    Args:
-        path: of the file that keeps their schemas; None keeps nothing.
-    """
+    """The shapes of the batches of one table. `path`: of the file that keeps their schemas; None keeps nothing."""
 
     def __init__(self, settings: TableSettings, path: Path | None) -> None:
         assert settings.bodies is not None, "a table of encoded bodies knows their schemas"

@@ -44,7 +44,7 @@ _ROWS: Final = 10_000
 
 
 def finish_retry(root: Path | Address, settings: TableSettings) -> None:
-    """Bring a retry to its end that was killed; all that changes a table does this first."""
+    """Finish a retry that was killed; everything that changes a table does this first."""
     plan = snapshot.load(state_folder(root) / PLAN, RetryPlan)
     if isinstance(root, Path) and plan is not None and not plan.is_done:
         Retry(root, settings).finish()
@@ -64,7 +64,7 @@ class RetryPlan(msgspec.Struct):
 
 @dataclass
 class RetryResult:
-    """Counts of the errors that were tried, and of the reasons of those that stay."""
+    """Counts of the errors that fit now, and of the reasons of those that remain."""
 
     fit: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -98,11 +98,11 @@ class Retry:
         self._errors = open_lake(settings.format, place.errors)
 
     def count_fitting(self) -> RetryResult:
-        """Count what would fit."""
+        """Count the errors that would fit."""
         return self._count(self._new_fields())
 
     def run(self) -> RetryResult:
-        """Try all errors once, after the end of a retry that was killed."""
+        """Try all errors once, after finishing a retry that was killed."""
         self.finish()
         plan = RetryPlan(self._rows.last_batch() + 1, self._new_fields())
         snapshot.save(self._state / PLAN, plan)
@@ -119,7 +119,7 @@ class Retry:
         return tried
 
     def finish(self) -> None:
-        """Bring a retry to its end that was killed after the table got the rows; drop it if it was killed before."""
+        """Finish a retry that was killed after its commit to the table; drop one that was killed before."""
         plan = snapshot.load(self._state / PLAN, RetryPlan)
         if plan is None or plan.is_done:
             return
@@ -136,7 +136,6 @@ class Retry:
         shutil.rmtree(self._state / f"staged{_LANE}", ignore_errors=True)
 
     def _new_fields(self) -> dict[str, str]:
-        """The columns, with those that the errors' bodies add, and wider where these need it."""
         settled = self._settings
         if settled.mode != "json":
             return settled.fields
@@ -153,7 +152,6 @@ class Retry:
         return tried
 
     def _stage(self, plan: RetryPlan, tried: RetryResult) -> Staged:
-        """The rows that fit."""
         folder, reader = self._state / f"staged{_LANE}", self._reader(plan.fields)
         shutil.rmtree(folder, ignore_errors=True)
         paths = sorted(self._errors.partitions().items())

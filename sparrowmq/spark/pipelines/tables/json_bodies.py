@@ -68,7 +68,7 @@ _NUMBER_KINDS: Final = (*_WITHOUT_POINT, ValueKind.DOUBLE)
 
 
 class FieldKinds(msgspec.Struct, array_like=True):
-    """Everything seen of a field. It goes from workers to the driver.
+    """The kinds of the values of a field, from workers to the driver.
 
     Attributes:
         kind: of its values. count: of the objects that have it.
@@ -400,7 +400,7 @@ def _fields_within(kind: t.DataType) -> int:
 
 
 class ColumnCheck:
-    """Says why a row of a table would lose a field of an object.
+    """Finds a field of an object that a row of the table would lose.
 
     Args:
         kinds: of the columns. own: columns that the table has beside them.
@@ -449,8 +449,8 @@ class ColumnCheck:
         for other in names:
             if other.lower() == name.lower():
                 return (
-                    f"the field {path}{name} and the column {path}{other} are one to most readers; "
-                    "name one of them otherwise"
+                    f"the field {path}{name} and the column {path}{other} differ only in case, and most readers treat "
+                    "them as one; rename one of them"
                 )
         if self._is_full:
             return f"the table has {MAX_COLUMNS:,} columns, and {path}{name} is none of them"

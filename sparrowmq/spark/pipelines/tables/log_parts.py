@@ -41,7 +41,7 @@ _PLACE: Final = "offsetMsgId"  # its last 16 digits are the place of the message
 
 
 def log_reader(spark: SparkSession, settings: TableSettings, broker: str | None, options: Mapping[str, str]) -> Read:
-    """Reads log files of a broker, for a table."""
+    """Return a function that reads log files of a broker, for a table."""
 
     def read(file: LogFile, more: Sequence[str]) -> DataFrame:
         given = {**options, "topic": settings.topic, "brokerName": broker, "path": file.path}
@@ -52,7 +52,7 @@ def log_reader(spark: SparkSession, settings: TableSettings, broker: str | None,
 
 
 def counted_end(writer: TableWriter, files: Sequence[LogFile]) -> int:
-    """Up to where a table has a log whose files were counted: as releases did that noted nothing."""
+    """Return the end of a log in a table of a release that noted nothing, by the count of its batches."""
     return (writer.last_batch + 1) * max((file.size for file in files), default=0)
 
 
@@ -72,7 +72,7 @@ def last_batches(state: Path) -> dict[str, int]:
 
 
 class _Part(msgspec.Struct):
-    """Of the file that begins at `begin`, counted from there."""
+    """A range of the file that begins at `begin`, relative to it."""
 
     begin: int
     start: int
@@ -121,7 +121,7 @@ class LogParts:
                 self._add(part, span, writer, read)
 
     def _compare(self, writer: TableWriter) -> None:
-        """Compare what is noted with what the table has; if they are of different times, the table is right."""
+        """Compare the notes with the table's commits; if they differ in time, the table is right."""
         noted, newest = self._state, writer.newest_record
         if newest is not None and newest.log is not None:
             by_table = msgspec.convert(newest.log, _LogState, strict=False)  # the keys of JSON are text

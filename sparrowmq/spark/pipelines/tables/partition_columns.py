@@ -34,14 +34,14 @@ _MAX_RAW_CHARS: Final = 32  # characters of a text that may have any length, so 
 
 
 def key_fault(key: str, kind: t.DataType) -> str:
-    """Why a column cannot be the key, and what to do; "" if it can."""
+    """Return why a column cannot be the key, with a remedy; "" if it can."""
     if isinstance(kind, _NO_KEYS) and not isinstance(kind, t.DecimalType):
         return f"the key {key} has the type {kind.simpleString()}; choose a column of integers or texts"
     return ""
 
 
 def partition_fault(field: PartitionField, kind: t.DataType) -> str:
-    """Why a table cannot be divided by a column of a type, and what to do; "" if it can."""
+    """Return why a column of a type cannot divide a table, with a remedy; "" if it can."""
     if isinstance(kind, _KINDS[field.transform]):
         return ""
     known = {IDENTITY: "text, whole numbers, decimals, booleans or dates", "hour": "timestamps"}
@@ -52,7 +52,7 @@ def partition_fault(field: PartitionField, kind: t.DataType) -> str:
 
 
 def partition_column_types(partitioning: Partitioning, fields: Mapping[str, str]) -> dict[str, t.DataType]:
-    """The types of the columns of partitions; `fields`: the columns of bodies, as DDL, without those of mode raw."""
+    """Return the types of the partition columns; `fields`: the columns of bodies, as DDL."""
     found = dict[str, t.DataType]()
     for field in partitioning.fields:
         match field.transform:
@@ -97,7 +97,7 @@ def check_partition_columns(
 
 
 def check_partition_types(partitioning: Partitioning, kinds: Mapping[str, t.DataType]) -> None:
-    """Raises: ConfigError, a column has a type by which no table can be divided."""
+    """Raises: ConfigError, the type of a column cannot divide a table."""
     for field in partitioning.body_fields:
         if field.source in kinds and (why := partition_fault(field, kinds[field.source])):
             raise ConfigError(f"{why}; choose another column")

@@ -41,7 +41,7 @@ _OF_BATCHES: Final = f"{'?' * 32}-{'[0-9]' * 9}-*.parquet"  # not those of store
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A commit's own words about its batch.
+    """The record of a batch in its commit.
 
     Attributes:
         start, end: the offsets of the batch as Spark's checkpoint has them; None for rows of a stored log, and for
@@ -165,7 +165,7 @@ class Checkpoint:
 def state_difference(
     rows: Record | None, errors: Record | None, reached: LastBatches, checkpoint: Checkpoint
 ) -> str | None:
-    """Return in words how the tables and the state differ; None if Spark may go on from its checkpoint."""
+    """Return how the tables and the state differ; None if Spark may continue from its checkpoint."""
     newest = max((each for each in (rows, errors) if each is not None), key=lambda each: each.batch, default=None)
     if newest is None or newest.end is None:
         return None
@@ -211,7 +211,7 @@ def check_errors_exist(root: Path | Address) -> None:
 
 
 def is_ahead(offsets: Offsets, others: Offsets) -> bool:
-    """Whether some queue is further than in `others`, where the topic was not made again since."""
+    """Whether a queue is ahead of `others`; topics that were created again since do not count."""
     return any(
         offset > others.get(queue, 0)
         for queue, offset in offsets.items()

@@ -46,15 +46,15 @@ _FIELD: Final = "field_"  # then a number: a body's own names may be anything
 
 
 class Shape(Protocol):
-    """One mode."""
+    """The rows of one mode."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it needs from the source."""
+        """The columns to read from the source."""
         ...
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """The rows of the table, and those of the table of errors if there can be any."""
+        """Return the rows of the table, and of the table of errors if the mode has one."""
         ...
 
 
@@ -104,19 +104,19 @@ class Objects:
         return self.good(rows), self.bad(rows)
 
     def rows(self, messages: DataFrame) -> DataFrame:
-        """Each message with the columns of its body, or with the reason why it has none."""
+        """Return each message with the columns of its body, or with the reason why it is no row."""
         read = messages.select(*_origin_columns(), BODY)
         added = reader_columns(types_of(self.fields).values())
         return read.mapInArrow(self.body_reader(), StructType([*read.schema.fields, *added.fields]))
 
     def body_reader(self) -> Reader:
-        """The function for the bodies of Arrow batches: it adds the reason, and the columns."""
+        """Return a function for Arrow batches that adds the reason and the columns of each body."""
         kinds = types_of(self.fields)
         read = self.reader(kinds, list(arrow_schema(reader_columns(kinds.values()))))
         return PartitionCheck(read, self.partitioning, list(self.fields))
 
     def reader(self, kinds: Mapping[str, DataType], added: Sequence[pa.Field]) -> Reader:
-        """The function for the bodies of Arrow batches: it adds the reason, and the columns of these types."""
+        """Return the same without the check of partitions."""
         own = (*OWN_COLUMNS, *self.partitioning.derived_names)
         return BodyReader(kinds, added, own, is_closed=self.is_closed, depth=self.depth)
 
@@ -129,19 +129,18 @@ class Objects:
 
 
 def reader_columns(kinds: Iterable[DataType]) -> StructType:
-    """The columns that reading adds to bodies: the reason why there is no row, and the columns of the row."""
+    """Return the columns that a reader adds to bodies: the reason why there is no row, and the values."""
     columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds)]
     return StructType([StructField(REASON, StringType()), *columns])
 
 
 def quoted_column(name: str) -> Column:
-    """The column of a table with a name that bodies may have chosen."""
     quoted = name.replace("`", "``")
     return f.col(f"`{quoted}`")
 
 
 def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
-    """The types of columns in files."""
+    """Return the types of columns in files."""
     schema = arrow_schema(StructType([StructField(name, type_of(ddl)) for name, ddl in fields.items()]))
     return {field.name: field.type for field in schema}
 
@@ -165,7 +164,7 @@ def parse_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
 
 
 def check_names(ddl: str, names: Iterable[str]) -> None:
-    """Raises: ConfigError, two columns of a schema have one name, or a column has the name of one of the table."""
+    """Raises: ConfigError, a column's name is repeated, or is one of the table's own."""
     taken = {name.lower(): f"{name}, which the table has itself" for name in OWN_COLUMNS}
     for name in names:
         if name.lower() in taken:
@@ -178,7 +177,7 @@ def _origin_columns() -> list[Column]:
 
 
 def rows_after(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
-    """The rows at or behind these next offsets of their queues; all rows of other queues."""
+    """Return the rows from these offsets on; all rows of other queues."""
     prefix = f"{COORDINATES}." if COORDINATES in rows.columns else ""
     place = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))
     names = ((f"{queue.topic}/{queue.broker_name}/{queue.queue_id}", end) for queue, end in had.items())

@@ -77,7 +77,7 @@ class TableSettings:
         return (*OWN_COLUMNS, *self.partitioning.derived_names)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as files have them; those of earlier releases lack defaults of later ones."""
+        """Return the settings for a file, without defaults that earlier releases do not know."""
         found = asdict(self)
         for name, default in (("partition", str(BY_DAY)), ("type_changes", WIDEN)):
             if found[name] == default:
@@ -85,7 +85,7 @@ class TableSettings:
         return found
 
     def at_root(self, root: Path | Address) -> TableSettings:
-        """The same, at a place. Raises: ConfigError, a catalog goes with Iceberg only."""
+        """Return the settings of a table at a root. Raises: ConfigError, a catalog without Iceberg."""
         if not isinstance(root, Address):
             return self
         if root.catalog is not None and self.format != "iceberg":
@@ -101,7 +101,7 @@ class TableSettings:
         return self.objects()
 
     def objects(self, fields: Mapping[str, str] | None = None) -> Objects:
-        """The shape of rows in the modes json and schema; with other columns than now if there are `fields`."""
+        """Return the shape of rows in the modes json and schema; `fields` replaces the columns."""
         fields = self.fields if fields is None else fields
         return Objects(fields, is_closed=self.mode == "schema", depth=self.depth, partitioning=self.partitioning)
 
@@ -116,7 +116,7 @@ class TableSettings:
 
 
 def check_no_key(root: Path | Address, settings: TableSettings, operation: str) -> None:
-    """Raises: ConfigError, older rows would come behind newer ones of their keys."""
+    """Raises: ConfigError, older rows would overwrite newer rows with the same key."""
     if settings.key is not None:
         raise ConfigError(
             f"{root} has one row for each {settings.key}, and {operation} would overwrite newer rows with older ones; "
@@ -125,7 +125,7 @@ def check_no_key(root: Path | Address, settings: TableSettings, operation: str) 
 
 
 def drop_unusable_key(settings: TableSettings) -> TableSettings:
-    """Return the settings of a table; of a key that a schema of bodies has made unusable only the type is forgotten.
+    """Return the settings without the type of a key that a schema of bodies made unusable.
 
     Raises: ConfigError, the schema that a user wrote gives the key another type than that of a key.
     """
@@ -140,7 +140,7 @@ def drop_unusable_key(settings: TableSettings) -> TableSettings:
 
 @contextmanager
 def lock_table(root: Path | Address, runner: Runner, name: str = "") -> Iterator[None]:
-    """Hold the state of a table, and a table in a folder itself: a copy of the state would allow a second run.
+    """Lock the state of a table, and a table in a folder itself: a copy of the state would allow a second run.
 
     Raises: ConfigError, as `Runner.at_work`.
     """
@@ -152,7 +152,7 @@ def lock_table(root: Path | Address, runner: Runner, name: str = "") -> Iterator
 def locate_table(
     table: str | Path, state: str | Path | None = None, catalog_options: Mapping[str, str] | None = None
 ) -> Path | Address:
-    """The place of a table that was begun: its folder, or its address with its catalog. Raises: ConfigError."""
+    """Return the folder of an existing table, or its address with its catalog. Raises: ConfigError."""
     root = table_root(table, state)
     settled = load_settings(root)
     if settled is None or settled.address is None:
@@ -176,9 +176,9 @@ def create_or_load_settings(root: Path | Address, settings: TableSettings) -> Ta
 
 
 def load_checked_settings(root: Path | Address, settings: TableSettings) -> TableSettings | None:
-    """Return the settings of an earlier start, with a schema that may have got more and wider columns.
+    """Return the settings of an earlier start, with the new and wider columns of the schema.
 
-    Raises: ConfigError, they are others.
+    Raises: ConfigError, the settings differ.
     """
     found = load_settings(root)
     if found is None:
@@ -238,7 +238,7 @@ def _has_rows(root: Path | Address, partitioning: Partitioning) -> bool:
 
 
 def read_rows(spark: SparkSession, root: Path | Address) -> DataFrame:
-    """The rows of a table, in the partitions and types of its settings: of each batch all or none.
+    """Read a table, in the partitions and types of its settings: all rows of a batch or none.
 
     Raises: ConfigError, as `read_table`, or a killed run has left a batch half done in a Parquet folder.
     """
@@ -264,7 +264,9 @@ def read_rows(spark: SparkSession, root: Path | Address) -> DataFrame:
 
 
 def load_settings(root: Path | Address) -> TableSettings | None:
-    """Return the settings of the table at `root`; None if there is no table. A table in a folder has them, too.
+    """Return the settings of the table at `root`; None if there is no table.
+
+    The commits of a table in a folder have a copy.
 
     Raises: BadStore, the settings are damaged, and the table does not have them.
     """
@@ -283,10 +285,7 @@ def load_settings(root: Path | Address) -> TableSettings | None:
 
 
 def save_settings(state: Path, settings: TableSettings) -> None:
-    """Write the settings of a table.
-
-    Raises: ConfigError, another first start has written its own since this one has looked.
-    """
+    """Write the settings of a table. Raises: ConfigError, another first start has written its settings meanwhile."""
     path = state / "table.json"
     with suppress(ValueError, TypeError, FileNotFoundError):
         if TableSettings(**read_sealed(path)).writer != settings.writer:

@@ -60,7 +60,7 @@ ROWS, ERRORS = "rows", "errors"
 
 
 class TableProgress:
-    """The place of one table and its table of errors, by the checkpoint of a stream."""
+    """The position of a table and its table of errors, compared with the checkpoint of a stream."""
 
     def __init__(self, root: Path | Address, settings: TableSettings, tables: dict[str, Lake]) -> None:
         """`tables`: the table, as ROWS, and its table of errors, as ERRORS."""
@@ -269,7 +269,7 @@ class TableWriter:
         return self._progress.newest_record()
 
     def note_log(self, noted: dict[str, Any]) -> None:
-        """Let the next commits say which parts of a stored log the table has."""
+        """Record in the next commits which parts of a stored log the table has."""
         self._progress.log = noted
 
     def may_plan_again(self, batch: int) -> bool:
@@ -277,7 +277,7 @@ class TableWriter:
         return batch + self._first > self.last_batch
 
     def write(self, messages: DataFrame, batch: int) -> str:
-        """Add a batch to the tables, unless they have it; returns what was added, in words."""
+        """Add a batch to the tables, unless they have it; returns a summary in words."""
         report = self.report
         before = report.written, report.errors
         batch += self._first
@@ -308,7 +308,6 @@ class TableWriter:
             messages.unpersist()
 
     def _shape(self, messages: DataFrame, batch: int) -> Objects:
-        """The columns, with those that these messages add; they are kept before a row has them."""
         if self._encoded is not None:
             shape = self._encoded.shape(messages, batch)
             self._save_fields(shape.fields)
@@ -322,7 +321,7 @@ class TableWriter:
         return self.settled.objects()
 
     def _save_fields(self, fields: dict[str, str]) -> None:
-        """Keep the columns first: where that fails, the next attempt has the earlier ones."""
+        """Save the columns first: if that fails, the next attempt has the earlier ones."""
         if fields != self.settled.fields:
             save_settings(self._state, replace(self.settled, fields=fields))
             self.settled.fields = fields
@@ -342,7 +341,6 @@ class TableWriter:
         return self._progress.add(table, batch, staged, is_half=is_half)
 
     def _stage(self, table: str, rows: DataFrame, batch: int) -> Staged:
-        """Write the files of a batch, and see to it that the table can take them."""
         lake, place, prefix = self._lakes[table], self._places[table], f"{self._writer}-{batch:09}"
         if isinstance(place.path, Address):
             found = stage_remote_rows(rows, lake, place, self.settled.format, prefix)
@@ -364,7 +362,7 @@ def grow_fields(settings: TableSettings, messages: DataFrame, table: Lake | None
     """Return the columns with those that these messages add, and wider where they need it.
 
     Args:
-        table: the table, if there is one. Names of `settled` that clash with one of its columns are dropped.
+        table: the table, if there is one. Names of `settings` that clash with one of its columns are dropped.
     """
     if settings.mode != "json":
         return settings.fields
@@ -374,7 +372,7 @@ def grow_fields(settings: TableSettings, messages: DataFrame, table: Lake | None
 
 
 def merge_fields(body_fields: BodyFields, settings: TableSettings, table: Lake | None) -> dict[str, str]:
-    """Return the columns of a table, with what bodies add to them; a bigint that no double holds becomes none."""
+    """Return the columns of a table with those that bodies add; a bigint stays one if a double is not exact."""
     fields, partitioning = settings.fields, settings.partitioning
     present = table.columns() if table is not None else {}
     known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
@@ -387,7 +385,7 @@ def merge_fields(body_fields: BodyFields, settings: TableSettings, table: Lake |
 
 
 def restore_fields(settings: TableSettings, table: Lake) -> dict[str, str]:
-    """Return the columns, none of them narrower than in the table: the settings may be older than the table."""
+    """Return the columns, at least as wide as in the table: the settings may be older than the table."""
     found, had = dict(settings.fields), arrow_types(settings.fields)
     for name, kind in table.columns().items() if settings.mode in ("json", "schema", *ENCODED_MODES) else ():
         if name in had:

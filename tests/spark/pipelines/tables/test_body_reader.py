@@ -42,7 +42,13 @@ def test_a_body_is_a_row_or_has_a_reason():
         (None, "id is no bigint, it's is no double"),
         (None, "the body is empty"),
         (None, "the field more has the name of another one, written with dots; name one of them otherwise"),
-        (None, "the field ID and the column id are one to most readers; name one of them otherwise"),
+        (
+            None,
+            (
+                "the field ID and the column id differ only in case, and most readers treat them as one; "
+                "rename one of them"
+            ),
+        ),
     ]
     assert [row["body"] for row in found] == bodies
 

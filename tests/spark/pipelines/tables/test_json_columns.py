@@ -124,10 +124,10 @@ def test_a_field_without_a_column_is_refused_by_its_reason():
     ]
     assert [why(each) for each in fits] == ["", ""]
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"order": 1, "ORDER": 2}, "the field ORDER and the column order are one"),
-        ({"_Day": 2}, "the field _Day and the column _day are one"),
-        ({"at": {"X": 1}}, "the field at.X and the column at.x are one"),
-        ({"lines": [{}, {"SKU": 1}]}, "the field lines[1].SKU and the column lines[1].sku are one"),
+        ({"order": 1, "ORDER": 2}, "the field ORDER and the column order differ only in case"),
+        ({"_Day": 2}, "the field _Day and the column _day differ only in case"),
+        ({"at": {"X": 1}}, "the field at.X and the column at.x differ only in case"),
+        ({"lines": [{}, {"SKU": 1}]}, "the field lines[1].SKU and the column lines[1].sku differ only in case"),
         ({"": 2}, "a field has no name"),
         ({"at": {"": 2}}, "a field of at has no name"),
         ({"new": {"": 2}}, "a field of new has no name"),

@@ -106,8 +106,8 @@ def retry(root):
 GOOD = {0: 5.0, 1: 5.5, 3: 7.0, 5: 8.5}
 BAD = {
     2: ("the body is not JSON", b"no json"),
-    4: ("the field AMOUNT and the column amount are one to most readers; name one of them otherwise",
-        b'{"AMOUNT":7}'),
+    4: (("the field AMOUNT and the column amount differ only in case, and most readers treat them as one; "
+         "rename one of them"), b'{"AMOUNT":7}'),
     6: ("the body is empty", b""),
 }  # fmt: skip
 
