@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.member import check_member_settings
-from sparrowmq.broker.replication.ha_master import demand_role
+from sparrowmq.broker.replication.ha_master import check_role
 from sparrowmq.cli.cluster import _HEADS as HEADS
 from sparrowmq.settings.settings import build
 from sparrowmq.settings.settings_files import parse_properties
@@ -41,8 +41,8 @@ def test_settings_of_a_member_are_accepted_with_and_without_a_protected_etcd() -
 
 def test_settings_of_a_master_and_a_slave_are_accepted() -> None:
     master, slave = (settings_of(box, "replication.md") for box in property_boxes(REPLICATION))
-    demand_role(master)
-    demand_role(slave)
+    check_role(master)
+    check_role(slave)
     assert (master.role, slave.role) == (BrokerRole.SYNC_MASTER, BrokerRole.SLAVE)
     assert master.name == slave.name
 

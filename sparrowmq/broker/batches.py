@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated_sends import Before, Key, Repeats, keys
+from sparrowmq.broker.repeated_sends import Key, RepeatedSends, StoredBefore, keys
 from sparrowmq.broker.replication.slave_guard import not_the_master
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.slices import Steps, empty_in_steps
@@ -100,7 +100,7 @@ def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, sin
 
 
 def put_in_parts(writer: Writer, ready: PreparedBatch) -> Steps[list[PlacedBatch]]:
-    """Store the messages of a batch, after `Writer.demand_room`. Its parts are no longer in `ready` then.
+    """Store the messages of a batch, after `Writer.check_room`. Its parts are no longer in `ready` then.
 
     Raises:
         StoreFailed, DiskFull, MessageTooLarge: nothing was stored.
@@ -183,8 +183,8 @@ def check_repeated_size(count: int) -> None:
 
 
 def put_missing(
-    writer: Writer, repeats: Repeats, entries: Sequence[Entry], is_repeated: bool
-) -> Steps[tuple[list[Before], int]]:
+    writer: Writer, repeats: RepeatedSends, entries: Sequence[Entry], is_repeated: bool
+) -> Steps[tuple[list[StoredBefore], int]]:
     """Store the messages of a repeated batch that were not stored before, in the queue of those that were.
 
     Usually the broker has all of its messages, or none. A crash may have cut the log in the middle of the batch, and a
@@ -192,7 +192,7 @@ def put_missing(
 
     Returns: the place of each message, and the number of those that were stored now.
     Raises:
-        RemoteError: as `Repeats.before` and `Writer.put_batch`; nothing was stored.
+        RemoteError: as `RepeatedSends.before` and `Writer.put_batch`; nothing was stored.
         StoreFailed, DiskFull: nothing was stored, or the sender is in doubt anyway.
         Unanswered: the batch was not sent before, and the disk became full, or broke, between two parts.
     """
@@ -201,9 +201,9 @@ def put_missing(
         pending.append(keys(entries[at : at + PART_OF_ENTRIES]))
         yield
     with repeats.under_way(pending, entries[0].topic):
-        before_by_index: list[Before | None] = []
+        before_by_index: list[StoredBefore | None] = []
         missing: list[int] = []
-        first_known: Before | None = None
+        first_known: StoredBefore | None = None
         for index, entry in enumerate(entries):
             before = repeats.look_up(entry, is_repeated)
             before_by_index.append(before)
@@ -220,22 +220,22 @@ def put_missing(
             size_bytes += len(entry.body) + len(entry.properties.encode())
             yield
         if len(missing) > PART_OF_ENTRIES:
-            writer.demand_room(entries[0].topic, size_bytes, len(missing))
+            writer.check_room(entries[0].topic, size_bytes, len(missing))
         for at in range(0, len(missing), PART_OF_ENTRIES):
             part = missing[at : at + PART_OF_ENTRIES]
             with in_doubt(at > 0 and not is_repeated):
                 stored = writer.put_prepared([entries[index] for index in part])
             for index, placed in zip(part, stored, strict=True):
                 entry = entries[index]
-                before_by_index[index] = Before(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
+                before_by_index[index] = StoredBefore(placed.offset, entry.queue_id, placed.queue_offset, placed.end, 0)
                 if is_repeated:
                     repeats.note(entry, entry.topic, placed.offset)
             yield
     yield from empty_in_steps(pending)
-    return cast(list[Before], before_by_index), len(missing)  # none is missing now
+    return cast(list[StoredBefore], before_by_index), len(missing)  # none is missing now
 
 
-def are_neighbours(earlier: Sequence[Before]) -> Steps[bool]:
+def are_neighbours(earlier: Sequence[StoredBefore]) -> Steps[bool]:
     """Whether the messages are neighbours in one queue, as an answer without `stored_at` says."""
     queue_id, following = earlier[0].queue_id, earlier[0].queue_offset
     for each in earlier:
@@ -246,7 +246,7 @@ def are_neighbours(earlier: Sequence[Before]) -> Steps[bool]:
     return True
 
 
-def render_positions(earlier: Sequence[Before]) -> Steps[str]:
+def render_positions(earlier: Sequence[StoredBefore]) -> Steps[str]:
     """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
     texts: list[str] = []
     for at in range(0, len(earlier), PART):

@@ -21,7 +21,7 @@ from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.delayed.timer import TimedDelivery, timer_detour
+from sparrowmq.broker.delayed.timer import TimedDelivery, timer_redirect
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler, UsersHandler
 from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler, LeadershipHandler
@@ -48,13 +48,13 @@ from sparrowmq.broker.metrics.status import Measured, Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.part import Chore, Part, run_chores
 from sparrowmq.broker.pop.pop_queue import PopTable
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.broker.ports import GrpcPortParts, bind_vip_port, has_port, open_grpc, without_pulls
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.repeated_sends import Repeats
-from sparrowmq.broker.replication.ha_master import demand_role, ha_door
+from sparrowmq.broker.repeated_sends import RepeatedSends
+from sparrowmq.broker.replication.ha_master import check_role, ha_door
 from sparrowmq.broker.replication.peer_repair import SelfRepair
-from sparrowmq.broker.replication.role import BrokerContext, OwnRole
+from sparrowmq.broker.replication.role import BrokerContext, ReplicationRole
 from sparrowmq.broker.replication.slave_guard import refusing, refusing_once_over
 from sparrowmq.broker.saved_state import ReservedSpace
 from sparrowmq.broker.sql_filters import Filters
@@ -77,7 +77,7 @@ from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.listener import Door, refuse_public
+from sparrowmq.remoting.listener import Listener, check_not_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, Measuring
@@ -143,8 +143,8 @@ class Broker:
             turn=self._turn,
             tls=self._tls,
         )
-        self._slaves: Door | None = None
-        self._metrics: Door | Endpoint | None = self._resources.metrics
+        self._slaves: Listener | None = None
+        self._metrics: Listener | Endpoint | None = self._resources.metrics
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
         self._figures = Figures()
@@ -177,8 +177,8 @@ class Broker:
         return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Broker:
-        demand_role(self.settings)
-        refuse_public(self.settings.bind_address, self.settings.insecure or self.settings.checks_access)
+        check_role(self.settings)
+        check_not_public(self.settings.bind_address, self.settings.insecure or self.settings.checks_access)
         async with AsyncExitStack() as stack:
             await self._start(stack)
             self._stack = stack.pop_all()
@@ -241,7 +241,7 @@ class Broker:
             client_tls=self._client_tls,
             is_full=opened_full(self.store),
         )
-        self._role = OwnRole(context)
+        self._role = ReplicationRole(context)
         self.freed_space = FreedSpace(self.store) if opened_full(self.store) else None
         stack.callback(self._raise_failure)
         stack.callback(self.store.close)
@@ -341,7 +341,7 @@ class Broker:
         if self.term is None:
             return guard
         in_sync = self.term.in_sync
-        return refusing_once_over(guard, self.term.takes, in_sync.demand if in_sync else lambda: None)
+        return refusing_once_over(guard, self.term.takes, in_sync.request_settle if in_sync else lambda: None)
 
     def _parts(
         self, store: MessageStore, state: BrokerState, registration: Registration, pool: Pool, may_send: MaySend
@@ -353,14 +353,14 @@ class Broker:
         clients = Clients(clock)
         filters, consumption = Filters(settings.property_filter, clock), Consumption(clock, figures)
         by_level = delay_levels(delays, clock)
-        at_time = timer_detour(clock, settings.max_timer_s, settings.timers)
+        at_time = timer_redirect(clock, settings.max_timer_s, settings.timers)
         rules = transaction_rules(settings)
         transactions = Transactions(store, topics, offsets, clients, clock, rules, figures, may_send)
-        writer = Writer(store, settings.cluster, (transactions.detour, at_time, by_level))
+        writer = Writer(store, settings.cluster, (transactions.redirect, at_time, by_level))
         delayed = DelayedDelivery(store, writer, by_level, delays, folder / "delayOffset.json", clock, figures)
         timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
         role, is_over = self._role_parts(state, registration, pool, delayed, timed, transactions)
-        repeats = Repeats(store, clock, settings.repeat_window_ms, figures)
+        repeats = RepeatedSends(store, clock, settings.repeat_window_ms, figures)
         stored = store_part(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
         status = Status(settings, figures, clock, times, lambda: self._status() | repeats.status_lines())
@@ -413,11 +413,11 @@ class Broker:
         later = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
         return [*later, *self._role.lead(pool)], delivery.is_over
 
-    def _offers(self, repeats: Repeats) -> HeartBeatReply:
+    def _offers(self, repeats: RepeatedSends) -> HeartBeatReply:
         max_s = self.settings.max_timer_s if self.settings.timers else None
         return HeartBeatReply(timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True)
 
-    def _tool_parts(self, shared: SharedParts, pops: Pops, status: Status, figures: Figures) -> tuple[Part, ...]:
+    def _tool_parts(self, shared: SharedParts, pops: PopState, status: Status, figures: Figures) -> tuple[Part, ...]:
         store = shared.store
         traffic = Traffic(store, shared.consumption, self.settings.cluster, self._clock, figures)
         handlers = (
@@ -455,7 +455,9 @@ class Broker:
         self._live_settings.subscribe(lambda current: groups.allow_auto_create(current.auto_create_group))
         self._live_settings.subscribe(lambda current: sends.apply_rules(send_rules(current, store)))
         pulls.apply_rules(self._current_pull_rules(self.settings))
-        self._role.shown.on_change = lambda: pulls.apply_rules(self._current_pull_rules(self._live_settings.current))
+        self._role.high_watermark.on_change = lambda: pulls.apply_rules(
+            self._current_pull_rules(self._live_settings.current)
+        )
         if self.term is not None and self.term.in_sync is not None:
             sends.accepts_writes = self.term.takes
         pulls.held_pulls.show(figures)
@@ -492,7 +494,7 @@ class Broker:
 
     def _current_pull_rules(self, settings: BrokerSettings) -> PullRules:
         rules = pull_rules(settings)
-        return replace(rules, serves=False) if self._role.shown.is_hidden else rules
+        return replace(rules, serves=False) if self._role.high_watermark.is_hidden else rules
 
 
 class MemberResources:

@@ -35,25 +35,25 @@ from sparrowmq.broker.broker import Broker, MemberResources
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.candidacy import Candidacy, Reason
 from sparrowmq.broker.failover.etcd import Etcd, EtcdAccess
-from sparrowmq.broker.failover.group_keys import FOLDER, UNKNOWN, EtcdGroup, Lease, Presence, Present, group_in
+from sparrowmq.broker.failover.group_keys import FOLDER, UNKNOWN, EtcdGroup, Lease, Presence, Present, read_group
 from sparrowmq.broker.failover.group_state import (
     RECOVERING,
     GroupState,
     Leader,
     OwnEpoch,
     elected,
-    handed_over,
     new_line,
+    with_successor,
 )
 from sparrowmq.broker.failover.handover import (
     HAND_OVER_S,
     RoomWatch,
     SlowWatch,
     check_begin,
-    drained,
+    drain,
     next_master,
-    on_disk,
-    refused,
+    refusal,
+    wait_until_flushed,
 )
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.term import Term
@@ -218,8 +218,8 @@ class Member:
 
     async def _poll_etcd(self) -> None:
         kept = await self._etcd.below(self._keys)
-        self._etcd_group = group_in(kept, self._keys, self.settings.broker_id)
-        self._candidacy.look(self._etcd_group.leader, self._etcd_group.state)
+        self._etcd_group = read_group(kept, self._keys, self.settings.broker_id)
+        self._candidacy.note_group(self._etcd_group.leader, self._etcd_group.state)
         if self._candidacy.is_proved:
             self._start.note_doubt("")
 
@@ -268,7 +268,7 @@ class Member:
         """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
         settings, group, own_record = self.settings, self._etcd_group, self._own_record
         end = broker.stop_following()
-        await on_disk(broker.store, end)
+        await wait_until_flushed(broker.store, end)
         if self._candidacy.is_chosen(group.state_version):
             state = new_line(settings.broker_id, own_record, end, group.state.epoch if group.state else 0)
         else:
@@ -293,7 +293,7 @@ class Member:
                 await self._poll_etcd()
         except EtcdFailed as error:
             await lease.end()
-            self._candidacy.failed(str(error))
+            self._candidacy.note_failed_start(str(error))
             raise
         if not is_elected or self._etcd_group.leader != leader:
             await lease.end()
@@ -331,7 +331,7 @@ class Member:
             hand_over=lambda member: self._hand_over(member, stays=True),
         )
         await self._become(settings.role, 0, term)
-        self._candidacy.succeeded()
+        self._candidacy.note_lead()
         self._slow_watch.begin()
 
     async def _give_up(self, lease: Lease, error: Exception) -> None:
@@ -342,7 +342,7 @@ class Member:
         )
         self._lease = None
         await lease.end()
-        self._candidacy.failed(str(error))
+        self._candidacy.note_failed_start(str(error))
         self._etcd_group, self._followed_leader = EtcdGroup(), None
 
     async def _renew(self, lease: Lease, version: int) -> None:
@@ -413,23 +413,23 @@ class Member:
         """
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
-            raise refused("this member does not lead, or hands over the lead already")
+            raise refusal("this member does not lead, or hands over the lead already")
         successor = next_master(in_sync, self.settings.broker_id, chosen)
         self._is_handing_over = True
         try:
             assert broker.journal is not None
-            await drained(broker.store, broker.journal.settle, in_sync, self._clock)
+            await drain(broker.store, broker.journal.settle, in_sync, self._clock)
             if self._lease is not lease:
-                raise refused("this member does not lead any more")
+                raise refusal("this member does not lead any more")
             keys, group = self._keys, self._etcd_group
             assert group.state is not None
             is_done = await self._etcd.change(
                 {keys + "leader": group.leader_version, keys + "state": group.state_version},
-                {keys + "state": handed_over(group.state, successor, stays).encode()},
+                {keys + "state": with_successor(group.state, successor, stays).encode()},
                 deletes=[keys + "leader"],
             )
             if not is_done:
-                raise refused("the members in sync have just changed; try again")
+                raise refusal("the members in sync have just changed; try again")
         except EtcdFailed:
             lease.deadline = 0.0  # etcd may have made the change
             raise
@@ -453,17 +453,17 @@ class Member:
             await self._hand_over(0, stays=True)
         except (RemoteError, EtcdFailed) as error:
             log.warning("giving up the lead, because the hand-over failed: %s", error)
-            self._candidacy.failed(problem)
+            self._candidacy.note_failed_start(problem)
             self._is_deposed = self._awaits_successor = True
             self._changed.set()
 
     async def _elect(self, is_forced: bool) -> None:
         """Begin a new line of epochs with this store, by an operator's decision. Raises: RemoteError, EtcdFailed."""
         if self._lease is not None:
-            raise refused("this member is the master")
+            raise refusal("this member is the master")
         await self._poll_etcd()
         if (broker := self.broker) is None:
-            raise refused(self._start.problem or "this member is just starting; try again in a second")
+            raise refusal(self._start.problem or "this member is just starting; try again in a second")
         reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
         unfit = self._start.full or (reason.text if reason is not None else "")
         check_begin(self._etcd_group, self._own_record, broker.store.end, is_forced, unfit)
@@ -554,7 +554,7 @@ class Member:
         """Return the addresses of the other running members, the master first."""
         with suppress(EtcdFailed):
             kept = await self._etcd.below(self._keys)
-            others = group_in(kept, self._keys, self.settings.broker_id).others
+            others = read_group(kept, self._keys, self.settings.broker_id).others
             self._etcd_group = self._etcd_group._replace(others=others)
         leader = self._etcd_group.leader
         first = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
@@ -685,7 +685,7 @@ class MemberStart:
 
 def check_member_settings(settings: BrokerSettings) -> None:
     """Check that the settings are those of a member. Raises: ConfigError."""
-    settings.demand_etcd()
+    settings.check_etcd()
     if settings.broker_id == 0:
         raise ConfigError(
             "brokerId = 0 is the master's; with enableControllerMode=true give each broker of "

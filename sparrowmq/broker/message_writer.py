@@ -1,7 +1,7 @@
-"""The way of every message into the store: detours, complete properties, one append.
+"""The way of every message into the store: redirects, complete properties, one append.
 
     send ─┐
-    send back ─┤── Writer.put ── a detour? park it there ── complete its properties ── store.append
+    send back ─┤── Writer.put ── a redirect? divert it ── complete its properties ── store.append
     delay due ─┘
 
 Every message is stored through `Writer`, so messages look the same wherever they come from.
@@ -37,7 +37,7 @@ class Writer:
     """Appends messages in the form in which the broker stores them.
 
     Args:
-        detours: the detours, in the order in which they are asked.
+        redirects: the redirects, in the order in which they are asked.
     """
 
     def __init__(self, store: MessageStore, cluster: str, redirects: Sequence[Redirect]) -> None:
@@ -51,12 +51,12 @@ class Writer:
         """Append one message.
 
         Args:
-            back_from: the detour that the message comes back from. Only the detours after it are asked.
+            back_from: the redirect that the message comes back from. Only the redirects after it are asked.
         Raises:
             RemoteError: MESSAGE_ILLEGAL, the properties are too long, or ask for something impossible.
             StoreFailed, DiskFull: nothing was stored.
         """
-        if entry.properties.size_chars > MAX_SIZE_BYTES:  # before detours search and edit them
+        if entry.properties.size_chars > MAX_SIZE_BYTES:  # before redirects search and edit them
             raise _too_long(entry.properties.size_chars)
         may_divert = back_from is None
         for redirect in self._redirects:
@@ -76,7 +76,7 @@ class Writer:
         """Append messages of one queue one after the other: all of them or none.
 
         Raises:
-            RemoteError: as `put`; also if one of the messages needs a detour.
+            RemoteError: as `put`; also if one of the messages needs a redirect.
             StoreFailed, DiskFull: nothing was stored.
         """
         for entry in entries:
@@ -97,7 +97,7 @@ class Writer:
         """Append messages of one queue that are ready. Raises: StoreFailed, DiskFull."""
         return self._store.append(*entries)
 
-    def demand_room(self, topic: str, content_bytes: int, count: int) -> None:
+    def check_room(self, topic: str, content_bytes: int, count: int) -> None:
         """Make room in the log for `count` messages of a batch, before the first of them is put.
 
         Raises: StoreFailed, DiskFull.

@@ -29,7 +29,7 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.budget import SessionLimits
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Dispatch, Session
 from sparrowmq.remoting.tls.contexts import ServerTls
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 VIP_PORT_BELOW: Final = 2
 
 
-def bind_vip_port(settings: BrokerSettings) -> Door | None:
+def bind_vip_port(settings: BrokerSettings) -> Listener | None:
     """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
 
     Raises: ConfigError, the settings name the port, and it cannot be bound.
@@ -50,7 +50,7 @@ def bind_vip_port(settings: BrokerSettings) -> Door | None:
     wanted = settings.fast_port
     if wanted == 0 or (wanted is None and settings.port <= VIP_PORT_BELOW):
         return None
-    door = Door(settings.bind_address, wanted or settings.port - VIP_PORT_BELOW, "fastListenPort")
+    door = Listener(settings.bind_address, wanted or settings.port - VIP_PORT_BELOW, "fastListenPort")
     try:
         door.bind()
     except ConfigError as error:

@@ -1,12 +1,11 @@
-"""A detour: a message waits in a system topic, with its real address in its properties, and is restored later.
+"""A redirect: a message waits in a system topic, with its real address in its properties, and is restored later.
 
-    to Orders[2], DELAY 3  ── park ──  SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
+    to Orders[2], DELAY 3  ── divert ──   SCHEDULE_TOPIC_XXXX[2], REAL_TOPIC Orders, REAL_QID 2
                            ── restore ──  to Orders[2]
 
-Delay levels, delivery at any time and half messages use detours. A `Redirect` is a pair of functions: park and restore.
-`Writer` asks each detour before it stores a message. A restored message keeps its real address and DELAY in its
-properties, because Java leaves both there, and programs read them. So `Writer` does not ask the detour again that the
-message comes back from.
+Delay levels, delivery at any time and half messages use redirects: `Writer` tries each before it stores a message. A
+restored message keeps its real address and DELAY in its properties, because Java leaves both there, and programs read
+them. So `Writer` does not try the redirect again from which the message comes back.
 Source: CommitLog.asyncPutMessage and ScheduleMessageService.messageTimeup, Java 4.9.8.
 """
 
@@ -33,12 +32,12 @@ class Redirect:
     """A reason for messages to wait in a system topic.
 
     Args:
-        mark: the mark (`properties.mark`) of the property that every message of this detour has. Other messages cost
+        mark: the mark (`properties.mark`) of the property that every message of this redirect has. Other messages cost
             one search.
-        park: moves a message to the queue where it waits. Returns False, without a change, if it need not wait.
-        restore: returns the message to store when its time has come. Raises: InvalidMessage, it was not parked.
-        room: the bytes of properties that are added later. A message without room for them is refused before it waits.
-        parked: called as soon as a parked message is stored.
+        divert: moves a message to the queue where it waits. Returns False, without a change, if it need not wait.
+        restore: returns the message to store when its time has come. Raises: InvalidMessage, it was not diverted.
+        reserved_bytes: the properties that are added later. A message without room for them is refused.
+        on_stored: called as soon as a diverted message is stored.
     """
 
     __slots__ = ("divert", "mark", "on_stored", "reserved_bytes", "restore")
@@ -69,10 +68,7 @@ def move(entry: Entry, topic: str, queue_id: int) -> None:
 
 
 def restore(message: StoredMessage) -> Entry:
-    """Return a parked message with its real address.
-
-    Raises: InvalidMessage, the message has no real address, so it was not parked.
-    """
+    """Return a diverted message with its real address. Raises: InvalidMessage, it has none, so it was not diverted."""
     found = message.properties
     topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))
     return readdress(message, topic, queue_id, Properties(render(found)))

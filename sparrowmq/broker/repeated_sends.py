@@ -66,12 +66,12 @@ _DELAY: Final = mark(Property.DELAY)
 _AHEAD_MS: Final = 60_000  # the store's time may be ahead of the clock
 GENERATION_S: Final = 60.0  # noted ids stay for one or two generations
 MAX_IDS_OF_ACCOUNT: Final = 20_000  # in a generation; all clients without accounts count as one account
-MAX_IDS: Final = 100_000  # in a generation
+MAX_IDS: Final = 100_000  # ids of all accounts in a generation
 
 Key = tuple[str | None, str, str]  # account, topic, unique id
 
 
-class Before(NamedTuple):
+class StoredBefore(NamedTuple):
     """The place of a message that was stored before, as its first answer named it."""
 
     offset: int
@@ -81,7 +81,7 @@ class Before(NamedTuple):
     due_ms: int  # the delivery time of a timer; 0 for others
 
 
-class Repeats:
+class RepeatedSends:
     """The repeated sends to one broker.
 
     Args:
@@ -114,21 +114,21 @@ class Repeats:
             return {}
         return {"repeatedSends": " ".join([f"{name}:{count}" for name, count in self._counts.items()])}
 
-    def before(self, entry: Entry, is_repeated: bool) -> Before | None:
+    def before(self, entry: Entry, is_repeated: bool) -> StoredBefore | None:
         """Return the place of a message that was stored before; None if it must be stored.
 
         Args:
-            entry: as the producer sent it, before a detour.
+            entry: as the producer sent it, before a redirect.
             is_repeated: whether the producer says so. Otherwise only a message that came late is found.
         Raises:
             RemoteError: SYSTEM_BUSY, the broker cannot find out.
         """
         retried = self.retried
         if retried.pending and retried.is_under_way(key(entry)):
-            raise looked_up()
+            raise in_progress()
         return self.look_up(entry, is_repeated)
 
-    def look_up(self, entry: Entry, is_repeated: bool) -> Before | None:
+    def look_up(self, entry: Entry, is_repeated: bool) -> StoredBefore | None:
         """As `before`, for a message of a batch that is looked up now."""
         unique_id = entry.properties.unique_key
         if unique_id is None or not self._window_ms:
@@ -166,7 +166,7 @@ class Repeats:
         if unique_id is not None and self._window_ms:
             self.retried.add(entry.owner, topic, unique_id, offset)
 
-    def _late(self, entry: Entry, unique_id: str) -> Before | None:
+    def _late(self, entry: Entry, unique_id: str) -> StoredBefore | None:
         offset = self.retried.offset(entry.owner, entry.topic, unique_id)
         found = None if offset is None else self._store.record_at(offset)
         before = None if found is None else _same(found, entry)
@@ -174,7 +174,7 @@ class Repeats:
             self._counts["came_late"] += 1
         return before
 
-    def _look_up(self, entry: Entry, unique_id: str) -> Before | None:
+    def _look_up(self, entry: Entry, unique_id: str) -> StoredBefore | None:
         now_ms = max(self._clock.now_ms(), self._store.newest_ms)
         for topic in _topics(entry):
             found = self._store.find_by_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
@@ -195,7 +195,7 @@ def keys(entries: Iterable[Entry]) -> set[Key]:
     return {key(entry) for entry in entries if entry.properties.unique_key is not None}
 
 
-def looked_up() -> RemoteError:
+def in_progress() -> RemoteError:
     """The refusal of a message that is in a batch that is looked up or stored now."""
     return RemoteError(
         ResponseCode.SYSTEM_BUSY,
@@ -215,7 +215,7 @@ def _topics(entry: Entry) -> tuple[str, ...]:
     return (entry.topic,)
 
 
-def _same(raw: memoryview, entry: Entry) -> Before | None:
+def _same(raw: memoryview, entry: Entry) -> StoredBefore | None:
     """The place of a record if it is this message; None if anything differs that its producer decides."""
     stored = record.decode(raw)
     is_parked = stored.topic in _PARKED
@@ -233,10 +233,10 @@ def _same(raw: memoryview, entry: Entry) -> Before | None:
     return _place(stored, stored.properties.get(Property.REAL_QID) if is_parked else None)
 
 
-def _place(stored: StoredMessage, real_queue: str | None) -> Before:
+def _place(stored: StoredMessage, real_queue: str | None) -> StoredBefore:
     due = stored.properties.get(Property.TIMER_OUT_MS) if stored.topic == TIMER_TOPIC else None
     queue_id = whole_number(real_queue)
-    return Before(
+    return StoredBefore(
         stored.physical_offset,
         stored.queue_id if queue_id is None else queue_id,
         stored.queue_offset,
@@ -246,7 +246,6 @@ def _place(stored: StoredMessage, real_queue: str | None) -> Before:
 
 
 def _producers(properties: dict[str, str]) -> dict[str, str]:
-    """The properties that the producer decides."""
     return {name: value for name, value in properties.items() if name not in _BROKERS}
 
 

@@ -36,7 +36,7 @@ from sparrowmq.broker.access_control import sign_of
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.replication.peer_repair import namesakes, repair_closed
+from sparrowmq.broker.replication.peer_repair import repair_closed, same_log_addresses
 from sparrowmq.broker.replication.slave_link import lag_s
 from sparrowmq.errors import CorruptRecord, DiskFull, OutOfResources, StoreFailed
 from sparrowmq.loop.clock import Clock
@@ -126,7 +126,7 @@ async def repair_from_peers(
     """
     tls = client_context(settings) if settings.talks_tls else None
     pool = Pool(clock, sign=sign_of(settings), tls=tls)
-    peers = peers or partial(namesakes, settings, settings.address(settings.port), pool)
+    peers = peers or partial(same_log_addresses, settings, settings.address(settings.port), pool)
     try:
         return await repair_closed(settings.store(settings.port), damaged, pool, peers, clock, patience_s)
     finally:

@@ -24,7 +24,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import MetricsSettings
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
@@ -99,7 +99,7 @@ class CountedRequests:
 
 
 def metrics_port(
-    door: Door,
+    door: Listener,
     servers: CountedServers,
     requests: CountedRequests,
     sessions: Callable[[], int],

@@ -41,7 +41,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import CERTIFICATE, CONNECTIONS_FULL
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.encryption import HANDSHAKE_S
@@ -79,7 +79,7 @@ class Console:
         self._background = Background()
         self._socket: socket.socket | None = None
         port = settings.metrics_port
-        self._metrics = Door(settings.metrics_host, port, "--metrics-port") if port is not None else None
+        self._metrics = Listener(settings.metrics_host, port, "--metrics-port") if port is not None else None
 
     @property
     def url(self) -> str:

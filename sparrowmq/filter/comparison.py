@@ -179,7 +179,9 @@ class Comparison(Condition):
     def _order(self, left: object, right: object) -> int:
         kinds = self.left.kind, self.right.kind
         if kinds == (TEXT, TEXT):
-            return _equality(left == right) if self.how == EQUAL else _text_order(str(left), str(right), DOUBLE)
+            if self.how == EQUAL:
+                return _equality(left == right)
+            return _order_of(_read(str(left), DOUBLE), _read(str(right), DOUBLE), DOUBLE)
         if kinds == (BOOLEAN, BOOLEAN):
             return _equality(left == right)
         if kinds[0] == BOOLEAN:
@@ -193,10 +195,6 @@ class Comparison(Condition):
         return _order_of(left, right, max(kinds))
 
 
-def _text_order(left: str, right: str, kind: int) -> int:
-    return _order_of(_read(left, kind), _read(right, kind), kind)
-
-
 def _read(text: str, kind: int) -> int | float | None:
     if kind == DOUBLE:
         return double(text)
@@ -204,7 +202,6 @@ def _read(text: str, kind: int) -> int | float | None:
 
 
 def _order_of(left: object, right: object, kind: int) -> int:
-    """The order of two numbers; None for one that could not be read."""
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return _NO_ORDER
     if kind == DOUBLE:

@@ -230,8 +230,8 @@ def _unexpected(error: UnexpectedToken) -> str:
         names -= SEARCHES
     wanted = sorted({_SIGNS.get(name, name) for name in names})
     if "the end" in wanted:
-        return f"{found} cannot follow what is a whole expression; AND or OR is missing, or it is misspelt"
-    return f"{found} cannot stand here; what can is {', '.join(wanted)}"
+        return f"{found} cannot follow a complete expression; AND or OR is missing or misspelt"
+    return f"{found} is not allowed here; allowed: {', '.join(wanted)}"
 
 
 def _invalid(expression: str, token: Token, problem: str) -> InvalidFilter:
@@ -284,7 +284,7 @@ class Builder(Transformer_NonRecursive[Token, Condition]):
     def equal(self, children: Children) -> Condition:
         left, token, right = children
         for operand in (left, right):
-            if _is_null(operand):
+            if isinstance(operand, Constant) and operand.constant == UNKNOWN:
                 raise Misuse(token, f"NULL cannot be compared by {token}; write IS NULL or IS NOT NULL")
         if isinstance(left, Constant) and right.is_literal and not isinstance(right, Constant):
             raise Misuse(token, "TRUE and FALSE cannot be compared with a number or a text")
@@ -371,10 +371,6 @@ def _order(left: Operand, how: int, right: Operand, token: Token) -> Condition:
         if is_text or isinstance(operand, Condition):
             raise Misuse(token, f"{token.upper()} compares numbers and properties, nothing else")
     return _bounded(comparison(left, how, right), token)
-
-
-def _is_null(operand: Operand) -> bool:
-    return isinstance(operand, Constant) and operand.constant == UNKNOWN
 
 
 def _is_above(left: Operand, right: Operand) -> bool:

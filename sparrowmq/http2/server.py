@@ -26,7 +26,7 @@ from sparrowmq.loop.tasks import Background, wait_until_idle
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import hosts
 from sparrowmq.remoting.budget import TurnShare
-from sparrowmq.remoting.listener import Door, LimitedSessions
+from sparrowmq.remoting.listener import LimitedSessions, Listener
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.contexts import ServerTls
@@ -78,7 +78,7 @@ class GrpcServer:
         self._quotas = quotas
         self._is_behind_proxy = is_behind_proxy
         self._background = Background()
-        self._door: Door | None = None
+        self._door: Listener | None = None
         self._hall = Hall(
             methods,
             self._limits,
@@ -116,7 +116,7 @@ class GrpcServer:
             ClientClosed: it is outside.
         """
         self._background.spawn(self._check_sessions(), name="gRPC sessions")
-        self._door = Door(host, port, "grpcServerPort")
+        self._door = Listener(host, port, "grpcServerPort")
         await self._door.open(self._protocol, self._limits.backlog)
         self.port = self._door.port
         return self.port

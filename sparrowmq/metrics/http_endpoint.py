@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from sparrowmq.core import descriptors
 from sparrowmq.errors import SparrowError
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Endpoint:
         pages: by path, which begins with "/".
     """
 
-    def __init__(self, door: Door, pages: Mapping[str, Ask]) -> None:
+    def __init__(self, door: Listener, pages: Mapping[str, Ask]) -> None:
         self._door = door
         self._pages = pages
         self._visits: dict[Visit, None] = {}  # the oldest first

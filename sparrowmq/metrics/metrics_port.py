@@ -22,7 +22,7 @@ from sparrowmq.metrics.exposition import Series, all_series, page, process_serie
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint, Query
 from sparrowmq.metrics.metrics_settings import MetricsSettings
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.version import VERSION
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class MetricsPort:
 
     def __init__(
         self,
-        door: Door | Endpoint | None,
+        door: Listener | Endpoint | None,
         settings: MetricsSettings,
         figures: Figures,
         labels: Mapping[str, str],

@@ -16,7 +16,7 @@ from enum import Enum
 from urllib.parse import urlsplit
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.remoting.listener import Door, is_loopback
+from sparrowmq.remoting.listener import Listener, is_loopback
 from sparrowmq.settings.setting_kinds import TEXT, Kind, choice, integer
 from sparrowmq.settings.settings import Settings, setting
 
@@ -81,7 +81,7 @@ class MetricsSettings(Settings):
         return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
 
 
-def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door | None:
+def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Listener | None:
     """Bind the port for Prometheus; None if it is not wanted.
 
     Args:
@@ -97,6 +97,6 @@ def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Door |
             f"metrics on {host} show the names of all topics and groups to other machines, without a log-in: "
             "set metricsPromExporterHost=127.0.0.1, or insecure=true if you trust the network"
         )
-    door = Door(host, settings.metrics_port, PORT_KEY)
+    door = Listener(host, settings.metrics_port, PORT_KEY)
     door.bind()
     return door

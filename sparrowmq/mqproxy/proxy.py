@@ -25,7 +25,7 @@ from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
 from sparrowmq.mqproxy.limits import Capacity
 from sparrowmq.mqproxy.remoting_port import open_remoting_port
 from sparrowmq.mqproxy.users import BrokerUsers
-from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, Door, is_loopback
+from sparrowmq.remoting.listener import EVERYWHERE, LOOPBACK, Listener, is_loopback
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
 
@@ -155,7 +155,7 @@ class Proxy:
         """Answer /readyz and /metrics. They name brokers, so other machines do not reach them."""
         from sparrowmq.metrics.metrics_port import MetricsPort  # 5 MB that only metrics need
 
-        door = Door(LOOPBACK, port, "--metrics-port")
+        door = Listener(LOOPBACK, port, "--metrics-port")
         door.bind()
         stack.callback(door.close)
         self.metrics_address = f"{door.host}:{door.port}"

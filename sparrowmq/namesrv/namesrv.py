@@ -39,7 +39,7 @@ from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.latencies import Latencies
-from sparrowmq.remoting.listener import Door, refuse_public
+from sparrowmq.remoting.listener import Listener, check_not_public
 from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
@@ -82,7 +82,7 @@ class Namesrv:
         self._changing.subscribe(self._measuring.apply_settings)
         self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
-        self._metrics: Door | None = None
+        self._metrics: Listener | None = None
         self._open = AsyncExitStack()
 
     @property
@@ -97,7 +97,7 @@ class Namesrv:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        refuse_public(settings.bind_address, settings.insecure or settings.checks_access)
+        check_not_public(settings.bind_address, settings.insecure or settings.checks_access)
         values = KeyValues(settings.kv_path)
         tasks = Background()
         self.routes.later = partial(_later, tasks)
@@ -125,7 +125,7 @@ class Namesrv:
             tasks.spawn(tls.watch(), "TLS files")
             tasks.spawn(self._expire(), "silent brokers")
             self._conditions.watch(self._probes(values, server, tls, access))
-            tasks.spawn(self._look(values), "conditions")
+            tasks.spawn(self._poll(values), "conditions")
             tasks.spawn(DeadBrokers(self.routes, values, self._clock).watch(), "lost brokers")
             if access is not None:
                 tasks.spawn(access.watch(self._clock), "accounts")
@@ -161,8 +161,7 @@ class Namesrv:
         if access is not None:
             yield from access.probes()
 
-    async def _look(self, values: KeyValues) -> None:
-        """Look for conditions each second, and try again what could not be written."""
+    async def _poll(self, values: KeyValues) -> None:
         while True:
             await self._clock.sleep(POLL_S)
             await values.try_again()
@@ -224,7 +223,7 @@ def _later(tasks: Background, steps: Steps[None]) -> None:
 
 def metrics_port(
     conditions: Conditions,
-    door: Door | None,
+    door: Listener | None,
     settings: NamesrvSettings,
     routes: Routes,
     port: Port,
@@ -257,7 +256,6 @@ def metrics_port(
 
 
 def _folders(settings: NamesrvSettings) -> dict[str, Path]:
-    """Return the folders with files of the name server, by what they are for."""
     folders = {"kv": settings.kv_path.parent}
     return folders if settings.audit_path is None else folders | {"audit": settings.audit_path.parent}
 
@@ -277,15 +275,15 @@ class DeadBrokers:
         while True:
             await self._clock.sleep(POLL_S)
             try:
-                await self.look()
+                await self.write_changes()
             except OSError as error:
                 if not self._is_failing:
-                    log.warning("lost brokers cannot be remembered in %s: %s", self._values.path, error)
+                    log.warning("lost brokers cannot be saved to %s: %s", self._values.path, error)
                 self._is_failing = True
             else:
                 self._is_failing = False
 
-    async def look(self) -> None:
+    async def write_changes(self) -> None:
         """Write what changed. Raises: OSError; the next look writes it again."""
         room = MOST_LOST - len(self._values.namespace(LOST_BROKERS))
         for name, gone in list(self._routes.vanished.items()):

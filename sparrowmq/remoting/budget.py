@@ -44,12 +44,12 @@ from sparrowmq.remoting.log_limit import LogLimit
 log = logging.getLogger(__name__)
 
 FAIR_RATE: Final = 256 * 1024  # bytes/s of a frame while others wait for room
-NOTED_BYTES: Final = 16 * 1024  # of answers in front of a socket
+NOTED_BYTES: Final = 16 * 1024  # answers that wait in front of a socket
 READ_BYTES: Final = 64 * 1024  # that a peer must take while its answers wait, to count as one that reads
 GRACE_S: Final = 1.0  # before that rate is checked, and between two checks
-TURN_BYTES: Final = 4 * 1024 * 1024  # of answers, for all connections
-LEAST_TURN_BYTES: Final = 64 * 1024  # of answers, for one connection
-COUNTED_BYTES: Final = 2048  # of one answer; shorter ones do not count
+TURN_BYTES: Final = 4 * 1024 * 1024  # the answers of one turn to all connections
+LEAST_TURN_BYTES: Final = 64 * 1024  # the answers of one turn to one connection
+COUNTED_BYTES: Final = 2048  # shorter answers do not count
 # With what the end of a turn adds, no step takes more than 5 ms.
 BURST_S: Final = 0.002
 TURN_S: Final = 0.004
@@ -109,7 +109,7 @@ class BudgetLimits:
     turn_bytes: int = TURN_BYTES
 
 
-class Holder(Protocol):
+class BudgetedConnection(Protocol):
     """A connection, as the budget sees it."""
 
     address: str
@@ -144,7 +144,7 @@ class _Frame:
 @dataclass(slots=True)
 class _Unread:
     size: int
-    taken_bytes: int  # by the peer, when it was noted
+    taken_bytes: int  # what the peer had read when it was noted
 
 
 class Budget:
@@ -160,67 +160,67 @@ class Budget:
         self._clock = clock
         self._limits = limits or BudgetLimits()
         self.turn = TurnShare(self._limits.turn_bytes)
-        self._frames: dict[Holder, _Frame] = {}
+        self._frames: dict[BudgetedConnection, _Frame] = {}
         self._frame_bytes = 0
-        self._waiting: dict[Holder, _Frame] = {}
+        self._waiting: dict[BudgetedConnection, _Frame] = {}
         self._waiting_bytes = 0
         self._body_bytes = 0
         self._check_due = False
-        self._unread: dict[Holder, _Unread] = {}  # the connection that has not read for longest comes first
+        self._unread: dict[BudgetedConnection, _Unread] = {}  # the connection that has not read for longest comes first
         self._unread_bytes = 0
 
-    def room_for(self, holder: Holder, frame_bytes: int) -> bool:
+    def room_for(self, connection: BudgetedConnection, frame_bytes: int) -> bool:
         """Ask for room for the unfinished frame of a connection. Without room the caller reads no more of it.
 
         A later `room_made` reports room. Each connection has one unfinished frame: another size means another frame,
         after the previous one is whole.
         """
-        known = self._frames.get(holder)
+        known = self._frames.get(connection)
         if known is not None and known.size == frame_bytes:
             return True
-        self.frame_ended(holder)
-        frame = _Frame(frame_bytes, self._clock.monotonic(), holder.pending_bytes)
+        self.frame_ended(connection)
+        frame = _Frame(frame_bytes, self._clock.monotonic(), connection.pending_bytes)
         if not self._waiting and self._fits(frame):
-            self._grant(holder, frame)
+            self._grant(connection, frame)
             return True
         if self._waiting_bytes + frame.held_bytes > self._limits.frame_bytes:
             text = "ending %s: too much waits for room for unfinished frames"
-            self.lines.log(log, logging.WARNING, text, holder.address)
-            holder.abort()
+            self.lines.log(log, logging.WARNING, text, connection.address)
+            connection.abort()
             return False
-        self._waiting[holder] = frame
+        self._waiting[connection] = frame
         self._waiting_bytes += frame.held_bytes
         self._grant_waiting()
         self._check_soon()
-        return holder in self._frames
+        return connection in self._frames
 
-    def frame_ended(self, holder: Holder) -> None:
+    def frame_ended(self, connection: BudgetedConnection) -> None:
         """Free the room of a frame that is whole, or whose connection has ended."""
-        frame = self._frames.pop(holder, None)
+        frame = self._frames.pop(connection, None)
         if frame is not None:
             self._frame_bytes -= frame.size
             self._grant_waiting()
             return
-        frame = self._waiting.pop(holder, None)
+        frame = self._waiting.pop(connection, None)
         if frame is not None:
             self._waiting_bytes -= frame.held_bytes
 
     def _fits(self, frame: _Frame) -> bool:
         return not self._frames or self._frame_bytes + frame.size <= self._limits.frame_bytes
 
-    def _grant(self, holder: Holder, frame: _Frame) -> None:
+    def _grant(self, connection: BudgetedConnection, frame: _Frame) -> None:
         frame.since = self._clock.monotonic()
-        self._frames[holder] = frame
+        self._frames[connection] = frame
         self._frame_bytes += frame.size
 
     def _grant_waiting(self) -> None:
         """Give room to all frames that fit, in their order: a small frame need not wait for a large one."""
-        for holder, frame in list(self._waiting.items()):
+        for connection, frame in list(self._waiting.items()):
             if self._fits(frame):
-                del self._waiting[holder]
+                del self._waiting[connection]
                 self._waiting_bytes -= frame.held_bytes
-                self._grant(holder, frame)
-                holder.room_made()
+                self._grant(connection, frame)
+                connection.room_made()
 
     def _check_soon(self) -> None:
         if not self._check_due:
@@ -232,20 +232,20 @@ class Budget:
         self._check_due = False
         if not self._waiting:
             return
-        for holder, frame in list(self._frames.items()):
+        for connection, frame in list(self._frames.items()):
             age_s = self._clock.age(frame.since)
-            got_bytes = holder.pending_bytes - frame.held_bytes
+            got_bytes = connection.pending_bytes - frame.held_bytes
             if age_s >= GRACE_S and got_bytes < age_s * FAIR_RATE:
                 self.lines.log(
                     log,
                     logging.WARNING,
                     "ending %s: %d bytes in %.0f s of a frame of %d, and others wait for room",
-                    holder.address,
+                    connection.address,
                     got_bytes,
                     age_s,
                     frame.size,
                 )
-                holder.abort()
+                connection.abort()
         self._check_soon()
 
     def hold(self, body_bytes: int) -> bool:
@@ -258,40 +258,40 @@ class Budget:
         """Whether there is room for more bodies of requests that wait."""
         return self._body_bytes <= self._limits.waiting_bytes
 
-    def unread(self, holder: Holder) -> None:
+    def unread(self, connection: BudgetedConnection) -> None:
         """Note the answers that wait for a peer to read. A peer that is noted already keeps its place."""
-        self._note(holder)
+        self._note(connection)
         while self._unread_bytes > self._limits.unread_bytes and len(self._unread) > 1:
-            self._look_at(next(iter(self._unread)))
+            self._check_reading(next(iter(self._unread)))
 
-    def _note(self, holder: Holder) -> None:
-        noted = self._unread.get(holder)
+    def _note(self, connection: BudgetedConnection) -> None:
+        noted = self._unread.get(connection)
         if noted is None:
-            noted = self._unread[holder] = _Unread(0, holder.sent_bytes - holder.unread_bytes)
-        change = holder.unread_bytes + holder.unhandled_bytes - noted.size
+            noted = self._unread[connection] = _Unread(0, connection.sent_bytes - connection.unread_bytes)
+        change = connection.unread_bytes + connection.unhandled_bytes - noted.size
         noted.size += change
         self._unread_bytes += change
 
-    def _look_at(self, holder: Holder) -> None:
+    def _check_reading(self, connection: BudgetedConnection) -> None:
         """Note a peer again if it has read meanwhile, or else end its connection."""
-        noted, count = self._unread[holder], len(self._unread)
-        self.read(holder)
-        if holder.sent_bytes - holder.unread_bytes >= noted.taken_bytes + READ_BYTES:
-            if holder.unread_bytes > NOTED_BYTES:
-                self._note(holder)
+        noted, count = self._unread[connection], len(self._unread)
+        self.read(connection)
+        if connection.sent_bytes - connection.unread_bytes >= noted.taken_bytes + READ_BYTES:
+            if connection.unread_bytes > NOTED_BYTES:
+                self._note(connection)
             return
         text = "ending %s: %d peers do not read their answers, this one for longest"
-        self.lines.log(log, logging.WARNING, text, holder.address, count)
-        holder.abort()
+        self.lines.log(log, logging.WARNING, text, connection.address, count)
+        connection.abort()
 
-    def read(self, holder: Holder) -> None:
+    def read(self, connection: BudgetedConnection) -> None:
         """Note that a peer has read, or its connection has ended."""
-        noted = self._unread.pop(holder, None)
+        noted = self._unread.pop(connection, None)
         if noted is not None:
             self._unread_bytes -= noted.size
 
 
-class Waiting(Protocol):
+class TurnWaiter(Protocol):
     """A connection with requests that wait for a turn."""
 
     def go_on(self) -> None:
@@ -313,7 +313,7 @@ class TurnShare:
         self._made_bytes = 0
         self._until = 0.0
         self._is_due = False
-        self._waiting: dict[Waiting, Callable[[], None]] = {}
+        self._waiting: dict[TurnWaiter, Callable[[], None]] = {}
 
     def bytes_of_one(self) -> int:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
@@ -333,14 +333,14 @@ class TurnShare:
         self.is_spent = self._made_bytes >= self._turn_bytes
         self._begin_next_soon()
 
-    def wait(self, holder: Waiting) -> None:
+    def wait(self, connection: TurnWaiter) -> None:
         """Call `holder.go_on()` in one of the next turns. A connection that waits already keeps its place."""
-        self._waiting.setdefault(holder, holder.go_on)
+        self._waiting.setdefault(connection, connection.go_on)
         self._begin_next_soon()
 
-    def forget(self, holder: Waiting) -> None:
+    def forget(self, connection: TurnWaiter) -> None:
         """Do not call a connection that has ended."""
-        self._waiting.pop(holder, None)
+        self._waiting.pop(connection, None)
 
     def _begin_next_soon(self) -> None:
         if not self._is_due:
@@ -354,9 +354,9 @@ class TurnShare:
         self._until = 0.0
         end = perf_counter() + TURN_S
         for _ in range(len(self._waiting)):
-            holder = next(iter(self._waiting), None)
-            if holder is None or self.is_spent or perf_counter() > end:
+            connection = next(iter(self._waiting), None)
+            if connection is None or self.is_spent or perf_counter() > end:
                 break
-            self._waiting.pop(holder)()
+            self._waiting.pop(connection)()
         if self._waiting:
             self._begin_next_soon()

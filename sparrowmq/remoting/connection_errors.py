@@ -67,7 +67,7 @@ def why_not(error: BaseException) -> TlsFailed | str:
         return why_closed(error)
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return TlsFailed(
-            "it ended the connection while TLS was agreed on",
+            "it closed the connection during the TLS handshake",
             "if it does not speak TLS, connect without, or set its tls.server.mode; if it has too many connections, "
             "its log says so",
         )
@@ -90,7 +90,7 @@ def why_refused(error: BaseException) -> str:
         return f"TLS failed: {reason(error)}"
     if isinstance(error, TimeoutError):
         return str(error)
-    return "it left during the TLS handshake; perhaps it does not trust the certificate that it was shown"
+    return "it left during the TLS handshake; perhaps it does not trust the certificate of this server"
 
 
 def reason(error: OSError) -> str:

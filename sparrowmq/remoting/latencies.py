@@ -126,7 +126,6 @@ def response_name(code: int) -> str:
 
 
 def _parts(began: float, rooms: Rooms) -> list[str]:
-    """Return the duration of each step, without steps that took no time."""
     told = []
     for name, end in rooms:
         if end > began:

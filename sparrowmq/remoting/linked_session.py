@@ -30,7 +30,7 @@ from sparrowmq.remoting.budget import COUNTED_BYTES, Budget, SessionLimits
 from sparrowmq.remoting.request_in_flight import InFlight
 from sparrowmq.remoting.session import Session
 
-COMMAND_BYTES: Final = 512  # of a command besides its body
+COMMAND_BYTES: Final = 512  # the memory of a command besides its body
 FEW_BYTES: Final = 64 * 1024  # of an inbox, which there is room for in any case
 
 
@@ -95,10 +95,10 @@ class LinkedSession(Session):
     def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
         command = self._wire.command(request, body, waiter)
         if waiter is not None and waiter.is_long_poll and isinstance(waiter.on_response, asyncio.Future):
-            waiter.on_response.add_done_callback(partial(self._settled, command.opaque))
+            waiter.on_response.add_done_callback(partial(self._on_answer_done, command.opaque))
         self._pass(command)
 
-    def _settled(self, opaque: int, answer: asyncio.Future[Any]) -> None:
+    def _on_answer_done(self, opaque: int, answer: asyncio.Future[Any]) -> None:
         if answer.cancelled() and self.other is not None:
             self.other.drop(opaque)
 
@@ -121,7 +121,6 @@ class LinkedSession(Session):
         return has_room or not self._is_paused
 
     def _count(self, change: int) -> None:
-        """Count the memory of the inbox."""
         if self._budget is not None:
             self._inbox_bytes += change
             self._budget.hold(change)

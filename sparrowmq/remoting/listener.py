@@ -1,7 +1,7 @@
 """A listening socket, and the connections that it accepts. A server has one, or several that share its sessions.
 
 A server is open to all clients that can reach it if it does not check their accounts. Such a server starts only when
-its operator says that this is intended (`refuse_public`). Unlike Java, whose servers listen on every address.
+its operator says that this is intended (`check_not_public`). Unlike Java, whose servers listen on every address.
 
 The number of connections is limited (`LimitedSessions`). Above the limit a new connection takes the place of a
 stranger: one that has not asked for anything yet. The oldest stranger goes first. If there is none, the new connection
@@ -32,14 +32,14 @@ LOOPBACK = "127.0.0.1"
 S = TypeVar("S")
 
 
-class Guest(Protocol):
+class Closable(Protocol):
     """A connection that a door accepted."""
 
     def close(self) -> None:
         """End the connection."""
 
 
-class Door:
+class Listener:
     """One listen address.
 
     Args:
@@ -81,39 +81,41 @@ class Door:
             raise self._refused(error, f"; {advice}") from error
         self.port = self._socket.getsockname()[1]
 
-    async def open(self, make: Callable[[], Any], backlog: int) -> None:
-        """Listen, after `bind` if it was not called; `make` creates the protocol of a connection.
+    async def open(self, make_protocol: Callable[[], Any], backlog: int) -> None:
+        """Listen, after `bind` if it was not called; `make_protocol` creates the protocol of a connection.
 
         Raises: ConfigError, as `bind`.
         """
         self.bind()
         assert self._socket is not None
         try:
-            self._server = await asyncio.get_running_loop().create_server(make, sock=self._socket, backlog=backlog)
+            self._server = await asyncio.get_running_loop().create_server(
+                make_protocol, sock=self._socket, backlog=backlog
+            )
         except OSError as error:
             self.release()
             raise self._refused(error) from error
 
     async def serve(
         self,
-        make: Callable[[], Any],
+        make_protocol: Callable[[], Any],
         backlog: int,
-        guests: Collection[Guest],
-        opened: Callable[[], object] = lambda: None,
+        connections: Collection[Closable],
+        on_open: Callable[[], object] = lambda: None,
     ) -> None:
-        """Listen until cancelled, and then close the connections in `guests`. `opened` is called once it listens.
+        """Listen until cancelled, and then close the connections in `connections`. `on_open` is called once it listens.
 
         Raises: ConfigError, as `bind`.
         """
-        await self.open(make, backlog)
+        await self.open(make_protocol, backlog)
         try:
-            opened()
+            on_open()
             await asyncio.get_running_loop().create_future()
         finally:
             await self.all_begun()
             self.close()
-            for guest in list(guests):
-                guest.close()
+            for connection in list(connections):
+                connection.close()
             await self.closed()
 
     def close(self) -> None:
@@ -159,7 +161,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def refuse_public(host: str, insecure: bool) -> None:
+def check_not_public(host: str, insecure: bool) -> None:
     """Refuse a public address, unless `insecure` is set: the operator allows it, or the server checks its peers.
 
     Raises: ConfigError, other machines would reach the server, and it would not check who they are.
@@ -206,7 +208,7 @@ class LimitedSessions(Generic[S]):
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
         if len(self.sessions) < self._most:
             return self._full.last
-        text = f"{self._most} {self._kind} are open, and no more may be: others are closed"
+        text = f"{self._most} {self._kind} are open, which is the limit: others are closed"
         if self._host_of is None or not self.sessions:
             return text
         [(host, count)] = Counter(map(self._host_of, self.sessions)).most_common(1)

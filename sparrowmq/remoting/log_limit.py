@@ -10,7 +10,7 @@ from typing import Final
 
 from sparrowmq.loop.clock import Clock
 
-LINES: Final = 20  # of one kind in one period
+LINES: Final = 20  # the most lines of one kind in one period
 PERIOD_S: Final = 60.0
 _MORE: Final = " (%d more such lines were left out before)"
 

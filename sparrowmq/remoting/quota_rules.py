@@ -62,7 +62,7 @@ class QuotaRule:
 
     subject: str
     name: str  # as it is written: an access key, an address or a network, a topic, or *
-    network: Network | None = None  # of an address
+    network: Network | None = None  # the network of an address rule
     rates: dict[str, Rate] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)  # each limit as it is written
@@ -87,7 +87,7 @@ def _rule(words: list[str]) -> QuotaRule:
     subject, _, name = words[0].partition(":")
     if subject not in (ACCOUNT, ADDRESS, TOPIC) or not name:
         raise Unreadable(
-            f"{words[0]!r} begins no rule; write account:NAME, address:NETWORK or topic:NAME, such as "
+            f"{words[0]!r} is not the start of a rule; write account:NAME, address:NETWORK or topic:NAME, such as "
             "account:billing requests=1000/s"
         )
     rule = QuotaRule(subject, name, _network(name) if subject == ADDRESS and name != EACH else None)
@@ -102,7 +102,7 @@ def _network(name: str) -> Network:
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
-        raise Unreadable(f"{name!r} is no address; write 10.0.0.7, a network such as 10.0.0.0/8, or *") from None
+        raise Unreadable(f"{name!r} is not an address; write 10.0.0.7, a network such as 10.0.0.0/8, or *") from None
 
 
 def _add(rule: QuotaRule, word: str) -> None:
@@ -117,7 +117,7 @@ def _add(rule: QuotaRule, word: str) -> None:
         raise Unreadable(f"{word!r}: write it as {key}={example}")
     amount = int(match[1]) * _UNITS[match[2]]
     if is_rate and amount == 0:
-        raise Unreadable(f"{word!r}: a rate is 1 at least; permissions forbid all of it")
+        raise Unreadable(f"{word!r}: a rate must be at least 1; use permissions to forbid access")
     rule.limits[key] = text
     if is_rate:
         rule.rates[key] = Rate(amount, _SECONDS[match[3]])

@@ -182,7 +182,7 @@ class _Rules:
             networks, key=lambda pair: pair[0].max_prefixlen - pair[0].prefixlen
         )
         # Those inside one network that would count as one address.
-        self._parts = [network for network, _ in networks if _is_part(network)]
+        self._parts = [network for network, _ in networks if network.version == 6 and network.prefixlen > _NETWORK_BITS]
         self.usages: OrderedDict[Any, Usage | None] = OrderedDict()
         self._crowds: dict[str, Usage] = {}
 
@@ -222,12 +222,7 @@ class _Rules:
         return next((rule for network, rule in self.networks if address in network), None)
 
 
-def _is_part(network: Network) -> bool:
-    return network.version == 6 and network.prefixlen > _NETWORK_BITS
-
-
 def _address(key: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The address of a key; of a network its first one."""
     return ipaddress.ip_address(key if len(key) == PORT_BYTES else key.ljust(16, b"\0"))
 
 

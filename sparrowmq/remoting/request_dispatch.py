@@ -205,7 +205,6 @@ class Dispatcher:
             self._wait_for(session, command, result, done)
 
     def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
-        """Measure a request that was answered as soon as it was handled."""
         now, began, behind = latencies.now(), session.last_read, self._answered_at
         self._answered_at = now
         if latencies.add(command.code, code, now - began):
@@ -300,7 +299,6 @@ class Dispatcher:
             durability.when(end, partial(self._reply_parked, session, parked, replies, burst))
 
     def _answered_alone(self, session: Session, parked: list[ReplyWhenDurable], latencies: Latencies) -> None:
-        """Measure one request that waited only for the turn's end, as `_Burst.count` does."""
         turn, began = session.turn, session.last_read
         written = turn.written_at if turn.written_at >= began else latencies.now()
         if latencies.add(parked[0].command.code, 0, written - began):

@@ -59,8 +59,8 @@ class InFlight:
     @property
     def is_abandoned(self) -> bool:
         """Whether no caller waits any more."""
-        told = self.on_response
-        return isinstance(told, asyncio.Future) and told.done()
+        waiter = self.on_response
+        return isinstance(waiter, asyncio.Future) and waiter.done()
 
     @property
     def is_long_poll(self) -> bool:
@@ -80,18 +80,18 @@ class InFlight:
 
     def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
         """Pass on the answer, or the error instead."""
-        told = self.on_response
-        if not isinstance(told, asyncio.Future):
+        waiter = self.on_response
+        if not isinstance(waiter, asyncio.Future):
             try:
-                told(answer, error)
+                waiter(answer, error)
             except Exception:  # it would end the connection, and the other requests with it
-                log.exception("telling of an answer to %s failed", type(self.request).__name__)
-        elif told.done():
+                log.exception("the callback for the reply to %s failed", type(self.request).__name__)
+        elif waiter.done():
             pass
         elif error is not None:
-            told.set_exception(error)
+            waiter.set_exception(error)
         elif answer is not None:
-            told.set_result(answer)
+            waiter.set_result(answer)
 
 
 def remote_error(code: int, remark: str | None) -> RemoteError:

@@ -21,7 +21,7 @@ from sparrowmq.loop.slices import for_each, run_to_end
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.wire.frame import FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
-from sparrowmq.remoting.listener import Door, LimitedSessions
+from sparrowmq.remoting.listener import LimitedSessions, Listener
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.session import Dispatch, Session, protocol_of
 from sparrowmq.remoting.tls.contexts import ServerTls
@@ -95,8 +95,8 @@ class Server:
         self._limits = limits or ServerLimits()
         self._tls = tls
         self.budget = Budget(clock, self._limits.together)
-        self._door = Door(host, port)
-        self._others: list[tuple[Door, Dispatch]] = []
+        self._door = Listener(host, port)
+        self._others: list[tuple[Listener, Dispatch]] = []
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
         self._refused = 0
         self._refusals_told = -REFUSALS_TOLD_S
@@ -136,7 +136,7 @@ class Server:
         """
         self._door.bind()
 
-    def also_at(self, door: Door, dispatch: Dispatch) -> None:
+    def also_at(self, door: Listener, dispatch: Dispatch) -> None:
         """Accept connections at another door too; another dispatcher handles their requests. Call it before `start`."""
         self._others.append((door, dispatch))
 
@@ -174,7 +174,7 @@ class Server:
         return self._bytes_ended[1] + sum(session.sent_bytes for session in self.sessions)
 
     @property
-    def _doors(self) -> list[Door]:
+    def _doors(self) -> list[Listener]:
         return [self._door, *(door for door, _ in self._others)]
 
     async def drop_silent_peers(self) -> None:
@@ -200,7 +200,6 @@ class Server:
         _end(session)
 
     def _protocol(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
-        """Return a factory for the protocol of a connection to one of the doors."""
         tls = self._tls
         if tls is None:
             return protocol_of(lambda: self._session(dispatch()))
@@ -239,7 +238,7 @@ class Server:
         if now - self._refusals_told < REFUSALS_TOLD_S:
             return
         log.warning(
-            "%d connections are the most that may be open; %d above that were closed (those without a request first). "
+            "the limit is %d open connections; %d above it were closed (those without a request first). "
             "A higher `ulimit -n` allows more, up to %d",
             self._limits.connections,
             self._refused,

@@ -128,7 +128,7 @@ class Session:
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
-        self._out_bytes = 0  # of the bodies in `_out`
+        self._out_bytes = 0  # the size of the bodies in `_out`
         self._undone: list[Command] = []  # wait until the answers before them are with the socket
         self._budget = budget
         self._share = TurnShare() if budget is None else budget.turn
@@ -372,7 +372,6 @@ class Session:
             return []
 
     def _log(self, text: str, *args: object) -> None:
-        """Log a warning, of which the peers of a server may cause only some."""
         if self._budget is None:
             log.warning(text, *args)
         else:
@@ -440,7 +439,6 @@ class Session:
         return min(self._limits.unsent_bytes, self._share.bytes_of_one())
 
     def _count_busy(self, is_busy: bool) -> None:
-        """Report whether requests of this connection wait, before `_UNDONE` changes."""
         if is_busy != (self._stops & _UNDONE != 0):
             self._share.busy += 1 if is_busy else -1
 
@@ -524,7 +522,6 @@ class Session:
         self._watch_expiry()
 
     def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
-        """Send a request; without a waiter it wants no answer."""
         if waiter is None:
             head = self._wire.oneway(request, body)
         else:
@@ -560,7 +557,6 @@ class Session:
             self._watch_expiry()
 
     def _stop(self, reason: int, holds: bool) -> None:
-        """Set or clear a reason to stop reading; then stop or continue."""
         self._stops = self._stops | reason if holds else self._stops & ~reason
         self._regulate()
 

@@ -22,7 +22,7 @@ from sparrowmq.metrics.exposition import page, process_series, series_of
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
 from sparrowmq.protocol.hosts import address_text, split_address
-from sparrowmq.remoting.listener import Door, is_loopback
+from sparrowmq.remoting.listener import Listener, is_loopback
 
 Declare = Callable[[Figures], object]
 
@@ -47,7 +47,7 @@ def exposed(
     if address is None:
         yield None
         return
-    door, figures = Door(*demand_address(address, insecure=insecure), setting="port for metrics"), Figures()
+    door, figures = Listener(*demand_address(address, insecure=insecure), setting="port for metrics"), Figures()
     declare(figures)
     door.bind()
     running: Future[Callable[[], object]] = Future()
@@ -63,7 +63,9 @@ def exposed(
         thread.join(_END_LIMIT_S)
 
 
-async def _serve(door: Door, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]) -> None:
+async def _serve(
+    door: Listener, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]
+) -> None:
     """Answer until the function that `running` gets is called. It gets an error if the port cannot listen."""
 
     async def metrics(_: Query) -> Answer:

@@ -17,7 +17,7 @@ from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 from sparrowmq.settings.settings import build
@@ -92,7 +92,7 @@ async def test_a_taken_one_is_a_warning_unless_it_was_asked_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ports = free_ports(3)
-    door = Door("127.0.0.1", ports[0])
+    door = Listener("127.0.0.1", ports[0])
     await door.open(asyncio.Protocol, 1)
     async with Cluster(tmp_path, port=ports[2]) as cluster, connect(cluster.namesrv) as mq:
         await mq.send("T", b"x")

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
 from sparrowmq.broker.member import Member
-from sparrowmq.broker.replication.slave_link import SHOW_S
+from sparrowmq.broker.replication.slave_link import VISIBLE_END_DELAY_S
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.store.care.backup import backup
@@ -66,7 +66,7 @@ async def test_what_a_member_in_sync_does_not_have_is_shown_to_no_consumer(membe
     in_sync.members.add(3)  # which has nothing yet
     assert await members.send(1, b"not at 3") == ResponseCode.FLUSH_SLAVE_TIMEOUT
     await members.same(1, 2)
-    await asyncio.sleep(5 * SHOW_S)
+    await asyncio.sleep(5 * VISIBLE_END_DELAY_S)
     assert await members.bodies(1) == await members.bodies(2) == [b"both"]
     in_sync._commit = commit
     await members.shows_bodies(1, b"both", b"not at 3")
@@ -225,7 +225,7 @@ async def test_a_log_that_was_never_part_of_an_epoch_is_not_cut_not_mixed_and_no
         async with asyncio.timeout(20):
             while not any("is not followed any more" in each.message for each in caplog.records):
                 await asyncio.sleep(0.02)
-    assert "the master has other bytes than we between" in await members.problem(2)
+    assert "the master's log differs from ours between" in await members.problem(2)
     assert members.log(2) == before
     assert not (members.settings(2).store_path / "set-aside").exists()
     assert await members.bodies(2) == []

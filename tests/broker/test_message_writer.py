@@ -87,10 +87,12 @@ def test_properties_are_stored_without_the_wish_to_wait_and_with_the_cluster(
 def test_properties_that_no_record_can_hold_are_refused_before_a_detour_reads_them(
     store: MessageStore,
 ) -> None:
-    def park(_: Entry) -> bool:
+    def divert(_: Entry) -> bool:
         raise AssertionError("asked")
 
-    writer = Writer(store, "C", (Redirect("\x02DELAY\x01", park, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),))
+    writer = Writer(
+        store, "C", (Redirect("\x02DELAY\x01", divert, lambda _: Entry("t", 0, b"", Properties(), 1, HOST)),)
+    )
     with pytest.raises(RemoteError, match="the properties take 255012 bytes; at most 32747"):
         put(writer, "DELAY\x011\x02" + "REAL_QID\x01\x02" * 25_500 + "a\x01b\x02")
 

@@ -78,7 +78,7 @@ class Transacting:
             rules,
             self.figures,
         )
-        self.writer = Writer(self.store, "DefaultCluster", (self.transactions.detour,))
+        self.writer = Writer(self.store, "DefaultCluster", (self.transactions.redirect,))
 
     def begin(self, body, topic="Orders", queue_id=1, born_ms=None, tries=2, **properties):
         text = render({"UNIQ_KEY": body.decode(), "TRAN_MSG": "true", "PGROUP": GROUP, **properties})

@@ -13,7 +13,7 @@ from sparrowmq.console.console_metrics import CountedRequests, metrics_port
 from sparrowmq.console.troubles import Troubles
 from sparrowmq.errors import NetworkError
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from tests.broker.metrics.visits import samples, visit
 from tests.certificates import authority, signed
 
@@ -33,7 +33,7 @@ async def send(message):
 @asynccontextmanager
 async def served(look, requests):
     """Serves the port; gives its address."""
-    door = Door("127.0.0.1", 0, "--metrics-port")
+    door = Listener("127.0.0.1", 0, "--metrics-port")
     door.bind()
     port = metrics_port(door, look.servers, requests, lambda: 3, lambda: 5, look.conditions, SystemClock())
     task = asyncio.gather(*(run() for run in port.tasks.values()))

@@ -53,7 +53,7 @@ _UNSENT, _SENT, _ASKED, _ACKNOWLEDGED = range(4)
 
 
 @dataclass
-class Pops:
+class PopState:
     """The messages, by number, and what consumers saw of them.
 
     Attributes:
@@ -107,7 +107,7 @@ class PopFire:
     """
 
     def __init__(self, path: Path, flush: str, seed: int, members: int = 16, groups: int = 0, batch: int = 1) -> None:
-        self.pops = Pops()
+        self.pops = PopState()
         self._random = random.Random(seed)
         self._members = members
         self._groups = groups

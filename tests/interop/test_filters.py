@@ -64,7 +64,7 @@ def beginning(text, refusal):
 
     Apache's stops reading where an expression is whole. Ours refuses what follows: it is a slip, such as ADN.
     """
-    if "cannot follow what is a whole expression" not in refusal:
+    if "cannot follow a complete expression" not in refusal:
         return None
     with pytest.raises(InvalidFilter) as caught:
         parse(text)

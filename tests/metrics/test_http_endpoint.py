@@ -10,7 +10,7 @@ from sparrowmq.core import descriptors
 from sparrowmq.errors import StoreError
 from sparrowmq.metrics import http_endpoint
 from sparrowmq.metrics.http_endpoint import Answer, Endpoint
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 
 
 async def ok(query):
@@ -27,7 +27,7 @@ async def wrong(query):
 
 @asynccontextmanager
 async def answering(**pages):
-    door = Door("127.0.0.1", 0)
+    door = Listener("127.0.0.1", 0)
     door.bind()
     task = asyncio.create_task(Endpoint(door, {f"/{name}": page for name, page in pages.items()}).run())
     try:

@@ -12,7 +12,7 @@ from sparrowmq.errors import ConfigError, NetworkError
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.metrics_settings import MetricsSettings
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
 from sparrowmq.version import VERSION
@@ -22,7 +22,7 @@ from tests.metrics.receiver import receiving
 
 @asynccontextmanager
 async def serving(figures, **given):
-    door = Door("127.0.0.1", 0)
+    door = Listener("127.0.0.1", 0)
     door.bind()
     settings = MetricsSettings(metrics_labels=(("zone", "a"),))
     port = MetricsPort(door, settings, figures, {"node_type": "test"}, {}, ManualClock(), **given)

@@ -26,7 +26,7 @@ def values(tmp_path):
 
 async def remembered(routes, values):
     """What a name server that starts now with these values knows, too."""
-    await DeadBrokers(routes, values, ManualClock()).look()
+    await DeadBrokers(routes, values, ManualClock()).write_changes()
     kept = KeyValues(values.path).namespace(LOST_BROKERS)
     return {name: LostBroker.decode(text.encode()) for name, text in kept.items()}
 
@@ -90,14 +90,14 @@ async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
     announce(routes, A, "orders")
     routes.lost(A)
     watch = DeadBrokers(routes, values, ManualClock())
-    await watch.look()
+    await watch.write_changes()
     await values.delete(LOST_BROKERS, "broker-a")
-    await watch.look()
+    await watch.write_changes()
     assert values.namespace(LOST_BROKERS) == {}
     announce(routes, A, "orders")
-    await watch.look()
+    await watch.write_changes()
     routes.lost(A)
-    await watch.look()
+    await watch.write_changes()
     assert list(values.namespace(LOST_BROKERS)) == ["broker-a"]
 
 

@@ -53,7 +53,7 @@ async def test_a_full_port_says_so_until_there_is_room_again(known: set[str]):
     limited = LimitedSessions[str](1, clock, known.__contains__, "doors")
     assert limited.problem == ""
     limited.add("first")
-    assert limited.problem == "1 doors are open, and no more may be: others are closed"
+    assert limited.problem == "1 doors are open, which is the limit: others are closed"
     limited.discard(limited.add("second") or "")
     limited.discard("second")
     assert limited.problem == "doors above 1 were closed a moment ago"

@@ -21,8 +21,8 @@ def test_rules_are_read_and_written():
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("acount:billing requests=1/s", "'acount:billing' begins no rule; write account:NAME"),
-        ("account: requests=1/s", "'account:' begins no rule"),
+        ("acount:billing requests=1/s", "'acount:billing' is not the start of a rule; write account:NAME"),
+        ("account: requests=1/s", "'account:' is not the start of a rule"),
         ("account:billing", "account:billing has no limit"),
         ("account:billing request=1/s", "'request=1/s': account:billing can have the limits requests, bytes"),
         ("account:billing requests=1000", "write it as requests=1000/s"),
@@ -30,9 +30,9 @@ def test_rules_are_read_and_written():
         ("account:billing bytes=10MB", "write it as bytes=10MB/s"),
         ("account:billing bytes=10XB/s", "write it as bytes=10MB/s"),
         ("account:billing connections=1/s", "write it as connections=100"),
-        ("account:billing requests=0/s", "a rate is 1 at least"),
+        ("account:billing requests=0/s", "a rate must be at least 1"),
         ("topic:orders connections=1", "topic:orders can have the limits requests, bytes, held"),
-        ("address:10.0.0.300 held=1", "'10.0.0.300' is no address"),
+        ("address:10.0.0.300 held=1", "'10.0.0.300' is not an address"),
         ("topic:a held=1; topic:a bytes=1/s", "topic:a has two rules"),
     ],
 )

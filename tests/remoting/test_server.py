@@ -106,7 +106,7 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
 
         await clock.advance(0.5)
         await session.call(PULL)
-        assert server.problem.endswith("no more may be: others are closed; 1 of them come from 127.0.0.1")
+        assert server.problem.endswith("which is the limit: others are closed; 1 of them come from 127.0.0.1")
         for _ in range(3):
             await refused()
         await clock.advance(minutes=1)
@@ -117,7 +117,7 @@ async def test_refusals_are_told_once_a_minute(serve: Serve, caplog: pytest.LogC
         assert server.problem == "connections above 1 were closed a moment ago"
         await clock.advance(minutes=1)
         assert server.problem == ""
-    told = [record.getMessage() for record in caplog.records if "most that may be open" in record.message]
+    told = [record.getMessage() for record in caplog.records if "the limit is" in record.message]
     assert [line.split(" above")[0].split("; ")[1] for line in told] == ["1", "3"]
     assert "ulimit -n" in told[0]
 

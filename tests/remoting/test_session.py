@@ -175,7 +175,7 @@ async def test_who_is_told_of_an_answer_and_fails_harms_nobody_else(
     async with serve(echo) as (_, session):
         session.ask(pull(1), b"", fail, timeout_s=3)
         assert (await session.call(pull(2))).header.next_begin_offset == 2
-    assert "telling of an answer to PullMessage failed" in caplog.text
+    assert "the callback for the reply to PullMessage failed" in caplog.text
 
 
 async def test_a_reply_without_its_fields_is_the_peers_fault(serve: Serve) -> None:

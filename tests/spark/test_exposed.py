@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.metrics.http_endpoint import Answer
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.spark.exposed import exposed
 
 
@@ -43,13 +43,13 @@ def test_other_pages_are_answered_beside_the_figures():
 
 def before_it_listens(monkeypatch, happens):
     """Lets `happens` run between the binding of a port and its listening, as a busy machine would."""
-    opens = Door.open
+    opens = Listener.open
 
     async def later(door, make, backlog):
         await happens(door)
         await opens(door, make, backlog)
 
-    monkeypatch.setattr(Door, "open", later)
+    monkeypatch.setattr(Listener, "open", later)
 
 
 def test_whoever_is_given_the_address_is_answered_there(monkeypatch):

@@ -5,7 +5,7 @@
                           ...
     due ── restore topic and queue (redirect.py) ── store again, with the place in its level ── offset of the level + 1
 
-`delay_levels` is the detour that puts messages into these queues; `DelayedDelivery` takes them out.
+`delay_levels` is the redirect that puts messages into these queues; `DelayedDelivery` takes them out.
 
 Each queue entry has its due time in the field that has the tags' hash in other queues. The due time is store time plus
 delay. (Birth time plus delay would be wrong: a retried message keeps its old birth time.) One coroutine sleeps until
@@ -23,7 +23,7 @@ point that is in the log. The file can be newer than the log: after a failover t
 on a disk that lost synced bytes. Points after the log's end are dropped before the log grows again. The earlier points
 are 16 MiB, 32 MiB, 64 MiB and so on back. So a start that drops points reads at most four times what the log has lost.
 
-A point is saved in each save period in which messages were delivered, or in which the log grew by `MOST_LOG_BYTES`
+A point is saved in each save period in which messages were delivered, or in which the log grew by `MAX_UNSAVED_BYTES`
 while messages wait. So a start reads the log of one period and 16 MiB. It reads in slices, while the broker serves. If
 no message waits, it reads nothing. A slave takes a point of its master once its own log is on disk up to there.
 
@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sparrowmq.broker.delayed.delivery import LONGEST_WAIT_S, Alarms, Delivery, Redelivery
+from sparrowmq.broker.delayed.delivery import MAX_WAIT_S, DamageLog, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.redirect import Redirect, move, restore
@@ -70,7 +70,7 @@ TURN_BYTES: Final = 1 << 20
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
 # once if it is one millisecond further, small corrections of the clock are waited out.
 CLOCK_SLACK_MS: Final = 60_000
-MOST_LOG_BYTES: Final = 16 << 20
+MAX_UNSAVED_BYTES: Final = 16 << 20
 
 
 @dataclass(slots=True)
@@ -81,9 +81,9 @@ class _Level:
 
 
 def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
-    """Return the detour of messages with a delay level."""
+    """Return the redirect of messages with a delay level."""
 
-    def park(entry: Entry) -> bool:
+    def divert(entry: Entry) -> bool:
         text = entry.properties.get(Property.DELAY) or "0"
         try:
             level = delays.clamp(int(text))
@@ -100,11 +100,10 @@ def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
         move(entry, SCHEDULE_TOPIC, queue_of(level))
         return True
 
-    return Redirect(mark(Property.DELAY), park, _back)
+    return Redirect(mark(Property.DELAY), divert, _restore)
 
 
-def _back(message: StoredMessage) -> Entry:
-    """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
+def _restore(message: StoredMessage) -> Entry:
     entry = restore(message)
     entry.prepared_offset = delivered_mark(message.queue_id, message.queue_offset)
     return entry
@@ -114,7 +113,7 @@ class DelayedDelivery:
     """The delay levels of one broker.
 
     Args:
-        detour: `delay_levels`, the same object that the writer uses.
+        redirect: `delay_levels`, the same object that the writer uses.
         path: the path of delayOffset.json.
     Attributes:
         delivery: delivers due messages to their queues while it runs.
@@ -126,7 +125,7 @@ class DelayedDelivery:
         self,
         store: MessageStore,
         writer: Writer,
-        detour: Redirect,
+        redirect: Redirect,
         delays: DelayLevels,
         path: Path,
         clock: Clock,
@@ -139,8 +138,8 @@ class DelayedDelivery:
         self._progress = DelayProgress(store, path)
         self._masters_need: int | None = 0
         self._awaited: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
-        self._alarms = Alarms()
-        self._way_back = Redelivery("delayed message", store, writer, detour)
+        self._damage_log = DamageLog()
+        self._redelivery = Redelivery("delayed message", store, writer, redirect)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._use(self._progress.saved.offset_table)
         store.hold.needed_from.append(self._first_waiting)
@@ -196,7 +195,7 @@ class DelayedDelivery:
         offsets = {each.level: each.offset for each in self._levels if each.offset}
         is_javas = bool(offsets) and not progress.saved.log_offset
         is_new = is_javas or offsets != progress.saved.offset_table
-        is_old = end - progress.saved.log_offset >= MOST_LOG_BYTES and any(map(self._waits, self._levels))
+        is_old = end - progress.saved.log_offset >= MAX_UNSAVED_BYTES and any(map(self._waits, self._levels))
         if is_new or is_old:
             await self._store.flushed.reached(end)
             progress.add(DelayPoint(end, offsets))
@@ -235,7 +234,6 @@ class DelayedDelivery:
         return self._progress.first_waiting({each.level: each.offset for each in self._levels})
 
     def _delivered(self) -> Rows:
-        """Return the progress of each level in use."""
         return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
 
     def _parked(self) -> Rows:
@@ -268,9 +266,9 @@ class DelayedDelivery:
         try:
             return self._deliver_turn(level)
         except (CorruptRecord, BadStore) as bad:
-            self._alarms.tell(f"delay level {level.level}, at message {level.offset},", bad)
-            level.retry_s = now_s + LONGEST_WAIT_S
-            return LONGEST_WAIT_S
+            self._damage_log.tell(f"delay level {level.level}, at message {level.offset},", bad)
+            level.retry_s = now_s + MAX_WAIT_S
+            return MAX_WAIT_S
 
     def _deliver_turn(self, level: _Level) -> float:
         """Do `_deliver_some` for a sound level. Raises: CorruptRecord, BadStore: the level is damaged."""
@@ -278,7 +276,7 @@ class DelayedDelivery:
         if queue is None or level.offset >= queue.max_offset:
             end = self._store.queues.obtain(SCHEDULE_TOPIC, queue_of(level.level)).end
             self.delivery.wake_at(end, level.offset + 1)
-            return LONGEST_WAIT_S
+            return MAX_WAIT_S
         level.offset = max(level.offset, queue.min_offset)
         entries = queue.read(level.offset, TURN)
         size = 0
@@ -290,9 +288,9 @@ class DelayedDelivery:
                 return wait_ms / 1000
             if not entries.is_gap(i):
                 size += entries.size(i)
-                message = self._way_back.message(entries.offset(i), entries.size(i))
+                message = self._redelivery.message(entries.offset(i), entries.size(i))
                 if message is not None:
-                    self._way_back.put(message)
+                    self._redelivery.put(message)
             level.offset += 1
         return 0
 
@@ -301,17 +299,14 @@ class DelayedDelivery:
         return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
 
     def _known_levels(self) -> list[int]:
-        """Return the configured levels, and levels of an earlier, longer configuration that still have messages."""
         parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
         return sorted(parked | set(range(1, self._delays.max + 1)))
 
     def _waits(self, level: _Level) -> bool:
-        """Whether a message of a level is not delivered yet."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
         return queue is not None and level.offset < queue.max_offset
 
     def _bring_back(self, level: _Level) -> None:
-        """Bring the offset of a level into its queue."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
         least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
         if not least <= level.offset <= most and level.offset:
@@ -347,7 +342,7 @@ class DelayProgress:
         self._marks: set[int] = set()
         self._awaited: DelayPoint | None = None  # the master's, until our log is on disk up to there
         if len(in_log) < len(points):
-            log.warning("the progress of delay levels is newer than the log; it is found in the log")
+            log.warning("the delay progress is newer than the log; reading it from the log")
             self._save_at_once(path)
 
     @property
@@ -384,7 +379,7 @@ class DelayProgress:
             return
         by_distance: dict[int, DelayPoint] = {}
         for each in self._points:  # of each distance, from 16 MiB to 32, to 64 ..., the oldest stays
-            by_distance[((point.log_offset - each.log_offset) // MOST_LOG_BYTES).bit_length()] = each
+            by_distance[((point.log_offset - each.log_offset) // MAX_UNSAVED_BYTES).bit_length()] = each
         self._points = [point, *(each for each in by_distance.values() if each.log_offset)]
 
     def follow(self, progress: DelayOffsets) -> bool:
@@ -405,7 +400,7 @@ class DelayProgress:
             return False
         self._awaited = None
         is_new = point.offset_table != self.saved.offset_table
-        if is_new or point.log_offset - self.saved.log_offset >= MOST_LOG_BYTES:
+        if is_new or point.log_offset - self.saved.log_offset >= MAX_UNSAVED_BYTES:
             self.add(point)
             return True
         return False

@@ -1,8 +1,8 @@
-"""The loop that delivers all waiting messages, and their way back through their detour.
+"""The loop that delivers all waiting messages, and their way back through their redirect.
 
     run ── deliver_due ── deliver_some, one turn at a time; sockets get their turn in between
         └─ sleep: until the next is due, at most a minute, or `wake`
-    WayBack ── message: the record as it was parked ── put: through its detour to its real queue
+    Redelivery ── message: the record as it was diverted ── put: through its redirect to its real queue
 
 Delay levels (delay.py) and timers (timer.py) use it, each with one coroutine; there is no other polling. They differ in
 how they find due messages. A level is a queue of messages that wait equally long; its progress is one offset in
@@ -41,11 +41,11 @@ log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 1.0  # after a full disk, or a queue that cannot be read
 # A wait is cut into pieces, so that the loop notices a clock that was set forward.
-LONGEST_WAIT_S: Final = 60.0
+MAX_WAIT_S: Final = 60.0
 LATE_S: Final = 10.0
 
 
-class Alarms:
+class DamageLog:
     """Log the messages that wait because of damage: once, although each is retried every minute."""
 
     def __init__(self) -> None:
@@ -55,24 +55,26 @@ class Alarms:
         """Log the problem, unless it is the last one logged for this subject."""
         if self._logged.get(subject) != str(error):
             self._logged[subject] = str(error)
-            log.error("%s waits, and is tried again each minute: %s", subject, error)
+            log.error("%s waits; retrying each minute: %s", subject, error)
 
 
 class Redelivery:
-    """Return parked messages to their queues."""
+    """Return diverted messages to their queues."""
 
-    def __init__(self, subject: str, store: MessageStore, writer: Writer, detour: Redirect) -> None:
+    def __init__(self, subject: str, store: MessageStore, writer: Writer, redirect: Redirect) -> None:
         self._subject = subject
         self._store = store
         self._writer = writer
-        self._detour = detour
+        self._detour = redirect
 
     def message(self, offset: int, size: int) -> StoredMessage | None:
-        """Return a parked message; None if it can never be delivered. Raises: CorruptRecord, it waits for repair."""
+        """Return a diverted message; None if it can never be delivered. Raises: CorruptRecord, it waits for repair."""
         view = self._store.parked_at(offset, size)
         if view is None:
             if offset < self._store.begin:
-                log.error("the %s at log offset %d is older than fileReservedTime, and gone", self._subject, offset)
+                log.error(
+                    "the %s at log offset %d is older than fileReservedTime and was deleted", self._subject, offset
+                )
             return None
         try:
             return record.decode(view)
@@ -81,7 +83,7 @@ class Redelivery:
             return None
 
     def put(self, message: StoredMessage, again_at_ms: int | None = None) -> bool:
-        """Store a message at its real address, or park it again for a time; return whether that is possible."""
+        """Store a message at its real address, or divert it again for a time; return whether that is possible."""
         try:
             entry = self._detour.restore(message)
             if again_at_ms is not None:
@@ -172,7 +174,7 @@ class Delivery:
             self._trouble, self._last_problem = None, ""
             if wait_s > 0:
                 self._behind_since = None
-                return min(wait_s, LONGEST_WAIT_S)
+                return min(wait_s, MAX_WAIT_S)
             self._note_behind()
             await asyncio.sleep(0)
         return 0

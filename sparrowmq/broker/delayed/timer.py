@@ -1,6 +1,6 @@
 """Timers: messages are delivered at the time that they ask for, to the millisecond, and can be recalled until then.
 
-    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    ── park (`timer_detour`) ──  rmq_sys_wheel_timer[0],
+    TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS    ── divert (`timer_redirect`) ──  rmq_sys_wheel_timer[0],
                                                              TIMER_OUT_MS, REAL_TOPIC, REAL_QID
     due ── restored, TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS added ── its real queue; the record says what it settles
     a recall (370) ── is a timer itself, with TIMER_DEL_UNIQKEY: topic+unique id, due with the message that it names
@@ -25,7 +25,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sparrowmq.broker.delayed.delivery import Alarms, Delivery, Redelivery
+from sparrowmq.broker.delayed.delivery import DamageLog, Delivery, Redelivery
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.redirect import Redirect, move, restore
@@ -51,7 +51,7 @@ SAVE_PERIOD_S: Final = 1.0
 
 _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
-_DIGITS: Final = 19  # of a Java long
+_DIGITS: Final = 19  # the longest Java long
 _ROLL_DIGITS: Final = 9
 # Room for the properties that delivery adds: two times, and the number of repeated stores.
 _ROOM: Final = sum(
@@ -64,14 +64,14 @@ _ROOM: Final = sum(
 )
 
 
-def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redirect:
-    """Return the detour of messages for a time. It comes before the detour of the levels.
+def timer_redirect(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redirect:
+    """Return the redirect of messages for a time. It comes before the redirect of the levels.
 
     Args:
         max_delay_s: longer delays are refused.
     """
 
-    def park(entry: Entry) -> bool:
+    def divert(entry: Entry) -> bool:
         properties = entry.properties
         if (properties.get(Property.DELAY) or "0") != "0":
             for name in (Property.TIMER_DELIVER_MS, Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS):
@@ -100,7 +100,7 @@ def timer_detour(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redire
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
 
-    return Redirect(TIMERS, park, _back, _ROOM)
+    return Redirect(TIMERS, divert, _restore, _ROOM)
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:
@@ -122,8 +122,7 @@ def _illegal(reason: str) -> RemoteError:
     return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {reason}")
 
 
-def _back(message: StoredMessage) -> Entry:
-    """Return a due message as it is stored again. Raises: InvalidMessage, it was not parked."""
+def _restore(message: StoredMessage) -> Entry:
     entry = restore(message)
     entry.prepared_offset = settling_offset(message.physical_offset)
     return entry
@@ -133,21 +132,21 @@ class TimedDelivery:
     """The timers of one broker.
 
     Args:
-        detour: `timer_detour`, the same object that the writer uses.
+        redirect: `timer_redirect`, the same object that the writer uses.
     Attributes:
         delivery: delivers due messages to their queues while it runs.
     Raises:
         BadStore, DiskFull: the pending timers cannot be determined.
     """
 
-    def __init__(self, store: MessageStore, writer: Writer, detour: Redirect, clock: Clock, figures: Figures) -> None:
+    def __init__(self, store: MessageStore, writer: Writer, redirect: Redirect, clock: Clock, figures: Figures) -> None:
         self._store = store
         self._clock = clock
         self._timers = store.timers()
         self.delivery = Delivery("messages for a time", self._deliver_some, clock)
-        self._alarms = Alarms()
-        self._way_back = Redelivery("message for a time", store, writer, detour)
-        self._recalled_ids = RecalledIds(self._way_back)
+        self._damage_log = DamageLog()
+        self._redelivery = Redelivery("message for a time", store, writer, redirect)
+        self._recalled_ids = RecalledIds(self._redelivery)
         self._one_save = asyncio.Lock()
         self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
         self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
@@ -198,7 +197,7 @@ class TimedDelivery:
             try:
                 self._deliver(timer)
             except CorruptRecord as bad:
-                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                self._damage_log.tell(f"the message for a time at log offset {bad.offset}", bad)
                 timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
             else:
                 timers.settle_next()
@@ -216,7 +215,7 @@ class TimedDelivery:
             try:
                 self._roll(timer_to_roll)
             except CorruptRecord as bad:
-                self._alarms.tell(f"the message for a time at log offset {bad.offset}", bad)
+                self._damage_log.tell(f"the message for a time at log offset {bad.offset}", bad)
                 timers.put_off_roll()
             else:
                 timers.rolled()
@@ -228,7 +227,7 @@ class TimedDelivery:
         self.delivery.wake_at(self._timers.queue.end, self._timers.next_offset + 1)
 
     def _deliver(self, timer: Timer) -> None:
-        message = self._way_back.message(timer.offset, timer.size)
+        message = self._redelivery.message(timer.offset, timer.size)
         if message is None:
             return
         properties = message.properties
@@ -238,16 +237,16 @@ class TimedDelivery:
         properties.pop(Property.TIMER_OWNER, None)
         properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
         properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
-        if self._way_back.put(message):
+        if self._redelivery.put(message):
             self._delivered.value += 1
 
     def _roll(self, timer: Timer) -> None:
-        message = self._way_back.message(timer.offset, timer.size)
+        message = self._redelivery.message(timer.offset, timer.size)
         if message is None:
             return
         times = whole_number(message.properties.get(Property.TIMER_ROLL_TIMES), _ROLL_DIGITS) or 0
         message.properties[Property.TIMER_ROLL_TIMES] = str(times + 1)
-        if self._way_back.put(message, again_at_ms=timer.due):
+        if self._redelivery.put(message, again_at_ms=timer.due):
             self._rolled.value += 1
 
 
@@ -264,8 +263,8 @@ TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
 class RecalledIds:
     """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
 
-    def __init__(self, way_back: Redelivery) -> None:
-        self._way_back = way_back
+    def __init__(self, redelivery: Redelivery) -> None:
+        self._redelivery = redelivery
         self._slot = 0
         self._read = 0  # recalls of the slot that have been read
         self._recalls = Recalls()
@@ -298,7 +297,7 @@ class RecalledIds:
         )
 
     def _add(self, timer: Timer) -> None:
-        recall = self._way_back.message(timer.offset, timer.size)
+        recall = self._redelivery.message(timer.offset, timer.size)
         if recall is not None:
             self._recalls.add(recall.properties)
 

@@ -24,7 +24,7 @@ from sparrowmq.broker.failover.group_state import GroupState, Leader, OwnEpoch
 from sparrowmq.core import descriptors
 from sparrowmq.errors import ConfigError, DiskFull, StoreError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk, Vfs, probe_writes
 
@@ -70,7 +70,7 @@ class Candidacy:
         self._failed_at = 0.0
         self._chosen: int | None = None  # the version of the state for which an operator chose us
 
-    def look(self, leader: Leader | None, state: GroupState | None) -> None:
+    def note_group(self, leader: Leader | None, state: GroupState | None) -> None:
         """Note what etcd has now."""
         if leader is not None:
             self._vacant = None
@@ -104,11 +104,11 @@ class Candidacy:
         """Whether an operator has chosen this member while etcd had this state."""
         return self._chosen == version
 
-    def failed(self, reason: str) -> None:
+    def note_failed_start(self, reason: str) -> None:
         """Note that the start as the master failed; let others go first."""
         self._failed, self._failed_at = reason, self._clock.monotonic()
 
-    def succeeded(self) -> None:
+    def note_lead(self) -> None:
         """Note that this member is the master."""
         self._failed, self._chosen = "", None
 
@@ -140,7 +140,10 @@ class Candidacy:
         if first:
             what = f"not elected before another member, which may have more: {first}"
             return Reason(what, is_able=not self._own.doubt)
-        if self.is_fresh and (self._own.doubt or not self._may_lead_at_once(state, end, others)):
+        may_lead_at_once = state.may_lead(self._member, is_fresh=True) or none_can_have_more(
+            self._member, end, state, others
+        )
+        if self.is_fresh and (self._own.doubt or not may_lead_at_once):
             what = f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
             return Reason(what, is_able=True)
         if state.successor not in (0, self._member) and self._vacant_s < self._lease_s:
@@ -148,7 +151,7 @@ class Candidacy:
         return None
 
     async def obstacle(
-        self, store: MessageStore, port: Door, vfs: Vfs = _DISK, *, is_chosen: bool = False
+        self, store: MessageStore, port: Listener, vfs: Vfs = _DISK, *, is_chosen: bool = False
     ) -> Reason | None:
         """Try whether this member could start as the master; return why not.
 
@@ -182,9 +185,6 @@ class Candidacy:
         if not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
-
-    def _may_lead_at_once(self, state: GroupState, end: int, others: Collection[Present]) -> bool:
-        return state.may_lead(self._member, is_fresh=True) or none_can_have_more(self._member, end, state, others)
 
     def _named(self, member: int) -> str:
         return f"{member} at {self._seen[member]}" if member in self._seen else str(member)

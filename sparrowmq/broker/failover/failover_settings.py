@@ -56,7 +56,7 @@ class FailoverSettings(Settings):
     etcd_key: Path | None = setting("etcd.tls.keyPath", None, PATH)
     """Private key (PEM) of etcd.tls.certPath."""
 
-    def demand_etcd(self) -> None:
+    def check_etcd(self) -> None:
         """Check that failover has all settings that it needs. Raises: ConfigError."""
         if self.failover and not self.etcd:
             raise ConfigError(
@@ -67,6 +67,6 @@ class FailoverSettings(Settings):
             raise ConfigError("etcdUser and etcdPassword go together: set both, or none")
         files = (self.etcd_trust, self.etcd_certificate, self.etcd_key)
         if not self.etcd_tls and any(file is not None for file in files):
-            raise ConfigError("files of etcd.tls are given and etcd is asked in the clear: set etcd.tls.enable=true")
+            raise ConfigError("etcd.tls files are set, but etcd.tls.enable is not: set etcd.tls.enable=true")
         if (self.etcd_certificate is None) != (self.etcd_key is None):
             raise ConfigError("etcd.tls.certPath and etcd.tls.keyPath go together: set both, or none")

@@ -37,7 +37,7 @@ from sparrowmq.loop.clock import Clock
 
 log = logging.getLogger(__name__)
 
-_MARGIN: Final = 0.125  # of the lease time
+_MARGIN: Final = 0.125  # a part of the lease time
 _RENEWALS: Final = 4  # per lease time
 _RETRY_S: Final = 0.25
 FOLDER: Final = "member/"
@@ -58,7 +58,7 @@ class Granting(Protocol):
         """End a lease."""
 
 
-async def _stands() -> bool:
+async def _always_ours() -> bool:
     return True
 
 
@@ -89,7 +89,7 @@ class Lease:
         self.number = await self._etcd.grant(self._ttl_s)
         self._lives_from(asked, self._ttl_s)
 
-    async def renew(self, stands: Callable[[], Awaitable[bool]] = _stands) -> None:
+    async def renew(self, stands: Callable[[], Awaitable[bool]] = _always_ours) -> None:
         """Renew the lease until it has ended, at etcd or here, or until its key is no longer ours.
 
         Args:
@@ -128,7 +128,6 @@ class Lease:
         self.deadline = 0.0 if self._is_over else requested_s + ttl_s * (1 - _MARGIN)
 
     async def _pause(self, pause_s: float) -> None:
-        """Sleep, but not past the deadline."""
         await self._clock.sleep(max(0.0, min(pause_s, self.deadline - self._clock.monotonic())))
 
 
@@ -298,7 +297,7 @@ class EtcdGroup(NamedTuple):
         return frozenset((*self.state.in_sync, *(each.member for each in self.others))) - self.state.away
 
 
-def group_in(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
+def read_group(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
     """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""
     leader, state = values.get(keys + "leader"), values.get(keys + "state")
     entries = [decoded(each.value) for key, each in values.items() if key.startswith(keys + FOLDER)]

@@ -123,7 +123,6 @@ class OwnEpoch:
 
 
 def _later(epochs: tuple[int, ...], epoch: int) -> tuple[int, ...]:
-    """Return the epochs with another one; 0 is none."""
     return (*(each for each in epochs if each != epoch), *([epoch] if epoch else []))[-MOST_EPOCHS:]
 
 
@@ -280,7 +279,7 @@ def with_in_sync(state: GroupState, members: set[int]) -> GroupState:
     return msgspec.structs.replace(state, in_sync=in_sync, settled=state.epoch, successor=0, stays=False)
 
 
-def handed_over(state: GroupState, successor: int, stays: bool) -> GroupState:
+def with_successor(state: GroupState, successor: int, stays: bool) -> GroupState:
     """Return the state in which the master of a settled epoch has left its place to a member in sync."""
     return msgspec.structs.replace(state, successor=successor, stays=stays)
 

@@ -41,7 +41,7 @@ _LOOK_S: Final = 0.01
 FORGETS_S: Final = 5.0  # without a refused message: the store tries again every second
 PAUSE_S: Final = 30.0  # between two attempts
 SLOW_S: Final = 1.0  # messages that wait longer for the disk wait for a slow one
-SLOW_FOR_S: Final = 10.0  # of SLOW_WITHIN_S
+SLOW_FOR_S: Final = 10.0  # a part of SLOW_WITHIN_S
 SLOW_WITHIN_S: Final = 30.0
 STAYS_S: Final = 30.0  # after an election: another member has found its own disk no better
 LEAVES_AGAIN_S: Final = 600.0  # so that the disks of all members do not send the lead around
@@ -51,13 +51,13 @@ def next_master(in_sync: InSync, me: int, chosen: int) -> int:
     """Return the member to hand the lead over to: the wanted one, or for 0 the one with most. Raises: RemoteError."""
     others = sorted(in_sync.members - {me}, key=lambda member: (-in_sync.end_of(member), member))
     if not in_sync.is_settled or not others:
-        raise refused("no other member is in sync")
+        raise refusal("no other member is in sync")
     if chosen and chosen not in others:
-        raise refused(f"member {chosen} is not in sync; the other members in sync: {_listed(others)}")
+        raise refusal(f"member {chosen} is not in sync; the other members in sync: {_listed(others)}")
     return chosen or others[0]
 
 
-async def drained(store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock) -> None:
+async def drain(store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock) -> None:
     """End the log when no batch is stored in part, and all members in sync, or about to be, have it up to its end.
 
     Args:
@@ -67,24 +67,24 @@ async def drained(store: MessageStore, settle: Callable[[], Awaitable[None]], in
     """
     begun = clock.monotonic()
     if store.flushed.error is not None:
-        raise refused("the store of this member has failed")
+        raise refusal("the store of this member has failed")
     await settle()
     while store.appender.unfinished:
         if clock.age(begun) > HAND_OVER_S:
-            raise refused(f"a large batch is not stored after {HAND_OVER_S:g} s")
+            raise refusal(f"a large batch is not stored after {HAND_OVER_S:g} s")
         await clock.sleep(_LOOK_S)
     store.publish()
     store.flusher.kick()
     while in_sync.replicated.value < store.end or in_sync.is_changing:
         if clock.age(begun) > HAND_OVER_S:
-            raise refused(
+            raise refusal(
                 f"the other members do not have the whole log, or etcd does not know it, after {HAND_OVER_S:g} s"
             )
         await clock.sleep(_LOOK_S)
     store.appender.end_log(LogEnded("the lead is handed over to another member"))
 
 
-async def on_disk(store: MessageStore, end: int) -> None:
+async def wait_until_flushed(store: MessageStore, end: int) -> None:
     """Return when the log is on disk up to `end`. So an epoch that begins there survives a power cut."""
     if store.flushed.value < end:
         store.flusher.kick()
@@ -101,31 +101,31 @@ def check_begin(group: EtcdGroup, own: OwnEpoch, end: int, is_forced: bool, unfi
         RemoteError
     """
     if group.leader is not None:
-        raise refused(f"member {group.leader.member} is the master; stop it first")
+        raise refusal(f"member {group.leader.member} is the master; stop it first")
     if unfit:
-        raise refused(
+        raise refusal(
             f"this member is not to lead: {unfit}. Remove the cause and try again, or let another member begin with "
             "--member N. Nothing has changed"
         )
     if is_forced:
         return
     if group.state is not None:
-        raise refused(
+        raise refusal(
             f"in sync: {_listed(list(group.state.in_sync))}. One of these members leads as soon as it is back with its "
-            "store. This member may lack acknowledged messages; --force gives them up"
+            "store. This member may lack acknowledged messages; `--force` discards them"
         )
     for each in group.others:
         if each.end == UNKNOWN and each.epoch >= own.epoch:
             why = each.problem or "it has not said so yet; try again in a second"
-            raise refused(f"where the log of member {each.member} ends is not known: {why}")
+            raise refusal(f"where the log of member {each.member} ends is not known: {why}")
         if (each.epoch, each.end) > (own.epoch, end):
-            raise refused(
+            raise refusal(
                 f"member {each.member} has more: its log is of epoch {each.epoch} and ends at {each.end}, and ours of "
-                f"epoch {own.epoch} at {end}. Let that member begin; --force gives up what this one lacks"
+                f"epoch {own.epoch} at {end}. Let that member begin; `--force` discards what this one lacks"
             )
 
 
-def refused(reason: str) -> RemoteError:
+def refusal(reason: str) -> RemoteError:
     """Return the answer to an operator whose order cannot be carried out."""
     return RemoteError(ResponseCode.SYSTEM_ERROR, reason)
 
@@ -152,7 +152,7 @@ class RoomWatch:
         self._again = self._clock.monotonic() + LEAVES_AGAIN_S
 
     def is_short(self, store: MessageStore, has_successor: bool) -> bool:
-        """Look at the store; call it about twice a second. After True it waits for a while.
+        """Check the store, about twice a second. After True, the next True comes PAUSE_S later at the earliest.
 
         Args:
             has_successor: whether another member could lead; until one can, there is nothing to try.
@@ -180,7 +180,7 @@ class SlowWatch:
         self._clock = clock
         self._patience_s = patience_s
         self._slow_from = self._hang_from = 0.0  # when a disk that is slow, or hangs, is a reason to leave
-        self._hangs = False  # by the last look
+        self._hangs = False  # at the last check
         self._hung_till = 0.0
         self.begin()
 
@@ -199,7 +199,7 @@ class SlowWatch:
             self._hung_till = again
 
     def problem(self, store: MessageStore) -> str:
-        """Look at the store; call it about twice a second. Returns why to leave the lead now, or ""."""
+        """Check the store, about twice a second. Returns why to leave the lead now, or ""."""
         now, flushed = self._clock.monotonic(), store.flushed.value
         if flushed >= store.end or flushed != self._flushed:
             self._flushed, self._waits_since = flushed, now

@@ -82,13 +82,13 @@ class InSync:
         self._me = me
         self._state = state
         # Members in a change that etcd has not answered: etcd may already have them in sync.
-        self._named: set[int] = set()
+        self._unconfirmed: set[int] = set()
         self._commit = commit
         self._clock = clock
         self._catch_up_s = catch_up_s
         self._holds = holds
         self._expected = expected
-        self._demanded: float | None = None  # when the first send or read waited for a settled epoch
+        self._settle_requested_s: float | None = None  # when the first send or read waited for a settled epoch
         self._ends: dict[int, int] = {}  # the log's end at each connected member
         self._joining: dict[int, tuple[int, float]] = {}  # the offset to reach, and since when
         self._left: set[int] = set()  # members in sync whose connection ended
@@ -109,7 +109,7 @@ class InSync:
         self._ends.pop(member, None)
         self._joining.pop(member, None)
         self._caught_up.pop(member, None)
-        if member in self._named_here:
+        if member in self._reported_here:
             self._left.add(member)
         self._changed.set()
         self._refuse_alone()
@@ -120,7 +120,7 @@ class InSync:
         From its first byte of this epoch on, its own record names the epoch. If it were then elected with a store that
         lacks acknowledged messages, no broker could notice.
         """
-        return member in self._ends or member not in self._named_here
+        return member in self._ends or member not in self._reported_here
 
     @property
     def is_settled(self) -> bool:
@@ -142,10 +142,10 @@ class InSync:
         """Whether another member may still be elected that lacks a part of the log: clients must not read it."""
         return not self.is_settled and len(self._electable) > 1
 
-    def demand(self) -> None:
-        """Settle the epoch soon, because a send or a read waits for that."""
-        if self._demanded is None and not self.is_settled:
-            self._demanded = self._clock.monotonic()
+    def request_settle(self) -> None:
+        """Settle the epoch soon: a send or a read waits for that."""
+        if self._settle_requested_s is None and not self.is_settled:
+            self._settle_requested_s = self._clock.monotonic()
             self._changed.set()
 
     def end_of(self, member: int) -> int:
@@ -160,27 +160,27 @@ class InSync:
     @property
     def is_changing(self) -> bool:
         """Whether etcd is about to get other members in sync."""
-        return bool(self._joining or self._named) or self._changed.is_set()
+        return bool(self._joining or self._unconfirmed) or self._changed.is_set()
 
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Return why a wait for the other members is useless; None if it is not."""
-        self.demand()
+        self.request_settle()
         return _no_other() if self.is_alone else None
 
     async def run(self) -> None:
         """Update the members in sync until another broker is the master."""
         while True:
             self._changed.clear()
-            wanted = self._members_to_report()
-            if wanted is not None:
-                if not await self._agree(wanted):
+            to_report = self._members_to_report()
+            if to_report is not None:
+                if not await self._agree(to_report):
                     return
-                if wanted == self.members and not self._named:
+                if to_report == self.members and not self._unconfirmed:
                     continue
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), _LOOK_S)
 
-    def deposed(self) -> NoSlaveNear:
+    def lead_lost_error(self) -> NoSlaveNear:
         """Return the error for waiting sends when another broker may be the master."""
         what = "this broker is the master no more, and the next one may lack it"
         return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
@@ -188,12 +188,12 @@ class InSync:
     @property
     def _electable(self) -> set[int]:
         """The members that etcd may have in sync; each may be the next master."""
-        return self.members | self._named
+        return self.members | self._unconfirmed
 
     @property
-    def _named_here(self) -> set[int]:
+    def _reported_here(self) -> set[int]:
         """The members that etcd may have in sync by a report of this master."""
-        return self.members | self._named if self.is_settled else self._named
+        return self.members | self._unconfirmed if self.is_settled else self._unconfirmed
 
     @property
     def _others(self) -> set[int]:
@@ -206,12 +206,12 @@ class InSync:
             self.on_advance()
             return
         if not self._holds():
-            self.replicated.fail(self.deposed())
+            self.replicated.fail(self.lead_lost_error())
             return
         self.replicated.advance(min(self._ends[member] for member in others))
         self.on_advance()
 
-    def shown_end(self) -> int:
+    def visible_end(self) -> int:
         """Return the end of the log that consumers may see: the next master has everything before it.
 
         Otherwise a consumer could continue after an offset where the next master has other messages. A master that is
@@ -219,11 +219,11 @@ class InSync:
         """
         others = self._others
         if not others:
-            self._show_when_shipped()
+            self._advance_when_shipped()
             return self.shipped.value
         return min(self._ends.get(member, 0) for member in others)
 
-    def _show_when_shipped(self) -> None:
+    def _advance_when_shipped(self) -> None:
         end = self.log_end()
         if end > self.shipped.value and not self._is_due:
             self._is_due = True
@@ -235,37 +235,36 @@ class InSync:
             self.on_advance()
 
     def _members_to_report(self) -> set[int] | None:
-        """Return the members to report to etcd; None if there is nothing to report."""
         following = self._following()
         if not self.is_settled:
             return following if self._may_settle(following) else None
-        return following if following != self.members or self._named else None
+        return following if following != self.members or self._unconfirmed else None
 
     def _may_settle(self, following: set[int]) -> bool:
         """Whether the epoch should be settled with these members."""
-        if self._named or self.members <= following:
+        if self._unconfirmed or self.members <= following:
             return True
-        if self._demanded is None:
+        if self._settle_requested_s is None:
             return False
         if following == {self._me}:  # alone: any follower is worth the wait
             coming = (self._expected | self._ends.keys()) - following
         else:
             coming = (self._expected & self.members) - following
-        return not coming or self._clock.age(self._demanded) >= SETTLE_S
+        return not coming or self._clock.age(self._settle_requested_s) >= SETTLE_S
 
     @property
-    def _inside(self) -> set[int]:
+    def _members_found(self) -> set[int]:
         """The members that this master has found to be in sync."""
         return self.members if self.is_settled else {self._me}
 
     def _comes_near(self, member: int, end: int) -> bool:
         """Whether a member whose log ends at `end` is to be waited for from now on."""
-        is_new = member not in self._joining and member not in self._inside
+        is_new = member not in self._joining and member not in self._members_found
         return is_new and self.shipped.value - end <= NEAR_BYTES
 
     def _following(self) -> set[int]:
         """Return the members that have what a member in sync must have."""
-        inside, now, end = self._inside, self._clock.monotonic(), self.shipped.value
+        inside, now, end = self._members_found, self._clock.monotonic(), self.shipped.value
         for member, reached in self._ends.items():
             if reached >= self._end_before or member not in self._caught_up:
                 self._caught_up[member] = now
@@ -283,16 +282,16 @@ class InSync:
 
     async def _agree(self, members: set[int]) -> bool:
         """Write the members to etcd; return whether etcd still names this broker as the master."""
-        self._named |= members
+        self._unconfirmed |= members
         try:
             state = await self._commit(with_in_sync(self._state, members))
         except EtcdFailed as error:
-            log.warning("who is in sync cannot be changed to %s now: %s", sorted(members), error)
+            log.warning("the members in sync cannot be changed to %s now: %s", sorted(members), error)
             return True
         if state is None:
             return False
         was_settled = self.is_settled
-        self._state, self.members, self._named = state, set(state.in_sync), set()
+        self._state, self.members, self._unconfirmed = state, set(state.in_sync), set()
         self._left &= self.members
         for member in self.members:
             self._joining.pop(member, None)

@@ -16,7 +16,7 @@ import msgspec
 from sparrowmq.broker.clients import Member
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.handlers.topics_handler import check_list_length
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, empty_in_steps, run_to_end
@@ -79,7 +79,7 @@ class GroupHandler(Handler):
         pops: the messages that are with consumers that pop.
     """
 
-    def __init__(self, shared: SharedParts, pops: Pops) -> None:
+    def __init__(self, shared: SharedParts, pops: PopState) -> None:
         super().__init__(shared)
         self._pops = pops
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from sparrowmq.broker.journal import Journal
 from sparrowmq.broker.pop.pop_queue import PopQueue
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
@@ -45,7 +45,7 @@ _SOME_BITS: Final = re.compile(rb"[^\0]")
 class PopAckHandler:
     """Take acknowledgements. At a slave, which has no journal, the guard refuses these requests."""
 
-    def __init__(self, pops: Pops, journal: Journal | None, clock: Clock, broker_name: str) -> None:
+    def __init__(self, pops: PopState, journal: Journal | None, clock: Clock, broker_name: str) -> None:
         self._pops = pops
         self._journal = journal
         self._clock = clock

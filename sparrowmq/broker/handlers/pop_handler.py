@@ -26,8 +26,17 @@ from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.journal import Journal, not_safe
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Part
-from sparrowmq.broker.pop.pop_state import Pops
-from sparrowmq.broker.pop.popper import MOST, ONE_BY_ONE, PopDeadLetters, Popped, Popping, PopWaits, QueueIds, Wish
+from sparrowmq.broker.pop.pop_state import PopState
+from sparrowmq.broker.pop.popper import (
+    MAX_MESSAGES,
+    MAX_SINGLE_READS,
+    PopDeadLetters,
+    Popper,
+    PopRequest,
+    PopResult,
+    PopWakeups,
+    QueueIds,
+)
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.errors import NotSafeInTime, RemoteError
 from sparrowmq.loop.clock import Clock
@@ -73,15 +82,15 @@ class PopHandler(Handler):
     def __init__(
         self,
         shared: SharedParts,
-        popping: Popping,
-        waits: PopWaits,
+        popper: Popper,
+        waits: PopWakeups,
         filters: Filters,
         limits: HeldLimits | None = None,
         journal: Journal | None = None,
     ) -> None:
         super().__init__(shared)
         self._journal = journal
-        self._popping = popping
+        self._popper = popper
         self._waits = waits
         self._filters = filters
         self._turns: Counter[tuple[str, str]] = Counter()
@@ -102,10 +111,10 @@ class PopHandler(Handler):
     def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Reply:
         """Return messages, and hide none."""
         self._check(header, peer)
-        wish = self._wish(header)
-        popped = self._popping.peek(wish, self._clock.now_ms())
-        self._look_further(header, wish, popped)
-        return self._answer(header, popped, peer)
+        request = self._request(header)
+        result = self._popper.peek(request, self._clock.now_ms())
+        self._note_unchecked(header, request, result)
+        return self._answer(header, result, peer)
 
     @handles(Notification)
     def notify(self, header: Notification, body: bytes, peer: Peer) -> Reply | PendingReply:
@@ -114,12 +123,12 @@ class PopHandler(Handler):
         found = self._notice(header)
         if found.count:
             return Reply(0, NotificationReply(True, False))
-        return self._hold(header, ALL, peer, found.is_cut) or Reply(0, NotificationReply(False, False))
+        return self._hold(header, ALL, peer, found.is_out_of_time) or Reply(0, NotificationReply(False, False))
 
     @handles(Polling)
     def polling(self, header: Polling, body: bytes, peer: Peer) -> PollingReply:
         """Return how many pops of a group wait for a topic."""
-        return PollingReply(self.held_pops.waiting_for(self._waits.bell(header.topic, header.consumer_group)))
+        return PollingReply(self.held_pops.waiting_for(self._waits.watermark(header.topic, header.consumer_group)))
 
     def _selected(self, header: PopMessage, serve: Callable[[Selector], _Result]) -> _Result:
         if not header.exp:
@@ -132,50 +141,50 @@ class PopHandler(Handler):
         return await_result(in_slices(_after(selector, serve)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
-        wish = self._wish(header, selector)
-        cold = self._popping.cold_read(wish)
+        request = self._request(header, selector)
+        cold = self._popper.cold_read(request)
         if cold is not None:
-            return after_thread(cold, lambda: self._pop_or_hold(header, wish, peer))
-        return self._pop_or_hold(header, wish, peer)
+            return after_thread(cold, lambda: self._pop_or_hold(header, request, peer))
+        return self._pop_or_hold(header, request, peer)
 
-    def _pop_or_hold(self, header: PopMessage, wish: Wish, peer: Peer) -> Reply | PendingReply:
-        popped = self._give(header, wish)
-        if popped.count:
-            return self._answer_when_safe(header, popped, self._answer(header, popped, peer))
-        pending = self._hold(header, wish.selector, peer, popped.is_cut)
-        return pending or self._answer(header, popped, peer)
+    def _pop_or_hold(self, header: PopMessage, request: PopRequest, peer: Peer) -> Reply | PendingReply:
+        result = self._give(header, request)
+        if result.count:
+            return self._answer_when_safe(header, result, self._answer(header, result, peer))
+        pending = self._hold(header, request.selector, peer, result.is_out_of_time)
+        return pending or self._answer(header, result, peer)
 
-    def _give(self, header: PopMessage, wish: Wish) -> Popped:
-        now_ms, popped = self._clock.now_ms(), None
+    def _give(self, header: PopMessage, request: PopRequest) -> PopResult:
+        now_ms, result = self._clock.now_ms(), None
         for retry in self._left_by_apache(header):
             ids = QueueIds(self._waits.queues_of(retry.topic_name, retry.read_queue_nums))
             of_retry = replace(
-                wish,
+                request,
                 topic=retry.topic_name,
                 queue_ids=ids,
-                count=min(wish.count, ONE_BY_ONE),
+                count=min(request.count, MAX_SINGLE_READS),
                 selector=ALL,
                 init_mode=FROM_OLDEST,
-                shown_topic=wish.topic,
+                visible_topic=request.topic,
             )
-            popped = self._popping.pop(of_retry, now_ms, popped)
-        popped = self._popping.pop(wish, now_ms, popped)
-        self._look_further(header, wish, popped)
-        return popped
+            result = self._popper.pop(of_retry, now_ms, result)
+        result = self._popper.pop(request, now_ms, result)
+        self._note_unchecked(header, request, result)
+        return result
 
-    def _look_further(self, header: _Asks, wish: Wish, popped: Popped) -> None:
+    def _note_unchecked(self, header: _Asks, request: PopRequest, result: PopResult) -> None:
         """If time ended, let the next pop begin with the next queue, until all of them were looked at in vain."""
         key = (header.topic, header.consumer_group)
-        if popped.count:
-            self._waits.in_vain.pop(key, None)
-        if not popped.is_cut or header.queue_id != ANY_QUEUE:
+        if result.count:
+            self._waits.empty_pops.pop(key, None)
+        if not result.is_out_of_time or header.queue_id != ANY_QUEUE:
             return
-        if popped.looked == 0:  # one queue has much to read
-            self._waits.in_vain.pop(key, None)
+        if result.checked_queues == 0:  # one queue has much to read
+            self._waits.empty_pops.pop(key, None)
             return
-        self._turns[key] += popped.looked - 1
-        self._waits.in_vain[key] += popped.looked
-        popped.is_cut = self._waits.in_vain[key] < len(wish.queue_ids)
+        self._turns[key] += result.checked_queues - 1
+        self._waits.empty_pops[key] += result.checked_queues
+        result.is_out_of_time = self._waits.empty_pops[key] < len(request.queue_ids)
 
     def _left_by_apache(self, header: PopMessage) -> Iterator[TopicConfig]:
         """Yield the group's retry topics of this topic. The first kind could be the retry topic of another group."""
@@ -199,12 +208,14 @@ class PopHandler(Handler):
             return None
         topic, group = header.topic, header.consumer_group
         try:
-            pending = self.held_pops.hold(HeldPull(header, selector, peer), self._waits.bell(topic, group), timeout_s)
+            pending = self.held_pops.hold(
+                HeldPull(header, selector, peer), self._waits.watermark(topic, group), timeout_s
+            )
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
         self._waits.watch(topic)
         if goes_on:
-            self._waits.ring_soon(topic, group)
+            self._waits.wake_soon(topic, group)
         return pending
 
     def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | PendingReply | None:
@@ -214,83 +225,83 @@ class PopHandler(Handler):
         if pull.pending.is_doubtful:
             return _ask_again(header)
         if isinstance(header, Notification):
-            popped = self._notice(header)
+            result = self._notice(header)
         else:
             assert pull.selector is not None
-            popped = self._give(header, self._wish(header, pull.selector))
-        is_over = is_over or (header.poll_time <= 0 and not popped.is_cut)
-        if popped.is_cut:
-            self._waits.ring_soon(header.topic, header.consumer_group)
-        if not popped.count and not is_over:
+            result = self._give(header, self._request(header, pull.selector))
+        is_over = is_over or (header.poll_time <= 0 and not result.is_out_of_time)
+        if result.is_out_of_time:
+            self._waits.wake_soon(header.topic, header.consumer_group)
+        if not result.count and not is_over:
             self._waits.watch(header.topic)
             return None
         if isinstance(header, Notification):
-            return Reply(0, NotificationReply(popped.count > 0, False))
-        answer = self._answer(header, popped, pull.peer, pull.usages)
-        return self._answer_when_safe(header, popped, answer, pull.pending)
+            return Reply(0, NotificationReply(result.count > 0, False))
+        answer = self._answer(header, result, pull.peer, pull.usages)
+        return self._answer_when_safe(header, result, answer, pull.pending)
 
     def _answer_when_safe(
-        self, header: PopMessage, popped: Popped, answer: Reply, pending: PendingReply | None = None
+        self, header: PopMessage, result: PopResult, answer: Reply, pending: PendingReply | None = None
     ) -> Reply | PendingReply:
         """Return the answer to a pop. One with messages in order waits until no election gives them to others.
 
         If that takes too long, no consumer has them, and they are visible again.
         """
-        if not header.order or not popped.count or self._journal is None:
+        if not header.order or not result.count or self._journal is None:
             return answer
-        refusal = partial(self._take_back, header, popped)
+        refusal = partial(self._take_back, header, result)
         return self._journal.answer_soon(answer, pending, refusal)
 
-    def _take_back(self, header: PopMessage, popped: Popped, problem: BaseException) -> RemoteError:
+    def _take_back(self, header: PopMessage, result: PopResult, problem: BaseException) -> RemoteError:
         error = not_safe("the messages are given", problem)
         if isinstance(problem, NotSafeInTime):
-            self._popping.take_back(header.topic, header.consumer_group, popped)
+            self._popper.take_back(header.topic, header.consumer_group, result)
             error = RemoteError(problem.code, f"no message is given now, as that is not safe: {problem}")
         error.__cause__ = problem
         return error
 
-    def _notice(self, header: Notification) -> Popped:
-        wish = self._wish(header)
-        found = self._popping.has_any(wish, self._clock.now_ms())
-        self._look_further(header, wish, found)
+    def _notice(self, header: Notification) -> PopResult:
+        request = self._request(header)
+        found = self._popper.has_any(request, self._clock.now_ms())
+        self._note_unchecked(header, request, found)
         return found
 
     def _answer(
-        self, header: PopMessage | PeekMessage, popped: Popped, peer: Peer, usages: list[Usage] | None = None
+        self, header: PopMessage | PeekMessage, result: PopResult, peer: Peer, usages: list[Usage] | None = None
     ) -> Reply:
         topic, group = header.topic, header.consumer_group
-        for queue in popped.queues:
-            self._consumption.took(group, topic, len(queue.offsets), queue.queue_id, popped.size)
+        for queue in result.queues:
+            self._consumption.count_received(group, topic, len(queue.offsets), queue.queue_id, result.size)
         if self.held_pops.quotas is not None and self.held_pops.quotas.is_on:
-            self.held_pops.quotas.pulled(peer, topic, popped.size, usages)
-        if not popped.count:
-            self._consumption.took(group, topic, 0)
+            self.held_pops.quotas.pulled(peer, topic, result.size, usages)
+        if not result.count:
+            self._consumption.count_received(group, topic, 0)
         counts = isinstance(header, PopMessage) and header.wants_counts
         reply = PopMessageReply(
-            pop_time=popped.pop_ms,
+            pop_time=result.pop_ms,
             invisible_time=header.invisible_time if isinstance(header, PopMessage) else 0,
-            revive_qid=popped.token,
-            rest_num=self._popping.rest(topic, group, self._all_of(header)),
-            start_offset_info=start_offsets_text(popped.queues),
-            msg_offset_info=None if counts else message_offsets_text(popped.queues),
-            most_msg_nums=MOST,
-            queue_counts=queue_counts_text(popped.queues) if counts else None,
+            revive_qid=result.token,
+            rest_num=self._popper.rest(topic, group, self._all_of(header)),
+            start_offset_info=start_offsets_text(result.queues),
+            msg_offset_info=None if counts else message_offsets_text(result.queues),
+            most_msg_nums=MAX_MESSAGES,
+            queue_counts=queue_counts_text(result.queues) if counts else None,
         )
-        if popped.count:
-            return Reply(ResponseCode.SUCCESS, reply, "FOUND", popped.views)
+        if result.count:
+            return Reply(ResponseCode.SUCCESS, reply, "FOUND", result.views)
         code = ResponseCode.POLLING_TIMEOUT if isinstance(header, PopMessage) else ResponseCode.PULL_NOT_FOUND
         return Reply(code, reply, "NO_MESSAGE_IN_QUEUE")
 
-    def _wish(self, header: _Asks, selector: Selector = ALL) -> Wish:
+    def _request(self, header: _Asks, selector: Selector = ALL) -> PopRequest:
         place = (header.topic, header.consumer_group, self._queue_ids(header))
         if isinstance(header, Notification):
-            return Wish(*place, 1, is_orderly=bool(header.order), attempt_id=header.attempt_id or "")
+            return PopRequest(*place, 1, is_orderly=bool(header.order), attempt_id=header.attempt_id or "")
         count = max(1, header.max_msg_nums)
         if isinstance(header, PeekMessage):
-            return Wish(*place, count)
-        return Wish(
+            return PopRequest(*place, count)
+        return PopRequest(
             *place,
-            min(count, ONE_BY_ONE) if header.order else count,
+            min(count, MAX_SINGLE_READS) if header.order else count,
             header.invisible_time,
             selector,
             init_mode=header.init_mode,
@@ -322,10 +333,10 @@ class PopHandler(Handler):
     def _check(self, header: _Asks, peer: Peer) -> None:
         if not self._topics.permission & Perm.READ:
             raise self._topics.forbidden("pop")
-        if not isinstance(header, Notification) and header.max_msg_nums > MOST:
+        if not isinstance(header, Notification) and header.max_msg_nums > MAX_MESSAGES:
             raise RemoteError(
                 ResponseCode.INVALID_PARAMETER,
-                f"the broker[{self._topics.broker_name}] pop message's num is greater than {MOST}",
+                f"the broker[{self._topics.broker_name}] pop message's num is greater than {MAX_MESSAGES}",
             )
         topic = self._topic(header)
         if not topic.perm & Perm.READ:
@@ -352,13 +363,18 @@ def _after(compiling: Steps[Selector], serve: Callable[[Selector], _Result]) -> 
 
 
 def pop_parts(
-    shared: SharedParts, journal: Journal | None, pops: Pops, filters: Filters, settings: BrokerSettings, quotas: Quotas
+    shared: SharedParts,
+    journal: Journal | None,
+    pops: PopState,
+    filters: Filters,
+    settings: BrokerSettings,
+    quotas: Quotas,
 ) -> Part:
-    waits = PopWaits(shared.store)
-    pops.on_ready = waits.ring
+    waits = PopWakeups(shared.store)
+    pops.on_ready = waits.wake
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
-    popping = Popping(shared.store, pops, settings.name, settings.message_group_read_ahead)
-    pops_handler = PopHandler(shared, popping, waits, filters, limits, journal)
+    popper = Popper(shared.store, pops, settings.name, settings.message_group_read_ahead)
+    pops_handler = PopHandler(shared, popper, waits, filters, limits, journal)
     pops_handler.held_pops.quotas = quotas
     acks = PopAckHandler(pops, journal, shared.clock, settings.name)
 
@@ -376,17 +392,17 @@ def pops_of(
     turn: Turn,
     figures: Figures,
     young_bytes: int,
-) -> Pops:
+) -> PopState:
     """Return the pop state, which the journal has from now on."""
-    pops = Pops(state.pops, store, state.offsets, clock, turn, state.journal, young_bytes)
-    pops.bury = PopDeadLetters(store, writer, state.topics, state.groups).bury
+    pops = PopState(state.pops, store, state.offsets, clock, turn, state.journal, young_bytes)
+    pops.move_to_dlq = PopDeadLetters(store, writer, state.topics, state.groups).move_to_dlq
     if state.journal is not None:
         state.journal.watch_pops(pops)
     _show(pops, figures)
     return pops
 
 
-def _show(pops: Pops, figures: Figures) -> None:
+def _show(pops: PopState, figures: Figures) -> None:
     figures.gauge(
         "sparrowmq_pop_messages",
         "popped messages that are not acknowledged: with consumers, visible again, or waiting",
@@ -400,6 +416,6 @@ def _show(pops: Pops, figures: Figures) -> None:
             (("taken",), pops.count_popped),
             (("acknowledged",), pops.count_acknowledged),
             (("expired",), pops.expired),
-            (("dead",), pops.buried),
+            (("dead",), pops.moved_to_dlq),
         ],
     )

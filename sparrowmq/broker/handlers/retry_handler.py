@@ -17,7 +17,7 @@ from typing import Final
 from sparrowmq.broker.delayed import retry_rules
 from sparrowmq.broker.handlers.handler import Handler, SharedParts
 from sparrowmq.broker.pop.pop_queue import PopQueue
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.broker.redirect import readdress
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
@@ -47,7 +47,7 @@ class RetryHandler(Handler):
     The longest pause of a group's retry policy, `longest_ms`, is 0 without timers: then there are only delay levels.
     """
 
-    def __init__(self, shared: SharedParts, pops: Pops, longest_ms: int = 0) -> None:
+    def __init__(self, shared: SharedParts, pops: PopState, longest_ms: int = 0) -> None:
         super().__init__(shared)
         self._pops = pops
         self._longest_ms = longest_ms
@@ -82,7 +82,7 @@ class RetryHandler(Handler):
         placed = self._writer.put(readdress(message, topic.topic_name, queue_id, back.properties, tries))
         if popped is not None and cell is not None:
             self._pops.settle(popped, [message.queue_offset])
-        self._consumption.got_back(group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic)
+        self._consumption.count_sent_back(group.group_name, back.properties.get(Property.RETRY_TOPIC) or message.topic)
         if back.is_dead:
             text = "message %s is a dead letter of group %s after %d tries"
             place = shown(message.message_id), group.group_name, tries

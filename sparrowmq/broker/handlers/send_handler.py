@@ -25,7 +25,7 @@ from sparrowmq.broker.delayed.retry_rules import is_exhausted
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.handler import SharedParts
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.repeated_sends import Before, Repeats, key, looked_up
+from sparrowmq.broker.repeated_sends import RepeatedSends, StoredBefore, in_progress, key
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
@@ -71,7 +71,7 @@ class SendHandler:
         on_request_message: called with the topic, properties and sender of each stored message that asks for a reply.
     """
 
-    def __init__(self, shared: SharedParts, rules: SendRules, figures: Figures, repeats: Repeats) -> None:
+    def __init__(self, shared: SharedParts, rules: SendRules, figures: Figures, repeats: RepeatedSends) -> None:
         self._store: MessageStore = shared.store
         self._writer: Writer = shared.writer
         self._topics: Topics = shared.topics
@@ -148,7 +148,7 @@ class SendHandler:
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
-    def _as_before(self, before: Before, entry: Entry) -> ReplyWhenDurable:
+    def _as_before(self, before: StoredBefore, entry: Entry) -> ReplyWhenDurable:
         reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
         if before.due_ms:
             reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
@@ -196,7 +196,7 @@ class SendHandler:
         first.owner = shared.owner
         mark = key(first) if first.properties.unique_key is not None else None
         if is_repeated and mark is not None and mark in self._line.marks:
-            raise looked_up()
+            raise in_progress()
         incarnation = self._topics.incarnation(shared.topic)
         steps = self._while_topic_exists(send(shared, body, places, is_repeated), shared.topic, incarnation)
         return self._line.work(batches.while_leading(self._store, self.accepts_writes, steps), mark)
@@ -226,7 +226,7 @@ class SendHandler:
         ready = yield from batches.prepare_parts(self._writer, shared, body, places, _singles)
         if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(shared, body, places, is_repeated))
-        self._writer.demand_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
+        self._writer.check_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
         with self._repeats.under_way(ready.keys):
             parts = yield from batches.put_in_parts(self._writer, ready)
         yield from empty_in_steps(ready.keys)

@@ -43,11 +43,11 @@ class LagFigures(NamedTuple):
     waiting: Sequence[tuple[GroupProgress, int]] = ()
 
 
-class Progress:
+class LagLookup:
     """Looks up topics and groups.
 
     Attributes:
-        figures: within `looked_up`, for the figures.
+        figures: within `look_up_all`, for the figures.
     """
 
     def __init__(self, store: MessageStore, offsets: Offsets, lags: GroupLags, clients: Clients) -> None:
@@ -58,7 +58,7 @@ class Progress:
         self._clients = clients
 
     @asynccontextmanager
-    async def looked_up(self, most: int) -> AsyncIterator[None]:
+    async def look_up_all(self, most: int) -> AsyncIterator[None]:
         """Look up everything; of the ages those of the `most` greatest lags."""
         (ends, sizes), groups = await self.of_topics(), await self.of_groups()
         self.figures = LagFigures(ends, sizes, groups, await self.waiting_since(groups, most))
@@ -97,7 +97,7 @@ class Progress:
         return found
 
     async def waiting_since(self, groups: Iterable[GroupProgress], most: int) -> list[tuple[GroupProgress, int]]:
-        """When the oldest message was stored, in ms, that each of the groups with the greatest lags has before it."""
+        """Return for the groups with the greatest lags the store time, in ms, of the oldest unconsumed message."""
         behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
         found = [(each, await run_to_end(self._oldest_ms(each))) for each in behind]
         return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]

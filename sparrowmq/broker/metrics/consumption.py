@@ -1,9 +1,9 @@
 """Messages that consumers receive: counts of messages and pulls, and the rate of each group.
 
-    a pull's answer ── took ── + n messages, + 1 pull, + n for its group and topic, + bytes and time for its queue
-    every 6 s       ── sample ── the counts of now; a pair without messages for a minute is forgotten
+    count_received    for a pull's answer: n messages, 1 pull, n for its group and topic, bytes and time for its queue
+    sample            every 6 s: the counts of now; a pair without messages for a minute is forgotten
 
-There is one small entry for each pair of group and topic of the last minute, and never more than MOST_PAIRS. Reads that
+There is one small entry for each pair of group and topic of the last minute, and never more than MAX_PAIRS. Reads that
 find nothing are counted as in Java: a pull that is held until its time is over is two of them.
 Source: BrokerStatsManager.tpsGroupGetNums, Java 4.9.8: messages a second over the last minute.
 """
@@ -21,7 +21,7 @@ from sparrowmq.metrics.figures import Figures, Rows
 WINDOW_S: Final = 60.0
 SAMPLE_PERIOD_S: Final = 6.0
 # Pairs of group and topic beyond these are not measured, until others are forgotten.
-MOST_PAIRS: Final = 10_000
+MAX_PAIRS: Final = 10_000
 
 
 class PullCounts:
@@ -76,7 +76,7 @@ class Consumption:
     def part(self) -> Part:
         return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
 
-    def took(
+    def count_received(
         self,
         group: str,
         topic: str,
@@ -95,7 +95,7 @@ class Consumption:
         self.pulls_with_messages.value += 1
         pair = self._pairs.get((group, topic))
         if pair is None:
-            if len(self._pairs) >= MOST_PAIRS:
+            if len(self._pairs) >= MAX_PAIRS:
                 return
             pair = self._pairs[group, topic] = self._begin()
         pair.rate.counter.value += count
@@ -110,9 +110,9 @@ class Consumption:
         """A pull found nothing, and is held."""
         self.missed.value += 1
 
-    def got_back(self, group: str, topic: str) -> None:
+    def count_sent_back(self, group: str, topic: str) -> None:
         known = self.sent_back.get((group, topic))
-        if known is not None or len(self.sent_back) < MOST_PAIRS:
+        if known is not None or len(self.sent_back) < MAX_PAIRS:
             self.sent_back[group, topic] = (known or 0) + 1
 
     def per_second(self, group: str, topics: Iterable[str]) -> float:

@@ -1,6 +1,6 @@
-"""The same under the names of Apache's rocketmq-exporter, which stand in most alert files: /metrics?compat=exporter.
+"""The names of Apache's rocketmq-exporter, which most alert files use: /metrics?compat=exporter.
 
-The exporter asks brokers every minute and keeps the answers; here they are looked up when somebody asks. What it
+The exporter asks brokers every minute and keeps the answers; here they are looked up for each visit. What it
 measures at clients, of thread pools, and of how long a put takes does not exist in a broker of ours, and is left out:
 docs/operate/metrics.md has the table.
 Source: RMQMetricsCollector and MetricsCollectTask of rocketmq-exporter.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.metrics.consumer_lag import Progress
+from sparrowmq.broker.metrics.consumer_lag import LagLookup
 from sparrowmq.broker.metrics.status import Measured
 from sparrowmq.core.stats import WINDOWS_S
 from sparrowmq.loop.clock import Clock
@@ -48,7 +48,7 @@ RATES: Final = {
 
 
 def declare_exporter_names(
-    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
+    figures: Figures, parts: Measured, progress: LagLookup, settings: BrokerSettings, clock: Clock
 ) -> None:
     _declare_broker(figures, parts, settings)
     _declare_topics(figures, progress, settings)
@@ -66,9 +66,9 @@ def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings)
 
     def runtime(name: str, key: str, window: int = 0) -> None:
         def read() -> Rows:
-            said = parts.status.table()
-            who = (said["brokerVersionDesc"], said["bootTimestamp"], said["brokerVersion"])
-            return [((*broker, *who), float(said[key].split()[window]))]
+            table = parts.status.table()
+            runtime_labels = (table["brokerVersionDesc"], table["bootTimestamp"], table["brokerVersion"])
+            return [((*broker, *runtime_labels), float(table[key].split()[window]))]
 
         figures.gauges(f"rocketmq_brokeruntime_{name}", key, of_runtime, read)
 
@@ -87,11 +87,11 @@ def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings)
             runtime(f"{name}_tps{seconds}", key, window)
 
 
-def _declare_topics(figures: Figures, progress: Progress, settings: BrokerSettings) -> None:
-    def ends(name: str, help: str, last_label: str, wanted: Callable[[str], bool]) -> None:
+def _declare_topics(figures: Figures, progress: LagLookup, settings: BrokerSettings) -> None:
+    def ends(name: str, help: str, last_label: str, is_included: Callable[[str], bool]) -> None:
         def read() -> Rows:
             for topic, end in progress.figures.ends.items():
-                if wanted(topic):
+                if is_included(topic):
                     yield (settings.cluster, settings.name, topic.removeprefix(DLQ)), end
 
         figures.gauges(name, help, ("cluster", "broker", last_label), read)
@@ -103,7 +103,7 @@ def _declare_topics(figures: Figures, progress: Progress, settings: BrokerSettin
 
 
 def _declare_groups(
-    figures: Figures, parts: Measured, progress: Progress, settings: BrokerSettings, clock: Clock
+    figures: Figures, parts: Measured, progress: LagLookup, settings: BrokerSettings, clock: Clock
 ) -> None:
     """The lag of groups, and their members."""
     where, clients = (settings.cluster, settings.name), parts.clients

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients, Member
 from sparrowmq.broker.group_lags import GroupLags
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.metrics.consumer_lag import Progress
+from sparrowmq.broker.metrics.consumer_lag import LagLookup
 from sparrowmq.broker.metrics.exporter_names import declare_exporter_names
 from sparrowmq.broker.metrics.status import Measured
 from sparrowmq.broker.part import Part, Task
@@ -39,7 +38,7 @@ from sparrowmq.metrics.metrics_port import MetricsPort
 from sparrowmq.metrics.server_figures import declare_disks, declare_latencies
 from sparrowmq.protocol.names import DLQ, RETRY, is_system_group, is_system_topic
 from sparrowmq.remoting.latencies import Latencies
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 
 # Names of 5.x for figures that parts of the broker declare.
 ALSO: Final = {
@@ -55,7 +54,7 @@ _OF_GROUP: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 
 def metrics_part(
-    door: Door | Endpoint | None,
+    door: Listener | Endpoint | None,
     settings: BrokerSettings,
     parts: Measured,
     pops: PopTable,
@@ -63,7 +62,7 @@ def metrics_part(
     clock: Clock,
     ready: Callable[[], Awaitable[str]],
 ) -> Part:
-    """Answers Prometheus and sends to a collector, as the settings say.
+    """Return the part that answers Prometheus and sends to a collector, as the settings say.
 
     Args:
         door: as of a MetricsPort.
@@ -72,9 +71,10 @@ def metrics_part(
         ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
     """
     lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, pops)
-    progress, of_exporter = Progress(parts.store, parts.offsets, lags, parts.clients), Figures()
+    progress, of_exporter = LagLookup(parts.store, parts.offsets, lags, parts.clients), Figures()
     declare_names_of_5x(parts, progress, settings, latencies, clock)
-    declare_disks(parts.figures, folders(parts.store) | _audit_folder(settings))
+    audit_folder = {} if settings.audit_path is None else {"audit": settings.audit_path.parent}
+    declare_disks(parts.figures, folders(parts.store) | audit_folder)
     if not settings.is_slave:  # Apache's exporter asks masters only
         declare_exporter_names(of_exporter, parts, progress, settings, clock)
     role = "slave" if settings.is_slave else "master"
@@ -90,18 +90,14 @@ def metrics_part(
         },
         clock,
         ready=ready,
-        lookup=lambda: progress.looked_up(settings.metrics_series),
+        lookup=lambda: progress.look_up_all(settings.metrics_series),
         exporter=of_exporter,
     )
     return Part(tasks=tuple(Task(name, start) for name, start in port.tasks.items()))
 
 
-def _audit_folder(settings: BrokerSettings) -> dict[str, str | Path]:
-    return {} if settings.audit_path is None else {"audit": settings.audit_path.parent}
-
-
 def declare_names_of_5x(
-    parts: Measured, progress: Progress, settings: BrokerSettings, latencies: Latencies, clock: Clock
+    parts: Measured, progress: LagLookup, settings: BrokerSettings, latencies: Latencies, clock: Clock
 ) -> None:
     figures, store = parts.figures, parts.store
     figures.gauge(
@@ -122,7 +118,6 @@ def declare_names_of_5x(
 
 
 def _declare_received(parts: Measured) -> None:
-    """Messages that groups receive; a slave serves some of them."""
     parts.figures.counters(
         "rocketmq_messages_out_total",
         "messages that a group received",
@@ -140,7 +135,7 @@ def _declare_received(parts: Measured) -> None:
     )
 
 
-def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
+def _declare_topics(parts: Measured, progress: LagLookup, clock: Clock) -> None:
     """Topics and groups, and the messages that come in and wait."""
     figures = parts.figures
     figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
@@ -166,7 +161,7 @@ def _declare_topics(parts: Measured, progress: Progress, clock: Clock) -> None:
     _declare_lags(figures, progress, clock)
 
 
-def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
+def _declare_lags(figures: Figures, progress: LagLookup, clock: Clock) -> None:
     figures.gauges(
         "rocketmq_consumer_lag_messages",
         "messages that a group has not acknowledged: ready or in flight",
@@ -197,7 +192,7 @@ def _declare_lags(figures: Figures, progress: Progress, clock: Clock) -> None:
     )
 
 
-def _of_pops(progress: Progress, count: Callable[[int, int], int]) -> Rows:
+def _of_pops(progress: LagLookup, count: Callable[[int, int], int]) -> Rows:
     for each in progress.figures.groups:
         if each.in_flight is not None:
             yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)

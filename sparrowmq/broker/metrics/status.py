@@ -228,7 +228,6 @@ class Status:
         return int(self._figures.value(name))
 
     def _ms(self, name: str, absent: str) -> str:
-        """A time, in milliseconds since 1970; `absent` if there is none."""
         for seconds in self._figures.values(name).values():
             return str(round(seconds * 1000))
         return absent
@@ -251,7 +250,6 @@ def _rates(per_second: tuple[float, ...]) -> str:
 
 
 def _bytes(count: int) -> str:
-    """As Java's humanReadableByteCount tells it."""
     if count < 1024:
         return f"{count} B"
     exponent = min((count.bit_length() - 1) // 10, 6)

@@ -97,7 +97,7 @@ class Traffic:
         self._spans.sample(totals.items(), clock.monotonic())
 
     def part(self) -> Part:
-        """It looks at all queues every ten seconds."""
+        """Return the chore that samples all queues every 10 s."""
         return Part(chores=(Chore("sample traffic", SAMPLE_PERIOD_S, self.sample),))
 
     async def sample(self) -> None:

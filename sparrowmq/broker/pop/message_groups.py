@@ -1,13 +1,13 @@
 """The messages of one queue that are not done, by message group. Orderly pops give messages of free groups.
 
-    lane of "a"    3 hidden, 7, 8        not free: 7 and 8 wait for 3
-    lane of "b"    4, 9                  free: an orderly pop gives 4, and then 9
-    lane of ""     5 hidden              all messages without a message group
+    group "a"    3 hidden, 7, 8        not free: 7 and 8 wait for 3
+    group "b"    4, 9                  free: an orderly pop gives 4, and then 9
+    group ""     5 hidden              all messages without a message group
 
-A lane has the messages of one message group, in their order. It is free if none of them is with a consumer. So the
-messages of a free lane are visible again, or wait. `PopQueue` reports each change of a message.
+A group has its messages in their order. It is free if none of them is with a consumer. So the messages of a free group
+are visible again, or wait. `PopQueue` reports each change of a message.
 
-Lanes are only in memory. After a start, or after plain pops, an orderly pop reads the message group of each message
+Groups are only in memory. After a start, or after plain pops, an orderly pop reads the message group of each message
 from the log. `unread` has the messages that it has not read yet.
 
 The answer to an orderly pop may be lost: then the same attempt id gets the same messages again (`Attempts`). A message
@@ -33,7 +33,7 @@ NO_ATTEMPT: Final = 0
 
 
 def key_of(view: memoryview) -> int:
-    """Return the key of the lane of a record. Two groups with one key would only share an order."""
+    """Return the key of the message group of a record. Two groups with one key would only share an order."""
     raw = bytes(view)
     begin = record.properties_at(raw, 0)
     at = raw.rfind(_MARK, begin)
@@ -47,7 +47,7 @@ def key_of(view: memoryview) -> int:
     return NO_GROUP
 
 
-class Lane:
+class MessageGroup:
     """The messages of one message group. Attributes: hidden: the number of messages that are with consumers."""
 
     __slots__ = ("hidden", "key", "offsets")
@@ -58,21 +58,21 @@ class Lane:
         self.hidden = 0
 
 
-class Lanes:
-    """The lanes of one queue.
+class MessageGroups:
+    """The message groups of one queue.
 
     Attributes:
-        unread: messages that are in no lane yet, the last one first.
+        unread: messages whose group is not read yet, the last one first.
         is_full: whether the last pop read no new messages, because too many wait.
     """
 
     def __init__(self, live: Iterable[int]) -> None:
         self.unread = list(live)[::-1]
         self.is_full = False
-        self._by_key: dict[int, Lane] = {}
-        self._of: dict[int, Lane] = {}  # by offset
+        self._by_key: dict[int, MessageGroup] = {}
+        self._group_of: dict[int, MessageGroup] = {}  # by offset
         self._hidden: set[int] = set()
-        # A heap of the first messages of free lanes. It may have others too, and one message twice.
+        # A heap of the first messages of free groups. It may have others too, and one message twice.
         self._heads: list[int] = []
 
     def __len__(self) -> int:
@@ -80,65 +80,65 @@ class Lanes:
 
     def add(self, offset: int, key: int, is_hidden: bool) -> None:
         """Add a message behind all others."""
-        lane = self._by_key.get(key)
-        if lane is None:
-            lane = self._by_key[key] = Lane(key)
-        lane.offsets.append(offset)
-        self._of[offset] = lane
+        group = self._by_key.get(key)
+        if group is None:
+            group = self._by_key[key] = MessageGroup(key)
+        group.offsets.append(offset)
+        self._group_of[offset] = group
         if is_hidden:
             self._hidden.add(offset)
-            lane.hidden += 1
-        elif len(lane.offsets) == 1:
+            group.hidden += 1
+        elif len(group.offsets) == 1:
             heapq.heappush(self._heads, offset)
 
     def is_free(self, key: int) -> bool:
-        """Whether no message of the lane is with a consumer."""
-        lane = self._by_key.get(key)
-        return lane is None or not lane.hidden
+        """Whether no message of the group is with a consumer."""
+        group = self._by_key.get(key)
+        return group is None or not group.hidden
 
     def hide(self, offset: int) -> None:
         """Note that a message is with a consumer."""
-        lane = self._of.get(offset)
-        if lane is not None and offset not in self._hidden:
+        group = self._group_of.get(offset)
+        if group is not None and offset not in self._hidden:
             self._hidden.add(offset)
-            lane.hidden += 1
+            group.hidden += 1
 
     def show(self, offset: int) -> None:
         """Note that a message is visible again."""
         if offset in self._hidden:
             self._hidden.discard(offset)
-            lane = self._of[offset]
-            lane.hidden -= 1
-            self._offer(lane)
+            group = self._group_of[offset]
+            group.hidden -= 1
+            self._offer(group)
 
     def drop(self, offset: int) -> None:
         """Forget a message that is done."""
-        lane = self._of.pop(offset, None)
-        if lane is None:
+        group = self._group_of.pop(offset, None)
+        if group is None:
             return
         if offset in self._hidden:
             self._hidden.discard(offset)
-            lane.hidden -= 1
-        lane.offsets.remove(offset)
-        if lane.offsets:
-            self._offer(lane)
+            group.hidden -= 1
+        group.offsets.remove(offset)
+        if group.offsets:
+            self._offer(group)
         else:
-            del self._by_key[lane.key]
+            del self._by_key[group.key]
 
     def ready(self) -> Iterator[int]:
-        """Take the messages of free lanes out, in their order. Those that are not taken must be put back."""
+        """Take the messages of free groups out, in their order. Those that are not taken must be put back."""
         heads, last = self._heads, -1
-        walks: dict[int, Iterator[int]] = {}  # by the key of their lane
+        walks: dict[int, Iterator[int]] = {}  # by the key of their group
         while heads:
             offset = heapq.heappop(heads)
-            lane = self._of.get(offset)
-            if lane is None or lane.hidden or offset == last:
+            group = self._group_of.get(offset)
+            if group is None or group.hidden or offset == last:
                 continue
-            walk = walks.get(lane.key)
+            walk = walks.get(group.key)
             if walk is None:
-                if lane.offsets[0] != offset:
+                if group.offsets[0] != offset:
                     continue
-                walk = walks[lane.key] = iter(lane.offsets)
+                walk = walks[group.key] = iter(group.offsets)
                 next(walk)
             last = offset
             yield offset
@@ -151,25 +151,25 @@ class Lanes:
         heapq.heappush(self._heads, offset)
 
     def has_ready(self) -> bool:
-        """Whether a lane with messages is free."""
+        """Whether a group with messages is free."""
         heads = self._heads
         while heads:
-            lane = self._of.get(heads[0])
-            if lane is not None and not lane.hidden and lane.offsets[0] == heads[0]:
+            group = self._group_of.get(heads[0])
+            if group is not None and not group.hidden and group.offsets[0] == heads[0]:
                 return True
             heapq.heappop(heads)
         return False
 
     def leading(self, offsets: list[int]) -> list[int]:
-        """Return those of some messages that have no others before them in their lanes."""
-        some = frozenset(offsets)
-        lanes = {lane.key: lane for offset in offsets if (lane := self._of.get(offset)) is not None}
-        leading = {each for lane in lanes.values() for each in takewhile(some.__contains__, lane.offsets)}
+        """Return the messages of these that have no others before them in their groups."""
+        members = frozenset(offsets)
+        groups = {group.key: group for offset in offsets if (group := self._group_of.get(offset)) is not None}
+        leading = {each for group in groups.values() for each in takewhile(members.__contains__, group.offsets)}
         return [offset for offset in offsets if offset in leading]
 
-    def _offer(self, lane: Lane) -> None:
-        if not lane.hidden:
-            heapq.heappush(self._heads, lane.offsets[0])
+    def _offer(self, group: MessageGroup) -> None:
+        if not group.hidden:
+            heapq.heappush(self._heads, group.offsets[0])
 
 
 def number_of(attempt_id: str) -> int:
@@ -184,10 +184,10 @@ def number_of(attempt_id: str) -> int:
 class Attempts:
     """The messages of the attempts of one queue."""
 
-    __slots__ = ("_messages", "_of")
+    __slots__ = ("_attempt_of", "_messages")
 
     def __init__(self) -> None:
-        self._of: dict[int, int] = {}  # by offset
+        self._attempt_of: dict[int, int] = {}  # by offset
         self._messages: dict[int, set[int]] = {}
 
     def __len__(self) -> int:
@@ -196,16 +196,16 @@ class Attempts:
     def take(self, offsets: Sequence[int], attempt: int) -> None:
         """Note that a pop got messages. One without an attempt only takes them from others."""
         for offset in offsets:
-            if offset in self._of:
+            if offset in self._attempt_of:
                 self.drop(offset)
             if attempt != NO_ATTEMPT:
-                self._of[offset] = attempt
+                self._attempt_of[offset] = attempt
         if attempt != NO_ATTEMPT:
             self._messages.setdefault(attempt, set()).update(offsets)
 
     def drop(self, offset: int) -> None:
         """Forget a message."""
-        attempt = self._of.pop(offset, NO_ATTEMPT)
+        attempt = self._attempt_of.pop(offset, NO_ATTEMPT)
         if attempt != NO_ATTEMPT:
             messages = self._messages[attempt]
             messages.discard(offset)
@@ -217,8 +217,8 @@ class Attempts:
         return sorted(self._messages.get(attempt, ()))
 
     def attempt_of(self, offset: int) -> int:
-        return self._of.get(offset, NO_ATTEMPT)
+        return self._attempt_of.get(offset, NO_ATTEMPT)
 
     def clear(self) -> None:
-        self._of.clear()
+        self._attempt_of.clear()
         self._messages.clear()

@@ -10,7 +10,7 @@ messages are all done is deleted. So one stuck message costs one chunk, however 
 
 A message that becomes visible again goes to `ready`, and is given out again before new messages.
 
-Orderly pops give messages by their message group: then `lanes` has the messages instead of `ready`
+Orderly pops give messages by their message group: then `message_groups` has the messages instead of `ready`
 (message_groups.py). Messages that wait for others of their group are visible messages with attempt 0.
 
 `PopTable` has the queues of all groups, as the steps of the journal have made them (pop_steps.py).
@@ -24,7 +24,7 @@ from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, Attempts, Lanes
+from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, Attempts, MessageGroups
 from sparrowmq.broker.pop.pop_steps import (
     AckStep,
     AnyStep,
@@ -39,24 +39,24 @@ from sparrowmq.broker.pop.pop_steps import (
 
 CHUNK: Final = 64  # messages
 _CELL: Final = Struct("<qqIHH")  # pop_ms, due_ms, token, attempt, is_ready
-_READY_AT: Final = 22  # of is_ready, within a cell
+_READY_AT: Final = 22  # the offset of is_ready within a cell
 _READY: Final = Struct("<H")
-_TOKEN: Final = Struct("<16xI4x")  # of a cell
+_TOKEN: Final = Struct("<16xI4x")  # the token of a cell
 NEVER_MS: Final = 1 << 62
 
 
-class Cell(NamedTuple):
+class InFlight(NamedTuple):
     """One message that is not done."""
 
     pop_ms: int  # when a consumer got it, or last changed its time
     due_ms: int  # when it becomes visible again
-    token: int  # of its valid handle
+    token: int  # a part of its valid handle
     attempt: int  # the number of its deliveries
     is_ready: int  # whether it is visible again
 
 
 class Chunk:
-    """64 messages. Attributes: at_ms: when to look for messages that become visible."""
+    """64 messages. Attributes: at_ms: when to check for messages that become visible."""
 
     __slots__ = ("at_ms", "cells", "live")
 
@@ -77,7 +77,7 @@ class PopQueue:
         chunks: by number, which is the offset of their first message / 64.
         attempts: the messages of orderly pops.
         is_orderly: whether an orderly pop came, so others may wait.
-        lanes: the messages by message group; None: all have one order, or pops are not orderly.
+        message_groups: the messages by message group; None: all have one order, or pops are not orderly.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class PopQueue:
         "count",
         "group",
         "is_orderly",
-        "lanes",
+        "message_groups",
         "next_offset",
         "queue_id",
         "ready",
@@ -104,7 +104,7 @@ class PopQueue:
         self.ready: list[int] = []
         self.attempts = Attempts()
         self.is_orderly = False
-        self.lanes: Lanes | None = None
+        self.message_groups: MessageGroups | None = None
         self._numbers: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
 
     @property
@@ -127,13 +127,13 @@ class PopQueue:
                 visible += sum(1 for index in range(CHUNK) if flags[index] and chunk.live >> index & 1)
         return self.count - visible
 
-    def cell(self, offset: int) -> Cell | None:
-        """Return what is known of a message; None if it is done, or no consumer got it."""
+    def cell(self, offset: int) -> InFlight | None:
+        """Return the state of a message; None if it is done, or no consumer got it."""
         number, index = divmod(offset, CHUNK)
         chunk = self.chunks.get(number)
         if chunk is None or not chunk.live >> index & 1:
             return None
-        return Cell._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
+        return InFlight._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
 
     def is_done(self, offset: int) -> bool:
         """Whether a message is acknowledged, or a dead letter."""
@@ -192,15 +192,15 @@ class PopQueue:
         return None
 
     def put_back(self, offset: int) -> None:
-        """Undo `next_ready`, or the last message of the lanes."""
-        if self.lanes is not None:
-            self.lanes.put_back(offset)
+        """Undo `next_ready`, or the last message of the groups."""
+        if self.message_groups is not None:
+            self.message_groups.put_back(offset)
         else:
             heapq.heappush(self.ready, offset)
 
     def visible(self, now_ms: int) -> Iterator[int]:
         """Yield the messages that are visible again, or wait, in their order."""
-        for offset in self.live_offsets() if self.lanes is not None else sorted(set(self.ready)):
+        for offset in self.live_offsets() if self.message_groups is not None else sorted(set(self.ready)):
             if self.is_visible(offset, now_ms):
                 yield offset
 
@@ -210,26 +210,26 @@ class PopQueue:
         return cell is not None and bool(cell.is_ready) and cell.due_ms <= now_ms
 
     def may_give(self) -> bool:
-        """Whether an orderly pop that waits should look again."""
-        return self.lanes is None or self.lanes.is_full or self.lanes.has_ready()
+        """Whether a waiting orderly pop may find messages."""
+        return self.message_groups is None or self.message_groups.is_full or self.message_groups.has_ready()
 
-    def begin_lanes(self) -> Lanes:
+    def begin_message_groups(self) -> MessageGroups:
         """Order the messages by their message groups from now on."""
         self.ready.clear()
-        self.lanes = Lanes(self.live_offsets())
-        return self.lanes
+        self.message_groups = MessageGroups(self.live_offsets())
+        return self.message_groups
 
-    def end_lanes(self) -> None:
+    def end_message_groups(self) -> None:
         """Give messages without regard to message groups from now on."""
-        if self.lanes is not None:
-            self.lanes = None
+        if self.message_groups is not None:
+            self.message_groups = None
             self.ready[:] = (offset for offset in self.live_offsets() if self._is_ready(offset))
 
     def messages_of(self, attempt: int) -> list[int]:
         """Return the messages of an attempt that have no others before them."""
         some = self.attempts.messages(attempt)
-        if self.lanes is not None:
-            return self.lanes.leading(some)
+        if self.message_groups is not None:
+            return self.message_groups.leading(some)
         return list(takewhile(frozenset(some).__contains__, self.live_offsets()))
 
     def apply(self, step: AnyStep) -> None:
@@ -244,8 +244,8 @@ class PopQueue:
                 if cell is not None:
                     packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, cell.attempt, 0)
                     self._set(step.offset, 1, packed)
-                    if self.lanes is not None:
-                        self.lanes.hide(step.offset)
+                    if self.message_groups is not None:
+                        self.message_groups.hide(step.offset)
             case RestartStep():
                 self._begin(step.next_offset)
             case Restored():
@@ -253,8 +253,8 @@ class PopQueue:
             case Dropped():
                 self._begin(self.next_offset)
 
-    def look(self, number: int, now_ms: int) -> list[int]:
-        """Find the messages of a chunk that are visible again now. The chunk's `at_ms` says when to look again."""
+    def check_chunk(self, number: int, now_ms: int) -> list[int]:
+        """Find the messages of a chunk that are visible again now. The chunk's `at_ms` says when to check again."""
         chunk = self.chunks.get(number)
         if chunk is None:
             return []
@@ -268,8 +268,8 @@ class PopQueue:
                 continue
             _READY.pack_into(chunk.cells, index * _CELL.size + _READY_AT, 1)
             offset = number * CHUNK + index
-            if self.lanes is not None:
-                self.lanes.show(offset)
+            if self.message_groups is not None:
+                self.message_groups.show(offset)
             else:
                 heapq.heappush(self.ready, offset)
             found.append(offset)
@@ -303,7 +303,7 @@ class PopQueue:
         self._numbers.clear()
         self.count = 0
         self.attempts.clear()
-        self.lanes = None
+        self.message_groups = None
         self.next_offset = next_offset
 
     def _set(self, begin: int, count: int, cell: bytes) -> None:
@@ -327,7 +327,7 @@ class PopQueue:
             chunk = self.chunks.get(number)
             if chunk is not None:
                 some = _bits(index, size) & chunk.live
-                if self.lanes is not None or self.attempts:
+                if self.message_groups is not None or self.attempts:
                     self._forget(number, some)
                 chunk.live ^= some
                 self.count -= some.bit_count()
@@ -344,29 +344,27 @@ class PopQueue:
             offsets = range(begin, begin + count)
             if is_mine:
                 self.attempts.take(offsets, step.pop)
-            if self.lanes is not None:
+            if self.message_groups is not None:
                 for offset in offsets if step.attempt else ():
-                    self.lanes.hide(offset)
+                    self.message_groups.hide(offset)
             elif not step.attempt:
                 for offset in offsets:
                     heapq.heappush(self.ready, offset)
         self.next_offset = max(self.next_offset, step.next_offset)
 
     def _forget(self, number: int, bits: int) -> None:
-        """Forget the message group and the attempt of messages of a chunk."""
         while bits:
             offset = number * CHUNK + (bits & -bits).bit_length() - 1
             bits &= bits - 1
             self.attempts.drop(offset)
-            if self.lanes is not None:
-                self.lanes.drop(offset)
+            if self.message_groups is not None:
+                self.message_groups.drop(offset)
 
     def _is_ready(self, offset: int) -> bool:
         cell = self.cell(offset)
         return cell is not None and bool(cell.is_ready)
 
     def _pops_of(self, number: int) -> list[int]:
-        """The messages of attempts in a chunk, for `Restored`."""
         pops: list[int] = []
         for index in range(CHUNK) if self.attempts else ():
             attempt = self.attempts.attempt_of(number * CHUNK + index)
@@ -390,7 +388,6 @@ class PopQueue:
 
 
 def _bits(index: int, size: int) -> int:
-    """The bits of so many messages of a chunk, from one on."""
     return ((1 << size) - 1) << index
 
 

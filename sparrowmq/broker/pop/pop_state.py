@@ -24,7 +24,7 @@ from typing import Final, Protocol
 
 from sparrowmq.broker.offsets import Offsets, is_young
 from sparrowmq.broker.pop.message_groups import NO_ATTEMPT
-from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, Cell, PopQueue, PopTable
+from sparrowmq.broker.pop.pop_queue import CHUNK, NEVER_MS, InFlight, PopQueue, PopTable
 from sparrowmq.broker.pop.pop_steps import AnyStep, Changed, Dropped, PopStep, RestartStep, encoded, runs_of
 from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import SLICE_S
@@ -34,21 +34,21 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_LEAST_WAIT_S: Final = 0.01  # messages that are due within this time share a timer
+_MIN_WAIT_S: Final = 0.01  # messages that are due within this time share a timer
 _TOKENS: Final = (1 << 31) - 1000  # from 1000 on: Java reads the token as an int, and gives 999 a meaning
-_FEW: Final = 1000  # a heap of fewer times is not cleaned
+_MIN_HEAP: Final = 1000  # a heap of fewer times is not cleaned
 
 _Times = list[tuple[int, int, PopQueue, int]]  # a heap: time, a number, the queue and its chunk
 
 
-class Journaling(Protocol):
+class PopJournal(Protocol):
     """The journal's part for pops."""
 
     def note_pops(self) -> None:
         """Write the steps since the last call."""
 
 
-class Pops:
+class PopState:
     """The pop state of a master.
 
     Args:
@@ -57,9 +57,9 @@ class Pops:
         young_bytes: see `is_young`.
     Attributes:
         on_ready: called with the topic and group whose messages are visible again.
-        bury: called with the queue, offset and cell of a message whose time is over. Returns whether the message is
-            a dead letter now, because it has no tries left.
-        count_popped, count_acknowledged, expired, buried: the numbers of messages since the start.
+        move_to_dlq: called with the queue, offset and state of a message whose time is over. Returns whether the
+            message is a dead letter now, because it has no tries left.
+        count_popped, count_acknowledged, expired, moved_to_dlq: the numbers of messages since the start.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class Pops:
         offsets: Offsets,
         clock: Clock,
         turn: Turn,
-        journal: Journaling | None,
+        journal: PopJournal | None,
         young_bytes: int,
     ) -> None:
         self.table = table
         self.on_ready: Callable[[str, str], object] = lambda topic, group: None
-        self.bury: Callable[[PopQueue, int, Cell], bool] = lambda queue, offset, cell: False
-        self.count_popped = self.count_acknowledged = self.expired = self.buried = 0
+        self.move_to_dlq: Callable[[PopQueue, int, InFlight], bool] = lambda queue, offset, cell: False
+        self.count_popped = self.count_acknowledged = self.expired = self.moved_to_dlq = 0
         self._store = store
         self._offsets = offsets
         self._clock = clock
@@ -83,15 +83,15 @@ class Pops:
         self._journal = journal
         self._young_bytes = young_bytes
         self._steps: list[AnyStep] = []
-        self._is_noting = False
+        self._is_write_due = False
         self._times: _Times = []
-        self._most_times = _FEW
+        self._most_times = _MIN_HEAP
         self._sequence = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
         self._is_closed = False
         if journal is not None:
-            self._adopt()
+            self._adjust_to_offsets()
 
     @property
     def invisible(self) -> int:
@@ -107,7 +107,7 @@ class Pops:
         if offset is None:
             offset = self._first_offset(topic, queue_id, init_mode)
         self.step(RestartStep(topic, group, queue_id, offset))
-        self._offsets.on_move = self._moved
+        self._offsets.on_move = self._on_offset_moved
         queue = self.table.get(topic, group, queue_id)
         assert queue is not None
         return queue
@@ -135,9 +135,9 @@ class Pops:
         """Apply a change to the state and to the group's offset, and write it to the journal at the turn's end."""
         queue = self.table.apply(step)
         self._steps.append(step)
-        if not self._is_noting and self._journal is not None:
-            self._is_noting = True
-            self._turn.write(self._note)
+        if not self._is_write_due and self._journal is not None:
+            self._is_write_due = True
+            self._turn.write(self._write_steps)
         if not isinstance(step, Dropped):
             self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue.front)
 
@@ -146,7 +146,7 @@ class Pops:
         queue: PopQueue,
         offsets: Sequence[int],
         next_offset: int,
-        until: Cell,
+        until: InFlight,
         attempt: int | None = None,
         pop: int = NO_ATTEMPT,
     ) -> None:
@@ -188,8 +188,8 @@ class Pops:
             self.step(PopStep(*place, runs_of([offset]), queue.next_offset, *times, before))
             if before:
                 self._schedule(queue, offset // CHUNK, due_ms)
-            elif queue.lanes is not None:
-                queue.lanes.show(offset)
+            elif queue.message_groups is not None:
+                queue.message_groups.show(offset)
         if offsets:
             self.on_ready(queue.topic, queue.group)
 
@@ -223,7 +223,7 @@ class Pops:
         self._times.clear()
         self._set_timer()
 
-    def _moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def _on_offset_moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Begin a queue again after a commit that was not made by `step`."""
         queue = self.table.get(topic, group, queue_id)
         if queue is not None and queue.front != offset:
@@ -233,7 +233,7 @@ class Pops:
         self.step(RestartStep(topic, group, queue_id, offset))
         self.on_ready(topic, group)
 
-    def _adopt(self) -> None:
+    def _adjust_to_offsets(self) -> None:
         """Adjust the state from the log to the ends of the queues and to the groups' offsets."""
         for queue in self.table:
             committed, end = self._offsets.query(queue.group, queue.topic, queue.queue_id), self._end(queue)
@@ -245,7 +245,7 @@ class Pops:
             for number in queue.chunks:
                 self._schedule(queue, number, 0)
         if self.table.groups:
-            self._offsets.on_move = self._moved
+            self._offsets.on_move = self._on_offset_moved
 
     def _end(self, queue: PopQueue) -> int:
         return self._store.queues.max_offset(queue.topic, queue.queue_id)
@@ -263,8 +263,8 @@ class Pops:
         """
         return encoded(chain.from_iterable(map(PopQueue.snapshot, self.table)))
 
-    def _note(self) -> None:
-        self._is_noting = False
+    def _write_steps(self) -> None:
+        self._is_write_due = False
         if self._journal is not None:
             self._journal.note_pops()
 
@@ -284,10 +284,10 @@ class Pops:
     def _drop_old_times(self) -> None:
         self._times = [each for each in self._times if _is_valid(each)]
         heapq.heapify(self._times)
-        self._most_times = max(_FEW, 2 * len(self._times))
+        self._most_times = max(_MIN_HEAP, 2 * len(self._times))
 
     def _set_timer(self, is_cut: bool = False) -> None:
-        """Set the timer to the next time. `is_cut`: `_look_at_due` may have left due times for the next turn."""
+        """Set the timer to the next time. `is_cut`: `_check_due` may have left due times for the next turn."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -295,11 +295,11 @@ class Pops:
             self._timer_ms = self._times[0][0]
             wait_s = (self._timer_ms - self._clock.now_ms()) / 1000
             if wait_s <= 0 and is_cut:
-                asyncio.get_running_loop().call_soon(self._look_at_due)
+                asyncio.get_running_loop().call_soon(self._check_due)
             else:
-                self._timer = self._clock.call_later(max(_LEAST_WAIT_S, wait_s), self._look_at_due)
+                self._timer = self._clock.call_later(max(_MIN_WAIT_S, wait_s), self._check_due)
 
-    def _look_at_due(self) -> None:
+    def _check_due(self) -> None:
         """Look at the due chunks, for SLICE_S at most."""
         now_ms, until_s = self._clock.now_ms(), perf_counter() + SLICE_S
         woken: dict[tuple[str, str], bool] = {}
@@ -307,9 +307,9 @@ class Pops:
             due = heapq.heappop(self._times)
             _, _, queue, number = due
             if _is_valid(due):
-                found = queue.look(number, now_ms)
+                found = queue.check_chunk(number, now_ms)
                 self._reschedule(queue, number)
-                if found and self._come_back(queue, found):
+                if found and self._expire(queue, found):
                     woken[queue.topic, queue.group] = True
         self._set_timer(is_cut=True)
         for topic, group in woken:
@@ -321,16 +321,16 @@ class Pops:
         if at_ms < NEVER_MS:
             self._schedule(queue, number, at_ms)
 
-    def _come_back(self, queue: PopQueue, offsets: list[int]) -> bool:
-        """Count messages whose time is over, and bury the dead ones. Returns whether a pop may find a message."""
+    def _expire(self, queue: PopQueue, offsets: list[int]) -> bool:
+        """Count messages whose time is over, and move the dead ones. Returns whether a pop may find a message."""
         dead = []
         for offset in offsets:
             cell = queue.cell(offset)
-            if cell is not None and self.bury(queue, offset, cell):
+            if cell is not None and self.move_to_dlq(queue, offset, cell):
                 dead.append(offset)
         self.expired += len(offsets)
         if dead:
-            self.buried += len(dead)
+            self.moved_to_dlq += len(dead)
             self.step(queue.acknowledged(dead))
         return queue.may_give() if queue.is_orderly else len(dead) < len(offsets)
 

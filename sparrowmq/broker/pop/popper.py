@@ -50,9 +50,9 @@ from typing import Final
 from sparrowmq.broker.delayed import retry_rules
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.message_writer import Writer
-from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, NO_GROUP, Lanes, key_of, number_of
-from sparrowmq.broker.pop.pop_queue import Cell, PopQueue
-from sparrowmq.broker.pop.pop_state import Pops, new_token
+from sparrowmq.broker.pop.message_groups import NO_ATTEMPT, NO_GROUP, MessageGroups, key_of, number_of
+from sparrowmq.broker.pop.pop_queue import InFlight, PopQueue
+from sparrowmq.broker.pop.pop_state import PopState, new_token
 from sparrowmq.broker.redirect import readdress
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
@@ -87,11 +87,11 @@ from sparrowmq.store.queues.queue_reading import Read
 log = logging.getLogger(__name__)
 
 # Messages of one pop. Java's clients ask for 32 at most. With 1024, usual messages leave a client's caches.
-MOST: Final = 512
-ONE_BY_ONE: Final = 256  # messages of one pop that are read or changed one by one, some 10 us for each
-_MOST_BYTES: Final = 256 << 10
-_LONGEST_S: Final = 0.001  # then the pop gives what it has, and its caller asks again
-_MOST_QUEUES: Final = 1000  # whose messages are counted, or whose place on the disk matters
+MAX_MESSAGES: Final = 512
+MAX_SINGLE_READS: Final = 256  # messages of one pop that are read or changed one by one, some 10 us for each
+_MAX_BYTES: Final = 256 << 10
+_TIME_LIMIT_S: Final = 0.001  # then the pop gives what it has, and its caller asks again
+_MAX_QUEUES: Final = 1000  # whose messages are counted, or whose place on the disk matters
 _SLICE_S: Final = 0.001
 _GIVES_UP: Final = -1  # the delay level of a message that comes no more
 _RECORD_BYTES: Final = 4 << 20
@@ -112,8 +112,8 @@ class QueueIds:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The wish of a consumer. `queue_ids` are in the order in which the pop looks at them."""
+class PopRequest:
+    """The request of a consumer. `queue_ids` are in the order in which the pop looks at them."""
 
     topic: str
     group: str
@@ -125,26 +125,26 @@ class Wish:
     is_orderly: bool = False
     attempt_id: str = ""
     # The topic that the consumer sees, of messages in a retry topic of Apache's broker.
-    shown_topic: str = ""
+    visible_topic: str = ""
 
 
 @dataclass(slots=True)
-class Popped:
+class PopResult:
     """The messages of one pop."""
 
     pop_ms: int
-    token: int  # of their handles
+    token: int  # a part of the messages' handles
     queues: list[PoppedQueue] = field(default_factory=list)
     views: list[memoryview] = field(default_factory=list)
     count: int = 0
-    again: int = 0  # of these, messages that were given before
+    redelivered: int = 0  # of these, messages that a consumer got before
     size: int = 0
-    is_cut: bool = False  # whether time ended before all was looked at, and nothing was found
-    looked: int = 0  # the number of queues that need not be looked at again, if time ended
-    until_s: float = field(default_factory=lambda: perf_counter() + _LONGEST_S)
+    is_out_of_time: bool = False  # whether time ended before all queues were checked, and nothing was found
+    checked_queues: int = 0  # the number of queues that need no other check, if time ended
+    until_s: float = field(default_factory=lambda: perf_counter() + _TIME_LIMIT_S)
 
 
-class Popping:
+class Popper:
     """Pops of one broker.
 
     Attributes:
@@ -152,88 +152,88 @@ class Popping:
             orderly pops do not regard message groups.
     """
 
-    def __init__(self, store: MessageStore, pops: Pops, broker_name: str, read_ahead: int) -> None:
+    def __init__(self, store: MessageStore, pops: PopState, broker_name: str, read_ahead: int) -> None:
         self.read_ahead = read_ahead
         self._store = store
         self._pops = pops
         self._broker_name = broker_name
 
-    def pop(self, wish: Wish, now_ms: int, before: Popped | None = None) -> Popped:
+    def pop(self, request: PopRequest, now_ms: int, before: PopResult | None = None) -> PopResult:
         """Give messages to a consumer. They come behind those of the pop `before`."""
-        popped = before or Popped(now_ms, new_token())
-        until_s = popped.until_s
-        for popped.looked, queue_id in enumerate(self._attempt_first(wish)):
-            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
-            taking, was = QueuePop(self._store, queue, wish, popped), _read_part(queue)
-            if wish.is_orderly:
-                self._in_order(taking, until_s)
+        result = before or PopResult(now_ms, new_token())
+        until_s = result.until_s
+        for result.checked_queues, queue_id in enumerate(self._attempt_first(request)):
+            queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+            queue_pop, was = QueuePop(self._store, queue, request, result), _read_position(queue)
+            if request.is_orderly:
+                self._pop_in_order(queue_pop, until_s)
             else:
-                self._any(taking, until_s)
-            if popped.count >= wish.count or popped.size >= _MOST_BYTES:
+                self._pop_any(queue_pop, until_s)
+            if result.count >= request.count or result.size >= _MAX_BYTES:
                 break
             if perf_counter() > until_s:
-                popped.is_cut = popped.count == 0
-                popped.looked += was == _read_part(queue)
+                result.is_out_of_time = result.count == 0
+                result.checked_queues += was == _read_position(queue)
                 break
-        return popped
+        return result
 
-    def take_back(self, topic: str, group: str, popped: Popped) -> None:
+    def take_back(self, topic: str, group: str, result: PopResult) -> None:
         """Undo an orderly pop whose answer does not leave. Messages that another pop has got since stay with it."""
-        for part in popped.queues:
+        for part in result.queues:
             queue = self._pops.current(topic, group, part.queue_id)
             if queue is not None:
-                self._pops.take_back(queue, queue.valid(part.offsets, popped.token), popped.pop_ms)
+                self._pops.take_back(queue, queue.valid(part.offsets, result.token), result.pop_ms)
 
-    def cold_read(self, wish: Wish) -> Callable[[], None] | None:
+    def cold_read(self, request: PopRequest) -> Callable[[], None] | None:
         """The function to call in a thread before a pop, if the pop would wait for the disk."""
-        for queue_id in islice(wish.queue_ids, _MOST_QUEUES):
-            queue = self._pops.table.get(wish.topic, wish.group, queue_id)
+        for queue_id in islice(request.queue_ids, _MAX_QUEUES):
+            queue = self._pops.table.get(request.topic, request.group, queue_id)
             if queue is None:
                 continue
-            begin = self._first_unread(queue) if wish.is_orderly else queue.next_offset
-            if begin < self._store.queues.max_offset(wish.topic, queue_id):
-                return self._store.cold_read(wish.topic, queue_id, begin, _MOST_BYTES)
+            begin = self._first_unread(queue) if request.is_orderly else queue.next_offset
+            if begin < self._store.queues.max_offset(request.topic, queue_id):
+                return self._store.cold_read(request.topic, queue_id, begin, _MAX_BYTES)
         return None
 
-    def peek(self, wish: Wish, now_ms: int) -> Popped:
+    def peek(self, request: PopRequest, now_ms: int) -> PopResult:
         """Show the messages that a pop would give: those that are visible again, or else new ones."""
-        popped = Popped(now_ms, 0)
-        for popped.looked, queue_id in enumerate(wish.queue_ids):
-            queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
-            taking = QueuePop(self._store, queue, wish, popped)
-            taking.again(queue.visible(now_ms))
-            taking.new(popped.until_s)
-            taking.show()
-            if popped.count >= wish.count:
+        result = PopResult(now_ms, 0)
+        for result.checked_queues, queue_id in enumerate(request.queue_ids):
+            queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+            queue_pop = QueuePop(self._store, queue, request, result)
+            queue_pop.add_visible(queue.visible(now_ms))
+            queue_pop.add_new(result.until_s)
+            queue_pop.add_to_result()
+            if result.count >= request.count:
                 break
-            if perf_counter() > popped.until_s:
-                popped.is_cut = popped.count == 0
-                popped.looked += 1
+            if perf_counter() > result.until_s:
+                result.is_out_of_time = result.count == 0
+                result.checked_queues += 1
                 break
-        return popped
+        return result
 
-    def has_any(self, wish: Wish, now_ms: int) -> Popped:
-        """Look whether a pop would find a message, then the count is 1. A filter does not count."""
-        popped = Popped(now_ms, 0)
-        for popped.looked, queue_id in enumerate(wish.queue_ids):
-            popped.count = self._may_give(wish, queue_id, now_ms)
-            if popped.count:
+    def has_any(self, request: PopRequest, now_ms: int) -> PopResult:
+        """Check whether a pop would find a message: then the count is 1. A filter does not count."""
+        result = PopResult(now_ms, 0)
+        for result.checked_queues, queue_id in enumerate(request.queue_ids):
+            result.count = self._may_give(request, queue_id, now_ms)
+            if result.count:
                 break
-            if perf_counter() > popped.until_s:
-                popped.is_cut = True
-                popped.looked += 1
+            if perf_counter() > result.until_s:
+                result.is_out_of_time = True
+                result.checked_queues += 1
                 break
-        return popped
+        return result
 
-    def _may_give(self, wish: Wish, queue_id: int, now_ms: int) -> bool:
-        queue = self._pops.queue(wish.topic, wish.group, queue_id, wish.init_mode)
-        if wish.is_orderly and queue.messages_of(number_of(wish.attempt_id)):
+    def _may_give(self, request: PopRequest, queue_id: int, now_ms: int) -> bool:
+        queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
+        if request.is_orderly and queue.messages_of(number_of(request.attempt_id)):
             return True
-        lanes = queue.lanes
-        is_blocked = wish.is_orderly and lanes is None and _is_blocked(queue, now_ms)
-        is_full = lanes is not None and queue.count >= self.read_ahead
-        has_new = not is_full and queue.next_offset < self._store.queues.max_offset(wish.topic, queue_id)
-        has_ready = _has_ready(queue, now_ms) if lanes is None else lanes.has_ready()
+        message_groups = queue.message_groups
+        is_blocked = request.is_orderly and message_groups is None and _is_blocked(queue, now_ms)
+        is_full = message_groups is not None and queue.count >= self.read_ahead
+        has_new = not is_full and queue.next_offset < self._store.queues.max_offset(request.topic, queue_id)
+        has_ready = _has_ready(queue, now_ms) if message_groups is None else message_groups.has_ready()
         return not is_blocked and (has_new or has_ready)
 
     def rest(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
@@ -242,167 +242,167 @@ class Popping:
         Unlike Java, which looks at all queues, this looks at the first thousand.
         """
         total = 0
-        for queue_id in islice(queue_ids, _MOST_QUEUES):
+        for queue_id in islice(queue_ids, _MAX_QUEUES):
             queue = self._pops.table.get(topic, group, queue_id)
             if queue is not None:
                 total += max(0, self._store.queues.max_offset(topic, queue_id) - queue.next_offset)
         return total
 
-    def _any(self, taking: QueuePop, until_s: float) -> None:
-        taking.queue.is_orderly = False
-        taking.queue.end_lanes()
-        taking.again(_ready(taking.queue, taking.popped.pop_ms))
-        taking.new(until_s)
-        self._give(taking)
+    def _pop_any(self, queue_pop: QueuePop, until_s: float) -> None:
+        queue_pop.queue.is_orderly = False
+        queue_pop.queue.end_message_groups()
+        queue_pop.add_visible(_ready(queue_pop.queue, queue_pop.result.pop_ms))
+        queue_pop.add_new(until_s)
+        self._deliver(queue_pop)
 
-    def _in_order(self, taking: QueuePop, until_s: float) -> None:
-        queue, now_ms = taking.queue, taking.popped.pop_ms
+    def _pop_in_order(self, queue_pop: QueuePop, until_s: float) -> None:
+        queue, now_ms = queue_pop.queue, queue_pop.result.pop_ms
         queue.is_orderly = True
-        if not self._has_lanes(queue, now_ms, until_s):
+        if not self._has_message_groups(queue, now_ms, until_s):
             return
-        same = queue.messages_of(number_of(taking.wish.attempt_id))
+        same = queue.messages_of(number_of(queue_pop.request.attempt_id))
         if same:
-            taking.again(iter(same), is_same=True)
-        elif queue.lanes is not None:
-            self._by_lane(taking, queue.lanes, until_s)
+            queue_pop.add_visible(iter(same), is_same=True)
+        elif queue.message_groups is not None:
+            self._by_message_group(queue_pop, queue.message_groups, until_s)
         elif not _is_blocked(queue, now_ms):
-            taking.again(_ready(queue, now_ms))
-            taking.new(until_s)
-        self._give(taking, is_same=bool(same))
+            queue_pop.add_visible(_ready(queue, now_ms))
+            queue_pop.add_new(until_s)
+        self._deliver(queue_pop, is_same=bool(same))
 
-    def _by_lane(self, taking: QueuePop, lanes: Lanes, until_s: float) -> None:
+    def _by_message_group(self, queue_pop: QueuePop, message_groups: MessageGroups, until_s: float) -> None:
         try:
-            taking.again(lanes.ready())
-            taking.new_of_free(lanes, self.read_ahead, until_s)
+            queue_pop.add_visible(message_groups.ready())
+            queue_pop.add_new_of_free_groups(message_groups, self.read_ahead, until_s)
         except BaseException:
-            taking.queue.end_lanes()  # they are read again
+            queue_pop.queue.end_message_groups()  # they are read again
             raise
 
-    def _has_lanes(self, queue: PopQueue, now_ms: int, until_s: float) -> bool:
-        """Let a queue have lanes, if it should. Returns False if time ends before all messages are read."""
-        lanes = queue.lanes
+    def _has_message_groups(self, queue: PopQueue, now_ms: int, until_s: float) -> bool:
+        """Order a queue by message groups, if it should be. Returns False if time ends before all messages are read."""
+        message_groups = queue.message_groups
         if not self.read_ahead:
-            queue.end_lanes()
+            queue.end_message_groups()
             return True
-        if lanes is None:
+        if message_groups is None:
             if queue.count > self.read_ahead:
                 return True
-            lanes = queue.begin_lanes()
-        while lanes.unread:
+            message_groups = queue.begin_message_groups()
+        while message_groups.unread:
             if perf_counter() > until_s:
                 return False
-            offset = lanes.unread.pop()
+            offset = message_groups.unread.pop()
             if queue.cell(offset) is not None:
-                found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MOST_BYTES)
+                found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES)
                 is_there = found.count and record.queue_offset(found.views[0]) == offset
                 key = key_of(found.views[0]) if is_there else NO_GROUP
-                lanes.add(offset, key, not queue.is_visible(offset, now_ms))
+                message_groups.add(offset, key, not queue.is_visible(offset, now_ms))
         return True
 
     def _first_unread(self, queue: PopQueue) -> int:
-        """The first message that an orderly pop has to read."""
-        lanes = queue.lanes
-        if lanes is None:
+        message_groups = queue.message_groups
+        if message_groups is None:
             return queue.front if self.read_ahead else queue.next_offset
-        return lanes.unread[-1] if lanes.unread else queue.next_offset
+        return message_groups.unread[-1] if message_groups.unread else queue.next_offset
 
-    def _attempt_first(self, wish: Wish) -> Iterable[int]:
+    def _attempt_first(self, request: PopRequest) -> Iterable[int]:
         """The queues of a wish; before others those whose messages its attempt has got already."""
-        number = number_of(wish.attempt_id) if wish.is_orderly else NO_ATTEMPT
+        number = number_of(request.attempt_id) if request.is_orderly else NO_ATTEMPT
         if number == NO_ATTEMPT:
-            return wish.queue_ids
-        queues = self._pops.table.groups.get((wish.topic, wish.group), {})
+            return request.queue_ids
+        queues = self._pops.table.groups.get((request.topic, request.group), {})
         first = {id for id, queue in queues.items() if queue.attempts and queue.attempts.messages(number)}
         if not first:
-            return wish.queue_ids
+            return request.queue_ids
         return chain(
-            (each for each in wish.queue_ids if each in first),
-            (each for each in wish.queue_ids if each not in first),
+            (each for each in request.queue_ids if each in first),
+            (each for each in request.queue_ids if each not in first),
         )
 
-    def _give(self, taking: QueuePop, is_same: bool = False) -> None:
-        queue, wish, popped = taking.queue, taking.wish, taking.popped
-        if taking.gone_offsets:
-            self._pops.settle(queue, taking.gone_offsets)
-        pop = number_of(wish.attempt_id) if wish.is_orderly else NO_ATTEMPT
-        self._enter(taking)
-        until = Cell(popped.pop_ms, popped.pop_ms + wish.invisible_ms, popped.token, 0, 0)
+    def _deliver(self, queue_pop: QueuePop, is_same: bool = False) -> None:
+        queue, request, result = queue_pop.queue, queue_pop.request, queue_pop.result
+        if queue_pop.dropped_offsets:
+            self._pops.settle(queue, queue_pop.dropped_offsets)
+        pop = number_of(request.attempt_id) if request.is_orderly else NO_ATTEMPT
+        self._group_new(queue_pop)
+        until = InFlight(result.pop_ms, result.pop_ms + request.invisible_ms, result.token, 0, 0)
         if is_same:
-            for offset in taking.offsets:
+            for offset in queue_pop.offsets:
                 cell = queue.cell(offset)
                 assert cell is not None
                 self._pops.take(queue, [offset], queue.next_offset, until, cell.attempt, pop)
-        elif taking.offsets or taking.next_offset > queue.next_offset:
-            self._pops.take(queue, taking.offsets, taking.next_offset, until, pop=pop)
-        if wish.shown_topic:
-            taking.seal(wish.shown_topic, self._broker_name)
-        taking.show()
+        elif queue_pop.offsets or queue_pop.next_offset > queue.next_offset:
+            self._pops.take(queue, queue_pop.offsets, queue_pop.next_offset, until, pop=pop)
+        if request.visible_topic:
+            queue_pop.add_handles(request.visible_topic, self._broker_name)
+        queue_pop.add_to_result()
 
-    def _enter(self, taking: QueuePop) -> None:
-        """Put new messages into the lanes, and let some wait."""
-        queue, fresh = taking.queue, taking.fresh
-        if queue.lanes is None or not fresh:
+    def _group_new(self, queue_pop: QueuePop) -> None:
+        """Put new messages into their groups, and let some wait."""
+        queue, new_messages = queue_pop.queue, queue_pop.new_messages
+        if queue.message_groups is None or not new_messages:
             return
-        for offset, key, is_given in fresh:
-            queue.lanes.add(offset, key, is_given)
-        if not all(is_given for _, _, is_given in fresh):
+        for offset, key, is_delivered in new_messages:
+            queue.message_groups.add(offset, key, is_delivered)
+        if not all(is_delivered for _, _, is_delivered in new_messages):
             # Those that are given are with the others first: a power cut may keep only this step.
-            offsets = [offset for offset, _, _ in fresh]
-            self._pops.hold_back(queue, offsets, taking.next_offset, taking.popped.pop_ms)
+            offsets = [offset for offset, _, _ in new_messages]
+            self._pops.hold_back(queue, offsets, queue_pop.next_offset, queue_pop.result.pop_ms)
 
 
 class QueuePop:
     """The messages of one queue that a pop takes.
 
     Attributes:
-        offsets: of the messages; `gone_offsets`: of messages that come no more, because they are deleted or not wanted.
-        fresh: new messages of an orderly pop: the offset, the key of the lane, and whether the message is given.
+        offsets: of the messages.
+        dropped_offsets: of messages that come no more: they are deleted, or the filter excludes them.
+        new_messages: new messages of an orderly pop: the offset, the key of the lane, and whether the message is given.
         next_offset: the first message that is not looked at.
     """
 
-    def __init__(self, store: MessageStore, queue: PopQueue, wish: Wish, popped: Popped) -> None:
+    def __init__(self, store: MessageStore, queue: PopQueue, request: PopRequest, result: PopResult) -> None:
         self.queue = queue
-        self.wish = wish
-        self.popped = popped
+        self.request = request
+        self.result = result
         self.offsets: Sequence[int] = ()
-        self.gone_offsets: list[int] = []
-        self.fresh: list[tuple[int, int, bool]] = []
+        self.dropped_offsets: list[int] = []
+        self.new_messages: list[tuple[int, int, bool]] = []
         self.next_offset = queue.next_offset
         self._store = store
         self._is_full = False
         self._views: list[memoryview] = []
 
     @property
-    def _left(self) -> int:
-        return self.wish.count - self.popped.count
+    def _remaining(self) -> int:
+        return self.request.count - self.result.count
 
-    def again(self, offsets: Iterator[int], is_same: bool = False) -> None:
+    def add_visible(self, offsets: Iterator[int], is_same: bool = False) -> None:
         """Take messages that were given before. The one that finds no room is put back."""
-        queue, wish, popped = self.queue, self.wish, self.popped
-        while self._left > 0 and not self._is_full:
+        queue, request, result = self.queue, self.request, self.result
+        while self._remaining > 0 and not self._is_full:
             offset = next(offsets, None)
             if offset is None:
                 return
-            found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MOST_BYTES, wish.selector)
+            found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES, request.selector)
             cell = queue.cell(offset)
             if cell is None or not found.count or record.queue_offset(found.views[0]) != offset:
-                self.gone_offsets.append(offset)
-            elif popped.again >= ONE_BY_ONE or (popped.count and popped.size + found.size > _MOST_BYTES):
+                self.dropped_offsets.append(offset)
+            elif result.redelivered >= MAX_SINGLE_READS or (result.count and result.size + found.size > _MAX_BYTES):
                 self._is_full = True
                 queue.put_back(offset)
             else:
-                popped.again += 1
-                self._add([offset], [given_again(found.views[0], cell.attempt - is_same)], found.size)
+                result.redelivered += 1
+                self._add([offset], [with_deliveries(found.views[0], cell.attempt - is_same)], found.size)
 
-    def new(self, until_s: float) -> None:
+    def add_new(self, until_s: float) -> None:
         """Take messages that no consumer got."""
-        queue, wish = self.queue, self.wish
+        queue, request = self.queue, self.request
         end = self._store.queues.max_offset(queue.topic, queue.queue_id)
-        while self._left > 0 and not self._is_full and self.next_offset < end:
-            room = max(1, _MOST_BYTES - self.popped.size)
+        while self._remaining > 0 and not self._is_full and self.next_offset < end:
+            room = max(1, _MAX_BYTES - self.result.size)
             begin = self.next_offset
-            found = self._store.read(queue.topic, queue.queue_id, begin, self._left, room, wish.selector)
-            if self.popped.count and found.size > room:
+            found = self._store.read(queue.topic, queue.queue_id, begin, self._remaining, room, request.selector)
+            if self.result.count and found.size > room:
                 return
             self.next_offset = max(begin, found.next_offset)
             if found.count:
@@ -410,33 +410,33 @@ class QueuePop:
             if found.count or self.next_offset == begin or perf_counter() > until_s:
                 return
 
-    def new_of_free(self, lanes: Lanes, read_ahead: int, until_s: float) -> None:
-        """Take new messages of free lanes. All messages that the queue has in these lanes are taken already."""
-        queue, wish = self.queue, self.wish
+    def add_new_of_free_groups(self, message_groups: MessageGroups, read_ahead: int, until_s: float) -> None:
+        """Take new messages of free groups. All messages that the queue has in these groups are taken already."""
+        queue, request = self.queue, self.request
         end = self._store.queues.max_offset(queue.topic, queue.queue_id)
-        lanes.is_full = False
-        while self._left > 0 and not self._is_full and self.next_offset < end:
-            count = min(self._left, read_ahead - queue.count - len(self.fresh))
+        message_groups.is_full = False
+        while self._remaining > 0 and not self._is_full and self.next_offset < end:
+            count = min(self._remaining, read_ahead - queue.count - len(self.new_messages))
             if count <= 0:
-                lanes.is_full = True
+                message_groups.is_full = True
                 return
-            room = max(1, _MOST_BYTES - self.popped.size)
+            room = max(1, _MAX_BYTES - self.result.size)
             begin = self.next_offset
-            found = self._store.read(queue.topic, queue.queue_id, begin, count, room, wish.selector)
-            if self.popped.count and found.size > room:
+            found = self._store.read(queue.topic, queue.queue_id, begin, count, room, request.selector)
+            if self.result.count and found.size > room:
                 return
             self.next_offset = max(begin, found.next_offset)
             offsets = _offsets_of(found.views, found.count, begin, found.next_offset)
-            is_all = self._add_free(lanes, offsets, found)
+            is_all = self._add_of_free_groups(message_groups, offsets, found)
             if (found.count and is_all) or self.next_offset == begin or perf_counter() > until_s:
                 return
 
-    def _add_free(self, lanes: Lanes, offsets: Sequence[int], read: Read) -> bool:
-        """Add the messages of free lanes. Returns whether these are all."""
+    def _add_of_free_groups(self, message_groups: MessageGroups, offsets: Sequence[int], read: Read) -> bool:
+        """Add the messages of free groups. Returns whether these are all."""
         records = [each for view in read.views for each in record.walk(view)]
         keys = list(map(key_of, records))
-        are_free = list(map(lanes.is_free, keys))
-        self.fresh += zip(offsets, keys, are_free, strict=True)
+        are_free = list(map(message_groups.is_free, keys))
+        self.new_messages += zip(offsets, keys, are_free, strict=True)
         if all(are_free):
             self._add(offsets, read.views, read.size)
             return True
@@ -444,23 +444,23 @@ class QueuePop:
         self._add(list(compress(offsets, are_free)), free, sum(map(len, free)))
         return False
 
-    def show(self) -> None:
+    def add_to_result(self) -> None:
         """Add the queue to the answer."""
         if self.offsets:
             kind = Kind.of(self.queue.topic)
-            self.popped.queues.append(PoppedQueue(kind, self.queue.queue_id, self.offsets[0], self.offsets))
+            self.result.queues.append(PoppedQueue(kind, self.queue.queue_id, self.offsets[0], self.offsets))
 
-    def seal(self, topic: str, broker_name: str) -> None:
+    def add_handles(self, topic: str, broker_name: str) -> None:
         """Put the handles into the records, and let them be of another topic."""
-        queue, wish, popped = self.queue, self.wish, self.popped
+        queue, request, result = self.queue, self.request, self.result
         if not self.offsets:
             return
         shown = []
         handle = ReceiptHandle(
             self.offsets[0],
-            popped.pop_ms,
-            wish.invisible_ms,
-            popped.token,
+            result.pop_ms,
+            request.invisible_ms,
+            result.token,
             Kind.of(queue.topic),
             broker_name,
             queue.queue_id,
@@ -469,16 +469,16 @@ class QueuePop:
         for view in self._views:
             for each in record.walk(view):
                 offset = record.queue_offset(each)
-                shown.append(shown_as(each, topic, str(handle._replace(queue_offset=offset))))
-        del popped.views[len(popped.views) - len(self._views) :]
-        popped.views += shown
+                shown.append(with_handle(each, topic, str(handle._replace(queue_offset=offset))))
+        del result.views[len(result.views) - len(self._views) :]
+        result.views += shown
 
     def _add(self, offsets: Sequence[int], views: list[memoryview], size: int) -> None:
         self.offsets = [*self.offsets, *offsets] if self.offsets else offsets
-        self.popped.views += views
+        self.result.views += views
         self._views += views
-        self.popped.count += len(offsets)
-        self.popped.size += size
+        self.result.count += len(offsets)
+        self.result.size += size
 
 
 def _ready(queue: PopQueue, now_ms: int) -> Iterator[int]:
@@ -494,9 +494,9 @@ def _has_ready(queue: PopQueue, now_ms: int) -> bool:
     return True
 
 
-def _read_part(queue: PopQueue) -> tuple[int, int]:
-    """Return how far the messages of a queue are read. If a look changes nothing, it has nothing to give."""
-    return queue.next_offset, -1 if queue.lanes is None else len(queue.lanes.unread)
+def _read_position(queue: PopQueue) -> tuple[int, int]:
+    """Return how far the messages of a queue are read. If a pop does not change it, the queue has nothing to give."""
+    return queue.next_offset, -1 if queue.message_groups is None else len(queue.message_groups.unread)
 
 
 def _is_blocked(queue: PopQueue, now_ms: int) -> bool:
@@ -509,7 +509,7 @@ def _offsets_of(views: list[memoryview], count: int, begin: int, end: int) -> Se
     return [record.queue_offset(each) for view in views for each in record.walk(view)]
 
 
-def given_again(view: memoryview, times: int) -> memoryview:
+def with_deliveries(view: memoryview, times: int) -> memoryview:
     """Return the record with so many deliveries more."""
     if times <= 0:
         return view
@@ -519,7 +519,7 @@ def given_again(view: memoryview, times: int) -> memoryview:
     return memoryview(bytes(raw))
 
 
-def shown_as(view: memoryview, topic: str, handle: str) -> memoryview:
+def with_handle(view: memoryview, topic: str, handle: str) -> memoryview:
     """Return the record with another topic, and with a handle."""
     raw = bytearray(view)
     size_at = _body_size_at(raw)
@@ -545,28 +545,28 @@ def _body_size_at(raw: bytearray) -> int:
     return BODY_SIZE_BY_HOSTS[raw[HOST_BITS_AT] >> 4 & 3]
 
 
-class PopWaits:
-    """The bells of one broker. A bell is a `Watermark`, for `HeldPulls`.
+class PopWakeups:
+    """The watermarks of waiting pops, by topic and group, for `HeldPulls`.
 
     Attributes:
-        in_vain: by topic and group, the queues in a row in which a pop found nothing since the last ring.
+        empty_pops: by topic and group, the queues in a row in which a pop found nothing since the last wake-up.
     """
 
     def __init__(self, store: MessageStore) -> None:
-        self.in_vain: Counter[tuple[str, str]] = Counter()
+        self.empty_pops: Counter[tuple[str, str]] = Counter()
         self._store = store
-        self._bells: dict[str, dict[str, Watermark]] = {}  # by topic and group
-        # The queues that exist and will not ring, by topic. All others will.
+        self._watermarks: dict[str, dict[str, Watermark]] = {}  # by topic and group
+        # The queues that exist and are not watched, by topic. All others are.
         self._unwatched: dict[str, list[int]] = {}
         self._busy: set[str] = set()  # topics of which the next turn of the loop watches more queues
-        store.queues.on_new = self._made
+        store.queues.on_new = self._on_new_queue
 
-    def bell(self, topic: str, group: str) -> Watermark:
-        bells = self._bells.setdefault(topic, {})
-        bell = bells.get(group)
-        if bell is None:
-            bell = bells[group] = Watermark()
-        return bell
+    def watermark(self, topic: str, group: str) -> Watermark:
+        bells = self._watermarks.setdefault(topic, {})
+        watermark = bells.get(group)
+        if watermark is None:
+            watermark = bells[group] = Watermark()
+        return watermark
 
     def queues_of(self, topic: str, count: int) -> list[int]:
         """Return the ids below `count` of the topic's queues that exist."""
@@ -574,24 +574,24 @@ class PopWaits:
         return ids if max(ids, default=0) < count else [each for each in ids if each < count]
 
     def watch(self, topic: str) -> None:
-        """Let the next message of each queue ring. If many queues have to be watched, the bells ring at the end."""
+        """Watch all queues of a topic for the next message. If they are many, all waiting pops wake at the end."""
         if topic not in self._unwatched:
             self._unwatched[topic] = self._store.queues.ids(topic)
         if self._unwatched[topic] and topic not in self._busy:
             self._watch_some(topic)
 
-    def ring(self, topic: str, group: str) -> None:
-        self.in_vain.pop((topic, group), None)
-        self._go_on(topic, group)
+    def wake(self, topic: str, group: str) -> None:
+        self.empty_pops.pop((topic, group), None)
+        self._advance(topic, group)
 
-    def ring_soon(self, topic: str, group: str) -> None:
+    def wake_soon(self, topic: str, group: str) -> None:
         """Wake the pops of a group after other work, so that they go on with the next queues."""
-        asyncio.get_running_loop().call_soon(self._go_on, topic, group)
+        asyncio.get_running_loop().call_soon(self._advance, topic, group)
 
-    def _go_on(self, topic: str, group: str) -> None:
-        bell = self._bells.get(topic, {}).get(group)
-        if bell is not None:
-            bell.advance(bell.value + 1)
+    def _advance(self, topic: str, group: str) -> None:
+        watermark = self._watermarks.get(topic, {}).get(group)
+        if watermark is not None:
+            watermark.advance(watermark.value + 1)
 
     def _watch_some(self, topic: str) -> None:
         unwatched, end_s = self._unwatched[topic], perf_counter() + _SLICE_S
@@ -605,23 +605,23 @@ class PopWaits:
                 return
         if topic in self._busy:  # a queue may have grown before it was watched
             self._busy.discard(topic)
-            self._ring_all(topic)
+            self._wake_all(topic)
 
     def _watch(self, queue: ConsumeQueue) -> None:
         end = queue.end
-        end.when(end.value + 1, partial(self._grown, queue.topic, queue.queue_id))
+        end.when(end.value + 1, partial(self._on_growth, queue.topic, queue.queue_id))
 
-    def _made(self, queue: ConsumeQueue) -> None:
+    def _on_new_queue(self, queue: ConsumeQueue) -> None:
         if queue.topic in self._unwatched:
             self._watch(queue)
 
-    def _grown(self, topic: str, queue_id: int, error: BaseException | None) -> None:
+    def _on_growth(self, topic: str, queue_id: int, error: BaseException | None) -> None:
         self._unwatched[topic].append(queue_id)
-        self._ring_all(topic)
+        self._wake_all(topic)
 
-    def _ring_all(self, topic: str) -> None:
-        for group in list(self._bells.get(topic, ())):
-            self.ring(topic, group)
+    def _wake_all(self, topic: str) -> None:
+        for group in list(self._watermarks.get(topic, ())):
+            self.wake(topic, group)
 
 
 class PopDeadLetters:
@@ -633,9 +633,10 @@ class PopDeadLetters:
         self._topics = topics
         self._groups = groups
 
-    def bury(self, queue: PopQueue, offset: int, cell: Cell) -> bool:
+    def move_to_dlq(self, queue: PopQueue, offset: int, cell: InFlight) -> bool:
         """Move a message whose time is over, if it has no tries left. Returns whether it was moved."""
-        most = self._most_retries(queue.group)
+        group = self._groups.get(queue.group)
+        most = group.retry_max_times if group is not None else 16
         # Records of other topics count no tries from before.
         if cell.attempt <= most and not queue.topic.startswith(RETRY):
             return False
@@ -648,7 +649,7 @@ class PopDeadLetters:
             tries = message.reconsume_times + cell.attempt
             self._writer.put(readdress(message, topic.topic_name, 0, back.properties, tries))
         except (StoreError, InvalidMessage, RemoteError) as error:
-            log.warning("a dead letter of group %s cannot be stored, so it comes again: %s", queue.group, error)
+            log.warning("a dead letter of group %s cannot be stored, so it is delivered again: %s", queue.group, error)
             return False
         log.warning(
             "message %s is a dead letter of group %s after %d tries",
@@ -657,10 +658,6 @@ class PopDeadLetters:
             tries,
         )
         return True
-
-    def _most_retries(self, group: str) -> int:
-        known = self._groups.get(group)
-        return known.retry_max_times if known is not None else 16
 
     def _message(self, queue: PopQueue, offset: int) -> StoredMessage | None:
         found = self._store.read(queue.topic, queue.queue_id, offset, 1, _RECORD_BYTES)

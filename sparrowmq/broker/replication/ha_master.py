@@ -53,7 +53,7 @@ from sparrowmq.metrics.condition_kinds import (
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import HaStatus, SlaveState
-from sparrowmq.remoting.listener import Door, LimitedSessions, refuse_public
+from sparrowmq.remoting.listener import LimitedSessions, Listener, check_not_public
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.encryption import Opening
@@ -66,13 +66,13 @@ log = logging.getLogger(__name__)
 ABOVE: Final = 1
 _HIGHEST: Final = 65535
 BEHIND_S: Final = 30.0
-LEAST_SECRET: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
+MIN_SECRET_CHARS: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
 NAMES_S: Final = 5.0
 FOLLOW_S: Final = 10.0  # the members that were in sync before an election should follow within this time
 
 
 @dataclass(frozen=True)
-class PrimaryRules:
+class HaMasterRules:
     """The waiting and sending rules of a master.
 
     Attributes:
@@ -87,7 +87,7 @@ class PrimaryRules:
     shipping: ShippingRules = field(default_factory=ShippingRules)
 
 
-class Primary:
+class HaMaster:
     """Serve the slaves of one master.
 
     Args:
@@ -102,9 +102,9 @@ class Primary:
     def __init__(
         self,
         store: MessageStore,
-        door: Door,
+        door: Listener,
         clock: Clock,
-        rules: PrimaryRules,
+        rules: HaMasterRules,
         figures: Figures,
         in_sync: InSync | None = None,
         tls: ServerTls | None = None,
@@ -127,14 +127,14 @@ class Primary:
         self._backlog = descriptors.small_port_limit(descriptors.SMALL_BACKLOG, limit)
         self._most = 0  # slaves that followed at the same time
         self._began_s = clock.monotonic()
-        self._came: set[int] = set()  # the members that have followed
+        self._followed_members: set[int] = set()  # the members that have followed
         # The slaves that have left since all followed, as far as they were known.
-        self._gone_addresses: set[str] = set()
+        self._missing_addresses: set[str] = set()
         if in_sync is not None:
             in_sync.shipped = self._shipped
             in_sync.log_end = lambda: store.end
-            self._show = store.limit_visibility(in_sync.shown_end)
-            in_sync.on_advance = self._show_more
+            self._show = store.limit_visibility(in_sync.visible_end)
+            in_sync.on_advance = self._show_visible_end
         if rules.is_sync:
             store.also_wait_for(self._durability())
         figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
@@ -158,7 +158,7 @@ class Primary:
             (SECRET_MISSING, self._secret_missing),
             (SECRET_SHORT, self._secret_short),
         )
-        chores = (Chore("slaves", period_s, self.look), Chore("names of slaves", NAMES_S, self.name_slaves))
+        chores = (Chore("slaves", period_s, self.check_links), Chore("names of slaves", NAMES_S, self.name_slaves))
         return Part(chores=chores, tasks=tuple(tasks), probes=probes)
 
     def status(self) -> HaStatus:
@@ -183,17 +183,17 @@ class Primary:
     def _secret_short(self) -> str:
         """Return whether the secret is so short that the proof of it, which any stranger gets, helps to guess it."""
         secret = self._rules.shipping.secret
-        if not secret or len(secret) >= LEAST_SECRET:
+        if not secret or len(secret) >= MIN_SECRET_CHARS:
             return ""
         return (
             f"haSecret has {len(secret)} characters, and strangers at haListenPort get what is needed to guess it; "
-            f"{LEAST_SECRET} random ones are enough"
+            f"{MIN_SECRET_CHARS} random ones are enough"
         )
 
     def _no_slave(self) -> str:
         if self._following() or not self._rules.is_sync or self._is_alone() or not self._leads:
             return ""
-        return f"no slave follows{self._without()}"
+        return f"no slave follows{self._missing_slaves()}"
 
     def _slave_gone(self) -> str:
         """Return which slave is missing: of those that followed at the same time, or were in sync at the election."""
@@ -202,26 +202,24 @@ class Primary:
         count, absent = len(self._following()), len(self._absent())
         self._most = max(self._most, count)
         if count == self._most:
-            self._gone_addresses.clear()
+            self._missing_addresses.clear()
             if not absent:
                 return ""
-        return f"{count} of {max(self._most, count + absent)} slaves follow{self._without()}"
+        return f"{count} of {max(self._most, count + absent)} slaves follow{self._missing_slaves()}"
 
     def _absent(self) -> list[str]:
-        """Return the members that were in sync at the election and have not followed this master, after a while."""
         if self._in_sync is None or self._clock.age(self._began_s) < FOLLOW_S:
             return []
-        return [f"member {number}" for number in sorted(self._in_sync.inherited - self._came)]
+        return [f"member {number}" for number in sorted(self._in_sync.inherited - self._followed_members)]
 
-    def _without(self) -> str:
+    def _missing_slaves(self) -> str:
         gone = [
-            *sorted(self._gone_addresses - {link.description for link in self._following()}),
+            *sorted(self._missing_addresses - {link.description for link in self._following()}),
             *self._absent(),
         ]
         return f"; gone: {', '.join(gone)}" if gone else ""
 
     def _slave_behind(self) -> str:
-        """Return which slave is far behind; "" if none is."""
         now_ms = self._clock.now_ms()
         lags = [
             (lag_s(self._store, link.acked, now_ms), self._shipped.value - link.acked, link.description)
@@ -237,12 +235,11 @@ class Primary:
         return self._in_sync is None or self._in_sync.leads
 
     def _is_alone(self) -> bool:
-        """Whether an elected master is alone in sync, and so waits for no slave."""
         return self._in_sync is not None and self._in_sync.is_alone
 
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
-        await self._door.serve(self._opening, self._backlog, self.links)
+        await self._door.serve(self._accept, self._backlog, self.links)
 
     async def name_slaves(self) -> None:
         """Find out which registered brokers the connections belong to, because a slave does not say it."""
@@ -255,10 +252,10 @@ class Primary:
             if link.member is not None or hosts[link.host] == 1:
                 link.registered = slave_of(link.host, link.member, known)
 
-    def look(self) -> None:
+    def check_links(self) -> None:
         """Send heartbeats, and close silent connections."""
         for link in list(self.links):
-            link.look()
+            link.check()
 
     def lacks(self, target: int) -> NoSlaveNear | None:
         """Return why a wait for a slave to have the log up to `target` is useless; None if it is not."""
@@ -272,20 +269,19 @@ class Primary:
     def _durability(self) -> Durability:
         what = "at a slave"
         lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
-        demand = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
-        return Durability((demand,), self._clock, self._rules.timeout_s)
+        requirement = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
+        return Durability((requirement,), self._clock, self._rules.timeout_s)
 
-    def _opening(self) -> SlaveLink | Opening:
-        link = self._make()
+    def _accept(self) -> SlaveLink | Opening:
+        link = self._new_link()
         return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
 
-    def _show_more(self) -> None:
-        """Show consumers more of the log, here and at slaves."""
+    def _show_visible_end(self) -> None:
         self._show()
         for link in self.links:
-            link.tell_shown_soon()
+            link.send_visible_end_soon()
 
-    def _make(self) -> SlaveLink:
+    def _new_link(self) -> SlaveLink:
         link = SlaveLink(
             self._store,
             self._shipped,
@@ -293,7 +289,7 @@ class Primary:
             self._rules.shipping,
             self._acknowledged,
             self._ended,
-            self._in_sync.shown_end if self._in_sync is not None else lambda: 0,
+            self._in_sync.visible_end if self._in_sync is not None else lambda: 0,
             self._lines,
         )
         above = self._limited.add(link)
@@ -308,7 +304,7 @@ class Primary:
             if link.is_confirmed:
                 self.replicated.advance(link.acked)
         elif link.member is not None:
-            self._came.add(link.member)
+            self._followed_members.add(link.member)
             for other in [each for each in self.links if each.member == link.member and each is not link]:
                 other.close("it has come again")
                 self._ended(other)
@@ -321,7 +317,7 @@ class Primary:
         if link in self.links:
             self._limited.discard(link)
             if link.registered is not None:
-                self._gone_addresses.add(link.description)
+                self._missing_addresses.add(link.description)
             if self._in_sync is not None:
                 if link.member is not None and link.acked is not None:
                     self._in_sync.left(link.member)
@@ -346,7 +342,7 @@ class Primary:
         ]
 
 
-def demand_role(settings: BrokerSettings) -> None:
+def check_role(settings: BrokerSettings) -> None:
     """Check that the settings fit the broker's role.
 
     Unlike Java, which gives every master the id 0: a slave without brokerRole then takes its master's place.
@@ -368,7 +364,7 @@ def demand_role(settings: BrokerSettings) -> None:
     if role is BrokerRole.SYNC_MASTER and settings.ha_port == 0:
         raise ConfigError("a SYNC_MASTER needs slaves, and haListenPort=off lets none come")
     if settings.ha_bind is not None:
-        refuse_public(settings.ha_bind, settings.insecure or settings.checks_access)
+        check_not_public(settings.ha_bind, settings.insecure or settings.checks_access)
     if settings.failover and _secret(settings) == "":
         raise ConfigError(
             "a member with enableControllerMode=true may be master or slave, and with access control or "
@@ -376,7 +372,7 @@ def demand_role(settings: BrokerSettings) -> None:
         )
 
 
-def ha_door(settings: BrokerSettings, port: int) -> Door | None:
+def ha_door(settings: BrokerSettings, port: int) -> Listener | None:
     """Return the bound port for slaves; None if this broker accepts no slaves.
 
     Args:
@@ -398,14 +394,14 @@ def ha_door(settings: BrokerSettings, port: int) -> Door | None:
     return door
 
 
-def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Door:
+def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Listener:
     """Return the port for slaves, not bound yet; `beside` is the port without a setting."""
-    return Door(settings.ha_bind or settings.bind_address, settings.ha_port or beside, "haListenPort")
+    return Listener(settings.ha_bind or settings.bind_address, settings.ha_port or beside, "haListenPort")
 
 
-def primary_rules(settings: BrokerSettings, epoch: int | None = None) -> PrimaryRules:
+def ha_master_rules(settings: BrokerSettings, epoch: int | None = None) -> HaMasterRules:
     """Return the rules of a master; `epoch` is that of an elected one."""
-    return PrimaryRules(
+    return HaMasterRules(
         settings.role is BrokerRole.SYNC_MASTER,
         settings.slave_timeout_ms / 1000,
         settings.nearest_slave_bytes,

@@ -15,7 +15,7 @@ The slave does not cut its log here, because that log may have acknowledged mess
 its master, or others, it stops following and logs the steps to take. Where the master is elected, a proof shows the
 common part of both logs, and the log was cut to that part before (store/truncation.py).
 
-A connection (`Upstream`) compares received bytes with the slave's log, or appends and reports them:
+A connection (`MasterLink`) compares received bytes with the slave's log, or appends and reports them:
 
     our log     ■■■■■■■■■■■■■■|~~~~~~|             the slave asks again for its last part, up to 64 KiB,
     master                    |~~~~~~|■■■■■ ■■     and compares: it follows only a master with the same bytes there
@@ -64,8 +64,8 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_ENDED: Final = "it ended the connection: it was stopped, or its log says why"
-_SAID_NOTHING: Final = "it ended the connection before it said anything: its log says why, or it wants a haSecret"
+_ENDED: Final = "it closed the connection: it was stopped, or see its log"
+_SAID_NOTHING: Final = "it closed the connection without a reply: see its log, or set haSecret here"
 PAUSE_S: Final = 5.0
 COMPARE_AGAIN_S: Final = 10.0
 CONNECT_S: Final = 5.0
@@ -74,7 +74,7 @@ _LAST_HEARTBEATS: Final = 2
 
 
 @dataclass(frozen=True)
-class ReplicaRules:
+class HaSlaveRules:
     """The rules by which a slave follows, with the names of settings in brackets.
 
     Attributes:
@@ -98,8 +98,8 @@ class ReplicaRules:
     tls: SSLContext | None = field(default=None, repr=False)
 
 
-def replica_rules(settings: BrokerSettings, tls: SSLContext | None) -> ReplicaRules:
-    return ReplicaRules(
+def ha_slave_rules(settings: BrokerSettings, tls: SSLContext | None) -> HaSlaveRules:
+    return HaSlaveRules(
         settings.ha_master,
         settings.ha_heartbeat_ms / 1000,
         settings.ha_silence_ms / 1000,
@@ -109,7 +109,7 @@ def replica_rules(settings: BrokerSettings, tls: SSLContext | None) -> ReplicaRu
     )
 
 
-class Replica:
+class HaSlave:
     """Follow a master while the broker runs.
 
     Attributes:
@@ -119,17 +119,17 @@ class Replica:
         on_trust: called when the logs were found equal.
         on_lost: called each time there is no master to follow; a name server may know a new address.
         shown: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
-        on_shown: called when `shown` has risen.
+        on_visible_end: called when `visible_end` has risen.
     """
 
-    def __init__(self, store: MessageStore, clock: Clock, rules: ReplicaRules, figures: Figures) -> None:
-        self.link: Upstream | None = None
+    def __init__(self, store: MessageStore, clock: Clock, rules: HaSlaveRules, figures: Figures) -> None:
+        self.link: MasterLink | None = None
         self.alarm: SparrowError | None = None
         self.trusts_master = False
         self.on_trust: Callable[[], object] = lambda: None
         self.on_lost: Callable[[], object] = lambda: None
-        self.shown = 0
-        self.on_shown: Callable[[], object] = lambda: None
+        self.visible_end = 0
+        self.on_visible_end: Callable[[], object] = lambda: None
         self._store = store
         self._clock = clock
         self._rules = rules
@@ -191,7 +191,7 @@ class Replica:
             self.link.close(problem)
 
     def stop(self) -> None:
-        """Take nothing more from any master; the end of our log stays as it is."""
+        """Stop following; the end of our log stays as it is."""
         self._address, self._is_stopped = None, True
         if self.link is not None:
             self.link.close()
@@ -203,7 +203,7 @@ class Replica:
             address, error = self._address, None
             if address and (self.alarm is None or self._may_compare_again()):
                 error = await self._follow(address)
-                self._note(address, error)
+                self._log_end(address, error)
             self.on_lost()
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._changed.wait(), self._rules.pause_s or PAUSE_S)
@@ -228,29 +228,29 @@ class Replica:
             while not link.ended.is_set():
                 with suppress(TimeoutError):
                     await self._clock.wait_for(link.ended.wait(), self._rules.report_s / 4)
-                self._look(link)
+                self._check_link(link)
         finally:
             link.close()
             self.link = None
         self._why_ended = _ENDED if link.has_heard else _SAID_NOTHING
         return link.error
 
-    async def _connect(self, address: str) -> Upstream:
+    async def _connect(self, address: str) -> MasterLink:
         """Raises: NetworkError."""
         rules = self._rules
         try:
             host, port = split_address(address)
             _, link = await self._clock.wait_for(
                 asyncio.get_running_loop().create_connection(
-                    lambda: Upstream(
+                    lambda: MasterLink(
                         self._store,
                         self._clock,
                         secret=rules.secret,
                         is_flushed_first=rules.is_flushed_first,
                         introduction=rules.introduction,
-                        took=self._took,
-                        follows=self._follows,
-                        showed=self._showed,
+                        on_appended=self._on_appended,
+                        on_match=self._on_match,
+                        on_visible=self._on_visible,
                     ),
                     host,
                     port,
@@ -267,7 +267,7 @@ class Replica:
             raise BrokerUnreachable(address, reason) from error
         return link
 
-    def _look(self, link: Upstream) -> None:
+    def _check_link(self, link: MasterLink) -> None:
         """Send a heartbeat if it is due, and leave a master that is silent."""
         now = self._clock.monotonic()
         before, taken = self._seen
@@ -275,27 +275,27 @@ class Replica:
             self._speed = int((self._copied_bytes.value - taken) / (now - before))
             self._seen = now, self._copied_bytes.value
         if self._clock.age(link.last_heard) > self._rules.silence_s:
-            link.close(NetworkError(f"it said nothing for {self._rules.silence_s:g} s"))
+            link.close(NetworkError(f"it was silent for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:
             link.report()
 
-    def _follows(self) -> None:
+    def _on_match(self) -> None:
         self.trusts_master, self.alarm = True, None
         self.on_trust()
 
-    def _showed(self, offset: int) -> None:
-        if offset > self.shown:
-            self.shown = offset
-            self.on_shown()
+    def _on_visible(self, offset: int) -> None:
+        if offset > self.visible_end:
+            self.visible_end = offset
+            self.on_visible_end()
 
-    def _took(self, count: int) -> None:
+    def _on_appended(self, count: int) -> None:
         self._copied_bytes.value += count
         self._logged = ""
 
     def _behind(self) -> int:
         return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
 
-    def _note(self, address: str, error: SparrowError | None) -> None:
+    def _log_end(self, address: str, error: SparrowError | None) -> None:
         """Log once why the master is not followed now, or raise the alarm if it will not be followed again."""
         if isinstance(error, LogsDiffer):
             is_known, self._differed_at = self.alarm is not None, self._clock.monotonic()
@@ -303,7 +303,7 @@ class Replica:
             if is_known:
                 return
             log.critical(
-                "the master at %s is not followed any more, and nothing is thrown away: %s. If the master is right, "
+                "the master at %s is not followed any more, and nothing is discarded: %s. If the master is right, "
                 "move the store of this slave away (it may hold messages that exist nowhere else) and start it again, "
                 "empty; if this one is right, stop the master and let this one take its place "
                 "(docs/operate/replication.md)",
@@ -313,19 +313,19 @@ class Replica:
         text = str(error) if error is not None else self._why_ended
         if self.alarm is None and text != self._logged:
             self._logged = text
-            log.warning("the master at %s is not followed now, trying again and again: %s", address, text)
+            log.warning("the master at %s is not followed now; retrying: %s", address, text)
 
 
-class Upstream(asyncio.Protocol):
+class MasterLink(asyncio.Protocol):
     """One connection to a master.
 
     Args:
         secret: the secret that both sides must know; None for a master without one.
         is_flushed_first: whether only bytes on disk are reported (slaveAck=flushed).
         introduction: the bytes that a member sends before its first report to an elected master.
-        took: called with the number of bytes that were appended.
-        follows: called when the master is found to have everything in our log.
-        showed: called with the newest offset from the master up to which consumers may read.
+        on_appended: called with the number of bytes that were appended.
+        on_match: called when the master is found to have everything in our log.
+        on_visible: called with the newest offset from the master up to which consumers may read.
     Attributes:
         ended: set when the connection is over.
         error: the reason why this side ended the connection. After `LogsDiffer` another attempt is useless.
@@ -342,9 +342,9 @@ class Upstream(asyncio.Protocol):
         secret: str | None = None,
         is_flushed_first: bool = False,
         introduction: bytes = b"",
-        took: Callable[[int], object] = lambda _: None,
-        follows: Callable[[], object] = lambda: None,
-        showed: Callable[[int], object] = lambda _: None,
+        on_appended: Callable[[int], object] = lambda _: None,
+        on_match: Callable[[], object] = lambda: None,
+        on_visible: Callable[[int], object] = lambda _: None,
     ) -> None:
         self.ended = asyncio.Event()
         self.error: SparrowError | None = None
@@ -356,12 +356,12 @@ class Upstream(asyncio.Protocol):
         self._secret = secret
         self._is_flushed_first = is_flushed_first
         self._introduction = introduction
-        self._took = took
-        self._follows = follows
-        self._showed = showed
+        self._on_appended = on_appended
+        self._on_match = on_match
+        self._on_visible = on_visible
         self._transport: asyncio.Transport | None = None
         self._transfers = Transfers()
-        self._whole: WholeRecords | None = None  # set after the comparison
+        self._records: WholeRecords | None = None  # set after the comparison
         self._compared = self._start()
         self._heartbeats = 0  # heartbeats since the last compared byte
         self._waiter: Waiter | None = None
@@ -383,15 +383,15 @@ class Upstream(asyncio.Protocol):
         self.last_heard, self.has_heard = self._clock.monotonic(), True
         try:
             if self._hello:
-                chunk = self._introduced(chunk)
+                chunk = self._read_handshake(chunk)
             for piece in self._transfers.receive(chunk):
                 self._take(piece)
         except SparrowError as error:
             self.close(error)
             return
-        if self._whole is not None:
+        if self._records is not None:
             self._report_soon()
-            self._showed(self._transfers.shown)
+            self._on_visible(self._transfers.shown)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
@@ -412,7 +412,9 @@ class Upstream(asyncio.Protocol):
     def report(self) -> None:
         """Report the end of our log; this is also a heartbeat."""
         if self._transport is not None and not self._hello:
-            self._transport.write(REPORT.pack(self._safe_end()))
+            # Every report can count as an acknowledgement, also the first one.
+            end = self._safe(self._compared if self._records is None else self._store.end)
+            self._transport.write(REPORT.pack(end))
             self.last_reported = self._clock.monotonic()
 
     # Internal -------------------------------------------------------------------------------------------------------
@@ -426,7 +428,7 @@ class Upstream(asyncio.Protocol):
         start = max((end - 1) // file_size * file_size, end - COMPARED_BYTES)
         return max(self._safe(start), self._store.begin)
 
-    def _introduced(self, chunk: bytes) -> bytes:
+    def _read_handshake(self, chunk: bytes) -> bytes:
         """Check the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
         self._handshake += chunk
         whole = HELLO_SIZE + PROOF_SIZE
@@ -450,10 +452,6 @@ class Upstream(asyncio.Protocol):
             self._follow()
         self.report()
 
-    def _safe_end(self) -> int:
-        """Return the offset to report. Every report can count as an acknowledgement, also the first one."""
-        return self._safe(self._compared if self._whole is None else self._store.end)
-
     def _safe(self, offset: int) -> int:
         """Return the offset, or with slaveAck=flushed the end of the bytes on disk if that is lower.
 
@@ -462,7 +460,6 @@ class Upstream(asyncio.Protocol):
         return min(offset, self._store.flushed.value) if self._is_flushed_first else offset
 
     def _report_soon(self) -> None:
-        """Report appended bytes: now, or when they are on disk."""
         end = self._store.end
         if not self._is_flushed_first:
             self.report()
@@ -477,27 +474,27 @@ class Upstream(asyncio.Protocol):
             self._report_soon()
 
     def _take(self, piece: Piece) -> None:
-        expected = self._whole.end if self._whole is not None else self._compared
+        expected = self._records.end if self._records is not None else self._compared
         offset, content = piece
         if not len(content):
             self._take_heartbeat(offset, expected)
             return
-        if self._whole is None and not self._store.end and not self._store.begin:
+        if self._records is None and not self._store.end and not self._store.begin:
             if offset:
                 self._store.begin_at(offset)
             self._compared = expected = offset
         if offset != expected:
             raise RemoteProtocolError(f"the master sent offset {offset} of its log instead of {expected}")
         self.master_end = max(self.master_end, offset + len(content))
-        if self._whole is None:
+        if self._records is None:
             content = self._compare(offset, content)
-        if self._whole is not None and len(content):
-            self._append(self._whole, content)
+        if self._records is not None and len(content):
+            self._append(self._records, content)
 
     def _take_heartbeat(self, offset: int, expected: int) -> None:
         """Handle a heartbeat, a piece without bytes. Raises: LogsDiffer, the master lacks a part of our log."""
         self.master_end = max(self.master_end, offset)
-        if self._whole is not None:
+        if self._records is not None:
             return
         if not self._store.end:
             if offset == 0:
@@ -521,7 +518,7 @@ class Upstream(asyncio.Protocol):
         while size and content:
             ours = self._store.log_bytes(self._compared, size)
             if ours is None or ours != content[: len(ours)]:
-                raise LogsDiffer(f"the master has other bytes than we between {offset} and {offset + size}")
+                raise LogsDiffer(f"the master's log differs from ours between {offset} and {offset + size}")
             self._compared += len(ours)
             size, content = size - len(ours), content[len(ours) :]
         self._heartbeats = 0
@@ -531,9 +528,9 @@ class Upstream(asyncio.Protocol):
 
     def _follow(self) -> None:
         self.is_following = True
-        self._whole = WholeRecords(self._store.end, self._store.settings.commit_log_file_size)
+        self._records = WholeRecords(self._store.end, self._store.settings.commit_log_file_size)
         log.info("following the master from offset %d on: it has everything in our log", self._store.end)
-        self._follows()
+        self._on_match()
 
     def _append(self, records: WholeRecords, content: memoryview) -> None:
         """Append all complete records. Raises: CorruptRecord, and as `MessageStore.follow`."""
@@ -541,6 +538,6 @@ class Upstream(asyncio.Protocol):
         whole = records.take(content)
         if len(whole):
             self._store.follow(offset, whole, records.has_crcs)
-            self._took(len(whole))
+            self._on_appended(len(whole))
         if records.problem is not None:
             raise records.problem

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 3.0
 PAUSE_S: Final = 0.5
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 RETRY_S: Final = 60.0
-MOST_BYTES: Final = 64 << 20  # of one damaged part that is replaced while the broker runs
+MAX_REPAIR_BYTES: Final = 64 << 20  # of one damaged part that is replaced while the broker runs
 NOWHERE: Final = 1 << 62  # no log is so long: only damage that was fenced off is replaced
 _AHEAD: Final = 64  # records that are asked for together
 
@@ -79,7 +79,7 @@ class PeerLog:
             raise
 
 
-class Fetched:
+class FetchedRecords:
     """The records of a peer that were asked for, so that a repair on the loop never waits."""
 
     def __init__(self, peer: PeerLog) -> None:
@@ -155,9 +155,9 @@ class SelfRepair:
         self._next_s = 0.0
 
     def part(self) -> Part:
-        return Part(chores=(Chore("repair", LOOK_S, self.look),))
+        return Part(chores=(Chore("repair", POLL_S, self.poll),))
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Repair what was found since the last look; try again after a minute what no peer has."""
         if self._store.flushed.error is not None:
             return
@@ -167,7 +167,7 @@ class SelfRepair:
         for address in await self._peers():
             self._next_s = self._clock.monotonic() + RETRY_S
             try:
-                await self._repair(Fetched(PeerLog(self._pool, address)))
+                await self._repair(FetchedRecords(PeerLog(self._pool, address)))
             except SparrowError as error:
                 log.warning("the damage of the log is not repaired by the broker at %s: %s", address, error)
             if not self._damaged():
@@ -176,24 +176,24 @@ class SelfRepair:
 
     def _damaged(self) -> bool:
         scrubber = self._store.scrubber
-        damaged = any(end - begin <= MOST_BYTES for begin, end in scrubber.damaged.items())
+        damaged = any(end - begin <= MAX_REPAIR_BYTES for begin, end in scrubber.damaged.items())
         return damaged or bool(scrubber.fenced)
 
-    async def _repair(self, copy: Fetched) -> None:
+    async def _repair(self, copy: FetchedRecords) -> None:
         while True:
             try:
-                self._store.replace_damaged(copy, MOST_BYTES)
+                self._store.replace_damaged(copy, MAX_REPAIR_BYTES)
                 return
             except NotFetched as wanted:
                 await copy.fetch(wanted.offset)
 
 
-async def namesakes(settings: BrokerSettings, own: str, pool: Pool) -> list[str]:
+async def same_log_addresses(settings: BrokerSettings, own: str, pool: Pool) -> list[str]:
     """Return the addresses of the others, the master's first; none if no name server answers."""
-    return list((await namesakes_by_number(settings, own, pool)).values())
+    return list((await addresses_by_number(settings, own, pool)).values())
 
 
-async def namesakes_by_number(settings: BrokerSettings, own: str, pool: Pool) -> dict[int, str]:
+async def addresses_by_number(settings: BrokerSettings, own: str, pool: Pool) -> dict[int, str]:
     """Return the addresses of the others by their brokerId, the master's first; none if no name server answers.
 
     Args:

@@ -28,18 +28,18 @@ from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.failover.term import Term
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.registration import Registration
-from sparrowmq.broker.replication.ha_master import Primary, primary_rules
-from sparrowmq.broker.replication.peer_repair import namesakes, namesakes_by_number
+from sparrowmq.broker.replication.ha_master import HaMaster, ha_master_rules
+from sparrowmq.broker.replication.peer_repair import addresses_by_number, same_log_addresses
 from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.requests.bodies import HaStatus
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:  # a master does not load it
-    from sparrowmq.broker.replication.ha_slave import Replica, ReplicaRules
+    from sparrowmq.broker.replication.ha_slave import HaSlave, HaSlaveRules
 
 
 _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
@@ -63,39 +63,39 @@ class BrokerContext:
     clock: Clock
     figures: Figures
     term: Term | None
-    slaves: Door | None
+    slaves: Listener | None
     tls: ServerTls
     client_tls: ssl.SSLContext | None
     is_full: bool
 
 
-class OwnRole:
+class ReplicationRole:
     """The role. Call `lead` or `follow` once.
 
     Attributes:
-        shown: what consumers may read of the log.
+        high_watermark: what consumers may read of the log.
         status: returns the state of the replication.
     """
 
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
-        self.shown = HighWatermark(store, broker.term, is_full=broker.is_full)
+        self.high_watermark = HighWatermark(store, broker.term, is_full=broker.is_full)
         self.status: Callable[[], HaStatus] = lambda: HaStatus(True, store.end)
         self._broker = broker
-        self._replica: Replica | None = None
-        self._master_address = ""  # of a slave's master, as far as it is known
+        self._slave: HaSlave | None = None
+        self._master_address = ""  # a slave's master, as far as it is known
 
     @property
     def problem(self) -> str:
         """Why there is no master, or why a slave does not follow it; "" if all is well."""
-        term, replica = self._broker.term, self._replica
+        term, slave = self._broker.term, self._slave
         missing = term.problem() if term is not None else ""
-        return missing or (replica.problem if replica is not None else "")
+        return missing or (slave.problem if slave is not None else "")
 
     def stop(self) -> None:
         """Stop taking the log of the master."""
-        if self._replica is not None:
-            self._replica.stop()
+        if self._slave is not None:
+            self._slave.stop()
 
     def lead(self, pool: Pool) -> list[Part]:
         """Return the part that ships the log, if slaves can connect."""
@@ -103,10 +103,10 @@ class OwnRole:
         if this.slaves is None:
             return []
         epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
-        rules = primary_rules(this.settings, epoch)
-        names = partial(namesakes_by_number, this.settings, this.address, pool)
+        rules = ha_master_rules(this.settings, epoch)
+        names = partial(addresses_by_number, this.settings, this.address, pool)
         store, clock, figures = this.store, this.clock, this.figures
-        primary = Primary(store, this.slaves, clock, rules, figures, in_sync, this.tls, names)
+        primary = HaMaster(store, this.slaves, clock, rules, figures, in_sync, this.tls, names)
         self.status = primary.status
         return [primary.part()]
 
@@ -114,38 +114,38 @@ class OwnRole:
         self, state: BrokerState, delayed: DelayedDelivery, registration: Registration, pool: Pool
     ) -> list[Part]:
         """Return the parts that take the log of the master, and its topics, groups and offsets."""
-        from sparrowmq.broker.replication.ha_slave import Replica
+        from sparrowmq.broker.replication.ha_slave import HaSlave
         from sparrowmq.broker.replication.state_mirror import Mirror, SameSettings  # a master does not load them
 
         store, clock, term = self._broker.store, self._broker.clock, self._broker.term
-        self._replica = replica = Replica(store, clock, self._replica_rules(), self._broker.figures)
+        self._slave = slave = HaSlave(store, clock, self._slave_rules(), self._broker.figures)
         if self._broker.is_full:
-            replica.stop()  # its reports would say that what its queues show is on disk
-        mirror = Mirror(store, state, delayed, pool, clock, lambda: replica.trusts_master)
-        replica.on_trust, replica.on_lost = mirror.wake, registration.topics_changed
-        self.shown.follow(replica)
-        self.status = replica.status
-        same = SameSettings(self._broker.settings, replica, pool, clock)
+            slave.stop()  # its reports would say that what its queues show is on disk
+        mirror = Mirror(store, state, delayed, pool, clock, lambda: slave.trusts_master)
+        slave.on_trust, slave.on_lost = mirror.wake, registration.topics_changed
+        self.high_watermark.follow(slave)
+        self.status = slave.status
+        same = SameSettings(self._broker.settings, slave, pool, clock)
 
         def follow_master(master: str, shipping: str) -> None:
             self._master_address = master
             same.set_master(master)
             mirror.set_master(master)
-            replica.set_master(shipping)
+            slave.set_master(shipping)
 
         def trusted() -> None:
             assert term is not None
             term.joined()
-            self.shown.joined()
+            self.high_watermark.note_equal_logs()
             mirror.wake()
 
         if term is None:
             registration.on_master = follow_master
         else:
-            replica.on_trust, replica.on_lost = trusted, lambda: None
+            slave.on_trust, slave.on_lost = trusted, lambda: None
             if term.leader is not None:
                 follow_master(term.leader.address, term.leader.shipping)
-        return [replica.part(), mirror.part(), same.part()]
+        return [slave.part(), mirror.part(), same.part()]
 
     async def peers(self, pool: Pool) -> Sequence[str]:
         """The addresses of brokers that should have the same log."""
@@ -153,18 +153,18 @@ class OwnRole:
         if this.term is not None:
             others = await this.term.peers()
         else:
-            others = await namesakes(this.settings, this.address, pool)
+            others = await same_log_addresses(this.settings, this.address, pool)
         return (self._master_address, *others) if self._master_address else others
 
-    def _replica_rules(self) -> ReplicaRules:
-        from sparrowmq.broker.replication.ha_slave import replica_rules
+    def _slave_rules(self) -> HaSlaveRules:
+        from sparrowmq.broker.replication.ha_slave import ha_slave_rules
         from sparrowmq.protocol import replication
 
-        rules, term = replica_rules(self._broker.settings, self._broker.client_tls), self._broker.term
+        rules, term = ha_slave_rules(self._broker.settings, self._broker.client_tls), self._broker.term
         if term is None:
             return rules
 
-        who = replication.introduction(term.member, term.epoch, asks_shown=self.shown.asks)
+        who = replication.introduction(term.member, term.epoch, asks_shown=self.high_watermark.asks)
         return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
 
 
@@ -194,24 +194,24 @@ class HighWatermark:
         """Whether consumers must not read."""
         return self._term is not None and (self._term.hides_log or self._is_unproved)
 
-    def follow(self, replica: Replica) -> None:
+    def follow(self, slave: HaSlave) -> None:
         """Show what the master of a slave says."""
         if self.asks:
-            show = self._store.limit_visibility(lambda: replica.shown)
+            show = self._store.limit_visibility(lambda: slave.visible_end)
 
-            def said() -> None:
+            def on_visible_end() -> None:
                 show()
-                if replica.shown >= self._begin:
-                    self._prove()
+                if slave.visible_end >= self._begin:
+                    self._note_equal_logs()
 
-            replica.on_shown = said
+            slave.on_visible_end = on_visible_end
 
-    def joined(self) -> None:
+    def note_equal_logs(self) -> None:
         """Note that the log is proved to be the beginning of the master's."""
         if not self.asks:
-            self._prove()
+            self._note_equal_logs()
 
-    def _prove(self) -> None:
+    def _note_equal_logs(self) -> None:
         if self._is_unproved:
             self._is_unproved = False
             self.on_change()

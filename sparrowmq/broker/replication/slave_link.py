@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 1 << 20  # bytes sent per look at the log at most, so that other connections get their turn
 _IN_FLIGHT: Final = 1 << 20  # bytes buffered for a slave that reads slowly
-SHOW_S: Final = 0.01
+VISIBLE_END_DELAY_S: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,9 @@ class SlaveLink(asyncio.Protocol):
         self._ended = ended
         self._shown = shown
         self._lines = lines or LogLimit(clock)
-        self._asks_shown = False
-        self._told_shown = 0
-        self._telling: asyncio.TimerHandle | None = None
+        self._wants_visible_end = False
+        self._sent_visible_end = 0
+        self._visible_end_timer: asyncio.TimerHandle | None = None
         self._reports = Reports()
         self._transport: asyncio.Transport | None = None
         self._waiter: Waiter | None = None
@@ -153,9 +153,9 @@ class SlaveLink(asyncio.Protocol):
     def data_received(self, chunk: bytes) -> None:
         self.last_heard = self._clock.monotonic()
         if not self._is_known:
-            chunk = self._introduced(chunk)
+            chunk = self._read_handshake(chunk)
         if self._is_known and self._rules.epoch is not None and self.member is None:
-            chunk = self._named(chunk, self._rules.epoch)
+            chunk = self._read_introduction(chunk, self._rules.epoch)
         reported = self._reports.receive(chunk) if self._is_known else None
         if reported is None or self._transport is None:
             return
@@ -172,7 +172,7 @@ class SlaveLink(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self.tell_shown_soon()
+        self.send_visible_end_soon()
         self._ship(None)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -180,8 +180,8 @@ class SlaveLink(asyncio.Protocol):
         if self._waiter is not None:
             self._waiter.cancel()
             self._waiter = None
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._visible_end_timer is not None:
+            self._visible_end_timer.cancel()
         if self.acked is not None:
             self._lines.log(log, logging.INFO, "%s has gone", self.description)
         self._ended(self)
@@ -202,28 +202,28 @@ class SlaveLink(asyncio.Protocol):
 
     # Calls of the owner ---------------------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Send a heartbeat if it is due, and disconnect a silent slave."""
         now = self._clock.monotonic()
         if now > self._seen:
             self.speed = int((self.position - self._position_seen) / (now - self._seen))
             self._position_seen, self._seen = self.position, now
         if self._clock.age(self.last_heard) > self._rules.silence_s:
-            self.close(f"it said nothing for {self._rules.silence_s:g} s")
+            self.close(f"it was silent for {self._rules.silence_s:g} s")
         elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
             self._send_heartbeat()
 
-    def tell_shown_soon(self) -> None:
+    def send_visible_end_soon(self) -> None:
         """Tell a member that has asked how far consumers may read."""
-        if self._asks_shown and self.acked is not None and self._telling is None:
-            self._telling = asyncio.get_running_loop().call_later(SHOW_S, self._tell_shown)
+        if self._wants_visible_end and self.acked is not None and self._visible_end_timer is None:
+            self._visible_end_timer = asyncio.get_running_loop().call_later(VISIBLE_END_DELAY_S, self._send_visible_end)
 
     def close(self, reason: str | None = None) -> None:
         """Disconnect the slave at once."""
         self._is_closed = True
         if self._transport is not None:
             if reason is not None:
-                self._tell_end(reason)
+                self._log_end(reason)
             self._transport.abort()
             self._transport = None
 
@@ -234,7 +234,7 @@ class SlaveLink(asyncio.Protocol):
         """Whether the slave has everything: it waits for new bytes, or the store failed and none will come."""
         return self._waiter is not None or (self.acked is not None and self._shipped.error is not None)
 
-    def _introduced(self, chunk: bytes) -> bytes:
+    def _read_handshake(self, chunk: bytes) -> bytes:
         """Take the slave's part of the handshake; return the bytes after it."""
         self._handshake += chunk
         if self._transport is None:
@@ -243,7 +243,7 @@ class SlaveLink(asyncio.Protocol):
             if not self._rules.secret:
                 self.close("haSecret is not set; set the same here and at the slave")
             elif not self._handshake.startswith(GREETING[: len(self._handshake)]):
-                self.close("it does not show that it knows haSecret, as none of Java's can")
+                self.close("it does not prove that it knows haSecret (Java's slaves cannot)")
             elif len(self._handshake) >= HELLO_SIZE:
                 self._hello = replication.hello()
                 shown = replication.proof(self._rules.secret or "", "master", self._slaves_hello, self._hello)
@@ -253,19 +253,19 @@ class SlaveLink(asyncio.Protocol):
             return b""
         shown = self._handshake[HELLO_SIZE:whole]
         if not replication.is_proof(self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown):
-            self.close("its haSecret is another one")
+            self.close("its haSecret differs")
             return b""
         self._is_known = True
         return self._handshake[whole:]
 
-    def _named(self, chunk: bytes, ours: int) -> bytes:
+    def _read_introduction(self, chunk: bytes, ours: int) -> bytes:
         """Read the member's introduction; return the bytes after it."""
         self._name += chunk
         if not replication.is_introduction(self._name):
             self.close("only members can follow an elected master: set enableControllerMode=true there, too")
         if len(self._name) < MEMBER_SIZE or self._transport is None:
             return b""
-        self.member, epoch, self._asks_shown = replication.introduced(self._name[:MEMBER_SIZE])
+        self.member, epoch, self._wants_visible_end = replication.introduced(self._name[:MEMBER_SIZE])
         if epoch != ours:
             self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {ours}")
         return self._name[MEMBER_SIZE:]
@@ -285,7 +285,7 @@ class SlaveLink(asyncio.Protocol):
         self._acknowledged(self)
         if self.position == end:
             self._send_heartbeat()  # tells the slave at once that it lacks nothing
-        self.tell_shown_soon()
+        self.send_visible_end_soon()
         self._ship(None)
 
     def _refuse(self, reported: int, begin: int, end: int) -> None:
@@ -336,7 +336,9 @@ class SlaveLink(asyncio.Protocol):
                 return 0
             piece = self._store.log_bytes(self.position, reach)
         except CorruptRecord as damage:
-            self._part(f"{damage}; no slave gets more until that is repaired, as the line before says")
+            self._disconnect_after_sending(
+                f"{damage}; no slave gets more until that is repaired, as the line before says"
+            )
             return 0
         if piece is None or self._transport is None:
             self.close("it reads so slowly that what it lacks was deleted here; start it with an empty store")
@@ -347,23 +349,22 @@ class SlaveLink(asyncio.Protocol):
         self._last_sent = self._clock.monotonic()
         return len(piece)
 
-    def _part(self, reason: str) -> None:
-        """Disconnect the slave after it has received all sent bytes."""
+    def _disconnect_after_sending(self, reason: str) -> None:
         if self._transport is not None:
-            self._tell_end(reason)
+            self._log_end(reason)
             self._transport.close()
 
-    def _tell_end(self, reason: str) -> None:
+    def _log_end(self, reason: str) -> None:
         """Log that the connection is ended. Strangers have a limit of their own, so they hide no line about a slave."""
-        text = "%s is let go: %s" if self.acked is not None else "%s is let go before it follows: %s"
+        text = "%s is disconnected: %s" if self.acked is not None else "%s is disconnected before it follows: %s"
         self._lines.log(log, logging.WARNING, text, self.description, reason)
 
-    def _tell_shown(self) -> None:
-        self._telling = None
+    def _send_visible_end(self) -> None:
+        self._visible_end_timer = None
         shown = self._shown()
-        if self._transport is not None and not self._is_paused and shown > self._told_shown:
+        if self._transport is not None and not self._is_paused and shown > self._sent_visible_end:
             self._transport.write(HEAD.pack(shown, SHOWN))
-            self._told_shown = shown
+            self._sent_visible_end = shown
 
     def _send_heartbeat(self) -> None:
         if self._transport is not None:

@@ -33,7 +33,7 @@ from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.part import Part, Task
-from sparrowmq.broker.replication.ha_slave import Replica
+from sparrowmq.broker.replication.ha_slave import HaSlave
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, RemoteError, SparrowError
 from sparrowmq.loop.clock import Clock
@@ -178,21 +178,20 @@ class Mirror:
                 await run_to_end(self._store.deletion.begin(topic))
 
     def _note(self, address: str, problem: str) -> None:
-        """Log a change of the problem, once."""
         if problem and problem != self._logged:
             log.warning(
-                "topics, groups and offsets cannot be taken from the master at %s, trying every %g s: %s",
+                "topics, groups and offsets cannot be copied from the master at %s, retrying every %g s: %s",
                 *(address, PERIOD_S, problem),
             )
         elif self._logged and not problem:
-            log.info("topics, groups and offsets are taken from the master at %s again", address)
+            log.info("topics, groups and offsets are copied from the master at %s again", address)
         self._logged = problem
 
 
 class SameSettings:
     """Asks each master that is to be followed for its settings."""
 
-    def __init__(self, settings: BrokerSettings, replica: Replica, pool: Pool, clock: Clock) -> None:
+    def __init__(self, settings: BrokerSettings, replica: HaSlave, pool: Pool, clock: Clock) -> None:
         self._settings = settings
         self._replica = replica
         self._pool = pool

@@ -53,7 +53,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparrowmq.broker.batches import PART, PART_OF_ENTRIES, pieces
-from sparrowmq.broker.delayed.delivery import LONGEST_WAIT_S, Alarms
+from sparrowmq.broker.delayed.delivery import MAX_WAIT_S, DamageLog
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Chore, Part, Task
 from sparrowmq.broker.saved_state import SavedFile, records_from
@@ -63,21 +63,21 @@ from sparrowmq.broker.staging.writers import (
     REMEMBERED_RUNS,
     Address,
     Attempt,
-    Author,
     CommitBody,
     Decision,
-    KeptWriters,
     OpenPiece,
     Others,
     OthersJson,
     Piece,
     Publication,
-    SavedAuthor,
     SavedStaging,
+    SavedWriter,
     Source,
+    WriterRecords,
+    WriterState,
     begins,
-    demand_repetition,
-    demand_room,
+    check_decision_room,
+    check_repetition,
     json_of,
     saved,
     take_saved,
@@ -154,7 +154,7 @@ class Staging:
         self._clock = clock
         self._is_masters = is_masters
         self._host = store.settings.store_host
-        self.writers: dict[str, Author] = {}
+        self.writers: dict[str, WriterState] = {}
         self._saved = SavedStaging()
         self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
         self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
@@ -162,7 +162,7 @@ class Staging:
             store, writer, clock, figures, lambda source: self._append(_PUBLISHED, source, b"done")
         )
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
-        self.saved_writers = KeptWriters(store, self.writers, partial(self._append, _WRITER_STATE))
+        self.saved_writers = WriterRecords(store, self.writers, partial(self._append, _WRITER_STATE))
         if not is_masters:
             self._recover(self._load(path))
         else:
@@ -170,7 +170,7 @@ class Staging:
                 self._load(path)
 
     def part(self) -> Part:
-        """A part that publishes, and saves its progress; on a slave an empty one."""
+        """Return the part that publishes and saves the progress; on a slave an empty one."""
         if self._is_masters:
             return Part()
         return Part(
@@ -207,10 +207,10 @@ class Staging:
             RemoteError: the writer has a newer run.
             StoreFailed, DiskFull: nothing was stored.
         """
-        author = self._author(source)
-        known = author.attempts.get(attempt)
+        writer_state = self._open_run(source)
+        known = writer_state.attempts.get(attempt)
         is_here = known is not None and known.run == source.run and number in known.pieces
-        if source.batch <= author.last_batch or is_here:
+        if source.batch <= writer_state.last_batch or is_here:
             return None
         to = entry.topic, entry.queue_id
         said = properties_of_part(StagedPart(attempt, number, to))
@@ -234,13 +234,13 @@ class Staging:
         """
         others = others or {}
         kept = json_of(others)
-        demand_room(self.writers, source, kept)
-        author = self._author(source)
-        if source.batch <= author.last_batch:
-            demand_repetition(author, source, plan)
-            self._drop(author, source.batch)
-            return Decision(author.commit_end, True, author.others)
-        pieces, position = self._pieces(author, source, attempts)
+        check_decision_room(self.writers, source, kept)
+        writer_state = self._open_run(source)
+        if source.batch <= writer_state.last_batch:
+            check_repetition(writer_state, source, plan)
+            self._drop(writer_state, source.batch)
+            return Decision(writer_state.commit_end, True, writer_state.others)
+        pieces, position = self._pieces(writer_state, source, attempts)
         if not pieces and not others:
             raise RemoteError(
                 ResponseCode.ILLEGAL_OPERATION,
@@ -248,16 +248,16 @@ class Staging:
             )
         body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
         placed = self._append(_COMMITTED, source, msgspec.json.encode(body))
-        self._decide(author, _publication(author, source, position, pieces), kept, plan, placed.end)
+        self._decide(writer_state, _publication(writer_state, source, position, pieces), kept, plan, placed.end)
         self._committed.value += 1
         return Decision(placed.end, False, kept)
 
     def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
-        """The topics to which a commit of these attempts would publish."""
-        author = self.writers.get(source.writer)
-        if author is None or source.batch <= author.last_batch:
+        """Return the topics to which a commit of these attempts would publish."""
+        writer_state = self.writers.get(source.writer)
+        if writer_state is None or source.batch <= writer_state.last_batch:
             return set()
-        named = [author.attempts[name] for name in attempts if name in author.attempts]
+        named = [writer_state.attempts[name] for name in attempts if name in writer_state.attempts]
         return {piece.to[0] for each in named for piece in each.pieces.values()}
 
     async def save(self) -> None:
@@ -283,30 +283,32 @@ class Staging:
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
-    def _author(self, source: Source) -> Author:
+    def _open_run(self, source: Source) -> WriterState:
         """Return the writer if this is its latest run. A new run ends those before it. Raises: RemoteError."""
-        author = self.writers.get(source.writer)
-        if author is None or not author.runs or author.runs[-1] != source.run:
-            if author is not None and source.run in author.runs:
+        writer_state = self.writers.get(source.writer)
+        if writer_state is None or not writer_state.runs or writer_state.runs[-1] != source.run:
+            if writer_state is not None and source.run in writer_state.runs:
                 raise RemoteError(
                     ResponseCode.ILLEGAL_OPERATION,
-                    f"{shown(source.writer)} was started again as run {shown(author.runs[-1])}, which ends run "
+                    f"{shown(source.writer)} was started again as run {shown(writer_state.runs[-1])}, which ends run "
                     f"{shown(source.run)}; do not run a query twice",
                 )
             placed = self._append(_RUN_OPENED, source, b"open")
-            author = self._begin_run(source, placed.offset)
-        author.owner = source.owner
-        author.used_ms = self._clock.now_ms()
-        return author
+            writer_state = self._begin_run(source, placed.offset)
+        writer_state.owner = source.owner
+        writer_state.used_ms = self._clock.now_ms()
+        return writer_state
 
-    def _begin_run(self, source: Source, kept_at: int) -> Author:
+    def _begin_run(self, source: Source, kept_at: int) -> WriterState:
         """Return the writer with this run. For a new one, `kept_at` says from where on the log has all of it."""
-        author = self.writers.setdefault(source.writer, Author(kept_at=kept_at))
-        if source.run in author.runs:
-            return author
-        author.runs = [*author.runs[1 - REMEMBERED_RUNS :], source.run]
-        author.attempts = {name: each for name, each in author.attempts.items() if each.run in author.runs}
-        return author
+        writer_state = self.writers.setdefault(source.writer, WriterState(kept_at=kept_at))
+        if source.run in writer_state.runs:
+            return writer_state
+        writer_state.runs = [*writer_state.runs[1 - REMEMBERED_RUNS :], source.run]
+        writer_state.attempts = {
+            name: each for name, each in writer_state.attempts.items() if each.run in writer_state.runs
+        }
+        return writer_state
 
     def _check(self, properties: Properties) -> None:
         if half_message.is_half(properties):
@@ -316,7 +318,7 @@ class Staging:
         self._writer.check_plain(properties)
 
     def _pieces(
-        self, author: Author, source: Source, attempts: Mapping[str, int], *, is_decided: bool = False
+        self, writer_state: WriterState, source: Source, attempts: Mapping[str, int], *, is_decided: bool = False
     ) -> tuple[list[Piece], int]:
         """Return the pieces of the attempts in their order, and the position of the first record of them.
 
@@ -325,7 +327,7 @@ class Staging:
         pieces: list[Piece] = []
         position = self._end
         for name, count in attempts.items():
-            attempt = author.attempts.get(name)
+            attempt = writer_state.attempts.get(name)
             found = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
             if len(found) != count:
                 if not is_decided:
@@ -340,16 +342,17 @@ class Staging:
                 position = min(position, attempt.position)
         return pieces, position
 
-    def _decide(self, author: Author, publication: Publication, others: OthersJson, plan: str, end: int) -> None:
+    def _decide(
+        self, writer_state: WriterState, publication: Publication, others: OthersJson, plan: str, end: int
+    ) -> None:
         batch = publication.source.batch
-        author.last_batch, author.others, author.plan = batch, others, plan
-        author.commit_end = end
-        self._drop(author, batch)
+        writer_state.last_batch, writer_state.others, writer_state.plan = batch, others, plan
+        writer_state.commit_end = end
+        self._drop(writer_state, batch)
         self.publishing.begin(publication)
 
-    def _drop(self, author: Author, batch: int) -> None:
-        """Forget the attempts of decided batches. Retention deletes their records."""
-        author.attempts = {name: each for name, each in author.attempts.items() if each.batch > batch}
+    def _drop(self, writer_state: WriterState, batch: int) -> None:
+        writer_state.attempts = {name: each for name, each in writer_state.attempts.items() if each.batch > batch}
 
     def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
         attempts = self.writers[source.writer].attempts
@@ -375,7 +378,6 @@ class Staging:
         return self._store.append(entry)[0]
 
     def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
-        """Return the ends of the queues that the pieces go to."""
         self._store.publish()
         addresses = {piece.to for piece in pieces}
         return {f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value for topic, queue in addresses}
@@ -392,7 +394,7 @@ class Staging:
         saved = snapshot.load(path, SavedStaging) or SavedStaging()
         if saved.log_end <= self._store.end:
             return saved
-        log.warning("%s is newer than the log; staged batches are read from the log", path)
+        log.warning("%s is newer than the log; reading the staged batches from the log", path)
         try:
             snapshot.delete(path)
         except OSError as error:
@@ -402,7 +404,7 @@ class Staging:
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
         for name, each in saved.writers.items():
-            take_saved(self.writers.setdefault(name, Author()), each)
+            take_saved(self.writers.setdefault(name, WriterState()), each)
         lines = LogLimit(self._clock)
         for raw in records_from(self._store, STAGED_TOPIC, 0, saved.position):
             message = record.decode(raw)
@@ -413,12 +415,12 @@ class Staging:
                 lines.log(
                     log,
                     logging.ERROR,
-                    "a record at log offset %d is no staged one, and left out: %s",
+                    "a record at log offset %d is not a staged record; skipping it: %s",
                     place,
                     why,
                 )
         for publication in self.publishing.pending:
-            log.warning("%s was committed, and is published to its end", publication.source)
+            log.warning("%s was committed before the restart; publishing the rest", publication.source)
             publication.skipped = {
                 to: self._count_published(publication.pieces, to, begin) for to, begin in publication.begins.items()
             }
@@ -426,31 +428,28 @@ class Staging:
     def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:
         kind, source, content = staged
         at = message.physical_offset
-        if isinstance(content, SavedAuthor):
-            self._take_kept(source.writer, at, content)
+        if isinstance(content, SavedWriter):
+            # All that has changed the writer's state since comes later in the log.
+            writer_state = self.writers.setdefault(source.writer, WriterState())
+            take_saved(writer_state, content)
+            writer_state.kept_at = at
             return
-        author = self._begin_run(source, at if kind == _RUN_OPENED else -1)
-        author.owner = source.owner
-        author.used_ms = message.store_timestamp_ms
+        writer_state = self._begin_run(source, at if kind == _RUN_OPENED else -1)
+        writer_state.owner = source.owner
+        writer_state.used_ms = message.store_timestamp_ms
         if kind == _PUBLISHED:
             self.publishing.end(source)
-        elif source.batch <= author.last_batch:
+        elif source.batch <= writer_state.last_batch:
             return
         elif isinstance(content, StagedPart):
             piece = Piece(at, message.store_size, content.to)
             self._add(source, content.attempt, content.number, message.queue_offset, piece)
         elif content is not None:
-            pieces, first = self._pieces(author, source, content.attempts, is_decided=True)
-            publication = _publication(author, source, first, pieces)
+            pieces, first = self._pieces(writer_state, source, content.attempts, is_decided=True)
+            publication = _publication(writer_state, source, first, pieces)
             publication.begins = begins(content)
             end = at + message.store_size
-            self._decide(author, publication, json_of(content.others), content.plan, end)
-
-    def _take_kept(self, name: str, at: int, state: SavedAuthor) -> None:
-        """Take the state of a writer at this place of the log. All that changed it since comes later in the log."""
-        author = self.writers.setdefault(name, Author())
-        take_saved(author, state)
-        author.kept_at = at
+            self._decide(writer_state, publication, json_of(content.others), content.plan, end)
 
     def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
@@ -477,12 +476,12 @@ class Staging:
         Records that are stored in a pause are between `position` and `log_end`. So a start reads them, and leaves out
         those that the state of their writer has already.
         """
-        position, writers = self._end, dict[str, SavedAuthor]()
+        position, writers = self._end, dict[str, SavedWriter]()
         for name in list(self.writers):
-            author = self.writers.get(name)
-            if author is not None:
-                writers[name] = saved(author)
-                position = min([position, *(each.position for each in author.attempts.values())])
+            writer_state = self.writers.get(name)
+            if writer_state is not None:
+                writers[name] = saved(writer_state)
+                position = min([position, *(each.position for each in writer_state.attempts.values())])
             yield
         for publication in reversed(self.publishing.pending):
             position = min(position, publication.position)
@@ -497,16 +496,16 @@ class Staging:
         busy = {publication.source.writer for publication in self.publishing.pending}
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         begin = 0 if queue is None else queue.min_offset
-        for name, author in list(self.writers.items()):
-            if name not in busy and now_ms - author.used_ms > FORGOTTEN_MS:
+        for name, writer_state in list(self.writers.items()):
+            if name not in busy and now_ms - writer_state.used_ms > FORGOTTEN_MS:
                 self.writers.pop(name, None)
-            author.attempts = {key: each for key, each in author.attempts.items() if each.position >= begin}
+            writer_state.attempts = {key: each for key, each in writer_state.attempts.items() if each.position >= begin}
             yield
 
 
-def _publication(author: Author, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
+def _publication(writer_state: WriterState, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
     """A batch that is decided now, with what was decided before it."""
-    return Publication(source, author.last_batch, author.others, author.plan, position, deque(pieces))
+    return Publication(source, writer_state.last_batch, writer_state.others, writer_state.plan, position, deque(pieces))
 
 
 class Publishing:
@@ -532,7 +531,7 @@ class Publishing:
         self._clock = clock
         self._done = done
         self._wake = asyncio.Event()
-        self._alarms = Alarms()
+        self._damage_log = DamageLog()
         self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self.pending))
 
@@ -556,7 +555,7 @@ class Publishing:
                 await self._clock.sleep(_DISK_FULL_PAUSE_S)
                 continue
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._wake.wait(), LONGEST_WAIT_S)
+                await self._clock.wait_for(self._wake.wait(), MAX_WAIT_S)
 
     def publish_some(self) -> bool:
         """Publish some messages of the oldest committed batch, or store its "done". Returns False if there is none.
@@ -570,8 +569,8 @@ class Publishing:
             try:
                 is_whole = self._publish(publication, publication.pieces[0])
             except CorruptRecord as bad:
-                self._alarms.tell(str(publication.source), bad)
-                publication.retry_s = self._clock.monotonic() + LONGEST_WAIT_S
+                self._damage_log.tell(str(publication.source), bad)
+                publication.retry_s = self._clock.monotonic() + MAX_WAIT_S
                 return True
             if is_whole:
                 publication.pieces.popleft()
@@ -613,7 +612,7 @@ class Publishing:
         message = self.stored(piece)
         if message is None:
             if piece.offset < self._store.begin:
-                log.error("messages of %s are gone: they were older than fileReservedTime", publication.source)
+                log.error("messages of %s were deleted: they were older than fileReservedTime", publication.source)
             return None
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)
@@ -633,18 +632,15 @@ class Publishing:
         # Together they are too long for a file of the log; or one was staged under a shorter name of the cluster.
         except (InvalidMessage, RemoteError):
             for entry in batches.entries(shared, body, part):
-                self._put_alone(entry)
+                try:
+                    self._writer.put(entry)
+                except (InvalidMessage, RemoteError) as error:
+                    log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
                 self._note_published(piece, batches.PLACE_BYTES)
 
     def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
         piece.left = piece.left[places_bytes:]
         self._published.value += places_bytes // batches.PLACE_BYTES
-
-    def _put_alone(self, entry: Entry) -> None:
-        try:
-            self._writer.put(entry)
-        except (InvalidMessage, RemoteError) as error:
-            log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
 
 
 class StagedPart(NamedTuple):
@@ -656,11 +652,11 @@ class StagedPart(NamedTuple):
 
 
 class StagedRecord(NamedTuple):
-    """A record: `content` is a `StagedPart`, a `CommitBody` or a `SavedAuthor` by its kind; None of the other kinds."""
+    """A record: `content` is a `StagedPart`, a `CommitBody` or a `SavedWriter` by its kind; None of the other kinds."""
 
     kind: str
     source: Source
-    content: StagedPart | CommitBody | SavedAuthor | None = None
+    content: StagedPart | CommitBody | SavedWriter | None = None
 
 
 def properties_of(kind: str, source: Source) -> dict[str, str]:
@@ -687,7 +683,7 @@ def read(message: StoredMessage) -> StagedRecord:
         raise RemoteProtocolError(str(error)) from None
 
 
-def _content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedAuthor | None:
+def _content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedWriter | None:
     """Raises: KeyError, ValueError, RecursionError, DecodeError, RemoteProtocolError."""
     if kind == _STAGED:
         said = message.properties
@@ -698,13 +694,13 @@ def _content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | Sav
         begins(body)
         return body
     if kind == _WRITER_STATE:
-        state = msgspec.json.decode(message.body, type=SavedAuthor)
+        state = msgspec.json.decode(message.body, type=SavedWriter)
         msgspec.json.decode(state.others, type=Others)
         if not state.runs or max(abs(state.last_batch), abs(state.used_ms)) >= _END_OF_NUMBERS:
-            raise ValueError("it has no run, or a number that no writer can have")
+            raise ValueError("it has no run, or a number out of range")
         return state
     if kind not in (_RUN_OPENED, _PUBLISHED):
-        raise ValueError(f"{kind!r} is no kind of record")
+        raise ValueError(f"{kind!r} is not a kind of record")
     return None
 
 
@@ -718,5 +714,5 @@ def _number(text: str) -> int:
     """The number of a batch, a request or a queue; a writer without a batch has -1 in its record."""
     number = whole_number(text.removeprefix("-"), len(str(_END_OF_NUMBERS)))
     if number is None or number >= _END_OF_NUMBERS:
-        raise ValueError(f"{text[:32]!r} is no number of a batch, a request or a queue")
+        raise ValueError(f"{text[:32]!r} is not a number of a batch, a request or a queue")
     return -number if text.startswith("-") else number

@@ -46,7 +46,7 @@ MOST_DECIDED_BYTES_OF_AN_OWNER: Final = 32 << 20
 Address = tuple[str, int]
 Others = dict[str, dict[str, int]]  # by broker, as `CommitBody.attempts`
 OthersJson = bytes  # their JSON, which takes an eighth of the memory; b"" without others
-NO_OTHERS: Final = b"{}"  # in a saved state
+NO_OTHERS: Final = b"{}"  # no other brokers, in a saved state
 _GROWTH: Final = 4  # write again once the log has grown by this many times the bytes of all kept records
 
 
@@ -82,7 +82,7 @@ class Attempt:
 
     batch: int
     run: str
-    position: int  # of its first record in the topic's queue
+    position: int  # the queue offset of its first record
     pieces: dict[int, Piece] = field(default_factory=dict)
 
 
@@ -103,7 +103,7 @@ class Publication:
     previous_batch: int
     previous_others: OthersJson
     previous_plan: str
-    position: int  # of the first record that it needs
+    position: int  # the queue offset of the first record that it needs
     pieces: deque[Piece]
     begins: dict[Address, int] = field(default_factory=dict)  # the ends of its queues at the commit
     skipped: dict[Address, int] = field(default_factory=dict)  # published messages of the next pieces
@@ -121,10 +121,10 @@ class Decision:
 
 
 @dataclass(slots=True)
-class Author:
+class WriterState:
     runs: list[str] = field(default_factory=list)  # only the last one may write
     last_batch: int = -1
-    others: OthersJson = b""  # of the last batch
+    others: OthersJson = b""  # the other brokers of the last batch
     plan: str = ""  # of the last batch; "" if its writer named none
     used_ms: int = 0
     commit_end: int = 0  # the end of the record that committed the last batch
@@ -133,7 +133,7 @@ class Author:
     kept_at: int = -1  # the offset from which on the log has the whole state; -1 if it has not
 
 
-class SavedAuthor(msgspec.Struct):
+class SavedWriter(msgspec.Struct):
     """The state of a writer in the file, and in a "kept" record."""
 
     runs: list[str]
@@ -155,7 +155,7 @@ class SavedStaging(msgspec.Struct):
 
     position: int = 0
     log_end: int = 0
-    writers: dict[str, SavedAuthor] = {}
+    writers: dict[str, SavedWriter] = {}
 
 
 class CommitBody(msgspec.Struct):
@@ -184,44 +184,44 @@ def begins(body: CommitBody) -> dict[Address, int]:
     return found
 
 
-def demand_repetition(author: Author, source: Source, plan: str) -> None:
-    """Check that a batch which comes again is the last one, as it was. An older checkpoint has others.
+def check_repetition(writer_state: WriterState, source: Source, plan: str) -> None:
+    """Check that a repeated batch is the last one, as it was. An older checkpoint has others.
 
     Raises: RemoteError, its messages may be others than those that were committed as this batch.
     """
-    if source.batch == author.last_batch and plan in ("", author.plan or plan):
+    if source.batch == writer_state.last_batch and plan in ("", writer_state.plan or plan):
         return
     raise RemoteError(
         ResponseCode.ILLEGAL_OPERATION,
-        f"{source} is not the one that was committed, as batch {author.last_batch} was the last: the checkpoint is an "
-        "older copy, so its rows are stored in part. Restore the newest checkpoint, or begin with a new one, behind "
-        "the rows that are stored",
+        f"{source} is not the one that was committed: batch {writer_state.last_batch} was the last; the checkpoint "
+        "is an older copy, so its rows are stored in part. Restore the newest checkpoint, or begin with a new one, "
+        "behind the rows that are stored",
     )
 
 
-def owner_for(writers: Mapping[str, Author], name: str, peer: Signer) -> str | None:
+def owner_for(writers: Mapping[str, WriterState], name: str, peer: Signer) -> str | None:
     """Return the owner of a writer when this peer uses it; a new writer belongs to the peer.
 
     Raises:
         AccessDenied: the writer belongs to another account.
         RemoteError: the writer would be one too many.
     """
-    author, asking = writers.get(name), owner_of(peer)
-    if author is None:
+    writer_state, asking = writers.get(name), owner_of(peer)
+    if writer_state is None:
         _refuse_too_many(writers, asking)
         return asking
-    if author.owner is None:
+    if writer_state.owner is None:
         return asking
-    if not may_take_over(peer, author.owner):
+    if not may_take_over(peer, writer_state.owner):
         raise AccessDenied(f"writer {shown(name)} belongs to another account")
     # An administrator who acts for the owner leaves the writer to its owner.
-    return author.owner if may_act_for(peer, author.owner) else asking
+    return writer_state.owner if may_act_for(peer, writer_state.owner) else asking
 
 
-def demand_room(writers: Mapping[str, Author], source: Source, others: OthersJson) -> None:
+def check_decision_room(writers: Mapping[str, WriterState], source: Source, others: OthersJson) -> None:
     """Check that a writer's decision about other brokers can be kept. Raises: RemoteError."""
-    author = writers.get(source.writer)
-    if not others or (author is not None and source.batch <= author.last_batch):
+    writer_state = writers.get(source.writer)
+    if not others or (writer_state is not None and source.batch <= writer_state.last_batch):
         return
     kept = of_owner = len(others)
     for name, each in writers.items():
@@ -238,19 +238,18 @@ def demand_room(writers: Mapping[str, Author], source: Source, others: OthersJso
         )
 
 
-def _refuse_too_many(writers: Mapping[str, Author], owner: str | None) -> None:
-    """Raises: RemoteError."""
+def _refuse_too_many(writers: Mapping[str, WriterState], owner: str | None) -> None:
     of_owner = 0 if owner is None else sum(each.owner == owner for each in writers.values())
     if of_owner >= MOST_OF_AN_OWNER or len(writers) >= MOST_WRITERS:
         most = f"{MOST_OF_AN_OWNER} of this account" if of_owner >= MOST_OF_AN_OWNER else f"{MOST_WRITERS}"
         raise RemoteError(
             ResponseCode.ILLEGAL_OPERATION,
-            f"the broker keeps {most} writers of staged batches, and has them; use the names of writers again. A "
+            f"the broker already tracks the maximum of {most} staging writers; reuse their names. A "
             "writer is forgotten after 30 days without a request",
         )
 
 
-class KeptWriters:
+class WriterRecords:
     """Writes the state of writers to the log.
 
     Args:
@@ -258,12 +257,12 @@ class KeptWriters:
     """
 
     def __init__(
-        self, store: MessageStore, writers: Mapping[str, Author], append: Callable[[Source, bytes], Placed]
+        self, store: MessageStore, writers: Mapping[str, WriterState], append: Callable[[Source, bytes], Placed]
     ) -> None:
         self._store = store
         self._writers = writers
         self._append = append
-        self._bytes = 0  # of the records that were written last
+        self._bytes = 0  # the size of the records that were written last
 
     async def keep(self) -> None:
         """Write the writers that the last log file lacks, if they are due. On a full disk they wait."""
@@ -273,7 +272,6 @@ class KeptWriters:
                 await run_to_end(self._keep_all(lacking))
 
     def _lacking(self) -> list[str]:
-        """Return the writers that `keep` has to write now."""
         end, settings = self._store.end, self._store.settings
         oldest = min((each.kept_at for each in self._writers.values()), default=end)
         if oldest >= self._store.begin and end - oldest <= _GROWTH * self._bytes:
@@ -284,38 +282,38 @@ class KeptWriters:
     def _keep_all(self, names: list[str]) -> Steps[None]:
         self._bytes = 0
         for name in names:
-            author = self._writers.get(name)
-            if author is not None:
-                self._keep_one(name, author)
+            writer_state = self._writers.get(name)
+            if writer_state is not None:
+                self._keep_one(name, writer_state)
             yield
 
-    def _keep_one(self, name: str, author: Author) -> None:
-        source = Source(name, author.runs[-1], author.last_batch, author.owner)
+    def _keep_one(self, name: str, writer_state: WriterState) -> None:
+        source = Source(name, writer_state.runs[-1], writer_state.last_batch, writer_state.owner)
         try:
-            placed = self._append(source, msgspec.json.encode(saved(author)))
+            placed = self._append(source, msgspec.json.encode(saved(writer_state)))
         except InvalidMessage:  # the record is too large for a file of the log
-            author.kept_at = self._store.end
+            writer_state.kept_at = self._store.end
         else:
-            author.kept_at = placed.offset
+            writer_state.kept_at = placed.offset
             self._bytes += placed.size
 
 
-def saved(author: Author) -> SavedAuthor:
+def saved(writer_state: WriterState) -> SavedWriter:
     """Return the state of a writer without its staged messages."""
-    return SavedAuthor(
-        list(author.runs),
-        author.last_batch,
-        author.used_ms,
-        msgspec.Raw(author.others or NO_OTHERS),
-        author.owner,
-        author.plan,
-        author.kept_at,
+    return SavedWriter(
+        list(writer_state.runs),
+        writer_state.last_batch,
+        writer_state.used_ms,
+        msgspec.Raw(writer_state.others or NO_OTHERS),
+        writer_state.owner,
+        writer_state.plan,
+        writer_state.kept_at,
     )
 
 
-def take_saved(author: Author, state: SavedAuthor) -> None:
+def take_saved(writer_state: WriterState, state: SavedWriter) -> None:
     """Replace the state of a writer by a saved one."""
-    author.runs, author.last_batch, author.used_ms = state.runs, state.last_batch, state.used_ms
+    writer_state.runs, writer_state.last_batch, writer_state.used_ms = state.runs, state.last_batch, state.used_ms
     others = bytes(state.others)  # a copy, because `Raw` is a view of the whole file
-    author.others = b"" if others == NO_OTHERS else others
-    author.owner, author.plan, author.kept_at = state.owner, state.plan, state.kept_at
+    writer_state.others = b"" if others == NO_OTHERS else others
+    writer_state.owner, writer_state.plan, writer_state.kept_at = state.owner, state.plan, state.kept_at

@@ -46,7 +46,6 @@ ROOM: Final = len(Property.TRAN_PREPARED_QUEUE_OFFSET) + 21 + len(Property.TRANS
 
 
 def _marked(*names: str) -> tuple[tuple[str, str], ...]:
-    """Return each name with the text by which it is found in properties."""
     return tuple((name, mark(name)) for name in names)
 
 
@@ -82,7 +81,7 @@ def comes_back(entry: Entry) -> bool:
     return delayed_again or entry.topic.startswith(RETRY)
 
 
-def park(entry: Entry, group: str) -> Destination:
+def divert(entry: Entry, group: str) -> Destination:
     """Make a half message of a producer's message. Returns: its destination for a commit.
 
     Args:

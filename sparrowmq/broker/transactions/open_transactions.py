@@ -263,7 +263,10 @@ class StoredTransactions:
                 is_copy = half_message.check_times(half) > 0 and half.unique_key is not None
                 first = by_identity.get(identity, half.queue_offset) if is_copy else half.queue_offset
             by_identity[identity] = first
-            chains[first] = [*chains.pop(first, []), _without_body(half)]
+            chains[first] = [
+                *chains.pop(first, []),
+                msgspec.structs.replace(half, body=b""),
+            ]  # all open ones are in memory for a moment
         for first, copies in chains.items():
             places = {first, *[each.queue_offset for each in copies]}
             if ended.isdisjoint(places):
@@ -301,14 +304,8 @@ class StoredTransactions:
         return min(max(saved or 0, queue.min_offset), queue.max_offset)
 
     def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
-        """Yield the messages of a system topic from an offset on, without damaged ones."""
         for each in records_from(self._store, topic, 0, offset):
             try:
                 yield record.decode(each)
             except CorruptRecord as error:
-                log.error("a message of %s is damaged, and left out: %s", topic, error)
-
-
-def _without_body(message: StoredMessage) -> StoredMessage:
-    """Return the message without its body: at a start, all open ones are in memory for a moment."""
-    return msgspec.structs.replace(message, body=b"")
+                log.error("skipping a damaged message of %s: %s", topic, error)

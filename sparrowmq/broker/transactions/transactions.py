@@ -1,6 +1,6 @@
 """Transactions: half messages stay invisible until a commit or rollback; silent producers are asked.
 
-    park      half message stored (`detour`)             first check after transactionTimeOut
+    divert    half message stored (`redirect`)             first check after transactionTimeOut
     check     half stored again, CHECK_TIMES + 1 ── 39 ──> one of the group's producers, on any connection
               again every transactionCheckInterval; discarded after transactionCheckMax checks, or fileReservedTime
     wait      no producer is connected, or it is too early: nothing is counted; the half is stored again each hour
@@ -40,7 +40,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from sparrowmq.broker.clients import Clients, Member
-from sparrowmq.broker.delayed.delivery import Alarms
+from sparrowmq.broker.delayed.delivery import DamageLog
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.broker.redirect import Redirect, restore
@@ -87,7 +87,7 @@ class Transactions:
     """The transactions of one broker.
 
     Attributes:
-        detour: the path of half messages into this object.
+        redirect: the path of half messages into this object.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Transactions:
         self._clients = clients
         self._clock = clock
         self._rules = rules
-        self._deciders = Deciders(may_send)
+        self._deciders = TransactionRights(may_send)
         self._host = store.settings.store_host
-        self._alarms = Alarms()
+        self._damage_log = DamageLog()
         self._lines = LogLimit(clock)  # a client may begin any number of transactions, and end none
-        self._tells_full_s = 0.0  # when a full disk may be logged again: all open transactions meet it
-        self.detour = Redirect(half_message.MARK, self._park, restore, half_message.ROOM, on_stored=self._begin)
-        self._parked_to: Destination | None = None  # the destination of the message that is being parked
+        self._log_full_again_s = 0.0  # when a full disk may be logged again: all open transactions meet it
+        self.redirect = Redirect(half_message.MARK, self._divert, restore, half_message.ROOM, on_stored=self._begin)
+        self._diverted_to: Destination | None = None  # the destination of the message that is being diverted
         self._absent: dict[str, int] = {}  # when the log said that a group has no producer
         self._turns = 0  # picks the next producer of a group
         self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
@@ -161,7 +161,7 @@ class Transactions:
 
     # Requests of producers -------------------------------------------------------------------------------------------
 
-    def _park(self, entry: Entry) -> bool:
+    def _divert(self, entry: Entry) -> bool:
         """Make a half message of a message that begins a transaction; return whether it does.
 
         Raises: RemoteError, MESSAGE_ILLEGAL, it cannot be a half message; NO_PERMISSION, this broker accepts none.
@@ -174,15 +174,15 @@ class Transactions:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._topics.broker_name}] sending transaction message is forbidden",
             )
-        self._parked_to = half_message.park(entry, group)
+        self._diverted_to = half_message.divert(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
         return True
 
     def _begin(self, entry: Entry, placed: Placed) -> None:
-        """Open the transaction of the half message that was parked last and is now stored."""
-        assert self._parked_to is not None
-        self._add(placed, entry, self._parked_to)
-        self._parked_to = None
+        """Open the transaction of the half message that was diverted last and is now stored."""
+        assert self._diverted_to is not None
+        self._add(placed, entry, self._diverted_to)
+        self._diverted_to = None
         self._stored_halves.value += 1
 
     def end(
@@ -250,9 +250,9 @@ class Transactions:
 
     def ask(self) -> Coroutine[Any, Any, None]:
         """Check the transactions that are due, and discard those that were checked too often."""
-        return run_steps(self._ask_some)
+        return run_steps(self._check_some)
 
-    def _ask_some(self) -> bool:
+    def _check_some(self) -> bool:
         """Check one turn's worth of transactions; return whether more may be due."""
         size_bytes = 0
         for _ in range(TURN):
@@ -261,14 +261,14 @@ class Transactions:
                 return False
             transaction = due[0]
             try:
-                self._look_at(transaction)
+                self._check(transaction)
             except DiskFull as error:
-                if (now_s := self._clock.monotonic()) >= self._tells_full_s:
-                    self._tells_full_s = now_s + FULL_LOG_S
-                    log.warning("no questions about transactions now: %s", error)
+                if (now_s := self._clock.monotonic()) >= self._log_full_again_s:
+                    self._log_full_again_s = now_s + FULL_LOG_S
+                    log.warning("transaction checks are paused: %s", error)
                 self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
             except CorruptRecord as bad:
-                self._alarms.tell(f"the transaction at log offset {transaction.offset}", bad)
+                self._damage_log.tell(f"the transaction at log offset {transaction.offset}", bad)
                 self.open.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
             size_bytes += transaction.size
             if size_bytes >= TURN_BYTES:
@@ -294,7 +294,7 @@ class Transactions:
         self.pass_ended()
         return False
 
-    def _look_at(self, transaction: Transaction) -> None:
+    def _check(self, transaction: Transaction) -> None:
         now_ms = self._clock.now_ms()
         raw = self._store.parked_at(transaction.offset, transaction.size)
         half = record.decode(raw) if raw is not None else None
@@ -311,24 +311,24 @@ class Transactions:
             self._discard(transaction, half, "is older than messages are kept")
         else:
             try:
-                self._look_again(transaction, half, now_ms)
+                self._check_back(transaction, half, now_ms)
             # The broker that stored the message kept no room for the extra properties of a copy.
             except InvalidMessage as error:
                 self._discard(transaction, half, f"cannot be asked about: {error}")
 
-    def _look_again(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
+    def _check_back(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> None:
         """Copy a half message, and ask a producer if it is time to. Raises: InvalidMessage, it cannot be copied."""
         times = half_message.check_times(half)
         producers = [] if now_ms < transaction.immune_until_ms else self._producers_of(half, now_ms)
         if producers:
             entry, placed = self._copy(transaction, half, times + 1)
             self._ask_producer(producers, half, entry, placed)
-        elif self._has_an_old_place(transaction, half, now_ms):
+        elif self._is_due_for_copy(transaction, half, now_ms):
             self._copy(transaction, half, times)
         else:
-            self.open.postpone(transaction, self._next_look_ms(transaction))
+            self.open.postpone(transaction, self._next_check_ms(transaction))
 
-    def _has_an_old_place(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> bool:
+    def _is_due_for_copy(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> bool:
         """Whether to store a half message again although no producer is asked.
 
         Unlike Java, which does so at each look: 72 hours without a producer would store each message 4,320 times.
@@ -339,15 +339,14 @@ class Transactions:
         return is_far_behind or now_ms - half.store_timestamp_ms >= self._rules.place_ms
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
-        """Store a half message again, so that the log before it can be deleted."""
         origin = half_message.origin(half)
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
         [placed] = self._store.append(entry)
-        due_ms = self._next_look_ms(transaction)
+        due_ms = self._next_check_ms(transaction)
         self.open.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
         return entry, placed
 
-    def _next_look_ms(self, transaction: Transaction) -> int:
+    def _next_check_ms(self, transaction: Transaction) -> int:
         due_ms = self._clock.now_ms() + self._rules.interval_ms
         if due_ms < transaction.immune_until_ms < due_ms + self._rules.interval_ms:
             return transaction.immune_until_ms
@@ -395,7 +394,9 @@ class Transactions:
         for transaction in transactions:
             self._finish(transaction)
         if transactions:
-            log.warning("%d transactions had ended when the broker was killed; that is noted now", len(transactions))
+            log.warning(
+                "%d transactions had ended before the crash; their op records are written now", len(transactions)
+            )
             self._store.publish()
         if len(self.open):
             log.info("%d transactions are open", len(self.open))
@@ -439,7 +440,7 @@ class Transactions:
             try:
                 return Half(raw)
             except (RemoteProtocolError, CorruptRecord) as error:
-                _tell_damage(offset, error)
+                _log_damage(offset, error)
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
     def _decoded(self, offset: int) -> StoredMessage | None:
@@ -447,7 +448,7 @@ class Transactions:
         try:
             return record.decode(view) if view is not None else None
         except (RemoteProtocolError, CorruptRecord) as error:
-            _tell_damage(offset, error)
+            _log_damage(offset, error)
             return None
 
     def _remember(self, queue_offset: int, commit: bool) -> None:
@@ -466,7 +467,7 @@ class Transactions:
             )
 
 
-def _tell_damage(offset: int, error: Exception) -> None:
+def _log_damage(offset: int, error: Exception) -> None:
     log.error("the half message at log offset %d is damaged: %s", offset, error)
 
 
@@ -477,7 +478,7 @@ def _destination(half: Half) -> Destination:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
-class Deciders:
+class TransactionRights:
     """Decides by the accounts of the broker."""
 
     def __init__(self, may_send: MaySend) -> None:

@@ -1,6 +1,6 @@
 """A message on its way into a store, and its place there.
 
-    request ── decoded ──> Entry ── detours, completed ──> record.encode(entry, placed) ──> the log
+    request ── decoded ──> Entry ── redirects, completed ──> record.encode(entry, placed) ──> the log
                                                                      └─ Placed ──> the answer, and the wait for it
 
 Every message to store becomes an `Entry` first: from a send, a part of a batch, a delay that is over, or a consumer

@@ -45,9 +45,9 @@ _UTC_TIME: Final = 0x17  # two digits of the year, 1950 to 2049
 _BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
 _SOON_DAYS: Final = 14
 _DAY_S: Final = 86_400
-LOOK_PERIOD_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
-TOLD_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
-MOST_TOLD: Final = 1000
+POLL_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
+LOG_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
+MAX_LOGGED_PEERS: Final = 1000
 _VERIFY: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
@@ -133,7 +133,7 @@ class ServerTls:
     async def watch(self) -> None:
         """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
         while self._files and self.mode is not TlsMode.DISABLED:
-            await self._clock.sleep(LOOK_PERIOD_S)
+            await self._clock.sleep(POLL_S)
             if await asyncio.to_thread(self._changed.has_changed):
                 await self._load_again()
 
@@ -141,9 +141,9 @@ class ServerTls:
         """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
         self.refused += 1
         key, now = (peer.rpartition(":")[0], reason), self._clock.monotonic()
-        if now - self._logged.get(key, -TOLD_AGAIN_S) < TOLD_AGAIN_S:
+        if now - self._logged.get(key, -LOG_AGAIN_S) < LOG_AGAIN_S:
             return
-        if len(self._logged) >= MOST_TOLD:
+        if len(self._logged) >= MAX_LOGGED_PEERS:
             self._logged.clear()
         self._logged[key] = now
         log.warning("refused the connection of %s: %s", peer, reason)
@@ -170,7 +170,7 @@ class ServerTls:
             return
         self.context = outcome
         log.warning(
-            "TLS clients are shown a self-signed certificate that was made just now, which proves nothing to them; "
+            "TLS clients get a new self-signed certificate, which they cannot verify; "
             "give tls.server.certPath and tls.server.keyPath"
         )
 
@@ -225,27 +225,27 @@ class ClientContext(ssl.SSLContext):
         self._loaded = stamp(self._files)
         self._failed: Stamp | None = None
         self._complaint = ""
-        self._newer: ssl.SSLContext | None = None  # of changed files
+        self._newer: ssl.SSLContext | None = None  # the context with the changed files
         load(self)
         self._ends_at = ends_at(certificate) if certificate is not None else None
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """As ssl.SSLContext does, with the files as they are now."""
-        self._look()
+        self._reload()
         return (
             super().wrap_bio(*arguments, **named) if self._newer is None else self._newer.wrap_bio(*arguments, **named)
         )
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
         """As ssl.SSLContext does, with the files as they are now."""
-        self._look()
+        self._reload()
         newer = self._newer
         return super().wrap_socket(*arguments, **named) if newer is None else newer.wrap_socket(*arguments, **named)
 
     @property
     def ends_at(self) -> datetime | None:
         """The end of the certificate that new connections show; None if they show none."""
-        self._look()
+        self._reload()
         return self._ends_at
 
     def problem(self, now_ms: int) -> str:
@@ -257,7 +257,7 @@ class ClientContext(ssl.SSLContext):
             return ""
         return ends_soon(self._certificate, end, now_ms, "other servers refuse it")
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         now = stamp(self._files)
         if now == self._loaded:
             self._complaint = ""

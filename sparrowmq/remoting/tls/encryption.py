@@ -42,9 +42,9 @@ from sparrowmq.remoting.connection_errors import why_refused
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.remoting.tls.tls_settings import TlsMode
 
-HANDSHAKE_S: Final = 10.0  # for the whole handshake
-GOODBYE_S: Final = 1.0  # for a refused client to read the reason
-CHUNK_BYTES: Final = 256 * 1024  # of plain text that a session gets at once
+HANDSHAKE_S: Final = 10.0  # the limit of a handshake
+GOODBYE_S: Final = 1.0  # the time for a refused client to read the reason
+CHUNK_BYTES: Final = 256 * 1024  # the plain text that a session gets at once
 TLS_BYTE: Final = 0x16
 _ONLY_TLS: Final = (
     "this server takes encrypted connections only: connect by TLS (tls=True, --tls; Java: tls.enable=true)"
@@ -54,7 +54,7 @@ _ONLY_TLS: Final = (
 class Plain(Protocol):
     """The protocol behind the encryption, which reads and writes plain bytes: a session, or the link of a slave."""
 
-    address: str  # of the peer
+    address: str  # the peer's
 
     def connection_made(self, transport: asyncio.Transport) -> None: ...
     def data_received(self, data: bytes) -> None: ...
@@ -181,7 +181,6 @@ class Encryption(asyncio.Transport):
             self._send()
 
     def _read(self) -> None:
-        """Pass decrypted bytes to the session, unless it does not want to read."""
         while not self._is_paused and not self._is_over:
             plain = self._decrypted()
             if not plain:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparrowmq.broker import batches
-from sparrowmq.broker.repeated_sends import Repeats, keys
+from sparrowmq.broker.repeated_sends import RepeatedSends, keys
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
@@ -84,7 +84,7 @@ async def test_a_huge_repeated_batch_is_refused(tmp_path: Path, monkeypatch: pyt
 async def test_messages_that_are_still_looked_up_are_not_stored_by_another_request(tmp_path: Path) -> None:
     async with live_broker(tmp_path) as live:
         store = live.broker.store
-        repeats = Repeats(store, SystemClock(), 60_000, Figures())
+        repeats = RepeatedSends(store, SystemClock(), 60_000, Figures())
         entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
         with repeats.under_way([keys([]), keys([entry])], "orders"):
             assert repeats.retried.topics == {"orders"}
@@ -110,7 +110,7 @@ async def test_a_large_batch_that_is_stored_for_the_first_time_slows_no_other_se
     tmp_path: Path,
 ) -> None:
     async with live_broker(tmp_path) as live:
-        repeats = Repeats(live.broker.store, SystemClock(), 60_000, Figures())
+        repeats = RepeatedSends(live.broker.store, SystemClock(), 60_000, Figures())
         entry = Entry("orders", 0, b"body-4", Properties("UNIQ_KEY\x01id-4\x02"), 0, bytes(8))
         with repeats.under_way([keys([entry])]):
             assert repeats.retried.topics == set()

@@ -24,7 +24,7 @@ from sparrowmq.broker.replication import ha_master
 from sparrowmq.broker.replication.ha_master import port_for_slaves
 from sparrowmq.errors import DiskFull, EtcdFailed, RemoteError
 from sparrowmq.protocol.requests.admin_headers import ElectMember
-from sparrowmq.remoting.listener import Door
+from sparrowmq.remoting.listener import Listener
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.testing import ManualClock
 from tests.broker.members import LEASE_S, LONG_LEASE_S, OK, Members
@@ -82,18 +82,18 @@ async def test_a_member_that_cannot_start_as_the_master_gives_up_and_the_next_on
     await members.all_in_sync()
     assert await members.send(1, b"all") == OK
     door = ha_master.ha_door
-    failed: list[int] = []
+    note_failed_start: list[int] = []
 
-    def ha_door(settings: BrokerSettings, port: int) -> Door | None:
-        if not settings.is_slave and not failed:
-            failed.append(settings.port)
+    def ha_door(settings: BrokerSettings, port: int) -> Listener | None:
+        if not settings.is_slave and not note_failed_start:
+            note_failed_start.append(settings.port)
             raise DiskFull("no room for the start of a master")
         return door(settings, port)
 
     monkeypatch.setattr(broker, "ha_door", ha_door)
     await members.stop(1)
     next_one = await members.leader(2, 3)
-    (port,) = failed
+    (port,) = note_failed_start
     (other,) = {2, 3} - {next_one}
     assert port == members.settings(other).port
     assert "cannot start as the master: no room for the start of a master" in caplog.text
@@ -152,7 +152,7 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
     async def obstacle() -> Reason | None:
         return await found.obstacle(store, port_for_slaves(settings), disk)
 
-    found.look(None, None)
+    found.note_group(None, None)
     with MessageStore.open(settings.store(1), vfs=disk) as store:
         assert await obstacle() is None
         disk.full_for = ("commitlog",)
@@ -169,8 +169,8 @@ async def test_a_member_with_a_slow_or_full_disk_lets_others_go_first_and_leads_
         assert reason is not None and "cannot start as the master" in reason.text
         disk.sync_errors = {}
         monkeypatch.setattr(candidacy, "SLOW_S", -1.0)
-        found.look(Leader(member=2, epoch=1, store="", address="", shipping=""), None)
-        found.look(None, None)
+        found.note_group(Leader(member=2, epoch=1, store="", address="", shipping=""), None)
+        found.note_group(None, None)
         reason = await obstacle()
         assert reason is not None and "its disk took" in reason.text
         assert await found.obstacle(store, port_for_slaves(settings), disk, is_chosen=True) is None, (
@@ -264,7 +264,7 @@ async def test_an_operator_gives_up_what_only_lost_members_have(members: Members
     members.take_disk(1)
     await members.start(2)
     await members.shows(2, "there is no master, and this member is not in sync (in sync: 1)")
-    with pytest.raises(RemoteError, match="--force gives them up"):
+    with pytest.raises(RemoteError, match="`--force` discards them"):
         await members.order(2, ElectMember(2))
     await members.order(2, ElectMember(2, force=True))
     assert await members.leader() == 2
@@ -289,8 +289,8 @@ async def test_members_in_sync_are_named_with_the_addresses_where_they_were_last
     found = Candidacy(1, "broker-a", 4, OwnEpoch.load(tmp_path), ManualClock())
     state = GroupState(epoch=3, line="x", leader=2, in_sync=(2, 3, 4), begins=((3, 0),))
     leader = Leader(member=2, epoch=3, store="s", address="10.0.0.2:10911", shipping="10.0.0.2:10912")
-    found.look(leader, state)
-    found.look(None, state)
+    found.note_group(leader, state)
+    found.note_group(None, state)
     present = Present(member=3, store="s", address="10.0.0.3:10911", epoch=3, line="x")
     reason = found.reason(state, 1, 0, [present])
     assert reason is not None and reason.text.endswith("(in sync: 2 at 10.0.0.2:10911, 3 at 10.0.0.3:10911, 4)")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.broker.failover.etcd import EtcdValue
-from sparrowmq.broker.failover.group_keys import EtcdGroup, Present, group_in
-from sparrowmq.broker.failover.group_state import GroupState, Leader, handed_over
+from sparrowmq.broker.failover.group_keys import EtcdGroup, Present, read_group
+from sparrowmq.broker.failover.group_state import GroupState, Leader, with_successor
 from sparrowmq.errors import EtcdFailed
 
 LEADER = Leader(member=1, epoch=3, store="s", address="a:1", shipping="a:2")
@@ -25,24 +25,24 @@ def test_all_keys_are_found_but_our_own_presence_and_others_are_passed_over() ->
         "/g/member/2": EtcdValue(present(2).encode(), 8),
         "/g/member/3": EtcdValue(b"nonsense", 9),
     }
-    assert group_in(kept, "/g/", 2) == EtcdGroup(LEADER, 5, STATE, 6, (present(1),), is_read=True)
-    assert group_in({}, "/g/", 2) == EtcdGroup(None, 0, None, 0, (), is_read=True)
+    assert read_group(kept, "/g/", 2) == EtcdGroup(LEADER, 5, STATE, 6, (present(1),), is_read=True)
+    assert read_group({}, "/g/", 2) == EtcdGroup(None, 0, None, 0, (), is_read=True)
 
 
 def test_the_master_is_missing_only_once_etcd_has_said_so() -> None:
     assert not EtcdGroup().is_vacant, "nothing was read: there may be a master"
-    assert group_in({}, "/g/", 2).is_vacant
-    assert not group_in({"/g/leader": EtcdValue(LEADER.encode(), 5)}, "/g/", 2).is_vacant
+    assert read_group({}, "/g/", 2).is_vacant
+    assert not read_group({"/g/leader": EtcdValue(LEADER.encode(), 5)}, "/g/", 2).is_vacant
 
 
 def test_members_in_sync_and_those_that_run_are_expected_but_not_the_master_that_died() -> None:
     found = EtcdGroup(None, 0, STATE, 6, (present(1), present(3)))
     assert found.expected == {2, 3}
-    assert found._replace(state=handed_over(STATE, 2, stays=True)).expected == {1, 2, 3}
+    assert found._replace(state=with_successor(STATE, 2, stays=True)).expected == {1, 2, 3}
     assert EtcdGroup(others=(present(3),)).expected == frozenset()
 
 
 @pytest.mark.parametrize("key", ["leader", "state"])
 def test_keys_of_another_program_are_told(key: str) -> None:
     with pytest.raises(EtcdFailed, match="set another etcdPrefix"):
-        group_in({f"/g/{key}": EtcdValue(b"nonsense", 1)}, "/g/", 1)
+        read_group({f"/g/{key}": EtcdValue(b"nonsense", 1)}, "/g/", 1)

@@ -12,7 +12,7 @@ def parse(**given):
 def test_without_them_nobody_is_elected():
     settings = parse()
     assert not settings.failover
-    settings.demand_etcd()
+    settings.check_etcd()
 
 
 def test_the_keys_are_those_of_the_page():
@@ -23,14 +23,14 @@ def test_the_keys_are_those_of_the_page():
         masterLeaseTime="10s",
         haMaxTimeSlaveNotCatchup="5s",
     )
-    settings.demand_etcd()
+    settings.check_etcd()
     assert settings.etcd == ("10.0.0.1:2379", "10.0.0.2:2379")
     assert (settings.etcd_prefix, settings.lease_s, settings.catch_up_ms) == ("/mq/test", 10, 5000)
 
 
 def test_failover_without_an_etcd_says_what_is_missing():
     with pytest.raises(ConfigError, match="etcdEndpoints, the client ports of an etcd"):
-        parse(enableControllerMode="true").demand_etcd()
+        parse(enableControllerMode="true").check_etcd()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_failover_without_an_etcd_says_what_is_missing():
 )
 def test_what_is_said_of_etcd_has_to_be_whole(given, what):
     with pytest.raises(ConfigError, match=what):
-        parse(etcdEndpoints="10.0.0.1:2379", **given).demand_etcd()
+        parse(etcdEndpoints="10.0.0.1:2379", **given).check_etcd()
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from sparrowmq.broker.failover.group_state import (
     Leader,
     OwnEpoch,
     elected,
-    handed_over,
     with_in_sync,
+    with_successor,
 )
 from tests.broker.failover.group_model import Group
 
@@ -129,8 +129,8 @@ def test_elections_without_an_append_do_not_push_out_begins():
 
 def test_a_master_that_handed_over_and_goes_on_is_waited_for():
     settled = state((1, 0))
-    assert settled.away == handed_over(settled, 2, stays=False).away == {1}
-    given = handed_over(settled, 2, stays=True)
+    assert settled.away == with_successor(settled, 2, stays=False).away == {1}
+    given = with_successor(settled, 2, stays=True)
     assert (given.successor, given.away, given.is_settled) == (2, frozenset(), True)
     assert elected(given, 2, own(1), 5).successor == 0
 

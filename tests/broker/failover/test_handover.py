@@ -202,15 +202,15 @@ async def test_a_master_that_hands_over_knows_the_offsets_and_leaves_no_fork(
         pull = pull_request(sys_flag=SUBSCRIPTION | COMMIT, consumer_group=group, commit_offset=1, offset=1)
         await session.call(pull, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
 
-    async def drained(*given: Any) -> None:
+    async def drain(*given: Any) -> None:
         for group in ("one", "two", "three"):
             await commit(group)
-        await handover.drained(*given)
+        await handover.drain(*given)
         with pytest.raises(LogEnded, match="handed over"):
             broker.store.append(Entry("orders", 0, b"late", Properties(""), 1, bytes(8)))
         await commit("late")
 
-    monkeypatch.setattr(member, "drained", drained)
+    monkeypatch.setattr(member, "drain", drain)
     await members.order(1, HandOverLead(2))
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)
@@ -242,9 +242,9 @@ async def test_of_two_orders_to_hand_over_at_once_one_is_refused(members: Member
     answers = await asyncio.gather(
         *(members.order(1, HandOverLead(number)) for number in (2, 3)), return_exceptions=True
     )
-    (refused,) = [each for each in answers if isinstance(each, RemoteError)]
-    assert "hands over the lead already" in str(refused)
-    assert await members.leader(2, 3) == (3 if refused is answers[0] else 2)
+    (refusal,) = [each for each in answers if isinstance(each, RemoteError)]
+    assert "hands over the lead already" in str(refusal)
+    assert await members.leader(2, 3) == (3 if refusal is answers[0] else 2)
     assert (await members.state()).epoch == 2
 
 
@@ -277,7 +277,7 @@ async def test_handover_waits_for_a_member_that_is_about_to_be_in_sync(members: 
     in_sync._commit = late
     await members.start(3)
     async with asyncio.timeout(20):
-        while not in_sync._named:
+        while not in_sync._unconfirmed:
             await asyncio.sleep(0.01)
     order = asyncio.ensure_future(first._hand_over(2, stays=True))
     await asyncio.wait({order}, timeout=0.5)
@@ -362,10 +362,10 @@ async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
 ) -> None:
     await members.two_in_sync()
     first, may_end = members.member(1), asyncio.Event()
-    monkeypatch.setattr(member, "drained", lambda *_: may_end.wait())
+    monkeypatch.setattr(member, "drain", lambda *_: may_end.wait())
     order = asyncio.ensure_future(first._hand_over(2, stays=True))
     await asyncio.sleep(0)
-    first._candidacy.failed("a test")
+    first._candidacy.note_failed_start("a test")
     first._is_deposed = True
     first._changed.set()
     assert await members.leader(2) == 2
@@ -382,7 +382,7 @@ async def test_slow_disk_does_not_end_the_lead_while_it_is_handed_over(
 ) -> None:
     await members.all_in_sync()
     first, may_end = members.member(1), asyncio.Event()
-    monkeypatch.setattr(member, "drained", lambda *_: may_end.wait())
+    monkeypatch.setattr(member, "drain", lambda *_: may_end.wait())
     order = asyncio.ensure_future(first._hand_over(3, stays=True))
     await asyncio.sleep(0)
     await first._leave_slow_disk("the disk is slow")

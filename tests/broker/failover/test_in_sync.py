@@ -121,31 +121,31 @@ async def test_who_comes_near_is_waited_for_before_etcd_knows_it():
 async def test_consumers_see_what_the_next_master_has_whoever_it_is() -> None:
     told, clock, risen = Told(1), ManualClock(), list[int]()
     async with account(told, clock) as found:
-        found.on_advance = lambda: risen.append(found.shown_end())
+        found.on_advance = lambda: risen.append(found.visible_end())
         found.shipped.advance(1000)
-        assert found.shown_end() == 1000  # no other one can be elected, and it has that on disk
+        assert found.visible_end() == 1000  # no other one can be elected, and it has that on disk
         found.reported(2, 400)
         await settle()
-        assert found.shown_end() == 400  # though it is not in sync yet
+        assert found.visible_end() == 400  # though it is not in sync yet
         found.reported(2, 1000)
         await settle()
-        assert (found.members, found.shown_end(), risen[-1]) == ({1, 2}, 1000, 1000)
+        assert (found.members, found.visible_end(), risen[-1]) == ({1, 2}, 1000, 1000)
         told.answer = "failed"
         found.left(2)
         await settle()
-        assert found.shown_end() == 0  # nothing more, for as long as etcd takes it for one that can be
+        assert found.visible_end() == 0  # nothing more, for as long as etcd takes it for one that can be
         told.answer = "yes"
         await clock.advance(1)
-        assert found.shown_end() == risen[-1] == 1000
+        assert found.visible_end() == risen[-1] == 1000
 
 
 async def test_alone_in_sync_it_shows_what_is_on_disk_as_a_power_cut_takes_the_rest() -> None:
     told, clock, risen = Told(1), ManualClock(), list[int]()
     async with account(told, clock) as found:
-        found.on_advance = lambda: risen.append(found.shown_end())
+        found.on_advance = lambda: risen.append(found.visible_end())
         found.log_end = lambda: 700
         found.shipped.advance(500)
-        assert found.shown_end() == found.shown_end() == 500
+        assert found.visible_end() == found.visible_end() == 500
         found.shipped.advance(700)
         await settle()
         assert risen == [700]
@@ -208,7 +208,7 @@ async def test_whom_etcd_may_have_taken_in_is_waited_for_until_it_answers() -> N
         found.reported(2, 5000)
         await settle()
         told.state = with_in_sync(told.state, {1, 2, 3})  # as the first of them had it, whatever came later
-        assert (found.replicated.value, found.shown_end()) == (100, 0)
+        assert (found.replicated.value, found.visible_end()) == (100, 0)
         told.answer = "yes"
         await clock.advance(1)
         assert told.members == [1, 2]
@@ -225,7 +225,7 @@ async def test_nobody_is_said_to_be_alone_while_etcd_may_have_taken_another_in()
         assert told.count == 1 and found.lacks(100) is None
         found.left(2)
         await settle()
-        assert found.lacks(100) is None and found.shown_end() == 0
+        assert found.lacks(100) is None and found.visible_end() == 0
         told.wait.set()
         await settle()
         assert told.members == [1] and found.lacks(100) is not None
@@ -361,12 +361,12 @@ async def test_a_new_master_acknowledges_and_shows_nothing_until_its_epoch_is_se
             assert found.may_come(member)
         found.reported(2, 100)
         await settle()
-        assert (told.count, found.replicated.value, found.shown_end()) == (0, 0, 0)
+        assert (told.count, found.replicated.value, found.visible_end()) == (0, 0, 0)
         assert found.hides_log and found.members == {1, 2, 3}
         found.reported(3, 100)
         await settle()
         assert (told.members, told.count, told.state.settled) == ([1, 2, 3], 1, 3)
-        assert found.replicated.value == found.shown_end() == 100 and not found.hides_log
+        assert found.replicated.value == found.visible_end() == 100 and not found.hides_log
 
 
 async def test_nothing_is_acknowledged_before_etcd_knows_who_follows_though_all_have_it() -> None:
@@ -407,7 +407,7 @@ async def test_nobody_waits_for_a_master_that_died() -> None:
         found.reported(2, 100)
         await settle()
         assert told.count == 0
-        found.demand()
+        found.request_settle()
         await settle()
         assert told.members == [1, 2]
 
@@ -416,7 +416,7 @@ async def test_a_new_master_waits_for_a_member_that_runs_before_it_is_alone_in_s
     told, clock = unsettled(Told(1, 2)), ManualClock()
     async with account(told, clock, expected=frozenset({3})) as found:  # 2 was the master, and died
         found.shipped.advance(100)
-        found.demand()
+        found.request_settle()
         await clock.advance(SETTLE_S - 0.5)
         assert told.count == 0
         found.reported(3, 100)
@@ -429,7 +429,7 @@ async def test_a_new_master_does_not_settle_alone_while_a_member_is_connected() 
     async with account(told, clock, expected=frozenset()) as found:
         found.shipped.advance(2 * NEAR_BYTES)
         found.reported(2, 0)
-        found.demand()
+        found.request_settle()
         await settle()
         assert told.count == 0
         found.reported(2, 2 * NEAR_BYTES)
@@ -442,7 +442,7 @@ async def test_a_master_with_a_follower_does_not_wait_for_members_that_were_out_
     async with account(told, clock, expected=frozenset({2, 4})) as found:  # 3 was the master, and died
         found.shipped.advance(100)
         found.reported(2, 100)
-        found.demand()
+        found.request_settle()
         await settle()
         assert told.members == [1, 2]
 
@@ -454,7 +454,7 @@ async def test_the_only_member_in_sync_settles_at_once() -> None:
         await settle()
         assert told.members == [1] and told.state.settled == 3
         found.shipped.advance(50)
-        assert found.shown_end() == 50
+        assert found.visible_end() == 50
 
 
 async def test_a_former_member_in_sync_that_lacks_much_is_not_taken_over() -> None:
@@ -462,6 +462,6 @@ async def test_a_former_member_in_sync_that_lacks_much_is_not_taken_over() -> No
     async with account(told, clock) as found:
         found.shipped.advance(2 * NEAR_BYTES)
         found.reported(2, 10)
-        found.demand()
+        found.request_settle()
         await clock.advance(SETTLE_S + 1)
         assert told.members == [1]

@@ -11,7 +11,7 @@ from sparrowmq.broker.access_control import AccessControl
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.delayed.delay import DelayedDelivery, delay_levels
-from sparrowmq.broker.delayed.timer import timer_detour
+from sparrowmq.broker.delayed.timer import timer_redirect
 from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.handlers.access_handler import AccessHandler
 from sparrowmq.broker.handlers.admin_handler import CleaningHandler, InspectHandler
@@ -29,7 +29,7 @@ from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop.pop_queue import PopTable
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.broker.queue_locks import QueueLocks
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.broker.store import store_part
@@ -110,12 +110,12 @@ class Desk:
         self.clients = Clients(clock)
         self.locks = QueueLocks(clock)
         delays = self.settings.delay_levels
-        detour = delay_levels(delays, clock)
-        timers = timer_detour(clock, self.settings.max_timer_s)
-        self.writer = Writer(self.store, self.settings.cluster, (timers, detour))
-        self.pops = Pops(PopTable(), self.store, self.offsets, clock, Turn(), None, 1 << 40)
+        redirect = delay_levels(delays, clock)
+        timers = timer_redirect(clock, self.settings.max_timer_s)
+        self.writer = Writer(self.store, self.settings.cluster, (timers, redirect))
+        self.pops = PopState(PopTable(), self.store, self.offsets, clock, Turn(), None, 1 << 40)
         self.delayed = DelayedDelivery(
-            self.store, self.writer, detour, delays, config / "delayOffset.json", clock, self.figures
+            self.store, self.writer, redirect, delays, config / "delayOffset.json", clock, self.figures
         )
         self.received = self.figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
         self.consumption = Consumption(clock, self.figures)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sparrowmq.broker.pop import popper
-from sparrowmq.broker.pop.popper import MOST, ONE_BY_ONE
+from sparrowmq.broker.pop.popper import MAX_MESSAGES, MAX_SINGLE_READS
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry
@@ -50,10 +50,10 @@ async def test_an_acknowledged_message_never_comes_again_and_moves_the_offset(tm
     async with live_broker(tmp_path, clock=clock) as broker:
         for body in (b"a", b"b", b"c"):
             await broker.send(body)
-        popped = await pop(broker, queue_id=0)
-        await broker.session.call(ack(popped[1]))
+        result = await pop(broker, queue_id=0)
+        await broker.session.call(ack(result[1]))
         assert await committed(broker) == 0
-        await broker.session.call(ack(popped[0]))
+        await broker.session.call(ack(result[0]))
         assert await committed(broker) == 2
         await clock.advance(31)
         assert [each.body for each in await pop(broker)] == [b"c"]
@@ -153,8 +153,8 @@ async def test_an_answer_says_how_many_messages_a_pop_may_ask_for(tmp_path, cloc
     async with live_broker(tmp_path, clock=clock) as broker:
         for _ in range(40):
             await broker.send(b"one")
-        answer = await broker.session.call(pop_request(max_msg_nums=MOST))
-        assert answer.header.most_msg_nums == MOST
+        answer = await broker.session.call(pop_request(max_msg_nums=MAX_MESSAGES))
+        assert answer.header.most_msg_nums == MAX_MESSAGES
         assert len(messages(answer)) == 40
 
 
@@ -172,19 +172,19 @@ async def test_an_answer_counts_the_messages_of_each_queue_for_a_client_that_wan
 
 async def test_a_pop_gives_only_so_many_messages_again_as_it_can_read_one_by_one(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
-        for _ in range(ONE_BY_ONE + 2):
+        for _ in range(MAX_SINGLE_READS + 2):
             await broker.send(b"one")
-        await pop_all(broker, max_msg_nums=MOST)
+        await pop_all(broker, max_msg_nums=MAX_MESSAGES)
         await clock.advance(31)
-        counts = [len(await pop(broker, max_msg_nums=MOST)) for _ in range(2)]
-        assert counts == [ONE_BY_ONE, 2]
+        counts = [len(await pop(broker, max_msg_nums=MAX_MESSAGES)) for _ in range(2)]
+        assert counts == [MAX_SINGLE_READS, 2]
 
 
 async def test_an_orderly_pop_gives_only_so_many_messages(tmp_path, clock):
     async with live_broker(tmp_path, clock=clock) as broker:
-        for _ in range(ONE_BY_ONE + 2):
+        for _ in range(MAX_SINGLE_READS + 2):
             await broker.send(b"one")
-        assert len(await pop(broker, queue_id=0, max_msg_nums=MOST, order=True)) == ONE_BY_ONE
+        assert len(await pop(broker, queue_id=0, max_msg_nums=MAX_MESSAGES, order=True)) == MAX_SINGLE_READS
 
 
 async def test_a_peek_hides_nothing(tmp_path, clock):
@@ -202,7 +202,7 @@ async def test_a_peek_hides_nothing(tmp_path, clock):
         ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queue_id": 99}, ResponseCode.INVALID_PARAMETER),
         ({"queue_id": -2}, ResponseCode.INVALID_PARAMETER),
-        ({"max_msg_nums": MOST + 1}, ResponseCode.INVALID_PARAMETER),
+        ({"max_msg_nums": MAX_MESSAGES + 1}, ResponseCode.INVALID_PARAMETER),
         ({"invisible_time": -1}, ResponseCode.INVALID_PARAMETER),
         ({"exp": "a = ", "exp_type": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     ],
@@ -262,15 +262,15 @@ async def test_a_pop_of_a_topic_with_very_many_queues_looks_only_at_those_with_m
 
 
 async def test_a_pop_that_has_no_time_goes_on_with_the_next_queues_until_it_has_looked_at_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(popper, "_LONGEST_S", 0.0)
+    monkeypatch.setattr(popper, "_TIME_LIMIT_S", 0.0)
     looks: list[int] = []
-    pop_some = popper.Popping.pop
+    pop_some = popper.Popper.pop
 
     def counted(*asked):
         looks.append(1)
         return pop_some(*asked)
 
-    monkeypatch.setattr(popper.Popping, "pop", counted)
+    monkeypatch.setattr(popper.Popper, "pop", counted)
     async with live_broker(tmp_path) as broker:
         await widest(broker)
         for queue_id in range(5):

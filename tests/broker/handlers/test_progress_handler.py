@@ -46,7 +46,7 @@ async def test_progress_shows_how_fast_a_group_goes_on(desk, client):
     for topic in ("Orders", "Bills"):
         desk.offsets.commit("g", topic, 0, 1)
     for group, topic, count in (("g", "Orders", 60), ("g", "Bills", 30), ("other", "Orders", 9)):
-        desk.consumption.took(group, topic, count)
+        desk.consumption.count_received(group, topic, count)
     await desk.clock.advance(30)
     paces = {
         topic: ConsumeStats.decode((await client.call(GetConsumeStats("g", topic))).body).consume_tps
@@ -111,12 +111,12 @@ async def test_the_slowest_group_of_each_queue_is_found_without_those_left_out(d
     desk.create()
     for group, offset in (("slow", 1), ("quick", 9), ("ignored", 0)):
         desk.offsets.commit(group, "Orders", 0, offset)
-    wish = QueryCorrectionOffset("Orders", filter_groups="ignored,other", compare_group="quick")
-    found = CorrectionOffsets.decode((await client.call(wish)).body)
+    request = QueryCorrectionOffset("Orders", filter_groups="ignored,other", compare_group="quick")
+    found = CorrectionOffsets.decode((await client.call(request)).body)
     assert found.correction_offsets == {0: 1}
     assert desk.offsets.query("ignored", "Orders", 0) == 0, "Java deletes it"
-    wish = QueryCorrectionOffset("Orders", filter_groups="ignored,slow", compare_group="slow")
-    found = CorrectionOffsets.decode((await client.call(wish)).body)
+    request = QueryCorrectionOffset("Orders", filter_groups="ignored,slow", compare_group="slow")
+    found = CorrectionOffsets.decode((await client.call(request)).body)
     assert found.correction_offsets == {0: (1 << 63) - 1}
 
 

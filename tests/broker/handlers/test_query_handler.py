@@ -10,8 +10,8 @@ from sparrowmq.protocol.requests.headers import QueryMessage, ViewMessage
 FOREVER = (0, 1 << 62)
 
 
-async def bodies(client, *wish, **more):
-    response = await client.call(QueryMessage(*wish, **more))
+async def bodies(client, *request, **more):
+    response = await client.call(QueryMessage(*request, **more))
     return [record.decode(each).body for each in record.walk(response.body)]
 
 

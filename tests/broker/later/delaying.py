@@ -23,10 +23,10 @@ class Delaying:
         self.clock = clock
         self.store = MessageStore.open(settings, clock=clock, cut_at=cut_at)
         self.figures = Figures()
-        detour = delay_levels(levels, clock)
-        self.writer = Writer(self.store, "DefaultCluster", (detour,))
+        redirect = delay_levels(levels, clock)
+        self.writer = Writer(self.store, "DefaultCluster", (redirect,))
         self.file = path / "config" / "delayOffset.json"
-        self.delayed = DelayedDelivery(self.store, self.writer, detour, levels, self.file, clock, self.figures)
+        self.delayed = DelayedDelivery(self.store, self.writer, redirect, levels, self.file, clock, self.figures)
 
     def send(self, body, level, topic="Orders", queue_id=0, **properties):
         text = render({"UNIQ_KEY": body.decode(), "DELAY": str(level), **properties})

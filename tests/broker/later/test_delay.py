@@ -199,7 +199,7 @@ async def test_a_level_with_a_damaged_message_stands_still_until_it_is_mended(tm
         await clock.advance(100)
         assert it.bodies() == [b"three 0", b"three 1", b"four"]
         (told,) = [each.getMessage() for each in caplog.records]
-        assert "delay level 3, at message 2, waits, and is tried again each minute: " in told
+        assert "delay level 3, at message 2, waits; retrying each minute: " in told
         assert "is damaged at offset" in told
         it.store.flush()
         await it.delayed.save()

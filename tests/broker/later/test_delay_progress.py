@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sparrowmq.broker.delayed.delay import MOST_LOG_BYTES, DelayProgress
+from sparrowmq.broker.delayed.delay import MAX_UNSAVED_BYTES, DelayProgress
 from sparrowmq.errors import BadStore
 from sparrowmq.protocol.requests.offset_bodies import DelayOffsets, DelayPoint
 from sparrowmq.protocol.wire import json
@@ -164,7 +164,7 @@ async def test_a_point_is_saved_while_a_message_waits_and_the_log_grows(tmp_path
     await it.delayed.delivery.deliver_due()
     await it.save()
     assert not it.file.exists()
-    while it.store.end < MOST_LOG_BYTES:
+    while it.store.end < MAX_UNSAVED_BYTES:
         it.store.append(message(bytes(500_000)))
     await it.save()
     assert json.decode(it.file.read_bytes(), DelayOffsets).log_offset == it.store.end
@@ -175,15 +175,15 @@ def test_earlier_points_are_kept_twice_as_far_apart_each(tmp_path, clock):
     it = Delaying(tmp_path, clock)
     kept = DelayProgress(it.store, it.file)
     for number in range(1, 2000):
-        kept.add(DelayPoint(number * MOST_LOG_BYTES // 3, {1: number}))
+        kept.add(DelayPoint(number * MAX_UNSAVED_BYTES // 3, {1: number}))
     content = kept.content()
     assert content.log_offset and content.earlier
     distances = [content.log_offset - each.log_offset for each in content.earlier]
     assert len(distances) < 15 and distances == sorted(distances)
-    nearest = MOST_LOG_BYTES
+    nearest = MAX_UNSAVED_BYTES
     for distance in distances:
         assert distance <= 4 * nearest
-        nearest = max(distance, MOST_LOG_BYTES)
+        nearest = max(distance, MAX_UNSAVED_BYTES)
     assert content.earlier[-1].log_offset < content.log_offset // 2
     it.store.close()
 

@@ -6,13 +6,13 @@ from tests.broker.rotting import rot
 
 def counted_reads(it):
     """The number of records that the delivery reads from now on, in a list of one."""
-    reads, message = [0], it.timed._way_back.message
+    reads, message = [0], it.timed._redelivery.message
 
     def counting(offset, size):
         reads[0] += 1
         return message(offset, size)
 
-    it.timed._way_back.message = counting
+    it.timed._redelivery.message = counting
     return reads
 
 

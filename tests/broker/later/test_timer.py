@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from sparrowmq.broker.delayed.delay import delay_levels
-from sparrowmq.broker.delayed.timer import TimedDelivery, timer_detour
+from sparrowmq.broker.delayed.timer import TimedDelivery, timer_redirect
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.errors import DiskFull, RemoteError, StoreFailed
 from sparrowmq.metrics.figures import Figures
@@ -42,9 +42,9 @@ class Timing:
         self.clock = clock
         self.store = MessageStore.open(self.settings, vfs=disk, clock=clock)
         self.figures = Figures()
-        detour = timer_detour(clock, 40 * DAY_S)
-        self.writer = Writer(self.store, "DefaultCluster", (detour, delay_levels(LEVELS, clock)))
-        self.timed = TimedDelivery(self.store, self.writer, detour, clock, self.figures)
+        redirect = timer_redirect(clock, 40 * DAY_S)
+        self.writer = Writer(self.store, "DefaultCluster", (redirect, delay_levels(LEVELS, clock)))
+        self.timed = TimedDelivery(self.store, self.writer, redirect, clock, self.figures)
 
     def send(self, body, delay_ms=None, topic="Orders", queue_id=0, sys_flag=0, **properties):
         named = {"UNIQ_KEY": body.decode(), **properties}
@@ -219,10 +219,10 @@ async def test_the_longest_number_is_a_time_far_away(tmp_path, clock, text):
 
 
 async def test_a_broker_whose_timers_are_off_says_so(clock):
-    park = timer_detour(clock, DAY_S, enabled=False).divert
+    divert = timer_redirect(clock, DAY_S, enabled=False).divert
     entry = Entry("Orders", 0, b"", Properties("TIMER_DELAY_SEC\x015\x02"), 0, BORN)
     with pytest.raises(RemoteError, match="timerWheelEnable is false"):
-        park(entry)
+        divert(entry)
 
 
 async def test_a_delay_level_goes_before_a_time_as_in_java(tmp_path, clock):
@@ -235,7 +235,7 @@ async def test_a_delay_level_goes_before_a_time_as_in_java(tmp_path, clock):
 @pytest.mark.parametrize("sys_flag", [SysFlag.PREPARED, SysFlag.ROLLBACK])
 async def test_a_half_message_does_not_wait_for_its_time(clock, sys_flag):
     entry = Entry("Half", 0, b"", Properties("TIMER_DELAY_SEC\x015\x02"), 0, BORN, sys_flag=sys_flag)
-    assert not timer_detour(clock, DAY_S).divert(entry) and entry.topic == "Half"
+    assert not timer_redirect(clock, DAY_S).divert(entry) and entry.topic == "Half"
 
 
 async def test_messages_come_in_the_order_of_their_times(tmp_path, clock):
@@ -522,7 +522,7 @@ async def test_a_damaged_message_waits_until_it_is_mended_and_the_others_do_not(
         mend = rot(tmp_path, b"number 1")
         await clock.advance(130)
         assert it.bodies() == [b"number 0", b"number 2"] and it.figure("sparrowmq_timers_pending") == 1
-        assert caplog.text.count("waits, and is tried again each minute") == 1
+        assert caplog.text.count("waits; retrying each minute") == 1
         mend()
         await clock.advance(61)
         assert it.bodies() == [b"number 0", b"number 2", b"number 1"] and it.figure("sparrowmq_timers_pending") == 0

@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.group_lags import GroupLags
-from sparrowmq.broker.metrics.consumer_lag import GroupProgress, Progress
+from sparrowmq.broker.metrics.consumer_lag import GroupProgress, LagLookup
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.broker.topics import Topics
@@ -28,7 +28,7 @@ def offsets(tmp_path):
 def progress_of(store, offsets, folder):
     clients = Clients(ManualClock())
     topics = Topics(folder / "topics.json", BrokerSettings(name="broker-a"), ManualClock())
-    return Progress(store, offsets, GroupLags(store, topics, offsets, clients, PopTable()), clients)
+    return LagLookup(store, offsets, GroupLags(store, topics, offsets, clients, PopTable()), clients)
 
 
 async def test_a_topic_ends_where_all_of_its_queues_do(stores, offsets, tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from sparrowmq.broker.metrics.consumption import MOST_PAIRS, SAMPLE_PERIOD_S, Consumption
+from sparrowmq.broker.metrics.consumption import MAX_PAIRS, SAMPLE_PERIOD_S, Consumption
 from sparrowmq.metrics.figures import Figures
 
 
@@ -13,7 +13,7 @@ async def passes(consumption, clock, seconds, *takes):
     """Time passes, and in each second each of `takes` is taken."""
     for second in range(seconds):
         for take in takes:
-            consumption.took(*take)
+            consumption.count_received(*take)
         await clock.advance(seconds=1)
         if second % SAMPLE_PERIOD_S == 0:
             consumption.sample()
@@ -22,8 +22,8 @@ async def passes(consumption, clock, seconds, *takes):
 async def test_the_paces_are_a_figure(clock):
     figures = Figures()
     consumption = Consumption(clock, figures)
-    consumption.took("g", "Orders", 20)
-    consumption.took("h", "Orders", 10)
+    consumption.count_received("g", "Orders", 20)
+    consumption.count_received("h", "Orders", 10)
     await clock.advance(seconds=10)
     assert figures.values("sparrowmq_group_pace") == {("g", "Orders"): 2, ("h", "Orders"): 1}
     (chore,) = consumption.part().chores
@@ -31,11 +31,11 @@ async def test_the_paces_are_a_figure(clock):
 
 
 def test_groups_may_come_and_go_while_paces_are_read(consumption):
-    consumption.took("g", "Orders", 20)
-    consumption.took("h", "Orders", 10)
+    consumption.count_received("g", "Orders", 20)
+    consumption.count_received("h", "Orders", 10)
     paces = iter(consumption.paces())
     next(paces)
-    consumption.took("i", "Orders", 10)
+    consumption.count_received("i", "Orders", 10)
     assert [key for key, _ in paces] == [("h", "Orders")]
 
 
@@ -55,7 +55,7 @@ async def test_the_pace_is_that_of_the_last_minute(consumption, clock):
 
 
 async def test_who_takes_nothing_for_a_minute_is_forgotten(consumption, clock):
-    consumption.took("g", "Orders", 30)
+    consumption.count_received("g", "Orders", 30)
     await passes(consumption, clock, 40)
     assert len(consumption._pairs) == 1
     await passes(consumption, clock, 40)
@@ -64,17 +64,17 @@ async def test_who_takes_nothing_for_a_minute_is_forgotten(consumption, clock):
 
 
 async def test_there_are_never_more_pairs_than_the_limit(consumption, clock):
-    for number in range(MOST_PAIRS + 5):
-        consumption.took("g", f"Topic{number}", 1)
-    assert len(consumption._pairs) == MOST_PAIRS and consumption.messages.value == MOST_PAIRS + 5
+    for number in range(MAX_PAIRS + 5):
+        consumption.count_received("g", f"Topic{number}", 1)
+    assert len(consumption._pairs) == MAX_PAIRS and consumption.messages.value == MAX_PAIRS + 5
     await passes(consumption, clock, 120, ("g", "Topic0", 1))
-    await passes(consumption, clock, 60, ("g", f"Topic{MOST_PAIRS + 1}", 3))
-    assert consumption.per_second("g", [f"Topic{MOST_PAIRS + 1}"]) == pytest.approx(3, rel=0.1)
+    await passes(consumption, clock, 60, ("g", f"Topic{MAX_PAIRS + 1}", 3))
+    assert consumption.per_second("g", [f"Topic{MAX_PAIRS + 1}"]) == pytest.approx(3, rel=0.1)
 
 
 def test_pulls_are_counted_by_whether_they_found_something(consumption):
     for count in (3, 0, 1, 0, 0):
-        consumption.took("g", "Orders", count)
+        consumption.count_received("g", "Orders", count)
     assert (consumption.messages.value, consumption.pulls_with_messages.value, consumption.missed.value) == (
         4,
         2,

@@ -64,9 +64,9 @@ async def test_rates_follow_the_counters(desk, clock):
         await clock.advance(1)
         for _ in range(20):
             desk.send(b"x")
-        desk.consumption.took("g", "Orders", 50)
-        desk.consumption.took("g", "Orders", 0)
-        desk.consumption.took("g", "Orders", 0)
+        desk.consumption.count_received("g", "Orders", 50)
+        desk.consumption.count_received("g", "Orders", 0)
+        desk.consumption.count_received("g", "Orders", 0)
         desk.status.sample()
     table = desk.status.table()
     assert [float(rate) for rate in table["putTps"].split()] == [20, 20, 20]
@@ -113,8 +113,8 @@ async def test_the_times_of_puts_and_of_the_longest_read_are_told(desk, clock):
     times.record(0, 990)
     times.record(120, 9)
     times.record(2500, 1)
-    desk.consumption.took("g", "Orders", 0, took_s=0.0305)
-    desk.consumption.took("g", "Orders", 1, took_s=0.001)
+    desk.consumption.count_received("g", "Orders", 0, took_s=0.0305)
+    desk.consumption.count_received("g", "Orders", 1, took_s=0.001)
     table = desk.status.table()
     assert table["putMessageDistributeTime"].startswith("[<=0ms]:990 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~")
     assert (table["putMessageEntireTimeMax"], table["getMessageEntireTimeMax"]) == ("2500", "30")

@@ -24,10 +24,10 @@ async def test_topics_groups_and_the_broker_are_measured(desk):
         desk.send(b"%d" % number, queue_id=number % 2)
     size = desk.store.end - before
     desk.send(b"later", DELAY="1")
-    desk.consumption.took("g", "Orders", 3, 0, 300, 0.0025)
-    desk.consumption.took("g", "Orders", 1, 0, 100, 0.0045)
-    desk.consumption.took("g", "Orders", 2, 1, 200, 0.0001)
-    desk.consumption.got_back("g", "Orders")
+    desk.consumption.count_received("g", "Orders", 3, 0, 300, 0.0025)
+    desk.consumption.count_received("g", "Orders", 1, 0, 100, 0.0045)
+    desk.consumption.count_received("g", "Orders", 2, 1, 200, 0.0001)
+    desk.consumption.count_sent_back("g", "Orders")
     desk.received.value += 7
     await desk.clock.advance(10)
     for _ in range(3):  # the first time finds what was delivered before
@@ -67,7 +67,7 @@ async def test_what_was_stored_before_the_start_is_not_counted(tmp_path, clock):
 async def test_a_group_that_rested_and_took_more_is_counted_on(desk):
     await desk.traffic.sample()
     for _ in range(2):
-        desk.consumption.took("g", "Orders", 5)
+        desk.consumption.count_received("g", "Orders", 5)
         for _ in range(12):
             await desk.clock.advance(10)
             desk.consumption.sample()  # which forgets the pair

@@ -2,29 +2,29 @@
 
 import pytest
 
-from sparrowmq.broker.pop.message_groups import NO_GROUP, Lanes, key_of
+from sparrowmq.broker.pop.message_groups import NO_GROUP, MessageGroups, key_of
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from tests.store.stores import HOST
 
 
-def lanes(*messages):
+def message_groups(*messages):
     """Lanes with messages: the key, and whether it is hidden."""
-    made = Lanes(())
+    made = MessageGroups(())
     for offset, (key, is_hidden) in enumerate(messages):
         made.add(offset, key, is_hidden)
     return made
 
 
 def test_only_messages_of_free_lanes_are_ready_and_in_their_order():
-    some = lanes((1, True), (2, False), (1, False), (3, False), (2, False))
+    some = message_groups((1, True), (2, False), (1, False), (3, False), (2, False))
     assert list(some.ready()) == [1, 3, 4]
     assert [some.is_free(key) for key in (1, 2, 3, 4)] == [False, True, True, True]
 
 
 def test_a_lane_is_free_again_when_its_last_hidden_message_is_visible_or_done():
-    some = lanes((1, True), (1, True), (1, False))
+    some = message_groups((1, True), (1, True), (1, False))
     assert not some.has_ready()
     some.show(1)
     assert not some.has_ready()
@@ -34,7 +34,7 @@ def test_a_lane_is_free_again_when_its_last_hidden_message_is_visible_or_done():
 
 
 def test_a_message_that_was_put_back_is_ready_again():
-    some = lanes((1, False), (2, False), (1, False))
+    some = message_groups((1, False), (2, False), (1, False))
     ready = some.ready()
     assert [next(ready), next(ready)] == [0, 1]
     some.put_back(1)
@@ -43,7 +43,7 @@ def test_a_message_that_was_put_back_is_ready_again():
 
 
 def test_a_message_that_is_offered_twice_is_ready_once():
-    some = lanes((1, False), (1, False))
+    some = message_groups((1, False), (1, False))
     for _ in range(2):
         some.hide(0)
         some.show(0)
@@ -51,14 +51,14 @@ def test_a_message_that_is_offered_twice_is_ready_once():
 
 
 def test_a_lane_without_messages_costs_nothing():
-    some = lanes((1, True), (2, False))
+    some = message_groups((1, True), (2, False))
     for offset in (0, 1, 1, 7):
         some.drop(offset)
     assert (len(some), some.has_ready(), list(some.ready())) == (0, False, [])
 
 
 def test_messages_without_a_lane_are_left_alone():
-    some = Lanes([4, 9])
+    some = MessageGroups([4, 9])
     some.hide(4)
     some.show(4)
     some.drop(9)
@@ -66,7 +66,7 @@ def test_messages_without_a_lane_are_left_alone():
 
 
 def test_leading_messages_have_no_others_before_them():
-    some = lanes((1, True), (2, True), (1, True), (2, True), (3, True))
+    some = message_groups((1, True), (2, True), (1, True), (2, True), (3, True))
     assert some.leading([0, 2, 3, 4]) == [0, 2, 4]
     assert some.leading([2, 9]) == []
 

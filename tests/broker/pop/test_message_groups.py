@@ -26,7 +26,7 @@ class Sent:
     """A message. Attributes: until_ms: when it is visible again; given, attempt: of the last pop that got it."""
 
     body: bytes
-    lane: tuple[int, str]
+    message_group: tuple[int, str]
     until_ms: int = 0
     times: int = 0
     is_done: bool = False
@@ -41,25 +41,25 @@ class Model:
     clock: ManualClock
     chance: random.Random
     has_one_order: bool = False
-    lanes: dict[tuple[int, str], list[Sent]] = field(default_factory=lambda: defaultdict(list))
+    message_groups: dict[tuple[int, str], list[Sent]] = field(default_factory=lambda: defaultdict(list))
     by_body: dict[bytes, Sent] = field(default_factory=dict)
     lost: list[tuple[str, int, list[bytes]]] = field(default_factory=list)
 
     def send(self, queue_id, group):
-        lane = (queue_id, "" if self.has_one_order else group)
-        sent = Sent(b"%d" % len(self.by_body), lane)
-        self.lanes[lane].append(sent)
+        message_group = (queue_id, "" if self.has_one_order else group)
+        sent = Sent(b"%d" % len(self.by_body), message_group)
+        self.message_groups[message_group].append(sent)
         self.by_body[sent.body] = sent
         return sent.body
 
-    def left(self, lane):
-        self.look()
-        return [each for each in self.lanes[lane] if not each.is_done]
+    def left(self, message_group):
+        self.check_chunk()
+        return [each for each in self.message_groups[message_group] if not each.is_done]
 
     def is_hidden(self, sent):
         return self.clock.now_ms() < sent.until_ms
 
-    def look(self):
+    def check_chunk(self):
         """Bury the messages whose last time is over."""
         for sent in self.by_body.values():
             if sent.times >= MOST_TIMES and not self.is_hidden(sent):
@@ -70,11 +70,11 @@ class Model:
         found = defaultdict(list)
         for message in messages:
             sent = self.by_body[message.body]
-            found[sent.lane].append(sent)
-        for lane, some in found.items():
-            left = self.left(lane)
-            assert [each.body for each in some] == [each.body for each in left[: len(some)]], lane
-            assert is_same or not any(map(self.is_hidden, left)), lane
+            found[sent.message_group].append(sent)
+        for message_group, some in found.items():
+            left = self.left(message_group)
+            assert [each.body for each in some] == [each.body for each in left[: len(some)]], message_group
+            assert is_same or not any(map(self.is_hidden, left)), message_group
         for message in messages:
             sent = self.by_body[message.body]
             sent.times += not is_same
@@ -83,13 +83,13 @@ class Model:
             sent.given, sent.attempt = message, attempt
 
     def held(self):
-        self.look()
+        self.check_chunk()
         return [each for each in self.by_body.values() if each.given is not None and not each.is_done]
 
     def waiting(self):
         """The messages that a pop should have given."""
-        lanes = {lane: self.left(lane) for lane in list(self.lanes)}
-        return [each.body for left in lanes.values() if not any(map(self.is_hidden, left)) for each in left]
+        message_groups = {message_group: self.left(message_group) for message_group in list(self.message_groups)}
+        return [each.body for left in message_groups.values() if not any(map(self.is_hidden, left)) for each in left]
 
 
 class Run:
@@ -180,7 +180,7 @@ class Run:
 
     async def advance(self):
         await self.clock.advance(self.chance.randrange(1, 8))
-        self.model.look()
+        self.model.check_chunk()
 
     async def drain(self):
         """Pop until there is nothing. Then only messages behind hidden ones of their group are left."""
@@ -199,7 +199,7 @@ class Run:
                 if self.model.is_hidden(sent):
                     await self.live.session.call(ack(sent.given))
                     sent.is_done = True
-            self.model.look()
+            self.model.check_chunk()
         raise AssertionError([each for each in self.model.by_body.values() if not each.is_done][:5])
 
 

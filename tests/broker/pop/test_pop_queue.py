@@ -67,9 +67,9 @@ def test_messages_are_visible_again_when_their_time_is_over_and_no_earlier():
     queue = begun()
     queue.apply(taken([0, 1], 2, due_ms=1000))
     queue.apply(taken([2], 3, due_ms=2000))
-    assert queue.look(0, 999) == [] and queue.chunks[0].at_ms == 1000
-    assert queue.look(0, 1000) == [0, 1] and queue.chunks[0].at_ms == 2000
-    assert queue.look(0, 1000) == []
+    assert queue.check_chunk(0, 999) == [] and queue.chunks[0].at_ms == 1000
+    assert queue.check_chunk(0, 1000) == [0, 1] and queue.chunks[0].at_ms == 2000
+    assert queue.check_chunk(0, 1000) == []
     queue.apply(settled(0))
     assert [queue.next_ready(1000), queue.next_ready(1000)] == [1, None]
 
@@ -77,7 +77,7 @@ def test_messages_are_visible_again_when_their_time_is_over_and_no_earlier():
 def test_a_message_that_got_more_time_is_not_ready():
     queue = begun()
     queue.apply(taken([0], 1, due_ms=1000))
-    assert queue.look(0, 1000) == [0]
+    assert queue.check_chunk(0, 1000) == [0]
     queue.apply(Changed(*PLACE, 0, 1000, 5000, 8))
     assert queue.next_ready(1000) is None
     assert queue.cell(0)[:4] == (1000, 5000, 8, 1)
@@ -86,9 +86,9 @@ def test_a_message_that_got_more_time_is_not_ready():
 def test_a_message_whose_time_ends_twice_is_ready_once():
     queue = begun()
     queue.apply(taken([0, 1], 2, due_ms=1000))
-    assert queue.look(0, 1000) == [0, 1]
+    assert queue.check_chunk(0, 1000) == [0, 1]
     queue.apply(Changed(*PLACE, 0, 1000, 2000, 8))
-    assert queue.look(0, 2000) == [0]
+    assert queue.check_chunk(0, 2000) == [0]
     first = queue.next_ready(2000)
     assert first == 0
     queue.put_back(first)
@@ -104,7 +104,7 @@ def test_a_change_of_a_done_message_does_nothing():
 def test_a_reset_forgets_everything():
     queue = begun()
     queue.apply(taken([0, 1], 2))
-    queue.look(0, 1000)
+    queue.check_chunk(0, 1000)
     queue.apply(RestartStep(*PLACE, 1))
     assert (queue.front, queue.next_offset, queue.count, queue.next_ready(9999)) == (1, 1, 0, None)
     queue.apply(Dropped(*PLACE))
@@ -178,10 +178,10 @@ def test_lanes_take_the_place_of_ready_messages_and_give_it_back():
     queue = begun()
     queue.apply(taken([0, 1, 2], 3, attempt=0))
     queue.apply(taken([0], 3))
-    lanes = queue.begin_lanes()
-    assert (lanes.unread, queue.ready, list(queue.visible(1000))) == ([2, 1, 0], [], [1, 2])
-    assert queue.look(0, 1000) == [0]
-    queue.end_lanes()
+    message_groups = queue.begin_message_groups()
+    assert (message_groups.unread, queue.ready, list(queue.visible(1000))) == ([2, 1, 0], [], [1, 2])
+    assert queue.check_chunk(0, 1000) == [0]
+    queue.end_message_groups()
     assert [queue.next_ready(1000) for _ in range(4)] == [0, 1, 2, None]
 
 

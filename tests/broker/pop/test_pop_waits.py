@@ -3,7 +3,7 @@
 import asyncio
 
 from sparrowmq.broker.pop import popper
-from sparrowmq.broker.pop.popper import PopWaits
+from sparrowmq.broker.pop.popper import PopWakeups
 from tests.store.conftest import stores
 from tests.store.stores import message
 
@@ -11,13 +11,13 @@ __all__ = ["stores"]
 
 
 def rung(waits, topic, group, heard):
-    bell = waits.bell(topic, group)
-    bell.when(bell.value + 1, lambda _: heard.append(group))
+    watermark = waits.watermark(topic, group)
+    watermark.when(watermark.value + 1, lambda _: heard.append(group))
 
 
 def test_a_message_rings_all_groups_of_its_topic_once(stores):
     with stores.open() as store:
-        waits = PopWaits(store)
+        waits = PopWakeups(store)
         heard: list[str] = []
         waits.watch("orders")
         for topic, group in (("orders", "a"), ("orders", "b"), ("bills", "c")):
@@ -37,18 +37,18 @@ def test_a_message_rings_all_groups_of_its_topic_once(stores):
 
 def test_a_group_can_be_rung_alone(stores):
     with stores.open() as store:
-        waits = PopWaits(store)
+        waits = PopWakeups(store)
         heard: list[str] = []
         rung(waits, "orders", "a", heard)
         rung(waits, "orders", "b", heard)
-        waits.ring("orders", "b")
-        waits.ring("orders", "unknown")
+        waits.wake("orders", "b")
+        waits.wake("orders", "unknown")
         assert heard == ["b"]
 
 
 def test_watching_a_topic_makes_no_queues_and_new_queues_ring(stores):
     with stores.open() as store:
-        waits = PopWaits(store)
+        waits = PopWakeups(store)
         heard: list[str] = []
         waits.watch("orders")
         assert store.queues.ids("orders") == []
@@ -63,7 +63,7 @@ def test_watching_a_topic_makes_no_queues_and_new_queues_ring(stores):
 async def test_many_queues_are_watched_in_slices_and_ring_at_the_end(stores, monkeypatch):
     monkeypatch.setattr(popper, "_SLICE_S", 0.0)
     with stores.open() as store:
-        waits = PopWaits(store)
+        waits = PopWakeups(store)
         heard: list[str] = []
         for queue_id in range(3):
             store.queues.obtain("orders", queue_id)

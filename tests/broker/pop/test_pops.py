@@ -8,8 +8,8 @@ import pytest
 from sparrowmq.broker.broker_settings import BrokerRole
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.pop import pop_steps
-from sparrowmq.broker.pop.pop_queue import Cell, PopTable
-from sparrowmq.broker.pop.pop_state import Pops
+from sparrowmq.broker.pop.pop_queue import InFlight, PopTable
+from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.turn import Turn
@@ -50,9 +50,9 @@ async def test_a_restart_keeps_what_is_hidden_and_what_is_done(tmp_path, clock, 
     async with live_broker(tmp_path / "a", clock=clock) as broker:
         for number in range(4):
             await broker.send(str(number).encode())
-        popped = await pop(broker, queue_id=0)
-        await broker.session.call(ack(popped[0]))
-        await broker.session.call(ack(popped[2]))
+        result = await pop(broker, queue_id=0)
+        await broker.session.call(ack(result[0]))
+        await broker.session.call(ack(result[2]))
         store = broker.broker.settings.store_path
         if not ends_in_order:
             # As after a kill: the files of this moment, without what the end of a broker saves.
@@ -62,7 +62,7 @@ async def test_a_restart_keeps_what_is_hidden_and_what_is_done(tmp_path, clock, 
     async with live_broker(folder, clock=clock) as broker:
         assert await committed(broker) == 1
         assert await pop(broker) == []
-        await broker.session.call(ack(popped[1]))  # the handle is still valid
+        await broker.session.call(ack(result[1]))  # the handle is still valid
         assert await committed(broker) == 3
         await clock.advance(31)
         assert [(each.body, each.reconsume_times) for each in await pop(broker)] == [(b"3", 1)]
@@ -76,11 +76,11 @@ async def test_a_reset_begins_the_queue_again_and_old_handles_do_nothing(tmp_pat
     async with live_broker(tmp_path, clock=clock) as broker:
         for number in range(3):
             await broker.send(str(number).encode())
-        popped = await pop(broker, queue_id=0)
-        await broker.session.call(ack(popped[0]))
+        result = await pop(broker, queue_id=0)
+        await broker.session.call(ack(result[0]))
         await commit(broker, 0)
         with pytest.raises(RemoteError, match="not valid"):
-            await broker.session.call(ack(popped[1]))
+            await broker.session.call(ack(result[1]))
         assert await committed(broker) == 0
         assert [each.body for each in await pop(broker, queue_id=0)] == [b"0", b"1", b"2"]
         await commit(broker, 2)
@@ -101,8 +101,8 @@ async def test_a_snapshot_has_the_state_though_messages_are_popped_meanwhile(tmp
         put(store, str(number).encode(), "orders", number % 4)
     store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
-    pops, copy = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40), PopTable()
-    until = Cell(1, 1 << 50, 3, 0, 0)
+    pops, copy = PopState(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40), PopTable()
+    until = InFlight(1, 1 << 50, 3, 0, 0)
     for queue_id in range(4):
         queue = pops.queue("orders", "poppers", queue_id, FROM_OLDEST)
         pops.take(queue, list(range(150)), 150, until)
@@ -131,11 +131,11 @@ async def test_new_messages_are_in_the_first_step_of_a_pop_that_gives_some_again
         put(store, str(number).encode(), "orders", 0)
     store.publish()
     offsets = Offsets(tmp_path / "offsets.json")
-    pops = Pops(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40)
+    pops = PopState(PopTable(), store, offsets, SystemClock(), Turn(), Noted(), 1 << 40)
     queue = pops.queue("orders", "poppers", 0, FROM_OLDEST)
-    pops.take(queue, [0, 1], 2, Cell(1, 2, 3, 0, 0))
+    pops.take(queue, [0, 1], 2, InFlight(1, 2, 3, 0, 0))
     list(pops.take_steps())
-    pops.take(queue, [0, 1, 2, 3], 4, Cell(1, 2, 4, 0, 0))
+    pops.take(queue, [0, 1, 2, 3], 4, InFlight(1, 2, 4, 0, 0))
     (piece,) = pops.take_steps()
     copy = PopTable()
     copy.apply_all(piece[:1])  # as after a power cut between two records
@@ -202,11 +202,11 @@ async def test_a_message_that_was_changed_too_late_comes_once_and_leaves_the_oth
     async with live_broker(tmp_path, clock=clock) as broker:
         for number in range(4):
             await broker.send(str(number).encode())
-        popped = await pop(broker, queue_id=0)
-        await broker.session.call(ack(popped[1]))
-        await broker.session.call(change(popped[2], 3_600_000))
+        result = await pop(broker, queue_id=0)
+        await broker.session.call(ack(result[1]))
+        await broker.session.call(change(result[2], 3_600_000))
         await clock.advance(31)
-        await broker.session.call(change(popped[0], 1000))  # too late, but no other consumer has it
+        await broker.session.call(change(result[0], 1000))  # too late, but no other consumer has it
         await clock.advance(2)
         assert [each.body for each in await pop_all(broker, queue_id=0)] == [b"0", b"3"]
         assert await committed(broker) == 0
@@ -240,8 +240,8 @@ async def test_a_slave_that_becomes_the_master_knows_what_is_hidden_and_done(tmp
         asked = await both.session("master")
         await until(lambda: both.log("slave") != b"", limit_s=30)
         live = Live(master, asked, Cluster(tmp_path / "none", 0))
-        popped = await pop(live, queue_id=0)
-        for message in popped[:3:2]:
+        result = await pop(live, queue_id=0)
+        for message in result[:3:2]:
             await asked.call(ack(message, str(handle_of(message, "broker-a"))))
         with pytest.raises(RemoteError) as refused:
             await (await both.session("slave")).call(pop_request())
@@ -254,7 +254,7 @@ async def test_a_slave_that_becomes_the_master_knows_what_is_hidden_and_done(tmp
         live = Live(successor, asked, Cluster(tmp_path / "none", 0))
         assert await committed(live) == 1
         assert await pop(live) == []
-        await asked.call(ack(popped[1], str(handle_of(popped[1], "broker-a"))))
+        await asked.call(ack(result[1], str(handle_of(result[1], "broker-a"))))
         assert await committed(live) == 3
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.broker.pop.popper import given_again, shown_as
+from sparrowmq.broker.pop.popper import with_deliveries, with_handle
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
@@ -30,8 +30,8 @@ def _record(stores, entry):
 
 
 def test_a_record_counts_its_deliveries(view):
-    assert given_again(view, 0) is view
-    again = record.decode(given_again(view, 3))
+    assert with_deliveries(view, 0) is view
+    again = record.decode(with_deliveries(view, 3))
     assert again.reconsume_times == 5
     assert (again.body, again.topic) == (b"body", "%RETRY%g_orders")
     assert record.decode(view).reconsume_times == 2
@@ -39,7 +39,7 @@ def test_a_record_counts_its_deliveries(view):
 
 @pytest.mark.parametrize("topic", ["orders", "o" * 127])
 def test_a_record_gets_another_topic_and_a_handle(view, topic):
-    shown = shown_as(view, topic, "1 2 3 4 1 b 0 9")
+    shown = with_handle(view, topic, "1 2 3 4 1 b 0 9")
     before, after = record.decode(view), record.decode(shown)
     assert after.topic == topic
     assert after.properties["POP_CK"] == "1 2 3 4 1 b 0 9"
@@ -49,4 +49,4 @@ def test_a_record_gets_another_topic_and_a_handle(view, topic):
 
 
 def test_a_record_without_properties_gets_a_handle(stores):
-    assert record.decode(shown_as(_record(stores, stored()), "t", "h")).properties["POP_CK"] == "h"
+    assert record.decode(with_handle(_record(stores, stored()), "t", "h")).properties["POP_CK"] == "h"

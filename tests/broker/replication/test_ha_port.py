@@ -14,7 +14,7 @@ import pytest
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
-from sparrowmq.broker.replication.ha_master import demand_role, ha_door, primary_rules
+from sparrowmq.broker.replication.ha_master import check_role, ha_door, ha_master_rules
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.remoting.pool import Pool
@@ -98,7 +98,7 @@ def test_a_slave_has_none() -> None:
     ],
 )
 def test_a_master_with_access_control_or_enforced_tls_needs_a_secret(given: dict[str, Any], secret: str | None) -> None:
-    assert primary_rules(settings(**given)).shipping.secret == secret
+    assert ha_master_rules(settings(**given)).shipping.secret == secret
 
 
 def test_the_port_listens_at_an_address_of_its_own() -> None:
@@ -175,7 +175,7 @@ def test_what_is_set_is_what_a_master_does() -> None:
         "haHousekeepingInterval": "90s",
         "haSecret": "Xq3",
     }
-    rules = primary_rules(build(BrokerSettings, given, "broker.conf")[0])
+    rules = ha_master_rules(build(BrokerSettings, given, "broker.conf")[0])
     assert (rules.is_sync, rules.timeout_s, rules.nearest_bytes) == (True, 1.5, 1 << 20)
     shipping = rules.shipping
     assert (shipping.batch_bytes, shipping.heartbeat_s, shipping.silence_s) == (2048, 0.07, 90)
@@ -183,5 +183,5 @@ def test_what_is_set_is_what_a_master_does() -> None:
 
 
 def test_a_role_that_fits_is_let_through() -> None:
-    demand_role(settings(role=BrokerRole.SYNC_MASTER))
-    demand_role(settings())
+    check_role(settings(role=BrokerRole.SYNC_MASTER))
+    check_role(settings())

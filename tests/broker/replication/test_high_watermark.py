@@ -9,7 +9,7 @@ import pytest
 
 from sparrowmq.broker.failover.group_state import Leader
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.replication.ha_slave import Replica, ReplicaRules
+from sparrowmq.broker.replication.ha_slave import HaSlave, HaSlaveRules
 from sparrowmq.broker.replication.role import HighWatermark
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.store.message_store import MessageStore
@@ -30,10 +30,10 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     store.close()
 
 
-def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> tuple[HighWatermark, Replica]:
+def follower(store: MessageStore, leader: Leader, *, is_full: bool = False) -> tuple[HighWatermark, HaSlave]:
     """A slave whose log is proved to be the beginning of its master's."""
     shown = HighWatermark(store, Term(1, 3, leader, is_shared=True), is_full=is_full)
-    replica = Replica(store, ManualClock(), ReplicaRules(), Figures())
+    replica = HaSlave(store, ManualClock(), HaSlaveRules(), Figures())
     shown.follow(replica)
     return shown, replica
 
@@ -49,17 +49,17 @@ def test_a_slave_shows_what_its_master_says_once_that_has_all_from_before(store:
     shown, replica = follower(store, NEW)
     changes: list[bool] = []
     shown.on_change = lambda: changes.append(shown.is_hidden)
-    replica._showed(store.end - 1)
+    replica._on_visible(store.end - 1)
     assert shown.is_hidden
-    replica._showed(store.end)
+    replica._on_visible(store.end)
     assert changes == [False]
     end = store.end
     put(store, b"after")
     store.publish()
     assert bodies(store) == [b"before"]
-    replica._showed(end + 1)
+    replica._on_visible(end + 1)
     assert bodies(store) == [b"before"]
-    replica._showed(store.end)
+    replica._on_visible(store.end)
     assert bodies(store) == [b"before", b"after"]
     assert changes == [False]
 
@@ -75,5 +75,5 @@ def test_a_slave_of_an_older_master_or_without_room_shows_all_that_is_proved(sto
 def test_a_log_without_a_proof_is_shown_once_an_older_master_is_found_to_have_it(store: MessageStore) -> None:
     shown = HighWatermark(store, Term(1, 3, OLD), is_full=False)
     assert shown.is_hidden
-    shown.joined()
+    shown.note_equal_logs()
     assert not shown.is_hidden

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.broker.replication.ha_master import slave_of
-from sparrowmq.broker.replication.peer_repair import namesakes
+from sparrowmq.broker.replication.peer_repair import same_log_addresses
 from tests.broker.replication.pairs import pair
 from tests.interop.apache import free_ports
 
@@ -19,13 +19,13 @@ async def test_the_others_of_the_same_name_and_cluster_are_found_at_the_first_na
     async with pair(tmp_path) as both:
         master, slave = (await both.start("master")).address, (await both.start("slave")).address
         settings, away = both.master_settings, f"127.0.0.1:{free_ports(1)[0]}"
-        assert await namesakes(settings, master, both.pool) == [slave]
-        assert await namesakes(both.slave_settings, slave, both.pool) == [master]
+        assert await same_log_addresses(settings, master, both.pool) == [slave]
+        assert await same_log_addresses(both.slave_settings, slave, both.pool) == [master]
         two = replace(settings, namesrv=(away, *settings.namesrv))
-        assert await namesakes(two, master, both.pool) == [slave]
-        assert await namesakes(replace(settings, namesrv=(away,)), master, both.pool) == []
-        assert await namesakes(replace(settings, cluster="another"), master, both.pool) == []
-        assert await namesakes(replace(settings, name="another"), master, both.pool) == []
+        assert await same_log_addresses(two, master, both.pool) == [slave]
+        assert await same_log_addresses(replace(settings, namesrv=(away,)), master, both.pool) == []
+        assert await same_log_addresses(replace(settings, cluster="another"), master, both.pool) == []
+        assert await same_log_addresses(replace(settings, name="another"), master, both.pool) == []
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from sparrowmq.broker.broker_settings import SlaveAck
 from sparrowmq.broker.failover.group_state import RECOVERING, OwnEpoch
 from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication import peer_repair
-from sparrowmq.broker.replication.peer_repair import LOOK_S, Fetched, PeerLog
+from sparrowmq.broker.replication.peer_repair import POLL_S, FetchedRecords, PeerLog
 from sparrowmq.errors import CorruptRecord, NetworkError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
@@ -113,7 +113,7 @@ async def test_silence_is_not_taken_for_the_end_of_the_log(monkeypatch: pytest.M
 
 
 async def test_records_after_the_one_that_is_needed_are_fetched_with_it() -> None:
-    fetched = Fetched(PeerLog(cast(Pool, Answers({0: b"abc", 3: b"d"})), "a:1"))
+    fetched = FetchedRecords(PeerLog(cast(Pool, Answers({0: b"abc", 3: b"d"})), "a:1"))
     await fetched.fetch(0)
     assert [fetched.record_at(offset) for offset in (0, 3, 4)] == [b"abc", b"d", None]
 
@@ -280,5 +280,5 @@ async def test_a_look_without_peers_does_not_delay_the_repair_from_the_first_tha
 ) -> None:
     await fenced_off(members)
     await members.leader()
-    await asyncio.sleep(2 * LOOK_S)
+    await asyncio.sleep(2 * POLL_S)
     await second_gives_back(members)

@@ -400,8 +400,8 @@ async def test_a_member_that_does_not_come_back_after_an_election_shows_at_the_n
     assert gone() == ""  # it has some time to come
     monkeypatch.setattr(ha_master, "FOLLOW_S", 0.0)
     assert gone() == "0 of 1 slaves follow; gone: member 1"
-    with monkeypatch.context() as deposed:
-        deposed.setattr(InSync, "leads", False)
+    with monkeypatch.context() as lead_lost_error:
+        lead_lost_error.setattr(InSync, "leads", False)
         assert gone() == "", "it is about to become a slave"
     await members.start(1)
     await members.in_sync(1, 2)

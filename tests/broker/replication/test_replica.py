@@ -12,7 +12,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerRole, SlaveAck
 from sparrowmq.broker.replication import ha_slave
-from sparrowmq.broker.replication.ha_slave import COMPARE_AGAIN_S, Replica, ReplicaRules
+from sparrowmq.broker.replication.ha_slave import COMPARE_AGAIN_S, HaSlave, HaSlaveRules
 from sparrowmq.cli.mqadmin.main import run as mqadmin
 from sparrowmq.errors import LogsDiffer, RemoteError
 from sparrowmq.loop.clock import SystemClock
@@ -237,13 +237,13 @@ async def status(both: Pair, body: bytes) -> int:
 # One that is alone --------------------------------------------------------------------------------------------------
 
 
-def alone(stores: Stores, address: str, **rules: object) -> tuple[Replica, ManualClock]:
+def alone(stores: Stores, address: str, **rules: object) -> tuple[HaSlave, ManualClock]:
     clock = ManualClock()
     store = stores.open(clock=clock)
     put(store)
     store.publish()
-    given = ReplicaRules(master=address, **rules)  # type: ignore[arg-type]
-    return Replica(store, clock, given, Figures()), clock
+    given = HaSlaveRules(master=address, **rules)  # type: ignore[arg-type]
+    return HaSlave(store, clock, given, Figures()), clock
 
 
 async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
@@ -261,7 +261,7 @@ async def test_logs_that_differ_are_an_alarm_and_never_looped_on(
         assert master.count == 1 and not following.is_following
         running.cancel()
     (alarm,) = [record for record in caplog.records if record.levelname == "CRITICAL"]
-    assert "nothing is thrown away" in alarm.getMessage() and "start it again, empty" in alarm.getMessage()
+    assert "nothing is discarded" in alarm.getMessage() and "start it again, empty" in alarm.getMessage()
 
 
 async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
@@ -324,7 +324,7 @@ async def test_a_master_that_says_nothing_is_left_and_tried_again(
         await clock.advance(1)
         await master.slave()
         running.cancel()
-    assert "it said nothing for 3 s" in caplog.text
+    assert "it was silent for 3 s" in caplog.text
 
 
 async def test_that_nobody_is_there_is_told_once_and_tried_again_and_again(
@@ -336,7 +336,7 @@ async def test_that_nobody_is_there_is_told_once_and_tried_again_and_again(
     for _ in range(5):
         await clock.advance(0.3)
         await asyncio.sleep(0.02)
-    assert caplog.text.count("is not followed now, trying again and again") == 1
+    assert caplog.text.count("is not followed now; retrying") == 1
     async with scripted_master(port) as master:
         await clock.advance(0.3)
         await asyncio.wait_for(master.slave(), 10)
@@ -350,5 +350,5 @@ async def test_a_master_that_ends_the_connection_at_once_may_want_a_secret(
         following, _ = alone(stores, master.address)
         running = asyncio.ensure_future(following.run())
         (await master.slave()).writer.close()
-        await until(lambda: "or it wants a haSecret" in caplog.text)
+        await until(lambda: "or set haSecret here" in caplog.text)
         running.cancel()

@@ -39,6 +39,6 @@ async def test_a_slave_with_files_of_another_size_says_so_before_the_first_file_
         runtime = await (await both.session("slave")).call(GetBrokerRuntime())
         problem = KVTable.decode(runtime.body).table["replicationProblem"]
         assert "mappedFileSizeCommitLog = 2097152" in problem
-        replica = slave._role._replica
+        replica = slave._role._slave
         assert replica is not None and not replica.is_following
         assert caplog.text.count("is not followed") == 1

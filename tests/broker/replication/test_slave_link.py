@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.slave_link import SHOW_S, ShippingRules, SlaveLink
+from sparrowmq.broker.replication.slave_link import VISIBLE_END_DELAY_S, ShippingRules, SlaveLink
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.replication import HEAD, SHOWN
 from sparrowmq.remoting.log_limit import LINES, LogLimit
@@ -207,9 +207,9 @@ async def test_an_idle_slave_gets_signs_of_life(master: Master, slave: ScriptedS
     await until(lambda: master.acknowledged == [end])
     assert await slave.piece() == (end, b"")  # at once: it lacks nothing
     await master.clock.advance(4.9)
-    master.links[0].look()
+    master.links[0].check()
     await master.clock.advance(0.2)
-    master.links[0].look()
+    master.links[0].check()
     master.fill(1)
     assert await slave.piece() == (end, b"")
     offset, content = await slave.piece()
@@ -220,14 +220,14 @@ async def test_speed_is_that_between_two_looks(master: Master, slave: ScriptedSl
     begin = master.fill(2)
     slave.report(begin)
     await until(lambda: master.acknowledged == [begin])
-    master.links[0].look()
+    master.links[0].check()
     end = master.fill(10)
     await until(lambda: master.links[0].position == end)
     await master.clock.advance(2)
-    master.links[0].look()
+    master.links[0].check()
     assert master.links[0].speed == (end - begin) // 2
     await master.clock.advance(1)
-    master.links[0].look()
+    master.links[0].check()
     assert master.links[0].speed == 0
 
 
@@ -238,10 +238,10 @@ async def test_a_silent_slave_is_let_go_and_one_that_reports_is_not(master: Mast
     slave.report(0)
     await until(lambda: master.links[0].last_heard == 19)
     await master.clock.advance(19)
-    master.links[0].look()
+    master.links[0].check()
     assert master.ended == []
     await master.clock.advance(2)
-    master.links[0].look()
+    master.links[0].check()
     assert await slave.is_let_go()
     await until(lambda: master.ended == master.links)
 
@@ -323,7 +323,7 @@ async def test_who_says_nothing_of_the_secret_as_javas_slaves_is_let_go(
     async with slave_at(guarded.address) as slave:
         slave.report(0)
         assert await slave.heard() == b""
-    assert "as none of Java's can" in caplog.text and guarded.acknowledged == []
+    assert "Java's slaves cannot" in caplog.text and guarded.acknowledged == []
 
 
 async def test_strangers_write_few_lines_and_hide_none_about_a_slave(
@@ -340,7 +340,7 @@ async def test_strangers_write_few_lines_and_hide_none_about_a_slave(
         await slave.follow(guarded.store.end)
         slave.report(1 << 40)
         assert await slave.is_let_go()
-    assert "is let go: it says that it has the log up to" in caplog.text
+    assert "is disconnected: it says that it has the log up to" in caplog.text
 
 
 async def test_who_knows_another_secret_is_let_go_and_hears_nothing(
@@ -350,7 +350,7 @@ async def test_who_knows_another_secret_is_let_go_and_hears_nothing(
         assert not await slave.introduce("another")
         slave.report(0)
         assert await slave.heard() == b""
-    assert "its haSecret is another one" in caplog.text and guarded.acknowledged == []
+    assert "its haSecret differs" in caplog.text and guarded.acknowledged == []
 
 
 async def test_a_proof_of_another_day_does_not_help(guarded: Master) -> None:
@@ -392,11 +392,11 @@ async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Ma
             assert await each.piece() == (elected.store.end, b""), "a heartbeat"
         for elected.shown in (100, 100, 200):
             for link in elected.links:
-                link.tell_shown_soon()
-            await asyncio.sleep(5 * SHOW_S)
+                link.send_visible_end_soon()
+            await asyncio.sleep(5 * VISIBLE_END_DELAY_S)
         heads = await slave.reader.readexactly(2 * HEAD.size)
         assert list(HEAD.iter_unpack(heads)) == [(100, SHOWN), (200, SHOWN)]
-        elected.links[0].look()
+        elected.links[0].check()
         elected.fill(1)
         assert (await other.piece())[1] == elected.log(elected.store.end // 4 * 3), "older ones know no such head"
 

@@ -293,6 +293,6 @@ async def test_what_cannot_be_taken_is_told_once(tmp_path: Path, caplog: pytest.
     async with pair(tmp_path) as both:
         await both.start("master", acl=True, acl_file=accounts, ha_secret="Xq3")
         await both.start("slave", ha_secret="Xq3")
-        await until(lambda: "cannot be taken from the master" in caplog.text)
+        await until(lambda: "cannot be copied from the master" in caplog.text)
         await asyncio.sleep(0.3)
-    assert caplog.text.count("cannot be taken from the master") == 1
+    assert caplog.text.count("cannot be copied from the master") == 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.broker.replication.ha_slave import COMPARED_BYTES, Upstream
+from sparrowmq.broker.replication.ha_slave import COMPARED_BYTES, MasterLink
 from sparrowmq.errors import CorruptRecord, DiskFull, LogsDiffer, RemoteProtocolError
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol import replication
@@ -48,11 +48,11 @@ async def master() -> AsyncIterator[ScriptedMaster]:
 @asynccontextmanager
 async def following(
     store: MessageStore, master: ScriptedMaster, **rules: Any
-) -> AsyncIterator[tuple[Upstream, Followed]]:
+) -> AsyncIterator[tuple[MasterLink, Followed]]:
     host, _, port = master.address.rpartition(":")
     clock = ManualClock()
     _, link = await asyncio.get_running_loop().create_connection(
-        lambda: Upstream(store, clock, **rules), host, int(port)
+        lambda: MasterLink(store, clock, **rules), host, int(port)
     )
     try:
         yield link, await master.slave()
@@ -181,7 +181,7 @@ async def test_a_master_with_other_bytes_is_not_followed_and_nothing_is_changed(
     async with following(store, master) as (link, slave):
         slave.ship(0, log(master_store))
         assert await slave.has_left()
-        assert isinstance(link.error, LogsDiffer) and "has other bytes than we between 0 and" in str(link.error)
+        assert isinstance(link.error, LogsDiffer) and "log differs from ours between 0 and" in str(link.error)
     assert log(store) == ours and not link.is_following
 
 

@@ -322,7 +322,7 @@ async def test_foreign_record_is_left_out_and_ends_no_start(tmp_path, it, caplog
     it.store.append(Entry(STAGED_TOPIC, 0, b"foreign", Properties(render(said)), 1, BORN))
     it.stage(source(), "a", 1, "2")
     found = it.kill(tmp_path / "killed")
-    assert caplog.text.count("is no staged one, and left out: ") == 1
+    assert caplog.text.count("is not a staged record; skipping it: ") == 1
     assert found.staging.writers["query"].runs == ["run-1"]
     found.commit(source(), a=2)
     found.publish()

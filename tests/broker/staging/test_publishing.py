@@ -81,7 +81,7 @@ async def test_a_batch_with_a_damaged_record_waits_until_it_is_mended_and_those_
         await clock.advance(61)
     assert it.bodies() == ["1", "4"]
     (told,) = [each.getMessage() for each in caplog.records]
-    assert "batch 0 of query waits, and is tried again each minute: " in told
+    assert "batch 0 of query waits; retrying each minute: " in told
     mend()
     it.publish()
     assert it.bodies() == ["1", "4", "2", "3"]

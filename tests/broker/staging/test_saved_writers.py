@@ -83,8 +83,8 @@ async def test_a_broker_without_the_file_knows_a_writer_whose_records_are_delete
         expire(it.store)
     assert {message.properties["STAGED_KIND"] for message in staged(it)} == {"kept"}
     found = it.kill(tmp_path / "killed")
-    author = found.staging.writers["query"]
-    assert (author.owner, author.used_ms, author.others) == ("sparkjob", used_ms, others)
+    writer_state = found.staging.writers["query"]
+    assert (writer_state.owner, writer_state.used_ms, writer_state.others) == ("sparkjob", used_ms, others)
     again = Source("query", "run-2", 0, "sparkjob")
     repeated = found.staging.commit(again, {"a": 1}, None, "plan-0")
     assert (repeated.is_repeated, repeated.others) == (True, others)
@@ -143,12 +143,12 @@ async def test_a_newer_file_is_not_set_back(tmp_path, it):
     await it.staging.saved_writers.keep()
     write(it, source(1, "run-2"), "1")
     await it.staging.close()
-    author = it.staging.writers["query"]
+    writer_state = it.staging.writers["query"]
     found = it.kill(tmp_path / "killed")
     assert sorted(kept(found)) == ["query", "waits"]
     known = found.staging.writers["query"]
     assert (known.runs, known.last_batch, known.plan) == (["run-1", "run-2"], 1, "plan-1")
-    assert known.kept_at == author.kept_at > 0
+    assert known.kept_at == writer_state.kept_at > 0
     assert found.commit(source(writer="waits"), a=1) is False
     found.publish()
     assert found.bodies() == ["0", "1", "x"]
@@ -196,7 +196,7 @@ async def test_a_commit_without_its_deleted_parts_lets_the_broker_start(tmp_path
     assert found.commit(source(), a=1, b=2) is True
     found.publish()
     assert found.bodies() == ["3"] if not is_published else ["1", "2", "3"]
-    assert ("messages of batch 0 of query are gone" in caplog.text) is not is_published
+    assert ("messages of batch 0 of query were deleted" in caplog.text) is not is_published
     found.store.close()
 
 
@@ -237,7 +237,7 @@ async def test_writers_that_fill_the_log_are_written_less_often(it):
     expire(it.store)  # of them all
     for _ in range(2):
         await it.staging.saved_writers.keep()
-    assert all(author.kept_at >= it.store.begin for author in it.staging.writers.values())
+    assert all(writer_state.kept_at >= it.store.begin for writer_state in it.staging.writers.values())
 
 
 async def test_a_writer_that_fits_no_file_keeps_no_other_one_away(it):

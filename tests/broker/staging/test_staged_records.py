@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.broker.staging import staged_batches
 from sparrowmq.broker.staging.staged_batches import StagedPart, StagedRecord, read
-from sparrowmq.broker.staging.writers import CommitBody, SavedAuthor, Source
+from sparrowmq.broker.staging.writers import CommitBody, SavedWriter, Source
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
@@ -21,14 +21,14 @@ SAID = staged_batches.properties_of("part", Source("w", "r", 7, "owner")) | (
 FOREIGN = [
     *[(SAID | {name: None}, BODY, name) for name in SAID if name != "STAGED_OWNER"],
     *[
-        (SAID | {name: text}, BODY, "is no number")
+        (SAID | {name: text}, BODY, "is not a number")
         for name in ("STAGED_BATCH", "STAGED_NUMBER", "STAGED_QUEUE")
         for text in ("x", "--1", "1.5", "\u0663", str(1 << 63), "9" * 5000)
     ],
     *[(SAID | {"STAGED_QUEUE": text}, BODY, "no client may send") for text in ("-1", "65535")],
     *[(SAID | {"STAGED_TOPIC": name}, BODY, name[:9]) for name in ("../x", STATE_TOPIC, STAGED_TOPIC, "t" * 200)],
     *[(SAID, body, "batch") for body in (b"", b"x", b"\0" * 64)],
-    (SAID | {"STAGED_KIND": "other"}, BODY, "no kind"),
+    (SAID | {"STAGED_KIND": "other"}, BODY, "not a kind"),
     *[
         (SAID | {"STAGED_KIND": kind}, body, ".")
         for kind in ("commit", "kept")
@@ -63,7 +63,7 @@ def test_records_come_back_as_they_were_written():
     said = staged_batches.properties_of("part", source) | staged_batches.properties_of_part(part)
     assert read(stored(said, BODY)) == StagedRecord("part", source, part)
     commit = CommitBody({"t0": 4}, {"T@1": 5}, {"b": {"t1": 1}}, "plan")
-    kept = SavedAuthor(["r"], -1, 5, msgspec.Raw(b'{"b":{"t1":1}}'), None, "plan")
+    kept = SavedWriter(["r"], -1, 5, msgspec.Raw(b'{"b":{"t1":1}}'), None, "plan")
     new = Source("w", "r", -1)
     assert read(stored(staged_batches.properties_of("commit", source), msgspec.json.encode(commit))) == (
         "commit",

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sparrowmq.broker.transactions.transactions import Deciders
+from sparrowmq.broker.transactions.transactions import TransactionRights
 from sparrowmq.errors import AccessDenied
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import RequestCode
@@ -135,4 +135,4 @@ async def test_a_store_that_was_without_accounts_asks_as_before(tmp_path, clock)
     ],
 )
 def test_a_producer_is_asked_about_messages_of_its_account_that_it_may_send(account, owner, topic, allowed):
-    assert Deciders(lambda account, topic: MAY.get(account)).may_be_asked(account, owner, topic) is allowed
+    assert TransactionRights(lambda account, topic: MAY.get(account)).may_be_asked(account, owner, topic) is allowed

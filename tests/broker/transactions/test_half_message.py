@@ -27,7 +27,7 @@ def test_a_half_message_is_one_whose_mark_says_true(value, expected):
 
 def test_parking_keeps_the_address_and_clears_the_kind():
     made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true")
-    half_message.park(made, "payments")
+    half_message.divert(made, "payments")
     assert (made.topic, made.queue_id, made.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 1)
     assert made.properties.get("REAL_TOPIC") == "Orders" and made.properties.get("REAL_QID") == "3"
     assert made.properties.get("PGROUP") == "payments"
@@ -36,7 +36,7 @@ def test_parking_keeps_the_address_and_clears_the_kind():
 @pytest.mark.parametrize("name", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
 def test_no_delay_goes_with_it(name):
     with pytest.raises(RemoteError, match=name):
-        half_message.park(entry(**{name: "5"}), "g")
+        half_message.divert(entry(**{name: "5"}), "g")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_numbers_that_are_none_are_as_if_absent(text):
 
 def test_a_commit_has_the_message_as_it_was_sent_and_says_where_its_half_lies():
     made = entry(sys_flag=0x4 | 0x1, TRAN_MSG="true", PGROUP="payments", KEYS="k", TAGS="a", UNIQ_KEY="u")
-    known = half_message.park(made, "payments")
+    known = half_message.divert(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
     to = half_message.destination(half)
     assert (to.topic, to.queue_id, to.group) == (known.topic, known.queue_id, known.group)
@@ -82,7 +82,7 @@ def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
     made = entry(TRAN_MSG="true", TRAN_OWNER="forged", KEYS="k")
     made.owner = "payments-key"
     sent = made.properties.render().replace("TRAN_OWNER\x01forged\x02", "")
-    known = half_message.park(made, "payments")
+    known = half_message.divert(made, "payments")
     half = Half(record.encode(made, Placed(500, 9, 2000, HOST)))
     to = half_message.destination(half)
     assert (known.owner, half.owner, to.owner) == ("payments-key", "payments-key", "payments-key")
@@ -96,7 +96,7 @@ def test_the_owner_is_kept_in_the_half_message_and_not_in_the_committed_one():
 
 def test_without_access_control_a_half_message_has_no_owner():
     made = entry(TRAN_MSG="true", TRAN_OWNER="forged")
-    assert half_message.park(made, "payments").owner is None
+    assert half_message.divert(made, "payments").owner is None
     assert Half(record.encode(made, Placed(500, 9, 2000, HOST))).owner is None
 
 

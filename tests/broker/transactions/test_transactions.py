@@ -373,7 +373,7 @@ async def test_questions_about_large_messages_leave_time_for_other_work(tmp_path
         it.begin(b"%d" % number * 100_000, UNIQ_KEY=str(number))
     await clock.advance(6)
     asked = []
-    while it.transactions._ask_some():
+    while it.transactions._check_some():
         asked.append(len(it.producer.asked))
     assert asked == [3, 6, 9] and len(it.producer.asked) == 10
     it.store.close()
@@ -391,7 +391,7 @@ async def test_a_full_disk_puts_questions_off_and_the_log_says_so_once(it, caplo
     assert await it.after(6) == []
     assert await it.after(9) == []
     assert len(await it.after(1)) == 3
-    assert caplog.text.count("no questions about transactions now: the disk is full") == 1
+    assert caplog.text.count("transaction checks are paused: the disk is full") == 1
 
 
 # Starts --------------------------------------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ async def test_a_damaged_half_message_is_not_forgotten_but_asked_about_once_it_i
     assert [message.body for _, message in await it.after(6)] == [b"sound"]
     await it.after(60)
     (told,) = [each.getMessage() for each in caplog.records]
-    assert "waits, and is tried again each minute: " in told and it.messages(OP, 0) == []
+    assert "waits; retrying each minute: " in told and it.messages(OP, 0) == []
     mend()
     assert b"damaged" in [message.body for _, message in await it.after(60)]
 
@@ -427,7 +427,7 @@ async def test_a_message_whose_op_record_was_lost_is_not_committed_again(tmp_pat
     it.store.close()
     again = Transacting(killed, clock)
     assert again.bodies() == [b"paid"] and again.bodies(OP, 0) == [b"1"]
-    assert "1 transactions had ended when the broker was killed" in caplog.text
+    assert "1 transactions had ended before the crash" in caplog.text
     asked = await again.after(60)
     assert [message.body for _, message in asked] == [b"open"]
     again.store.close()

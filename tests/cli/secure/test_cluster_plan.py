@@ -10,7 +10,7 @@ from sparrowmq.auth.account_files import Document
 from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.member import check_member_settings
-from sparrowmq.broker.replication.ha_master import demand_role
+from sparrowmq.broker.replication.ha_master import check_role
 from sparrowmq.cli.secure import ClusterOptions, Plan, plan
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
@@ -46,7 +46,7 @@ def test_every_server_is_closed(size: dict[str, Any]) -> None:
         assert settings.acl and settings.tls_mode is TlsMode.ENFORCING
         assert settings.client_auth is ClientAuth.REQUIRE and not settings.insecure
         if isinstance(settings, BrokerSettings):
-            (check_member_settings if settings.failover else demand_role)(settings)
+            (check_member_settings if settings.failover else check_role)(settings)
             assert settings.ha_secret and len(settings.ha_secret) == 48 and settings.fast_port == 0
 
 

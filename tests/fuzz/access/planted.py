@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from sparrowmq.auth import permissions
-from sparrowmq.broker.transactions.transactions import Deciders
+from sparrowmq.broker.transactions.transactions import TransactionRights
 from sparrowmq.protocol.messages.recalls import Recalls
 
 
@@ -32,4 +32,4 @@ def ask_for_no_owner(monkeypatch: pytest.MonkeyPatch, kind: type) -> None:
     if kind is Recalls:
         monkeypatch.setattr(Recalls, "include", of_any_owner)
     else:
-        monkeypatch.setattr(Deciders, "check", lambda *_: None)
+        monkeypatch.setattr(TransactionRights, "check", lambda *_: None)

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sparrowmq.auth.user_check import UserCheck
-from sparrowmq.broker.transactions.transactions import Deciders
+from sparrowmq.broker.transactions.transactions import TransactionRights
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.recalls import Recalls
 from sparrowmq.protocol.requests.request_table import ROWS, Access, Role
@@ -105,7 +105,9 @@ async def test_harm_by_an_account_with_a_right_on_the_topic_is_seen(monkeypatch,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "found"), [(Deciders, "lasting' is strange"), (Recalls, "timed' is missing")])
+@pytest.mark.parametrize(
+    ("kind", "found"), [(TransactionRights, "lasting' is strange"), (Recalls, "timed' is missing")]
+)
 async def test_harm_by_an_account_that_may_send_to_the_topic_is_seen(monkeypatch, kind, found):
     ask_for_no_owner(monkeypatch, kind)
     faults = (await live(rounds_of(5, 0, ("publisher",), 800))).faults

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sparrowmq.broker.grpc_port import LocalLink
-from sparrowmq.broker.transactions.transactions import Deciders
+from sparrowmq.broker.transactions.transactions import TransactionRights
 from sparrowmq.grpc.statuses import Status
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.recalls import Recalls
@@ -93,7 +93,7 @@ async def test_harm_by_a_port_that_checks_no_permission_for_one_request_is_found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [Deciders, Recalls])
+@pytest.mark.parametrize("kind", [TransactionRights, Recalls])
 async def test_harm_by_an_account_that_may_only_send_to_the_topic_is_found(monkeypatch, kind):
     ask_for_no_owner(monkeypatch, kind)
     assert (await live(cases(("publisher",)), stage=ACCOUNTS)).faults

@@ -70,7 +70,7 @@ async def test_without_a_certificate_one_is_made_once_for_all_that_come(
                 return (await session.call(PULL, b"x")).body
 
         assert await asyncio.gather(*[ask() for _ in range(8)]) == [b"x"] * 8
-    assert caplog.text.count("self-signed certificate that was made just now") == 1
+    assert caplog.text.count("new self-signed certificate") == 1
 
 
 async def test_where_none_can_be_made_tls_is_refused_and_plain_text_goes_on(

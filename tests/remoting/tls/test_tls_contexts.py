@@ -21,8 +21,8 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import (
-    LOOK_PERIOD_S,
-    TOLD_AGAIN_S,
+    LOG_AGAIN_S,
+    POLL_S,
     ServerTls,
     client_context,
     self_signed_context,
@@ -261,15 +261,15 @@ async def test_changed_files_are_used_and_broken_ones_are_told_once(
     watching = asyncio.create_task(tls.watch())
     pool = Pool(SystemClock(), tls=trusting(theirs))
     async with Server(answer, SystemClock(), "127.0.0.1", 0, tls=tls) as running:
-        await clock.advance(3 * LOOK_PERIOD_S)
+        await clock.advance(3 * POLL_S)
         assert tls.context is first and not caplog.text
 
         used.key.write_text("not a key")
-        await clock.advance(5 * LOOK_PERIOD_S)
+        await clock.advance(5 * POLL_S)
         assert tls.context is first and caplog.text.count("are not used, new connections get the old") == 1
 
         copied(signed(folder, "newer", theirs), used, 2_000)
-        await clock.advance(2 * LOOK_PERIOD_S)
+        await clock.advance(2 * POLL_S)
         assert tls.context is not first
         assert "the TLS files have changed" in caplog.text
         await (await pool.session(f"127.0.0.1:{running.port}")).call(PULL)
@@ -286,13 +286,13 @@ async def test_files_that_are_just_being_replaced_are_left_alone(
     tls = ServerTls(showing(used), clock)
     first = tls.context
     watching = asyncio.create_task(tls.watch())
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     used.certificate.write_bytes(client.certificate.read_bytes())  # and its key comes a moment later
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     copied(client, used, 2_000)
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     assert tls.context is first, "only a second look shows that they stay"
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     assert tls.context is not first and "not used" not in caplog.text
     watching.cancel()
 
@@ -305,16 +305,16 @@ async def test_files_that_cannot_be_read_are_told_once_and_tried_again(
     tls = ServerTls(showing(used), clock)
     first = tls.context
     watching = asyncio.create_task(tls.watch())
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     copied(client, used, 2_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))  # which refuses root too
     try:
-        await clock.advance(5 * LOOK_PERIOD_S)
+        await clock.advance(5 * POLL_S)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert tls.context is first and caplog.text.count("cannot be read (Too many open files)") == 1
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     assert tls.context is not first
     watching.cancel()
 
@@ -327,9 +327,9 @@ async def test_files_that_changed_in_place_and_kept_their_time_and_size_are_used
     tls = ServerTls(showing(used), clock)
     first = tls.context
     watching = asyncio.create_task(tls.watch())
-    await clock.advance(LOOK_PERIOD_S)
+    await clock.advance(POLL_S)
     copied(server, used, 1_000)
-    await clock.advance(2 * LOOK_PERIOD_S)
+    await clock.advance(2 * POLL_S)
     assert tls.context is not first
     watching.cancel()
 
@@ -341,7 +341,7 @@ def test_one_clients_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixtu
         tls.tell(f"10.0.0.1:{port}", "why")
     tls.tell("10.0.0.2:1", "why")
     assert len(caplog.records) == 2
-    clock._elapsed_s += TOLD_AGAIN_S
+    clock._elapsed_s += LOG_AGAIN_S
     tls.tell("10.0.0.1:1", "why")
     assert len(caplog.records) == 3
 

@@ -71,15 +71,15 @@ def test_a_message_without_an_address_cannot_come_back(properties):
 
 
 def one(name: str) -> Redirect:
-    """A detour for every message that has the property of its name."""
+    """A redirect for every message that has the property of its name."""
 
-    def park(parked: Entry) -> bool:
+    def divert(parked: Entry) -> bool:
         if parked.properties.get(name) == "no":
             return False
         redirect.move(parked, f"PARKED_{name}", 0)
         return True
 
-    return Redirect(mark(name), park, redirect.restore)
+    return Redirect(mark(name), divert, redirect.restore)
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_the_first_detour_that_wants_a_message_takes_it(store, text, topic):
 
 @pytest.mark.parametrize(("back_from", "topic"), [(0, "PARKED_TIMER"), (1, "Orders")])
 def test_what_comes_back_takes_only_detours_behind_the_one_that_it_comes_from(store, back_from, topic):
-    detours = (one("HALF"), one("TIMER"))
-    Writer(store, "C", detours).put(entry("HALF\x01yes\x02TIMER\x01yes"), back_from=detours[back_from])
+    redirects = (one("HALF"), one("TIMER"))
+    Writer(store, "C", redirects).put(entry("HALF\x01yes\x02TIMER\x01yes"), back_from=redirects[back_from])
     assert topics(store) == [topic]
 
 
