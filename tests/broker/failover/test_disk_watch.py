@@ -255,7 +255,7 @@ async def test_a_master_with_a_slow_disk_goes_on_while_the_others_in_sync_are_aw
     await first._leave_slow_disk("the disk is slow")
     assert first.leads and not first._is_deposed
     monkeypatch.undo()
-    monkeypatch.setattr(member, "drained", gone)
+    monkeypatch.setattr(member, "drain", gone)
     await first._leave_slow_disk("the disk is slow")
     assert await members.leader(2) == 2
 
