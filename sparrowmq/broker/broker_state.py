@@ -176,8 +176,7 @@ class BrokerState(StateTables):
 
 
 def _saved(
-    path: Path,
-    kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable | RequestModeTable],
+    path: Path, kind: type[TopicConfigTable | GroupConfigTable | ConsumerOffsets | UserTable | RequestModeTable]
 ) -> SavedTable:
     replayed = snapshot.peek(path, kind, json.decode)
     if replayed is None:
@@ -218,14 +217,7 @@ class Follower:
         count: the number of applied records.
     """
 
-    def __init__(
-        self,
-        store: MessageStore,
-        tables: StateTables,
-        clock: Clock,
-        position: int,
-        is_whole: bool,
-    ) -> None:
+    def __init__(self, store: MessageStore, tables: StateTables, clock: Clock, position: int, is_whole: bool) -> None:
         self.count = 0
         self._store = store
         self._saved = tables

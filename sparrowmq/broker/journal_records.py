@@ -288,8 +288,7 @@ def replay_journal(store: MessageStore) -> ReplayedState:
                 return replayed
     except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
         log.error(
-            "topics, groups and offsets cannot be read from the log: %s; the files in config are read instead",
-            bad,
+            "topics, groups and offsets cannot be read from the log: %s; the files in config are read instead", bad
         )
         return ReplayedState(queue.max_offset)
     return ReplayedState(queue.min_offset)

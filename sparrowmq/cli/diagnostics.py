@@ -1,4 +1,4 @@
-"""What a cluster does, and what is wrong with it: `sparrowmq doctor`, `top`, `connection` and `bundle`.
+"""The activity of a cluster, and its problems: `sparrowmq doctor`, `top`, `connection` and `bundle`.
 
 doctor        problems, the check that found each, and the command that solves it
 top           the busiest topics and the groups with the greatest lag, redrawn every few seconds until ^C

@@ -623,7 +623,7 @@ def _make_key(path: Path) -> None:
     path.touch(OWNERS_ALONE, exist_ok=False)
     _openssl(
         "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:named_curve",
-        "-out", path,
+        "-out", path
     )  # fmt: skip
     path.chmod(OWNERS_ALONE)
 

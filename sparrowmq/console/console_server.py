@@ -98,24 +98,8 @@ class Console:
         if self._metrics is not None:
             self._metrics.bind()
         self._socket = _listen(self._settings.host, self._settings.port)
-        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        guard = Guard(BoundSockets(app), self._settings, self._clock)
+        guard = Guard(BoundSockets(self._app()), self._settings, self._clock)
         requests = CountedRequests(guard)
-        # NiceGUI has all other addresses.
-        app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
-        add_pages(self._look, self._samples, self._settings.prefix)
-        ui.run_with(
-            app,
-            mount_path=self._settings.prefix or "/",
-            title="SparrowMQ",
-            language="en-US",
-            dark=None,
-            tailwind=False,  # STYLE of console_pages.py has the classes
-            show_welcome_message=False,
-            reconnect_timeout=_KEPT_S,
-            # More compression costs a first visit more time than the saved bytes.
-            gzip_middleware_factory=partial(GZipMiddleware, compresslevel=1),
-        )
         share = descriptors.divide(descriptors.limit(), with_store=False)
         protocol = http_protocol(share.connections, self._clock)
         self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
@@ -155,6 +139,25 @@ class Console:
             self._serving = serving
             self._stack = stack.pop_all()
         return self
+
+    def _app(self) -> FastAPI:
+        app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        # NiceGUI has all other addresses.
+        app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
+        add_pages(self._look, self._samples, self._settings.prefix)
+        ui.run_with(
+            app,
+            mount_path=self._settings.prefix or "/",
+            title="SparrowMQ",
+            language="en-US",
+            dark=None,
+            tailwind=False,  # STYLE of console_pages.py has the classes
+            show_welcome_message=False,
+            reconnect_timeout=_KEPT_S,
+            # More compression costs a first visit more time than the saved bytes.
+            gzip_middleware_factory=partial(GZipMiddleware, compresslevel=1),
+        )
+        return app
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return await self._stack.__aexit__(*error)

@@ -10,7 +10,7 @@
 
 uvicorn's other parser, httptools, has none of these limits.
 
-The headers of proxies are believed if the request comes from the address of a proxy, and removed otherwise: any visitor
+The headers of proxies are believed if the request comes from the address of a proxy, and removed otherwise. Any visitor
 can send them, and so seem to be another one at each attempt to log in.
 
     X-Forwarded-For, X-Forwarded-Proto       the address of the visitor, and whether it is encrypted

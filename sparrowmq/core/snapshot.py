@@ -39,11 +39,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def save(
-    path: Path,
-    value: object,
-    *,
-    encode: Callable[[Any], bytes] = msgspec.json.encode,
-    is_secret: bool = False,
+    path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.json.encode, is_secret: bool = False
 ) -> None:
     """Replace the file's content; once this returns the new content is on disk, until then the old one is.
 

@@ -57,7 +57,7 @@ _GRPC: Final[dict[int, GrpcStatus]] = {
 
 
 class ListenAddress(NamedTuple):
-    """Where a port listens, and how clients reach it.
+    """The address on which a port listens, and the one by which clients reach it.
 
     Attributes:
         host, port: to listen on; port 0 takes a free one.

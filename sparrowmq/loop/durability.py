@@ -34,11 +34,7 @@ class Requirement:
     __slots__ = ("code", "description", "mark", "why_not")
 
     def __init__(
-        self,
-        mark: Watermark,
-        code: int,
-        description: str,
-        why_not: Callable[[int], NotSafeInTime | None] | None = None,
+        self, mark: Watermark, code: int, description: str, why_not: Callable[[int], NotSafeInTime | None] | None = None
     ) -> None:
         self.mark = mark
         self.code = code

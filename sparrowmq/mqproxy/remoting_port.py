@@ -151,7 +151,7 @@ async def drain(capacity: Capacity) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayContext:
-    """What all relays of a port share.
+    """The parts that all relays of a port share.
 
     Attributes:
         users: the users that may use it; None without accounts, where brokers alone decide.

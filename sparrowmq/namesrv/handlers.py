@@ -178,8 +178,7 @@ class ValueHandlers:
         value = self._values.get(header.namespace, header.key)
         if value is None:
             raise RemoteError(
-                ResponseCode.QUERY_NOT_FOUND,
-                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {header.namespace} Key: {header.key}"
             )
         return ask.GetKVConfigReply(value)
 

@@ -182,11 +182,7 @@ def signer(access_key: str, secret_key: str, security_token: str | None = None) 
 
 
 def signed_fields(
-    fields: Mapping[str, str],
-    body: Buffer,
-    access_key: str,
-    key: SigningKey,
-    security_token: str | None = None,
+    fields: Mapping[str, str], body: Buffer, access_key: str, key: SigningKey, security_token: str | None = None
 ) -> dict[str, str]:
     """The extFields that a client adds when it signs a request with these fields and body."""
     added = {ACCESS_KEY: access_key}

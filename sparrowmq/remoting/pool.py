@@ -177,13 +177,7 @@ class Pool:
         return session
 
     def _make(self, broker_name: str) -> Session:
-        return Session(
-            self._dispatch,
-            self._clock,
-            self._limits,
-            sign=naming(broker_name, self._sign),
-            turn=self._turn,
-        )
+        return Session(self._dispatch, self._clock, self._limits, sign=naming(broker_name, self._sign), turn=self._turn)
 
     def _back_off(self, address: str, reason: TlsFailed | str) -> None:
         last = self._backoffs.get(address)

@@ -122,13 +122,7 @@ class Dispatcher:
         ValueError: a row of the role has no handler, or a code has two.
     """
 
-    def __init__(
-        self,
-        role: Role,
-        handlers: Iterable[object],
-        spawn: Spawn,
-        guard: Guard | None = None,
-    ) -> None:
+    def __init__(self, role: Role, handlers: Iterable[object], spawn: Spawn, guard: Guard | None = None) -> None:
         self.latencies: Latencies | None = None
         self.hash_next_piece: HashSome | None = None
         self.audit: Audit | None = None
@@ -211,13 +205,7 @@ class Dispatcher:
             rooms = [("behind others of its connection", behind), ("handled", now)]
             latencies.tell(command.code, session.address, began, rooms)
 
-    def _wait_for(
-        self,
-        session: Session,
-        command: Command,
-        result: Awaitable[Finished],
-        done: Done | None,
-    ) -> None:
+    def _wait_for(self, session: Session, command: Command, result: Awaitable[Finished], done: Done | None) -> None:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
         told = await_and_call(result, partial(self._finish_later, session, command, began, handled, done))

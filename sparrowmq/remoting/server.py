@@ -207,12 +207,7 @@ class Server:
 
     def _session(self, dispatch: Dispatch) -> Session:
         return Session(
-            dispatch,
-            self._clock,
-            self._limits.session,
-            turn=self._turn,
-            on_begin=self._admit,
-            budget=self.budget,
+            dispatch, self._clock, self._limits.session, turn=self._turn, on_begin=self._admit, budget=self.budget
         )
 
     def _admit(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""What source and sink share in Spark's Python processes: networks to the brokers, logs, a limit of the rate, refusals.
+"""The parts that source and sink share in Spark's Python processes: networks, logs, a limit of the rate, refusals.
 
 Spark runs Python sources in synchronous code, one task after the other in a process that lives on. So networks are kept
 for the life of the process, by name servers and credentials: the next task finds its connections open.

@@ -72,11 +72,7 @@ def pack(checkpoint: Checkpoint) -> bytes:
     positions = checkpoint.positions
     assert positions is not None
     covered = _JAVA.pack(
-        checkpoint.log_ms,
-        checkpoint.queues_ms,
-        checkpoint.index_ms,
-        checkpoint.flushed_by_master,
-        checkpoint.confirmed,
+        checkpoint.log_ms, checkpoint.queues_ms, checkpoint.index_ms, checkpoint.flushed_by_master, checkpoint.confirmed
     ).ljust(_OURS_AT, b"\0") + _OURS.pack(
         _MAGIC,
         positions.scan_from,

@@ -385,8 +385,7 @@ class IndexFile:
     def _finish(self, offset: int, stored_ms: int) -> None:
         self.end_offset, self.end_ms = offset, stored_ms
         self.file.write(
-            0,
-            HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next),
+            0, HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next)
         )
 
 

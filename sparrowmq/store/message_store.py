@@ -108,13 +108,7 @@ class MessageStore:
         self.finished_halves: set[int] = set()
         self.recovered = Recovered(0, [])
         self.appender = Appender(
-            settings,
-            clock,
-            self._log,
-            self.queues,
-            self._queue_builder,
-            self.flusher,
-            self._index is not None,
+            settings, clock, self._log, self.queues, self._queue_builder, self.flusher, self._index is not None
         )
         self.wants_checkpoint = asyncio.Event()
         self.deletion = TopicDeletion(
@@ -139,12 +133,7 @@ class MessageStore:
 
     @classmethod
     def open(
-        cls,
-        settings: StoreSettings,
-        *,
-        vfs: Vfs | None = None,
-        clock: Clock | None = None,
-        cut_at: int | None = None,
+        cls, settings: StoreSettings, *, vfs: Vfs | None = None, clock: Clock | None = None, cut_at: int | None = None
     ) -> MessageStore:
         """Open a store, or create one if there is none. Recover it if it was left by a crash.
 
@@ -327,13 +316,7 @@ class MessageStore:
             raise self.flusher.fail(error) from error
 
     def read(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int = 262_144,
-        selector: Selector = ALL,
+        self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int = 262_144, selector: Selector = ALL
     ) -> Read:
         """Read up to `max_count` messages of a queue from `offset` on, as views into the log; at least one, if any.
 

@@ -220,12 +220,7 @@ class QueueBuilder:
         self._replay(outline(record), last_offsets, dispatched, indexed, fills_gaps)
 
     def replay_all(
-        self,
-        content: bytes,
-        begin: int,
-        last_offsets: dict[ConsumeQueue, int],
-        dispatched: int,
-        indexed: int,
+        self, content: bytes, begin: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
         """`replay` the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
 
@@ -288,12 +283,7 @@ class QueueBuilder:
             return self._make_ready(queue, record, True)
 
     def _replay(
-        self,
-        record: Outline,
-        last_offsets: dict[ConsumeQueue, int],
-        dispatched: int,
-        indexed: int,
-        fills_gaps: bool,
+        self, record: Outline, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int, fills_gaps: bool
     ) -> None:
         if record.physical_offset > indexed and self._index is not None:
             _collect_keys(record, self.keys)

@@ -84,10 +84,7 @@ class StoreSettings:
     """The delays of messageDelayLevel, for rebuilding the queues of SCHEDULE_TOPIC_XXXX."""
 
     def __post_init__(self) -> None:
-        _check(
-            self.commit_log_file_size >= MIN_SIZE_BYTES + BLANK_SIZE,
-            "mappedFileSizeCommitLog: no message fits",
-        )
+        _check(self.commit_log_file_size >= MIN_SIZE_BYTES + BLANK_SIZE, "mappedFileSizeCommitLog: no message fits")
         _check(self.commit_log_file_size % SECTOR == 0, f"mappedFileSizeCommitLog must be a multiple of {SECTOR}")
         _check(self.consume_queue_file_entries > 0, "a queue file must hold at least one entry")
         _check(self.index_slots > 0 and self.index_entries > 1, "an index file must hold a slot and two entries")

@@ -56,8 +56,7 @@ class StoreTime:
             leap_ms = clock_ms - self.now_ms - elapsed_ms
             if leap_ms > _LEAP_MS and self._was_read and self._behind_s is None:
                 log.warning(
-                    "the clock jumped ahead by %d s; messages are stored with its time: check it",
-                    leap_ms // 1000,
+                    "the clock jumped ahead by %d s; messages are stored with its time: check it", leap_ms // 1000
                 )
             self.now_ms = clock_ms
             self._behind_s = None

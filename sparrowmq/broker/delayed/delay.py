@@ -89,8 +89,7 @@ def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
             level = delays.clamp(int(text))
         except ValueError:
             raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the delay level {text!r} is not a number; the first level is 1",
+                ResponseCode.MESSAGE_ILLEGAL, f"the delay level {text!r} is not a number; the first level is 1"
             ) from None
         if level <= 0:
             return False
@@ -162,8 +161,7 @@ class DelayedDelivery:
         """
         self._store.hold.needed_from.append(self._needed_by_master)
         return Part(
-            chores=(Chore("save delay offsets", save_period_s, self._save_masters),),
-            saves=(self._save_masters,),
+            chores=(Chore("save delay offsets", save_period_s, self._save_masters),), saves=(self._save_masters,)
         )
 
     def follow(self, progress: DelayOffsets) -> None:
@@ -311,11 +309,7 @@ class DelayedDelivery:
         least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
         if not least <= level.offset <= most and level.offset:
             log.warning(
-                "delay level %d was delivered up to %d, but has %d to %d",
-                level.level,
-                level.offset,
-                least,
-                most,
+                "delay level %d was delivered up to %d, but has %d to %d", level.level, level.offset, least, most
             )
         level.offset = min(max(level.offset, least), most)
 

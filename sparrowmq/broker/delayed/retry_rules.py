@@ -38,11 +38,7 @@ class SentBack:
 
 
 def send_back(
-    message: StoredMessage,
-    group: str,
-    delay_level: int,
-    max_reconsume_times: int,
-    pause_ms: int | None = None,
+    message: StoredMessage, group: str, delay_level: int, max_reconsume_times: int, pause_ms: int | None = None
 ) -> SentBack:
     """Return the record to store for a message that a consumer of `group` sent back.
 

@@ -174,11 +174,7 @@ class Keeping(Granting, Protocol):
     """The requests to etcd that presence needs; they raise EtcdFailed."""
 
     async def change(
-        self,
-        versions: Mapping[str, int],
-        puts: Mapping[str, bytes],
-        *,
-        leased: Mapping[str, int] | None = None,
+        self, versions: Mapping[str, int], puts: Mapping[str, bytes], *, leased: Mapping[str, int] | None = None
     ) -> bool:
         """Put keys."""
 

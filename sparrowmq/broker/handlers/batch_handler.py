@@ -269,8 +269,7 @@ class CopyHandler(Handler):
         topic = self._topics.get(name)
         if topic is None:
             raise RemoteError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{name}] not exist, apply first please! Copies create no topics",
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! Copies create no topics"
             )
         if name.startswith(names.RETRY):
             raise _illegal(f"copies to the retry topic {name} are not allowed")

@@ -66,9 +66,7 @@ class Consumption:
         self.longest_read_s = 0.0
         self.sent_back: dict[tuple[str, str], int] = {}
         figures.gauge(
-            "sparrowmq_longest_read_seconds",
-            "the longest read of a pull since the start",
-            lambda: self.longest_read_s,
+            "sparrowmq_longest_read_seconds", "the longest read of a pull since the start", lambda: self.longest_read_s
         )
         figures.gauges("sparrowmq_group_pace", "messages per second by group and topic", ("group", "topic"), self.paces)
         self._pairs: dict[tuple[str, str], Pair] = {}
@@ -77,13 +75,7 @@ class Consumption:
         return Part(chores=(Chore("sample the pace of groups", SAMPLE_PERIOD_S, self.sample),))
 
     def count_received(
-        self,
-        group: str,
-        topic: str,
-        count: int,
-        queue_id: int = 0,
-        size_bytes: int = 0,
-        took_s: float = 0.0,
+        self, group: str, topic: str, count: int, queue_id: int = 0, size_bytes: int = 0, took_s: float = 0.0
     ) -> None:
         """A pull of `group` is answered with `count` messages of `topic`; the read took `took_s`."""
         if took_s > self.longest_read_s:

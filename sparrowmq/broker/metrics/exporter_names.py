@@ -75,10 +75,7 @@ def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings)
     figures.gauges("rocketmq_broker_tps", "messages a second", labels, lambda: per_second("putTps"))
     figures.gauges("rocketmq_broker_qps", "messages a second", labels, lambda: per_second("getTransferedTps"))
     figures.gauges(
-        "rocketmq_broker_commitlog_diff",
-        "bytes that slaves lack",
-        labels,
-        lambda: [(broker, _lacking(parts.figures))],
+        "rocketmq_broker_commitlog_diff", "bytes that slaves lack", labels, lambda: [(broker, _lacking(parts.figures))]
     )
     for name, key in RUNTIME.items():
         runtime(name, key)

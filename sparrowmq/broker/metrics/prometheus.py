@@ -101,9 +101,7 @@ def declare_names_of_5x(
 ) -> None:
     figures, store = parts.figures, parts.store
     figures.gauge(
-        "rocketmq_broker_permission",
-        "permission of clients: 2 write, 4 read, 6 both",
-        lambda: settings.permission,
+        "rocketmq_broker_permission", "permission of clients: 2 write, 4 read, 6 both", lambda: settings.permission
     )
     figures.gauge("rocketmq_storage_size", "size of the log in bytes", lambda: store.end - store.begin)
     _declare_received(parts)

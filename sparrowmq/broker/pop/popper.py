@@ -652,10 +652,7 @@ class PopDeadLetters:
             log.warning("a dead letter of group %s cannot be stored, so it is delivered again: %s", queue.group, error)
             return False
         log.warning(
-            "message %s is a dead letter of group %s after %d tries",
-            shown(message.message_id),
-            queue.group,
-            tries,
+            "message %s is a dead letter of group %s after %d tries", shown(message.message_id), queue.group, tries
         )
         return True
 

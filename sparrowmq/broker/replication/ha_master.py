@@ -140,10 +140,7 @@ class HaMaster:
         figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
         figures.gauges("sparrowmq_slave_behind_bytes", "bytes that a slave lacks", ("slave",), self._behind)
         figures.gauges(
-            "sparrowmq_slave_lag_seconds",
-            "age of the oldest message that a slave lacks",
-            ("slave",),
-            self._lags,
+            "sparrowmq_slave_lag_seconds", "age of the oldest message that a slave lacks", ("slave",), self._lags
         )
 
     def part(self) -> Part:

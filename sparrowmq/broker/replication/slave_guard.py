@@ -72,15 +72,13 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
             )
         if row.code in _POPS:
             raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"{A_SLAVE}; its master has the state of popped messages",
+                ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the state of popped messages"
             )
         if is_elected and row.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
             raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the locks of queues")
         if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
             raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"the offset is not committed: {A_SLAVE}; commit to its master",
+                ResponseCode.SLAVE_NOT_AVAILABLE, f"the offset is not committed: {A_SLAVE}; commit to its master"
             )
         if row.code in _OF_MASTER:
             raise RemoteError(

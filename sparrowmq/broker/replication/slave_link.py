@@ -394,9 +394,7 @@ def declare_lags(store: MessageStore, clock: Clock, figures: Figures) -> None:
         return lambda: lag_s(store, position(), clock.now_ms())
 
     figures.gauge(
-        "sparrowmq_flush_lag_seconds",
-        "age of the oldest message not on disk",
-        behind(lambda: store.flushed.value),
+        "sparrowmq_flush_lag_seconds", "age of the oldest message not on disk", behind(lambda: store.flushed.value)
     )
     figures.gauge(
         "sparrowmq_dispatch_lag_seconds",

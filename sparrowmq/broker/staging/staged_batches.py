@@ -243,8 +243,7 @@ class Staging:
         pieces, position = self._pieces(writer_state, source, attempts)
         if not pieces and not others:
             raise RemoteError(
-                ResponseCode.ILLEGAL_OPERATION,
-                f"{source} has no staged messages; stage them before the commit",
+                ResponseCode.ILLEGAL_OPERATION, f"{source} has no staged messages; stage them before the commit"
             )
         body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
         placed = self._append(_COMMITTED, source, msgspec.json.encode(body))
@@ -413,11 +412,7 @@ class Staging:
             except RemoteProtocolError as foreign:
                 place, why = message.physical_offset, shown(foreign)
                 lines.log(
-                    log,
-                    logging.ERROR,
-                    "a record at log offset %d is not a staged record; skipping it: %s",
-                    place,
-                    why,
+                    log, logging.ERROR, "a record at log offset %d is not a staged record; skipping it: %s", place, why
                 )
         for publication in self.publishing.pending:
             log.warning("%s was committed before the restart; publishing the rest", publication.source)
@@ -518,12 +513,7 @@ class Publishing:
     """
 
     def __init__(
-        self,
-        store: MessageStore,
-        writer: Writer,
-        clock: Clock,
-        figures: Figures,
-        done: Callable[[Source], object],
+        self, store: MessageStore, writer: Writer, clock: Clock, figures: Figures, done: Callable[[Source], object]
     ) -> None:
         self.pending: deque[Publication] = deque()
         self._store = store

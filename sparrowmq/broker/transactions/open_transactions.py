@@ -284,12 +284,7 @@ class StoredTransactions:
         immune_until_ms = min(newest.born_timestamp_ms, begun_ms) + self._rules.immune_ms(own_s)
         due_ms = now_ms + self._rules.interval_ms
         transaction = Transaction(
-            newest.queue_offset,
-            newest.physical_offset,
-            due_ms,
-            immune_until_ms,
-            newest.store_size,
-            begun_ms=begun_ms,
+            newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms, newest.store_size, begun_ms=begun_ms
         )
         places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
         transaction.older = tuple(sorted(places))

@@ -298,7 +298,7 @@ class Content:
 
     @property
     def left(self) -> str:
-        """What is waited for, in words; "" if nothing is."""
+        """The reasons to wait, in words; "" if there is none."""
         lags = [f"group {group} lacks {count:,} messages" for group, count in self.lags.items() if count]
         return "; ".join([*lags, *(f"{count:,} {what} wait" for what, count in self.waiting.items())])
 

@@ -45,7 +45,7 @@ DONE: Final = Outcome.DONE  # read for each message: an enum's member costs more
 
 
 class SettleOptions(NamedTuple):
-    """What a handler wants for its message.
+    """The wishes of a handler for its message.
 
     Attributes:
         delay_level: of the next delivery; 0 leaves it to `delay_s`, or to the broker, which waits longer each time.

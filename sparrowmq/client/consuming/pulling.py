@@ -6,8 +6,8 @@
     21 offset moved      outside of the queue: go on where the broker says
 
 A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
-new message is delivered at once. A broker that answers at once, again and again, without messages or a later offset, is
-full, broken or hostile: without pauses a client would ask it thousands of times a second, and log as often. The first
+new message is delivered at once. A broker can also answer at once, again and again, without messages or a later offset:
+it is full or broken. Without pauses a client would ask it thousands of times a second, and log as often. The first
 quick answers have no pause, and the next ones short ones: a queue that was moved, or a broker that stops, delays no
 message. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
 """

@@ -90,7 +90,7 @@ _Answered = asyncio.Future[Response[PopMessageReply]]
 
 
 class PopOptions(NamedTuple):
-    """What a consumer wants of one pop.
+    """The wishes of a consumer for one pop.
 
     Attributes:
         hold_s: the time for which the broker waits for the first message.
@@ -292,7 +292,7 @@ class PopRequests:
             exp=options.subscription.expression,
             order=options.attempt_id is not None,
             attempt_id=options.attempt_id,
-            # More messages at once are told only by brokers of SparrowMQ.
+            # Only brokers of SparrowMQ report more messages at once.
             wants_counts=self.max_count_of(place.broker_name) > DEFAULT_POP_COUNT or None,
         )
 

@@ -236,13 +236,7 @@ _SERVED = (
         namesrv.GetNamesrvConfig,
         namesrv.UpdateNamesrvConfig,
     ),
-    *_served(
-        Role.NAMESRV,
-        Access.CLUSTER,
-        namesrv.RegisterBroker,
-        namesrv.UnregisterBroker,
-        namesrv.QueryDataVersion,
-    ),
+    *_served(Role.NAMESRV, Access.CLUSTER, namesrv.RegisterBroker, namesrv.UnregisterBroker, namesrv.QueryDataVersion),
 )
 
 _UNSERVED = (

@@ -43,10 +43,7 @@ class Connection(Generic[W]):
     __slots__ = ("_opaque", "_reader", "_serializer", "_sign", "_waiting")
 
     def __init__(
-        self,
-        limits: FrameLimits | None = None,
-        serializer: Serializer = Serializer.JSON,
-        sign: Sign | None = None,
+        self, limits: FrameLimits | None = None, serializer: Serializer = Serializer.JSON, sign: Sign | None = None
     ) -> None:
         self._reader = FrameReader(limits)
         self._serializer = serializer

@@ -41,11 +41,7 @@ def add_reply(
 
 
 def reply_command(
-    request: Command,
-    code: int,
-    header: ReplyHeader,
-    remark: str | None = None,
-    body: Buffer | list[memoryview] = b"",
+    request: Command, code: int, header: ReplyHeader, remark: str | None = None, body: Buffer | list[memoryview] = b""
 ) -> Command:
     """A reply for a peer in this process, which needs no bytes."""
     found: Any = _NO_FIELDS if header is None else header.header() if isinstance(header, Written) else header

@@ -310,11 +310,7 @@ def _load_client(settings: ClientTlsSettings, context: ssl.SSLContext) -> None:
         _load_servers(context, "tls.client", settings.client_trust)
     if settings.client_certificate is not None:
         _load_pair(
-            context,
-            "tls.client",
-            settings.client_certificate,
-            settings.client_key,
-            settings.client_key_password,
+            context, "tls.client", settings.client_certificate, settings.client_key, settings.client_key_password
         )
 
 

@@ -1,4 +1,4 @@
-"""TLS on a server: the first byte of a connection decides, and then TLS stands between its socket and its session.
+"""TLS on a server: the first byte of a connection decides, and then TLS is between its socket and its session.
 
     0x16   a TLS handshake      ── `Encryption` between the socket and the session, which gets decrypted bytes
     else   a RocketMQ frame     ── the session itself reads from the socket; TLS costs nothing more

@@ -30,7 +30,7 @@ _FORMAT = click.option(
 _BROKER = click.option("--broker", metavar="NAME", help="Name of the broker of the store; the files do not contain it.")
 _STATE = click.option(
     "--state", metavar="PATH", type=PATH, required=True,
-    help="Folder of the state for the next run; one for each pipeline.",
+    help="Folder of the state for the next run; one for each pipeline."
 )  # fmt: skip
 _TO_CLUSTER = click.option(
     "--to-cluster", metavar="NAME", help="Cluster in which topics are made, if there are several."
@@ -103,7 +103,7 @@ def pipeline() -> None:
 @_FORMAT
 @click.option(
     "--mode", type=click.Choice(["raw", "json", "schema", "avro", "protobuf"]), default="raw", show_default=True,
-    help="Messages as they are; a column for each field of JSON, Avro or Protobuf bodies; or the columns of --schema.",
+    help="Messages as they are; a column for each field of JSON, Avro or Protobuf bodies; or the columns of --schema."
 )  # fmt: skip
 @click.option("--schema", metavar="DDL", help="For mode schema: `id bigint, name string`.")
 @click.option("--registry", metavar="URL", help="Schema registry of the bodies, for modes avro and protobuf.")
@@ -111,11 +111,11 @@ def pipeline() -> None:
 @click.option("--message", metavar="NAME", help="Message of the bodies, if the .proto or .desc file has several.")
 @click.option(
     "--partition", metavar="FIELDS", default="day", show_default=True,
-    help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none.",
+    help="How the table is divided: fields and transforms, as `country, bucket(16, id)`, or none."
 )  # fmt: skip
 @click.option(
     "--type-changes", type=click.Choice(["widen", "any"]), default="widen", show_default=True,
-    help="For mode json: numbers become wider numbers only, or also text.",
+    help="For mode json: numbers become wider numbers only, or also text."
 )  # fmt: skip
 @shared.in_catalog
 @shared.once
@@ -283,7 +283,7 @@ def dedup(**arguments: Any) -> Any:
 @shared.servers()
 @click.option(
     "--journal", metavar="FILE", type=PATH, required=True,
-    help="File with the outcome of each message, a line of JSON; these messages are not sent again.",
+    help="File with the outcome of each message, a line of JSON; these messages are not sent again."
 )  # fmt: skip
 @click.option("--tags", default="*", show_default=True, help="Only messages with these tags: a || b.")
 @click.option("--where", metavar="SQL92", help="Only messages that match: \"region = 'eu' AND tries > 3\".")
@@ -306,7 +306,7 @@ def dlq_replay(**arguments: Any) -> Any:
 @shared.servers(required=False)
 @click.option(
     "--store", metavar="PATH", type=PATH,
-    help="Read the log files of a store, or of a copy of one, instead of asking brokers.",
+    help="Read the log files of a store, or of a copy of one, instead of asking brokers."
 )  # fmt: skip
 @click.option("--since", metavar="TIME", help="Only messages stored then or later; ISO 8601, or milliseconds.")
 @click.option("--at", metavar="TIME", help="As of then: only messages stored before.")

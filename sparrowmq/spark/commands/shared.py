@@ -55,7 +55,7 @@ def servers(*, required: bool = True) -> Callable[[F], F]:
     """Gives a command the option `name_server`."""
     return click.option(
         "-n", "--namesrv", "name_server", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=required,
-        help=f"Name servers: {SERVERS}",
+        help=f"Name servers: {SERVERS}"
     )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def _pairs_option(
     in_file = click.option(
         f"{name}-file", metavar="FILE", callback=check(_parse_pairs_file),
         type=WrittenPath(exists=True, dir_okay=False),
-        help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines.",
+        help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines."
     )  # fmt: skip
     of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(parse_pairs), help=help)
     return lambda command: of_line(in_file(command))
@@ -137,7 +137,7 @@ _STATE: Final = "Folder of the progress; needed if the table is at an address, s
 state = click.option("--state", metavar="PATH", type=PATH, help=_STATE)
 catalog_options = click.option(
     "--catalog-option", "catalog_options", multiple=True, metavar="KEY=VALUE", callback=parse_pairs,
-    help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables.",
+    help="A property of the catalog, as uri=...; keys are safer in pyiceberg's file, or in variables."
 )  # fmt: skip
 
 

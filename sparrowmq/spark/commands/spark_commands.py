@@ -71,12 +71,12 @@ def spark() -> None:
 @spark.command("submit", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
     "--python", metavar="NAME", default=_PYTHON, show_default=True,
-    help="Python for executors, of this version, on their machines.",
+    help="Python for executors, of this version, on their machines."
 )  # fmt: skip
 @_ALSO
 @click.option(
     "--environment", metavar="PATH", type=WrittenPath(exists=True, dir_okay=False),
-    help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing.",
+    help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing."
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

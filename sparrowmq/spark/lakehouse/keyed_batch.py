@@ -159,8 +159,7 @@ class Tombstones:
             found = [
                 _from_keys(keys, values[at].type) if empty else (why, key)
                 for empty, keys, why, key in zip(
-                    *(each.to_pylist() for each in (is_empty, messages.column("keys"), reason, values[at])),
-                    strict=True,
+                    *(each.to_pylist() for each in (is_empty, messages.column("keys"), reason, values[at])), strict=True
                 )
             ]
             reason = pa.array([why for why, _ in found], pa.string())

@@ -70,12 +70,7 @@ def lake(
         rounds = LakeLoop(settings, network, SparkWorkers(own), declared, say)
         stack.callback(rounds.close)
         address = stack.enter_context(
-            exposed(
-                settings.metrics,
-                partial(declare, rounds=rounds),
-                pages(rounds),
-                insecure=settings.insecure,
-            )
+            exposed(settings.metrics, partial(declare, rounds=rounds), pages(rounds), insecure=settings.insecure)
         )
         if address is not None:
             say(f"status page at http://{address}/")

@@ -171,7 +171,7 @@ class LakeTable:
 
     @property
     def lag(self) -> int:
-        """How many offsets of the brokers the table lacks, also while it fails."""
+        """The number of offsets of the brokers that the table lacks, also while it fails."""
         had = {
             queue: at if start <= (at := self._positions.get(queue, start)) <= end else start
             for queue, (start, end, _) in self._bounds.items()

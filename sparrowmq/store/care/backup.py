@@ -54,11 +54,7 @@ _GROWING: Final = ("commitlog", "consumequeue", "index")  # only the last file o
 
 
 def backup(
-    settings: StoreSettings,
-    to: Path | str,
-    vfs: Vfs,
-    watch: Watch | None = None,
-    earlier: EarlierCopy | None = None,
+    settings: StoreSettings, to: Path | str, vfs: Vfs, watch: Watch | None = None, earlier: EarlierCopy | None = None
 ) -> int:
     """Copy a store to a new folder, and return the end of the copy's log. The store's broker may be running.
 

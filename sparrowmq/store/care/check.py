@@ -84,12 +84,7 @@ def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTa
 
 class _Check:
     def __init__(
-        self,
-        settings: StoreSettings,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
-        watch: Watch | None,
+        self, settings: StoreSettings, log: CommitLog, queues: QueueTable, index: Index | None, watch: Watch | None
     ) -> None:
         self._settings = settings
         self._watch = watch

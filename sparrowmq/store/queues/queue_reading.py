@@ -98,12 +98,7 @@ class Read:
 
 
 def read(
-    log: CommitLog,
-    queue: ConsumeQueue | None,
-    offset: int,
-    max_count: int,
-    max_bytes: int,
-    selector: Selector,
+    log: CommitLog, queue: ConsumeQueue | None, offset: int, max_count: int, max_bytes: int, selector: Selector
 ) -> Read:
     """Read up to `max_count` messages from queue offset `offset` on. The first may be larger than `max_bytes`."""
     if queue is None:
@@ -423,13 +418,7 @@ def _out_of_range(offset: int, min_offset: int, max_offset: int) -> Read:
 
 
 def _select(
-    log: CommitLog,
-    queue: ConsumeQueue,
-    offset: int,
-    max_count: int,
-    max_bytes: int,
-    selector: Selector,
-    more: int = 0,
+    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, selector: Selector, more: int = 0
 ) -> Read:
     """Return the wanted records of the next 800 entries, or of `more` entries, record by record."""
     ranges: list[list[int]] = []

@@ -16,8 +16,8 @@ Readers take an empty version for a version without changes, so they silently mi
     the newest checkpoint is torn    it is removed, if all versions since the checkpoint before it exist
 
 Readers skip files by the statistics in the log. They come from the footer of each Parquet file: the least and the
-greatest value of each column, and the count of nulls. A long text is cut to its first 32 characters for a lower bound;
-the last character of Unicode is added for an upper bound. deltalake 1.6 hides rows from filters of a column if the
+greatest value of each column, and the count of nulls. A long text is cut to its first 32 characters for a lower bound.
+For an upper bound, the last character of Unicode is added. deltalake 1.6 hides rows from filters of a column if the
 column is among those with statistics and a file has none for it. So the columns with statistics are fixed
 (`statistics_columns`), and a file has the statistics of all of them or of none.
 """
@@ -466,7 +466,7 @@ def check_writable(place: Path | Address | str, table: DeltaTable) -> None:
     """Raises: ConfigError, another program turned on a feature, so new files would be wrong for readers.
 
     With column mapping, columns have other names than in files, so readers see nulls in new files. With a constraint,
-    readers rely on a check that nobody makes here.
+    readers rely on a check that this writer does not make.
     """
     settings = table.metadata().configuration
     _check_no_mapping(place, settings)

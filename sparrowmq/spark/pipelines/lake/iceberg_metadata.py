@@ -284,8 +284,7 @@ class Upkeep:
         merged = str(Path(tiny[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))
         try:
             merge_files(
-                [Path(file.file_path.removeprefix("file:")) for file in tiny],
-                Path(merged.removeprefix("file:")),
+                [Path(file.file_path.removeprefix("file:")) for file in tiny], Path(merged.removeprefix("file:"))
             )
         except pa.ArrowException:  # a column has changed its type; the pipeline `compact` may know how
             return 0

@@ -65,11 +65,7 @@ class TableLocation:
     def errors(self) -> TableLocation:
         """The table of errors beside the table; it is always divided by day."""
         return replace(
-            self,
-            path=errors_path(self.path),
-            state=self.state / "errors",
-            replaced_stay_s=None,
-            partitioning=BY_DAY,
+            self, path=errors_path(self.path), state=self.state / "errors", replaced_stay_s=None, partitioning=BY_DAY
         )
 
 

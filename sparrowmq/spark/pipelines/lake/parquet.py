@@ -9,7 +9,7 @@ A crash in between leaves files to be moved; the next start does it. If the stat
 next start takes the commit back. Readers ignore names that begin with a dot. Spark's own sink keeps a log of files that
 only Spark reads: all other readers of its folders see a batch twice that was written again.
 
-Behind an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteParquetFolder`):
+At an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteParquetFolder`):
 
     orders.staged/…                            where tasks write: readers of the table do not look there
     orders/.sparrowmq/commits/000000007.json   the files of batch 7, and its record: this is the commit

@@ -28,10 +28,7 @@ class UnusedFiles:
     """The notes of one table, in the file `path`."""
 
     def __init__(
-        self,
-        path: Path,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, path: Path, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._path = path
         self._monotonic = monotonic
@@ -67,11 +64,7 @@ class UnusedFiles:
             self._since = {file: min(since_s, now_s) for file, since_s in self._since.items()}
 
     def remove(
-        self,
-        delete: Callable[[str], None],
-        stay_s: float,
-        needed: Collection[str] = (),
-        max_count: int | None = None,
+        self, delete: Callable[[str], None], stay_s: float, needed: Collection[str] = (), max_count: int | None = None
     ) -> None:
         """Remove the files that were noted long ago, and keep the notes of the others.
 

@@ -5,7 +5,7 @@ again after a crash gets a folder of its own: on a cluster, workers of the drive
 folder before. Spark's engine writes the files of tables by the day, so bodies of megabytes stay in Java. Python's
 workers write those of other tables.
 
-Behind an address:
+At an address:
 
     task 0: rows -> a file on the worker's disk -> s3://bucket/orders/data/_day=…/w-000000007-3f…-0.parquet
     driver: the names, partitions and sizes of all -> one commit

@@ -87,12 +87,7 @@ class Objects:
     columns: Final = (*_ORIGIN, BODY)
 
     def __init__(
-        self,
-        fields: Mapping[str, str],
-        *,
-        is_closed: bool,
-        depth: int = 0,
-        partitioning: Partitioning = BY_DAY,
+        self, fields: Mapping[str, str], *, is_closed: bool, depth: int = 0, partitioning: Partitioning = BY_DAY
     ) -> None:
         self.fields = dict(fields)
         self.partitioning = partitioning
