@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_unconfigure() -> None:
     """Let the process end without the warning of handlers that were never served: tests call them themselves."""
-    logging.getLogger("sparrowmq.client.declared").setLevel(logging.ERROR)
+    logging.getLogger("sparrowmq.client.handlers").setLevel(logging.ERROR)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ async def test_a_client_is_started_in_one_task_and_closed_in_another(cluster):
     mq = connect(cluster.namesrv)
     assert await asyncio.create_task(mq.start()) is mq
     await mq.send("orders", b"x")
-    with pytest.raises(ConfigError, match="entered before"):
+    with pytest.raises(ConfigError, match="entered only once"):
         await mq.start()
     await asyncio.create_task(mq.close())
     await mq.close()

@@ -346,7 +346,7 @@ class Field:
             rows = json.loads(done.stdout)
         except ValueError:
             return done.returncode, [Remedy(done.stdout + done.stderr, "")]
-        return done.returncode, [Remedy(row["text"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"]
+        return done.returncode, [Remedy(row["what"], row["mend"] or "") for row in rows if row["verdict"] == "wrong"]
 
     # What shows -----------------------------------------------------------------------------------------------------
 
@@ -382,9 +382,9 @@ def said_of(kind: str, broker: FieldServer, wrong: Sequence[Remedy]) -> Remedy |
     """Return what doctor says about a condition of a broker; None if it does not name it."""
     for each in wrong:
         # Without a name server doctor finds no broker.
-        if kind == "unregistered" and "name server" in each.text:
+        if kind == "unregistered" and "name server" in each.what:
             return each
-        if f"({kind}, since " in each.text and broker.address in each.text:
+        if f"({kind}, since " in each.what and broker.address in each.what:
             return each
     return None
 

@@ -25,6 +25,7 @@ from tests.fuzz.body_kinds import BODY_KINDS
 REPLY: Final = 1
 ONE_WAY: Final = 2
 PULLS: Final = (11, 361)
+LONG_POLL_MS: Final = 10_000
 _JSON: Final = msgspec.json.encode
 _HEARTBEAT: Final = {
     "clientID": "fuzz@1",
@@ -111,7 +112,10 @@ class Frames:
             encoded, serializer = binary(command), 1
         else:
             encoded, serializer = _JSON(command), 0
-        held = row.code in PULLS and _as_int(fields.get("sysFlag")) & PullFlag.SUSPEND != 0
+        # A broker holds pops and notifications for up to a minute, longer than the test waits for an answer.
+        held = (row.code in PULLS and _as_int(fields.get("sysFlag")) & PullFlag.SUSPEND != 0) or _as_int(
+            fields.get("pollTime")
+        ) > LONG_POLL_MS
         return Sent(row.code, frame(serializer, encoded, body), self._opaque, one_way, held)
 
     def answer(self, opaque: int) -> bytes:

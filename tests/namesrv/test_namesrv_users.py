@@ -26,8 +26,8 @@ def users_of(**settings):
 
 
 def look_twice(users):
-    users.look()
-    users.look()
+    users.poll()
+    users.poll()
 
 
 def test_users_of_the_file_count_before_those_of_the_settings(tmp_path):
@@ -54,9 +54,9 @@ def test_a_change_takes_effect_at_the_second_look(tmp_path):
     users = users_of(users_file=file)
     before = users.by_name
     write(file, shop(DISABLED))
-    users.look()
+    users.poll()
     assert users.by_name is before
-    users.look()
+    users.poll()
     assert not users.by_name["shop"].is_enabled
     now = users.by_name
     look_twice(users)
