@@ -167,7 +167,7 @@ class WholeRecords:
         return memoryview(content)[:whole]
 
     def _count_whole(self, content: bytes) -> int:
-        """The number of bytes in complete items. Sets `_wanted` to the bytes that the next one needs."""
+        """The number of bytes in complete items. Sets `_needed_bytes` to the bytes that the next one needs."""
         view, at, end = memoryview(content), 0, len(content)
         self._needed_bytes = PREFIX.size
         while end - at >= PREFIX.size:

@@ -135,7 +135,7 @@ def a_flipped_bit_that_a_start_has_passed_over(field: Field) -> Course:
     remedy = yield
     remedy.names("otherwise delete the file that the text names")
     (file,) = (field.c.store / "set-aside").iterdir()
-    assert file.name in remedy.text
+    assert file.name in remedy.what
     file.unlink()
     until(lambda: "log_fenced" not in field.c.conditions, OVER_S, "it takes more than the remedy says")
     field.c.stop()
@@ -164,7 +164,7 @@ def a_tail_of_zeros_that_a_start_has_cut_off(field: Field) -> Course:
     field.c.start_again()
     assert field.shown("log_cut", field.c).text == remedy.text, "a restart forgets it"
     (file,) = (field.c.store / "set-aside").glob("*.lost")
-    assert file.name in remedy.text
+    assert file.name in remedy.what
     field.follow(remedy, "store resend")
     assert not file.exists()
 
@@ -233,7 +233,7 @@ def delayed_messages_on_a_full_disk(field: Field) -> Course:
         field.disks["broker-c"].fill()
         remedy = yield
     remedy.names("do what the text says")
-    assert "free some space" in remedy.text
+    assert "free some space" in remedy.what
     field.disks["broker-c"].free()
 
 

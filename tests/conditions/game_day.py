@@ -108,7 +108,7 @@ class GameDay:
             assert time.monotonic() < deadline, f"doctor names {found}, of {[each.name for each in causes]}: {wrong}"
         self.named += len(causes)
         for remedy in wrong:
-            say(f"  doctor, after {time.monotonic() - began:.0f} s: {remedy.text}")
+            say(f"  doctor, after {time.monotonic() - began:.0f} s: {remedy.what}")
             say(f"    do: {remedy.text}")
         return found
 

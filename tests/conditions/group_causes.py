@@ -39,7 +39,7 @@ def a_master_that_died_with_messages_of_its_own(field: Field) -> Course:
     first.start_again()
     remedy = yield
     (file,) = (first.store / "set-aside").glob("*.forked")
-    assert file.name in remedy.text
+    assert file.name in remedy.what
     until(lambda: _in_sync(field), OVER_S, lambda: f"not in sync: {_group(field)}")
     count = _count_of_forked(field)
     shown = json.loads(field.run("store", "resend", str(file), "--dry-run", "-o", "json"))

@@ -111,7 +111,7 @@ def a_secret_that_can_be_guessed(field: Field) -> Course:
     broker = FieldBroker("broker-s", field.namesrv, _place(field, "broker-s"), {"haSecret": "guess me"})
     field.add(broker)
     remedy = yield
-    assert "haSecret has 8 characters" in remedy.text
+    assert "haSecret has 8 characters" in remedy.what
     remedy.names("`openssl rand -hex 24`", "restart")
     broker.stop()
     broker.conf.write_text(broker.conf.read_text().replace("guess me", secrets.token_hex(24)))
@@ -126,7 +126,7 @@ def an_account_that_may_register_any_broker(field: Field) -> Course:
     server = FieldNamesrv("namesrv-g", _place(field, "namesrv-g"), text)
     field.add(server)
     remedy = yield
-    assert "broker-b-of-all" in remedy.text
+    assert "broker-b-of-all" in remedy.what
     remedy.names("`brokerNames: [NAME]`", "without a restart")
     server.accounts.write_text(text + "    brokerNames: [broker-b]\n")
     _is_over("any_broker_name", server)
@@ -180,7 +180,7 @@ def _showing(field: Field, place: Path) -> dict[str, object]:
 
 
 def _renew(field: Field, place: Path, server: FieldServer, remedy: Remedy) -> None:
-    assert f"{place / 'certificate.pem'} ends at " in remedy.text
+    assert f"{place / 'certificate.pem'} ends at " in remedy.what
     remedy.names("and copy it here", "without a restart")
     field.follow(remedy, "renew", DIR=str(place / "ca"))
     shutil.copy(place / "ca" / "program" / "certificate.pem", place)
@@ -197,7 +197,7 @@ def a_broker_that_gives_mqproxy_no_users(field: Field) -> Course:
         proxy = FieldProxy("proxy-u", names.address, **account)
         field.add(proxy)
         remedy = yield
-        assert "all calls for it are denied" in remedy.text
+        assert "all calls for it are denied" in remedy.what
         remedy.names("start that broker")
         os.kill(broker.pid, signal.SIGCONT)
         _is_over("users_not_read", proxy)
@@ -210,7 +210,7 @@ def producers_of_too_many_topics(field: Field) -> Course:
     field.add(proxy)
     producers = program(_PRODUCERS, proxy.address)
     remedy = yield
-    assert "2 clients produce for more than 500 topics" in remedy.text
+    assert "2 clients produce for more than 500 topics" in remedy.what
     remedy.names("spread the clients over several mqproxy")
     producers.terminate()
     producers.wait(10)

@@ -72,7 +72,7 @@ def test_who_names_that_from_which_a_condition_follows_has_named_its_cause() -> 
 def _operator(field: Field, said: list[str]) -> Iterator[str]:
     """Yield what somebody types who does what doctor says."""
     _, (found,) = field.doctor()
-    (name,) = re.findall(r"\((\w+), since", found.text)
+    (name,) = re.findall(r"\((\w+), since", found.what)
     assert "something is wrong" in said[-1] and not any(word in said[-1] for word in ("drain", name))
     yield f"named {name}"
     field.follow(found, "undrain")

@@ -232,7 +232,9 @@ class RecordVfs:
 def _site(kind: str) -> str:
     """Which function of the store asked for the sync, and what kind it is."""
     frame = sys._getframe(2)
-    while "/sparrowmq/store/" not in (path := frame.f_code.co_filename) or path.endswith("log_file.py"):
+    while "/sparrowmq/store/" not in (path := frame.f_code.co_filename) or frame.f_code.co_qualname.startswith(
+        "LogFile."
+    ):
         assert frame.f_back is not None, "an effect that the store did not ask for"
         frame = frame.f_back
     return f"{os.path.basename(path)}:{frame.f_code.co_name}:{kind}"

@@ -41,10 +41,10 @@ SITES = {
     "checkpoint.py:write:sync": True,
     "checkpoint.py:_sync_index:sync": True,
     "checkpoint.py:write:sync_folder": True,
-    "file_queue.py:create_next:sync": False,  # the two syncs of a new file can change places
-    "file_queue.py:create_next:sync_folder": False,
-    "file_queue.py:drop_first:sync_folder": True,
-    "file_queue.py:drop_last:sync_folder": True,
+    "log_file.py:create_next:sync": False,  # the two syncs of a new file can change places
+    "log_file.py:create_next:sync_folder": False,
+    "log_file.py:drop_first:sync_folder": True,
+    "log_file.py:drop_last:sync_folder": True,
     "flush.py:_flush:sync": True,
     "message_store.py:_recover:sync_folder": False,  # a start looks behind the log's end, whatever `abort` says
     "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
@@ -54,28 +54,28 @@ SITES = {
 UNSEEN = {"set_aside.py:set_aside:sync", "set_aside.py:set_aside:sync_folder"}
 # A process must have been killed between the making, or the going, of a log file and the sync of its name.
 UNSEEN |= {"recovery.py:run:sync_folder"}  # test_recovery.py shows what it is for
-UNSEEN |= {"file_queue.py:_begin_drop:sync_folder"}  # test_file_queue.py does
+UNSEEN |= {"log_file.py:_begin_drop:sync_folder"}  # test_file_queue.py does
 # Of two queue files that go the one before must be gone; but a hole is mended since a start compares queues.
 UNSEEN |= {"consume_queue.py:forget_before:sync_folder"}  # test_consume_queue.py sees it done
 # Of the checkpoint and the file of queue ends the older one counts, so to have either later costs a start time.
 UNSEEN |= {
     "queue_ends.py:_append:sync",
-    "numbered_folder.py:replace:sync",
-    "numbered_folder.py:replace:sync_folder",
+    "vfs.py:replace:sync",
+    "vfs.py:replace:sync_folder",
 }
 # A mark that is too high after quarantine makes a later start refuse; test_synced_mark.py sees it lowered.
-UNSEEN |= {"synced_mark.py:begin:sync"}
+UNSEEN |= {"flush.py:begin:sync"}
 # Workloads (seed, steps, kind) that show a fault early which others show late.
 Workload = tuple[int, int, dict[str, float]]
 QUICK: dict[str, Workload] = {
     "checkpoint.py:write:sync_folder": (5, 6, STEPS),
     "flush.py:_flush:sync late": (3, 6, DROPS),
-    "file_queue.py:create_next:sync": (1, 6, BURSTS),
-    "file_queue.py:drop_last:sync_folder": (1, 6, DROPS),
-    "file_queue.py:drop_last:sync_folder late": (3, 6, DROPS),
+    "log_file.py:create_next:sync": (1, 6, BURSTS),
+    "log_file.py:drop_last:sync_folder": (1, 6, DROPS),
+    "log_file.py:drop_last:sync_folder late": (3, 6, DROPS),
     "recovery.py:run:sync": (0, 6, STEPS),
     "recovery.py:run:sync late": (1, 6, DROPS),
-    "file_queue.py:drop_first:sync_folder": (8, 25, STEPS),
+    "log_file.py:drop_first:sync_folder": (8, 25, STEPS),
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),
     "what a failed sync left is believed": (1, 20, FAILS),
@@ -163,8 +163,8 @@ LONG = {
     "checkpoint.py:write:sync",
     "checkpoint.py:write:sync late",
     "checkpoint.py:write:sync_folder late",
-    "file_queue.py:drop_first:sync_folder",
-    "file_queue.py:drop_first:sync_folder late",
+    "log_file.py:drop_first:sync_folder",
+    "log_file.py:drop_first:sync_folder late",
 }
 
 

@@ -93,7 +93,7 @@ class ArrowRows:
     Attributes:
         mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
         encoding: the schemas of Avro and Protobuf bodies, as far as they are known.
-        key, deletes: as `Settled` has them.
+        key, deletes: as `TableSettings` has them.
         partitioning: of the table.
     """
 

@@ -58,11 +58,11 @@ def test_a_batch_that_is_archived_while_the_reader_begins_is_read_once(topic, wh
     archive(topic.name, tmp_path / "a", **where)
     topic.send(100, 50)
     module = sys.modules[archive.__module__]
-    read_begun = module.read_begun
+    read_rows = module.read_rows
 
     def behind_one_batch_more(spark, root):
         archive(topic.name, tmp_path / "a", **where)
-        return read_begun(spark, root)
+        return read_rows(spark, root)
 
     monkeypatch.setattr(module, "read_rows", behind_one_batch_more)
     both = archived(topic.spark, tmp_path / "a", name_server=topic.options["nameServer"])

@@ -190,7 +190,7 @@ def test_files_of_spark_that_a_power_cut_has_emptied_do_not_stop_the_next_run(to
 def test_a_batch_begins_when_its_plan_is_on_the_disk(topic, tmp_path, monkeypatch):
     topic.send(0, 10)
     seen: list[int] = []
-    monkeypatch.setattr(running, "bring_to_disk", lambda _checkpoint, batch: seen.append(batch))
+    monkeypatch.setattr(running, "sync_plan", lambda _checkpoint, batch: seen.append(batch))
     runner = Runner(spark=topic.spark, once=True, say=lambda _: None)
     given = {**topic.options, "startingOffsets": "earliest"}
     runner.stream(given, lambda _rows, batch: str(seen == [batch] or 1 / 0), str(tmp_path / "checkpoint"))

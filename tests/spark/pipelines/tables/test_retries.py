@@ -157,8 +157,8 @@ def test_a_table_of_messages_as_they_are_has_no_errors_to_try(tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from sparrowmq.spark.pipelines.tables import retries
-from sparrowmq.spark.pipelines.tables.table_settings import begun
+from sparrowmq.spark.pipelines.tables import error_retry
+from sparrowmq.spark.pipelines.tables.table_settings import load_settings
 
 left = int(sys.argv[2])
 def trace(frame, event, arg):
@@ -172,10 +172,10 @@ def trace(frame, event, arg):
     return trace
 
 root = Path(sys.argv[1])
-settled = begun(root)
-retries.finish_retry(root, settled)
+settled = load_settings(root)
+error_retry.finish_retry(root, settled)
 sys.settrace(trace)
-retries.Retry(root, settled).run()
+error_retry.Retry(root, settled).run()
 print(int(sys.argv[2]) - left)
 """
 
