@@ -22,9 +22,9 @@ _LOOK_S: Final = 1.0
 _PATIENCE_S: Final = 15.0
 _LOOKS_AGAIN_S: Final = 60.0  # at members that are not in sync
 _DIFFERENCES: Final = (
-    "the master has other bytes",
+    "the master's log differs from ours",
     "the master has nothing at offset",
-    "the log here has to be cut",
+    "this log must be cut",
     "the master's log begins at offset",
 )
 
