@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -240,8 +242,10 @@ def test_bodies_in_each_compression_are_rows_to_all_readers(topic, run, tmp_path
     with sync.connect(topic.options["nameServer"]) as mq:
         for at, body in enumerate(bodies):
             kind = kinds[at % len(kinds)]
-            packed = compression.compress(body, kind), SysFlag.COMPRESSED | kind
-            monkeypatch.setattr(encoder, "_compressed", lambda _, packed=packed: packed)
+            monkeypatch.setattr(
+                encoder, "compression", SimpleNamespace(compress=partial(compression.compress, kind=kind))
+            )
+            monkeypatch.setattr(encoder, "SysFlag", SimpleNamespace(COMPRESSED=SysFlag.COMPRESSED | kind))
             mq.send(topic.name, body)
     stored = topic.read(columns="body,sysFlag").collect()
     assert sorted(row.body for row in stored) == sorted(bodies)
