@@ -190,7 +190,7 @@ async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_it
         tries.append(second._clock.monotonic())
         raise DiskFull("no room again")
 
-    monkeypatch.setattr(second._start, "_started", fail)
+    monkeypatch.setattr(second._start, "_start_broker", fail)
     monkeypatch.setattr(second._start, "has_space", lambda: True)
     async with asyncio.timeout(30):
         while len(tries) < 4:
