@@ -557,8 +557,8 @@ def _not_started(session: Session, command: Command) -> None:
     """Stand in for the dispatcher until the broker listens; never called."""
 
 
-# A part with changeable settings takes the new ones by its `use`. A part that needs a setting at every step, such as
-# the period of registration, reads it from the settings each time.
+# A part with changeable settings takes the new ones by its `apply_settings`, `apply_rules` or `apply_limits`. A part
+# that needs a setting at every step, such as the period of registration, reads it from the settings each time.
 
 
 def send_rules(settings: BrokerSettings, store: MessageStore) -> SendRules:

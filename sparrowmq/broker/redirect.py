@@ -83,7 +83,7 @@ def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
         number = whole_number(queue_id)
         if number is not None:
             return topic, number
-    raise InvalidMessage(f"a parked message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
+    raise InvalidMessage(f"a diverted message has no address: REAL_TOPIC {topic!r}, REAL_QID {queue_id!r}")
 
 
 def readdress(

@@ -141,19 +141,15 @@ class MetricsPort:
         return Answer(200, said.encode() if isinstance(said, str) else b"ok\n")
 
 
-# Pauses of the event loop.
-#
-#     every second   a timer: its delay is the time that a request would have waited
-#     gc.callbacks   the duration of each garbage collection, during which nothing else runs
-#
-# They are measured only for a server with metrics.
-
-
 _PERIOD_S: Final = 1.0
 
 
 class Pauses:
-    """Measures while `run` runs."""
+    """The pauses of the event loop, measured while `run` runs, and only for a server with metrics.
+
+    every second   a timer: its delay is the time that a request would have waited
+    gc.callbacks   the duration of each garbage collection, during which nothing else runs
+    """
 
     def __init__(self, figures: Figures) -> None:
         self._late = Histogram()
@@ -180,18 +176,18 @@ class Pauses:
             self._collections.record(int((perf_counter() - self._collecting_since) * 1e6))
 
 
-# A page that costs much: all who ask meanwhile share one, and it is made for at most a fifth of the time.
-#
-# A scrape of a large broker takes 50 ms of its processor, and the port has no log-in. Without a pause between two pages
-# one program that asks again and again would take half of the broker. A visitor gets only figures that were read after
-# the request.
-
-
 _REST: Final = 4  # times as long as the page took
-_LONGEST_REST_S: Final = 1.0  # a scrape has 10 s by default
+_MAX_REST_S: Final = 1.0  # a scrape has 10 s by default
 
 
 class SharedPage:
+    """A page that costs much: visitors of one moment share it, and it is made for at most a fifth of the time.
+
+    A scrape of a large broker takes 50 ms of its processor, and the port has no log-in. Without a pause between two
+    pages one program that asks again and again would take half of the broker. A visitor gets only figures that were
+    read after the request.
+    """
+
     def __init__(self, make: Callable[[], Awaitable[Answer]]) -> None:
         self._make = make
         self._turn = asyncio.Lock()
@@ -212,4 +208,4 @@ class SharedPage:
                 self._answer = await self._make()
                 return self._answer
             finally:
-                self._next_s = now_s() + min(_REST * (now_s() - self._began_s), _LONGEST_REST_S)
+                self._next_s = now_s() + min(_REST * (now_s() - self._began_s), _MAX_REST_S)

@@ -48,6 +48,8 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.settings_files import ChangedFiles
 
+log = logging.getLogger(__name__)
+
 ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
 _SHOWN: Final = 3  # accounts in a text
 _OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
@@ -146,19 +148,13 @@ class NamesrvAccess:
         return AccessDenied(f"{error.args[0]}; {advice}", error.code).of_kind(error.kind)
 
 
-# The users of a name server (ACL 2.0): those of a file, and those that the settings name.
-#
-# The file has the form of a broker's `config/users.json`. It is that of a broker on the same machine, or a copy. A
-# change takes effect at the second look that finds the same file, because a copy may be half written. A broken file
-# stops a start; later it changes nothing, and is reported once. A broker that has never run has no file yet. Until the
-# file is there, the users of the settings count.
-
-
-log = logging.getLogger(__name__)
-
-
 class NamesrvUsers:
-    """The users as they are now.
+    """The users of a name server (ACL 2.0): those of a file, and those that the settings name.
+
+    The file has the form of a broker's `config/users.json`. It is that of a broker on the same machine, or a copy. A
+    change takes effect at the second poll that finds the same file, because a copy may be half written. A broken file
+    stops a start; later it changes nothing, and is reported once. A broker that has never run has no file yet. Until
+    the file is there, the users of the settings count.
 
     Attributes:
         by_name: another object after each change.
@@ -178,7 +174,7 @@ class NamesrvUsers:
             raise no_users(", or usersFile to the users of a broker")
 
     def poll(self) -> None:
-        """Load a change that was the same at two looks."""
+        """Load a change that was the same at two polls."""
         if self._path is None or not self._changed.has_changed():
             return
         try:

@@ -113,7 +113,7 @@ class Registry(RegistryClient):
         Args:
             registers: False demands that the subject has it.
         Raises:
-            InvalidSchema: it is no schema, or the registry refuses it. InvalidSchema: the subject does not have it.
+            InvalidSchema: it is no schema, the registry refuses it, or the subject does not have it.
             NetworkError: the registry is away. ConfigError: it refuses the account, or is none.
         """
         text = schema if isinstance(schema, str) else json.dumps(schema)

@@ -53,6 +53,8 @@ _OUT: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
 _DIGITS: Final = 19  # the longest Java long
 _ROLL_DIGITS: Final = 9
+TURN: Final = 64
+TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
 # Room for the properties that delivery adds: two times, and the number of repeated stores.
 _ROOM: Final = sum(
     len(name) + 2 + digits
@@ -250,18 +252,12 @@ class TimedDelivery:
             self._rolled.value += 1
 
 
-# The messages that the recalls of one slot of the timer wheel name.
-#
-# A slot may contain tens of thousands of recalls. Each is read once, some in each turn, before the slot's first message
-# is delivered.
-
-
-TURN: Final = 64
-TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
-
-
 class RecalledIds:
-    """The messages that the recalls of one slot name. Each recall is read once, before the slot's first message."""
+    """The messages that the recalls of one slot of the timer wheel name.
+
+    A slot may contain tens of thousands of recalls. Each is read once, some in each turn, before the slot's first
+    message is delivered.
+    """
 
     def __init__(self, redelivery: Redelivery) -> None:
         self._redelivery = redelivery
@@ -271,7 +267,7 @@ class RecalledIds:
         self._damage: CorruptRecord | None = None
 
     def are_known(self, timers: Timers) -> bool:
-        """Read a turn's worth of recalls; return whether all recalls of the current slot have been read.
+        """Read one batch of recalls; return whether all recalls of the current slot have been read.
 
         A slot with a damaged recall is known too: none of its messages can be delivered.
         """

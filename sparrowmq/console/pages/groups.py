@@ -262,7 +262,6 @@ _MEMBER_QUEUE_COLUMNS: Final[Columns[tuple[MessageQueue, ProcessQueueState]]] = 
     Column("Locked", lambda row: row[1].locked, is_wide=True),
 )
 # A member, and its group.
-_MemberOfGroup = tuple[Member, str]
 _STATE_PARTS: Final[Sequence[Part[ConsumerRunning]]] = (
     section("Subscriptions", _SUBSCRIPTION_COLUMNS, lambda running: running.subscription_set),
     section("Queues", _MEMBER_QUEUE_COLUMNS, lambda running: sorted(running.mq_table.items()), "it has no queue now"),
@@ -270,7 +269,7 @@ _STATE_PARTS: Final[Sequence[Part[ConsumerRunning]]] = (
 )
 
 
-async def _read_member(view: View) -> _MemberOfGroup:
+async def _read_member(view: View) -> MemberRow:
     group, client_id = view.args["group"], view.args["name"]
     found = {each.client_id: each for each in await view.admin.members(group)}
     if client_id not in found:
@@ -279,7 +278,7 @@ async def _read_member(view: View) -> _MemberOfGroup:
     return found[client_id], group
 
 
-def _draw_member_state(view: View, data: _MemberOfGroup) -> None:
+def _draw_member_state(view: View, data: MemberRow) -> None:
     running = data[0].running
     if running is None:
         why = f"The member does not report its state: {data[0].silence}"
@@ -295,7 +294,7 @@ def _draw_member_state(view: View, data: _MemberOfGroup) -> None:
 MEMBER_PAGE: Final = Page(
     "/groups/{group}/members/{name:path}",
     "Member {name}",
-    Description[_MemberOfGroup](
+    Description[MemberRow](
         _read_member,
         [
             links(lambda found: [link(f"Group {found[1]}", "groups", found[1])]),

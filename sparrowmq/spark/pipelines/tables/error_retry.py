@@ -78,7 +78,7 @@ class Retry:
     """One table and its errors.
 
     Args:
-        is_read_only: nothing is changed; only `look` may be called.
+        is_read_only: nothing is changed; only `count_fitting` may be called.
     Raises:
         ConfigError: the table has no errors that can be tried.
     """
