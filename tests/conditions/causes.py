@@ -121,7 +121,7 @@ def a_master_that_died(field: Field) -> Course:
     field.a.kill()
     remedy = yield
     remedy.names("do what the text says")
-    assert "cannot connect" in remedy.what or "ended the connection" in remedy.what, remedy.what
+    assert "cannot connect" in remedy.what or "it closed the connection" in remedy.what, remedy.what
     field.a.start_again()
 
 

@@ -43,10 +43,10 @@ def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
         f"import sys; sys.path.insert(0, {str(tmp_path / 'unpacked')!r})\n"
         "from google.protobuf.timestamp_pb2 import Timestamp\n"
         "from sparrowmq.schemas.avro import AvroReader\n"
-        "from sparrowmq.schemas.avro import parsed\n"
+        "from sparrowmq.schemas.avro import parse_schema\n"
         "from sparrowmq.schemas.protobuf import ProtobufReader\n"
         "from sparrowmq.schemas.registry import AVRO, Schema\n"
-        """print(AvroReader(parsed(Schema(AVRO, '"int"'))).read(bytes([2])))\n"""
+        """print(AvroReader(parse_schema(Schema(AVRO, '"int"'))).read(bytes([2])))\n"""
         "print(ProtobufReader(Timestamp.DESCRIPTOR).read(bytes([8, 1])))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True)
