@@ -71,107 +71,62 @@ if TYPE_CHECKING:
 
 compiled.choose()
 
-_HOMES = {
-    "AccessDenied": "errors",
-    "Admin": "client.admin.admin",
-    "BeingHandled": "errors",
-    "BrokerUnreachable": "errors",
-    "Client": "client.client",
-    "ClientClosed": "errors",
-    "ConfigError": "errors",
-    "ConnectionClosed": "errors",
-    "Consumer": "client.consuming.consumer",
-    "Credentials": "client.cluster.credentials",
-    "FlowLimits": "client.consuming.consumer_settings",
-    "Hooks": "client.hooks",
-    "InvalidBody": "errors",
-    "InvalidFilter": "errors",
-    "InvalidMessage": "errors",
-    "InvalidName": "errors",
-    "InvalidSchema": "errors",
-    "Message": "protocol.messages.message",
-    "MessageQueue": "protocol.messages.message",
-    "MessageTooLarge": "errors",
-    "NameServerUnreachable": "errors",
-    "NetworkError": "errors",
-    "NoRoute": "errors",
-    "Producer": "client.sending.producer",
-    "ProducerSettings": "client.sending.producer_settings",
-    "PullConsumer": "client.consuming.pull_consumer",
-    "ReceivedMessage": "client.consuming.received_message",
-    "Reject": "client.consuming.retry",
-    "RemoteError": "errors",
-    "RequestTimeout": "errors",
-    "Retry": "client.consuming.retry",
-    "SendFailed": "errors",
-    "SendManyFailed": "errors",
-    "SendResult": "client.sending.send_result",
-    "SendStatus": "client.sending.send_result",
-    "Server": "client.cluster.connection_hooks",
-    "SimpleConsumer": "client.popping.simple_consumer",
-    "SparrowError": "errors",
-    "Transaction": "client.sending.transaction",
-    "TransactionEnded": "errors",
-    "WrongServer": "errors",
-    "connect": "client.client",
+_NAMES_BY_MODULE = {
+    "client.admin.admin": "Admin",
+    "client.client": "Client connect",
+    "client.cluster.connection_hooks": "Server",
+    "client.cluster.credentials": "Credentials",
+    "client.consuming.consumer": "Consumer",
+    "client.consuming.consumer_settings": "FlowLimits",
+    "client.consuming.pull_consumer": "PullConsumer",
+    "client.consuming.received_message": "ReceivedMessage",
+    "client.consuming.retry": "Reject Retry",
+    "client.hooks": "Hooks",
+    "client.popping.simple_consumer": "SimpleConsumer",
+    "client.sending.producer": "Producer",
+    "client.sending.producer_settings": "ProducerSettings",
+    "client.sending.send_result": "SendResult SendStatus",
+    "client.sending.transaction": "Transaction",
+    "errors": (
+        "AccessDenied BeingHandled BrokerUnreachable ClientClosed ConfigError ConnectionClosed InvalidBody "
+        "InvalidFilter InvalidMessage InvalidName InvalidSchema MessageTooLarge NameServerUnreachable "
+        "NetworkError NoRoute RemoteError RequestTimeout SendFailed SendManyFailed SparrowError "
+        "TransactionEnded WrongServer"
+    ),
+    "protocol.messages.message": "Message MessageQueue",
 }
 # Names that were here once. Version 0.2 drops them.
-_MOVED = {
-    "AlreadyThere": "errors",
-    "BadStore": "errors",
-    "BrokerPlace": "client.admin.servers",
-    "ChangeFailed": "errors",
-    "CorruptRecord": "errors",
-    "DiskFull": "errors",
-    "EndTransactionTrace": "protocol.messages.trace",
-    "EtcdFailed": "errors",
-    "Group": "client.admin.groups",
-    "GroupLag": "client.admin.groups",
-    "LocalProtocolError": "errors",
-    "LogsDiffer": "errors",
-    "Member": "client.admin.groups",
-    "NoBroker": "errors",
-    "NoGroup": "errors",
-    "NoMessage": "errors",
-    "NoSlaveNear": "errors",
-    "NotBack": "errors",
-    "NotElected": "errors",
-    "NotEmpty": "errors",
-    "NotSafeInTime": "errors",
-    "OutOfResources": "errors",
-    "ProtocolError": "errors",
-    "PubTrace": "protocol.messages.trace",
-    "QueueLag": "client.admin.groups",
-    "QueueRange": "client.admin.topics",
-    "RemoteProtocolError": "errors",
-    "Standing": "client.admin.brokers",
-    "StillUnread": "errors",
-    "StoreError": "errors",
-    "StoreFailed": "errors",
-    "StoreLocked": "errors",
-    "SubAfterTrace": "protocol.messages.trace",
-    "SubBeforeTrace": "protocol.messages.trace",
-    "TlsFailed": "errors",
-    "Topic": "client.admin.topics",
-    "TopicShare": "client.admin.topics",
+_FORMER_NAMES_BY_MODULE = {
+    "client.admin.brokers": "Standing",
+    "client.admin.groups": "Group GroupLag Member QueueLag",
+    "client.admin.servers": "BrokerPlace",
+    "client.admin.topics": "QueueRange Topic TopicShare",
+    "errors": (
+        "AlreadyThere BadStore ChangeFailed CorruptRecord DiskFull EtcdFailed LocalProtocolError LogsDiffer "
+        "NoBroker NoGroup NoMessage NoSlaveNear NotBack NotElected NotEmpty NotSafeInTime OutOfResources "
+        "ProtocolError RemoteProtocolError StillUnread StoreError StoreFailed StoreLocked TlsFailed"
+    ),
+    "protocol.messages.trace": "EndTransactionTrace PubTrace SubAfterTrace SubBeforeTrace",
 }
+_MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
+_MODULE_BY_FORMER_NAME = {name: module for module, names in _FORMER_NAMES_BY_MODULE.items() for name in names.split()}
 _MODULES = {"allocation": "protocol.allocation", "errors": "errors", "sync": "sync"}
 
-__all__ = [*_HOMES, *_MODULES, "__version__"]  # noqa: PLE0604
+__all__ = [*_MODULE_BY_NAME, *_MODULES, "__version__"]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"sparrowmq.{_MODULES[name]}")
-    if name in _HOMES:
-        found = getattr(import_module(f"sparrowmq.{_HOMES[name]}"), name)
-        globals()[name] = found
-        return found
-    if name in _MOVED:
-        home = f"sparrowmq.{_MOVED[name]}"
-        text = f"import {name} from {home}: sparrowmq.{name} goes with version 0.2"
+    if name in _MODULE_BY_NAME:
+        value = getattr(import_module(f"sparrowmq.{_MODULE_BY_NAME[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _MODULE_BY_FORMER_NAME:
+        module = f"sparrowmq.{_MODULE_BY_FORMER_NAME[name]}"
+        text = f"import {name} from {module}: sparrowmq.{name} goes with version 0.2"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return getattr(import_module(home), name)
+        return getattr(import_module(module), name)
     raise AttributeError(f"module 'sparrowmq' has no attribute {name!r}")
 
 

@@ -38,11 +38,7 @@ class InvalidName(SparrowError, ValueError):
 
 
 class InvalidFilter(SparrowError, ValueError):
-    """An SQL92 expression cannot be understood.
-
-    Attributes:
-        line, column: where, both from 1 on.
-    """
+    """An SQL92 expression cannot be understood; `line` and `column` count from 1."""
 
     def __init__(self, what: str, line: int, column: int) -> None:
         super().__init__(what, line, column)
@@ -82,13 +78,10 @@ class RemoteProtocolError(ProtocolError):
 
 
 class RemoteError(SparrowError):
-    """The peer answered with an error code.
+    """The peer answered with a response code (`protocol.codes.ResponseCode`) and a remark.
 
-    Attributes:
-        code: the response code, as in `protocol.codes.ResponseCode`.
-        remark: the peer's own words.
-        retriable: whether the same request may succeed on another broker.
-        is_slaves: whether a slave of ours refused the request. It has done nothing, and its master is elsewhere.
+    It is retriable if the same request may succeed on another broker. `is_slaves`: a slave of ours refused the request.
+    It has done nothing, and its master is elsewhere.
     """
 
     def __init__(self, code: int, remark: str | None = None) -> None:
@@ -125,11 +118,7 @@ class DenialKind(Enum):
 class AccessDenied(RemoteError):
     """Access control refuses the request. A retry, here or at another broker, gets the same answer.
 
-    Args:
-        reason: the text for the client.
-        code: 1; brokers of 5.3 and later have others.
-    Attributes:
-        kind: the reason as the broker that denies the request counts it.
+    The code is 1; brokers of 5.3 and later have others. `kind` is the reason as the broker counts it.
     """
 
     kind = DenialKind.NO_PERMISSION
@@ -156,12 +145,7 @@ class AccessDenied(RemoteError):
 
 
 class WrongServer(RemoteError):
-    """A broker was asked as a name server, or a name server as a broker.
-
-    Attributes:
-        address: of the server.
-        wanted: "name server" or "broker".
-    """
+    """A broker was asked as a name server, or a name server as a broker. `wanted` is "name server" or "broker"."""
 
     def __init__(self, address: str, wanted: str, remark: str | None = None) -> None:
         super().__init__(3, remark)
@@ -185,12 +169,7 @@ class NetworkError(SparrowError):
 
 
 class TlsFailed(NetworkError):
-    """The two sides do not agree on an encrypted connection. Other errors have it as their reason.
-
-    Attributes:
-        what: what went wrong.
-        advice: what to do.
-    """
+    """The two sides do not agree on an encrypted connection. Other errors have it as their reason."""
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(what, advice)
@@ -299,9 +278,7 @@ class NoRoute(SparrowError):
 class NoBroker(SparrowError):
     """No broker of this name, no cluster of this name, or no broker at all is registered at the name servers.
 
-    Args:
-        what: "broker" or "cluster"; None for any broker.
-        there: the names that are registered.
+    `what` is "broker" or "cluster", None for any broker; `there` are the names that are registered.
     """
 
     def __init__(self, namesrv: str, what: str | None = None, name: str = "", there: Sequence[str] = ()) -> None:
@@ -353,10 +330,7 @@ class AlreadyThere(SparrowError):
 class ChangeFailed(SparrowError):
     """A change was not made everywhere; making it again does no harm where it was.
 
-    Attributes:
-        what: the change, such as "setting topic orders".
-        done: the brokers that made it.
-        failures: what the others failed with, by name.
+    `done` are the brokers that made it; `failures` has the errors of the others, by name.
     """
 
     def __init__(self, what: str, done: Sequence[str], failures: Mapping[str, SparrowError]) -> None:
@@ -397,11 +371,8 @@ HIDE = "change it again when they are, or give hide_unread=True (--yes), which h
 class StillUnread(SparrowError):
     """A topic keeps its read queues, because some of them have messages that were not consumed.
 
-    Attributes:
-        topic: its name.
-        groups: the number of messages by group; "" has those of queues that no group has consumed. None are left if
-            producers still sent messages.
-        remedy: the end of the text, which says what to do.
+    `groups` has the number of messages by group; "" stands for queues that no group has consumed. It is empty if
+    producers still sent messages. `remedy` ends the text, and says what to do.
     """
 
     def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int], remedy: str = HIDE) -> None:
@@ -427,10 +398,8 @@ class NotEmpty(SparrowError):
 class SendFailed(SparrowError):
     """Every attempt to send a message failed.
 
-    Attributes:
-        is_in_doubt: the message may be stored all the same, as an answer got lost.
-        cause: the error of the last attempt; None if there was no attempt. Its text is part of this error's text, so
-            it is not chained, and no traceback prints it a second time.
+    With `is_in_doubt` the message may be stored all the same, as an answer got lost. `cause` is the error of the last
+    attempt. Its text is part of this error's text, so it is not chained, and no traceback prints it a second time.
     """
 
     def __init__(self, text: str, is_in_doubt: bool = False, cause: BaseException | None = None) -> None:
@@ -440,12 +409,7 @@ class SendFailed(SparrowError):
 
 
 class SendManyFailed(SendFailed):
-    """Some of many messages failed.
-
-    Attributes:
-        results: for each message, in their order, its SendResult or its error.
-        cause: the first of these errors.
-    """
+    """Some of many messages failed: `results` has the SendResult or the error of each, in their order."""
 
     def __init__(self, results: Sequence[Any]) -> None:
         failures = [result for result in results if isinstance(result, BaseException)]
@@ -488,11 +452,7 @@ class StoreError(SparrowError):
 
 
 class StoreLocked(StoreError):
-    """Another process has the store open.
-
-    Attributes:
-        process: the id of that process; 0 if it is not known.
-    """
+    """Another process has the store open: its id is `process`, 0 if it is not known."""
 
     def __init__(self, path: object, process: int = 0) -> None:
         super().__init__(path, process)
@@ -509,13 +469,7 @@ class BadStore(StoreError):
 
 
 class CorruptRecord(StoreError):
-    """Bytes on disk are damaged.
-
-    Attributes:
-        file: which file.
-        offset: where in the log, in bytes.
-        expected: what should have been there, in words.
-    """
+    """Bytes on disk are damaged at an offset of the log; `expected` says in words what should have been there."""
 
     def __init__(self, file: object, offset: int, expected: str) -> None:
         super().__init__(file, offset, expected)
@@ -532,11 +486,7 @@ class DiskFull(StoreError):
 
 
 class NotSafeInTime(StoreError):
-    """A message is stored, but it took too long to make it as safe as was promised.
-
-    Attributes:
-        code: the response code that says so, as in `protocol.codes.ResponseCode`.
-    """
+    """A message is stored, but it took too long to make it as safe as was promised; `code` says so to clients."""
 
     def __init__(self, code: int, what: str, timeout_s: float) -> None:
         super().__init__(code, what, timeout_s)

@@ -2,9 +2,8 @@
 
     async with sparrowmq.connect("127.0.0.1:9876", hooks=[Tracing()]) as mq: ...
 
-The context of the sender's span travels in the message's property `traceparent` (and `baggage`, if there is some), as
-the program's propagators write it, and is the parent of the handler's span. A batch that is handled at once has a span
-of its own, with links to those of its senders.
+The context of the sender's span travels in the message's property `traceparent` (and `baggage`, if there is some), and
+is the parent of the handler's span. A batch that is handled at once has a span with links to those of its senders.
 
 This needs `opentelemetry-api` alone (`pip install 'sparrowmq[otel]'`), and records nothing until the program sets up an
 SDK. Source of the names: OpenTelemetry's semantic conventions of messaging, 1.30.
@@ -33,11 +32,7 @@ SYSTEM: Final = {"messaging.system": "rocketmq"}
 
 
 class Tracing(Hooks):
-    """Hooks that make spans.
-
-    Args:
-        provider: makes the tracer; by default the one that the program has set up for all.
-    """
+    """Hooks that make spans, by default with the tracer provider that the program has set up for all."""
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("sparrowmq", tracer_provider=provider)

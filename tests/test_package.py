@@ -57,15 +57,15 @@ def test_each_is_loaded_when_it_is_used(name):
 
 
 def test_each_error_of_the_package_can_be_imported_from_it():
-    errors_of_servers = {name for name, home in sparrowmq._MOVED.items() if home == "errors"}
+    errors_of_servers = {name for name, home in sparrowmq._MODULE_BY_FORMER_NAME.items() if home == "errors"}
     types = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
     ours = {name for name, each in types.items() if issubclass(each, errors.SparrowError)}
     assert ours == {*ERRORS, *errors_of_servers}
 
 
-@pytest.mark.parametrize("name", sparrowmq._MOVED)
+@pytest.mark.parametrize("name", sparrowmq._MODULE_BY_FORMER_NAME)
 def test_a_name_that_moved_warns(name):
-    home = f"sparrowmq.{sparrowmq._MOVED[name]}"
+    home = f"sparrowmq.{sparrowmq._MODULE_BY_FORMER_NAME[name]}"
     with pytest.warns(DeprecationWarning, match=rf"^import {name} from {home}: sparrowmq\.{name} goes") as caught:
         scope: dict[str, object] = {}
         exec(f"from sparrowmq import {name}", scope)

@@ -28,8 +28,8 @@ from sparrowmq.protocol.names import DLQ, REPLY_SUFFIX, RETRY, SYSTEM_GROUP_PREF
 from sparrowmq.protocol.signature import SigningKey
 from sparrowmq.settings.setting_kinds import BOOLEAN
 
-_EVERYBODY: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
-_OUTSIDE_BRACES: Final = re.compile(r",(?![^{]*\})")
+_EVERY_ADDRESS: Final = frozenset({"*", "*.*.*.*", "*:*:*:*:*:*:*:*"})
+_COMMA_OUTSIDE_BRACES: Final = re.compile(r",(?![^{]*\})")
 _V4_PARTS: Final = 4
 _V4_HIGHEST: Final = 255
 _V6_PARTS: Final = 8
@@ -45,14 +45,14 @@ TOPIC_PERM: Final = "defaultTopicPerm"
 GROUP_PERM: Final = "defaultGroupPerm"
 TOPIC_PERMS: Final = "topicPerms"
 GROUP_PERMS: Final = "groupPerms"
-TEXTS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
-LISTS: Final = (TOPIC_PERMS, GROUP_PERMS)
+TEXT_KEYS: Final = (ACCESS_KEY, SECRET_KEY, ADDRESS, ADMIN, TOPIC_PERM, GROUP_PERM)
+LIST_KEYS: Final = (TOPIC_PERMS, GROUP_PERMS)
 BROKER: Final = "broker"
 BROKER_NAMES: Final = "brokerNames"
 CERTIFICATE: Final = "certificate"
-KEYS: Final = (*TEXTS, *LISTS, BROKER, BROKER_NAMES, CERTIFICATE)
+KEYS: Final = (*TEXT_KEYS, *LIST_KEYS, BROKER, BROKER_NAMES, CERTIFICATE)
 PORT_BYTES: Final = 4  # behind the address in a peer's host
-_OWN_GROUPS: Final = retry_topic(SYSTEM_GROUP_PREFIX)  # the beginning of their retry topics
+_SYSTEM_RETRY_PREFIX: Final = retry_topic(SYSTEM_GROUP_PREFIX)  # the beginning of their retry topics
 
 
 class Addresses:
@@ -65,37 +65,35 @@ class Addresses:
         10.0.0.1,10.0.0.2            a list of all these
         *   *.*.*.*   *:*:*:*:*:*:*:*    every address, of both families
 
-    Unlike Java: every part of a pattern counts. Java ignores the parts after the first wildcard or range (192.168.*.5
-    is 192.168.*.*), and a pattern that begins with one fails at each request.
-
-    Raises: ValueError, a pattern has none of these forms. The error names it.
+    Unlike Java, which ignores the parts after the first wildcard or range, every part of a pattern counts. Raises:
+    ValueError, a pattern has none of these forms. The error names it.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        self._is_everybody = False
+        self._has_every_address = False
         self._alternatives: list[tuple[_Range, ...]] = []
         for pattern in patterns:
-            if pattern.strip() in _EVERYBODY:
-                self._is_everybody = True
+            if pattern.strip() in _EVERY_ADDRESS:
+                self._has_every_address = True
             elif pattern.strip():
                 self._alternatives += _alternatives(pattern)
 
     def __bool__(self) -> bool:
-        return self._is_everybody or bool(self._alternatives)
+        return self._has_every_address or bool(self._alternatives)
 
     def has(self, packed: bytes) -> bool:
         """Whether it has an address of 4 or 16 bytes. An IPv4 address inside an IPv6 one is the IPv4 address."""
-        if self._is_everybody:
+        if self._has_every_address:
             return True
-        values = _values(packed)
+        address_parts = _address_parts(packed)
         return any(
-            len(parts) == len(values)
-            and all(low <= value <= high for (low, high), value in zip(parts, values, strict=True))
+            len(parts) == len(address_parts)
+            and all(low <= value <= high for (low, high), value in zip(parts, address_parts, strict=True))
             for parts in self._alternatives
         )
 
 
-def _values(packed: bytes) -> list[int]:
+def _address_parts(packed: bytes) -> list[int]:
     if len(packed) == 4:
         return list(packed)
     if packed.startswith(_MAPPED):
@@ -104,8 +102,8 @@ def _values(packed: bytes) -> list[int]:
 
 
 def _alternatives(pattern: str) -> Iterator[tuple[_Range, ...]]:
-    for each in _OUTSIDE_BRACES.split(pattern):
-        for address in _expand_set(each.strip()):
+    for alternative in _COMMA_OUTSIDE_BRACES.split(pattern):
+        for address in _expand_set(alternative.strip()):
             try:
                 yield _ranges(address)
             except ValueError:
@@ -175,20 +173,17 @@ PERMS: Final[Mapping[str, Perm]] = {
     "SUB|PUB": Perm.PUB | Perm.SUB,
 }
 
-_ALL: Final = int(Perm.PUB | Perm.SUB)
+_PUB_AND_SUB: Final = int(Perm.PUB | Perm.SUB)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """One account.
 
-    Attributes:
-        perms: by topic and retry topic; plain numbers, because each request reads them.
-        is_broker: may do what only servers of the cluster do.
-        broker_names: the brokers that it may register; empty for any.
-        certificate: the name in a verified client certificate that replaces the signature; "" if none does.
-        is_unlimited: an administrator without listed permissions. With listed permissions, only these count.
-        colleagues: the access keys of all accounts that were loaded together with it.
+    `perms` has plain numbers by topic and retry topic, because each request reads them. `is_broker` lets it do what
+    only servers of the cluster do; it may register `broker_names`, or any broker if there are none. `certificate` is
+    the name in a client certificate that replaces the signature. `colleagues` are the keys of all accounts loaded
+    together with it.
     """
 
     access_key: str
@@ -215,43 +210,39 @@ class Account:
 
     def may(self, resource: str, needed: int) -> bool:
         """Whether the account has a permission on a topic or a retry topic."""
-        owned = self.perms.get(resource)
-        if owned is None:
+        granted = self.perms.get(resource)
+        if granted is None:
             if self.is_unlimited:
                 return True
-            owned = self._unlisted(resource)
-        return owned & needed != 0
+            granted = self._default_perm(resource)
+        return granted & needed != 0
 
     def may_from(self, host: bytes, resource: str, needed: int) -> bool:
         """Likewise; from its own addresses it may do everything that is not for administrators."""
         return self.may(resource, needed) or bool(self.addresses and self.addresses.has(host[:-PORT_BYTES]))
 
-    def _unlisted(self, resource: str) -> int:
-        """The permission on a topic or retry topic that is not listed.
-
-        Unlike Java: the broker's own topics and groups belong to administrators. Delayed, half and staged messages of
-        every topic wait there, and replies. A dead-letter topic also needs the permission to consume as its group.
-        """
+    def _default_perm(self, resource: str) -> int:
+        """The permission on a topic or retry topic that is not listed. Unlike Java: the broker's own topics and groups
+        belong to administrators, because messages of every topic wait there. A dead-letter topic also needs the
+        permission to consume as its group."""
         if resource.startswith(DLQ) and not self.may(retry_topic(resource.removeprefix(DLQ)), Perm.SUB):
             return 0
         if is_own(resource):
-            return _ALL if self.is_admin else 0
+            return _PUB_AND_SUB if self.is_admin else 0
         return self.group_perm if resource.startswith(RETRY) else self.topic_perm
 
 
 def is_own(resource: str) -> bool:
     """Whether a topic or retry topic is the broker's own. An empty name is a record of an unknown topic."""
     if resource.startswith(RETRY):
-        return resource.startswith(_OWN_GROUPS)
+        return resource.startswith(_SYSTEM_RETRY_PREFIX)
     return is_internal(resource) or resource.endswith(REPLY_SUFFIX) or not resource
 
 
 def parse_account(fields: Mapping[str, Any]) -> Account:
-    """Parse the fields of a file's account: texts and lists of texts.
-
-    Raises: ConfigError, a key is too short, or a value is invalid. The error names the account, and no secret.
-    """
-    texts = {name: text_of(fields, name) for name in TEXTS}
+    """Parse the fields of a file's account: texts and lists of texts. Raises: ConfigError, a key is too short, or a
+    value is invalid. The error names the account, and no secret."""
+    texts = {name: text_of(fields, name) for name in TEXT_KEYS}
     access_key, secret_key = texts[ACCESS_KEY], texts[SECRET_KEY]
     account_name = f"account {access_key!r}"
     for name, value in ((ACCESS_KEY, access_key), (SECRET_KEY, secret_key)):
@@ -274,7 +265,7 @@ def parse_account(fields: Mapping[str, Any]) -> Account:
         int(PERMS.get(texts[TOPIC_PERM], Perm.DENY)),
         int(PERMS.get(texts[GROUP_PERM], Perm.DENY)),
         groups | topics,
-        _flag(fields, BROKER),
+        _parse_flag(fields, BROKER),
         text_of(fields, CERTIFICATE),
         _broker_names(fields, account_name),
     )
@@ -303,10 +294,10 @@ def parse_perms(fields: Mapping[str, Any], key: str, account: str) -> list[tuple
 
 def is_admin(fields: Mapping[str, Any]) -> bool:
     """Raises: ConfigError, the value is no Boolean."""
-    return _flag(fields, ADMIN)
+    return _parse_flag(fields, ADMIN)
 
 
-def _flag(fields: Mapping[str, Any], key: str) -> bool:
+def _parse_flag(fields: Mapping[str, Any], key: str) -> bool:
     word = fields.get(key) or "false"
     try:
         return bool(BOOLEAN.parse(str(word)))
@@ -317,7 +308,7 @@ def _flag(fields: Mapping[str, Any], key: str) -> bool:
 def unknown_words(fields: Mapping[str, Any]) -> list[str]:
     """Permissions that are none of the five words. They count as DENY."""
     words = [text_of(fields, TOPIC_PERM), text_of(fields, GROUP_PERM)]
-    words += [line.rpartition("=")[2].strip() for key in LISTS for line in list_of(fields, key)]
+    words += [line.rpartition("=")[2].strip() for key in LIST_KEYS for line in list_of(fields, key)]
     return [word for word in words if word and word not in PERMS]
 
 

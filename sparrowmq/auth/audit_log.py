@@ -8,12 +8,9 @@
     audit.log           every request for administrators that was allowed to try
     audit-denied.log    every denial
 
-Strangers can cause denials without end, and each file keeps only so much. So denials have a file of their own, and push
-no administrator's request out. An address that is denied all the time would push out those of others, so its denials
-are counted after MOST_A_MINUTE of them; denied requests for administrators have a count of their own. The same holds
-for the lines in the broker's log.
-
-The files are written each second (rotated_file.py). A crash loses the lines of the last second.
+Strangers can cause denials without end. So denials have a file of their own, and push no administrator's request out.
+After MAX_DENIALS_A_MINUTE of one address its denials are only counted; denied requests for administrators have a count
+of their own. The same holds for the lines in the broker's log. A crash loses the lines of the last second.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -48,48 +45,40 @@ MAX_DENIALS_A_MINUTE: Final = 100  # denials of one address
 MAX_LOGGED_DENIALS: Final = 10  # of them in the broker's log
 REPORTED_DENIALS: Final = 5  # denials within some seconds are worth a report
 _MAX_ADDRESSES: Final = 10_000
-_PERIOD_S: Final = 60.0
+_LIMIT_PERIOD_S: Final = 60.0
 _MAX_TEXT_CHARACTERS: Final = 200
 
 # Fields that are secret, long, or say nothing about the object.
-_LEFT_OUT: Final = frozenset({"secret_key", "properties", "subscription", "born_timestamp", "sys_flag", "flag"})
-_SETTINGS: Final = frozenset(
-    {RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG}
-)  # their bodies have settings
-
-_TRUSTED: Final = frozenset(int(row.code) for row in ROWS if row.access in ADMINISTRATORS)
+_OMITTED_FIELDS: Final = frozenset({"secret_key", "properties", "subscription", "born_timestamp", "sys_flag", "flag"})
+_SETTINGS_CODES: Final = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
+_SERVER_CODES: Final = frozenset(int(row.code) for row in ROWS if row.access in ADMINISTRATORS)
 # Brokers send the others of the cluster all the time: registrations, and slaves' copies of the state of a master.
-_ADMIN: Final = frozenset(int(row.code) for row in ROWS if row.access is Access.ADMIN)
-
-_DONE: Final = "admin"
-_DENIED: Final = "denied"
-
-Done = Callable[[int, str | None], None]
+_ADMIN_CODES: Final = frozenset(int(row.code) for row in ROWS if row.access is Access.ADMIN)
+_ADMIN_EVENT: Final = "admin"
+_DENIED_EVENT: Final = "denied"
+OnResult = Callable[[int, str | None], None]
 
 
 class Audit:
-    """Notes requests for administrators and denials.
-
-    Args:
-        path: the file; None writes no file, but counts denials, and logs them.
-    Attributes:
-        codes: the requests of which every answer is noted.
-        denials: their number, by kind.
-        again: the latest denial, if there were many within the last seconds.
-    """
+    """Notes requests for administrators and denials. Without a `path` it writes no file, but counts denials, and logs
+    them. `codes` are the requests of which every answer is noted. `denials` counts by kind. `repeated_denials` has the
+    latest one, if there were many within some seconds."""
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
-        self.codes = _ADMIN
+        self.codes = _ADMIN_CODES
         self.denials: Counter[str] = Counter({kind.value: 0 for kind in DenialKind})
         self.repeated_denials = RecentEvents(clock, REPORTED_DENIALS)
-        self._files = {} if path is None else {_DONE: RotatedFile(path), _DENIED: RotatedFile(denials_file(path))}
+        self._files: dict[str, RotatedFile] = {}
+        if path is not None:
+            self._files = {_ADMIN_EVENT: RotatedFile(path), _DENIED_EVENT: RotatedFile(denials_file(path))}
         self._clock = clock
-        self._limits = {True: _Limit(clock), False: _Limit(clock)}  # of requests for administrators, and of others
+        # Of requests for administrators, and of others.
+        self._limits = {True: _DenialLimit(clock), False: _DenialLimit(clock)}
 
     @property
-    def lost(self) -> int:
+    def lost_lines(self) -> int:
         """The number of lines that could not be written."""
-        return sum(file.lost for file in self._files.values())
+        return sum(file.lost_lines for file in self._files.values())
 
     @property
     def problem(self) -> str:
@@ -101,28 +90,30 @@ class Audit:
         """Whether lines wait for `write`, or a file could not be written."""
         return any(file.is_due for file in self._files.values())
 
-    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> Done:
+    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> OnResult:
         """Note a request for administrators that is handled now. Call the result with the answer's code and remark."""
-        line = self._line(_DONE, peer, command, header)
+        line = self._make_line(_ADMIN_EVENT, peer, command, header)
 
-        def done(code: int, remark: str | None) -> None:
-            self._add(_DONE, line | {"result": code} | ({"remark": shown(remark)} if remark and code else {}))
+        def on_result(code: int, remark: str | None) -> None:
+            result = {"result": code} | ({"remark": shown(remark)} if remark and code else {})
+            self._add_line(_ADMIN_EVENT, line | result)
 
-        return done
+        return on_result
 
     def denied(self, peer: Peer, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
         """Count a denial, and note it."""
         has_key = error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
-        if self._is_noted(_name(command.code), peer.address, peer.host, error, command.code in _TRUSTED, has_key):
-            self._add(_DENIED, self._line(_DENIED, peer, command, header) | _result(error))
+        name, is_trusted = _request_name(command.code), command.code in _SERVER_CODES
+        if self._count_denial(name, peer.address, peer.host, error, is_trusted, has_key):
+            self._add_line(_DENIED_EVENT, self._make_line(_DENIED_EVENT, peer, command, header) | _denial_fields(error))
 
-    def denied_call(self, method: str, address: str, host: bytes, error: AccessDenied) -> None:
+    def note_denied_call(self, method: str, address: str, host: bytes, error: AccessDenied) -> None:
         """Count a call that the gRPC port denies because of its signature, and note it."""
-        if self._is_noted(method, address, host, error):
-            line = {"time": self._time(), "event": _DENIED, "address": address, "request": method}
-            self._add(_DENIED, line | _result(error))
+        if self._count_denial(method, address, host, error):
+            line = {"time": self._time(), "event": _DENIED_EVENT, "address": address, "request": method}
+            self._add_line(_DENIED_EVENT, line | _denial_fields(error))
 
-    def _is_noted(
+    def _count_denial(
         self,
         request: str,
         address: str,
@@ -134,18 +125,18 @@ class Audit:
         """Count a denial, and log it. Returns whether it gets a line of the file."""
         self.denials[error.kind.value] += 1
         remark = _remark(error)
-        who = f"{request} of {address}" + ("" if has_key else ", which sends no access key")
-        self.repeated_denials.note(f"requests are denied again and again, the last one is {who}: {remark}")
-        number, left_out = self._limits[is_trusted].count(host[:-PORT_BYTES])
+        sender = f"{request} of {address}" + ("" if has_key else ", which sends no access key")
+        self.repeated_denials.note(f"requests are denied again and again, the last one is {sender}: {remark}")
+        number, omitted_count = self._limits[is_trusted].count(host[:-PORT_BYTES])
         if number > MAX_DENIALS_A_MINUTE:
             return False
-        if left_out:
-            place = {"address": address.rpartition(":")[0], "count": left_out}
-            self._add(_DENIED, {"time": self._time(), "event": "left_out"} | place)
+        if omitted_count:
+            place = {"address": address.rpartition(":")[0], "count": omitted_count}
+            self._add_line(_DENIED_EVENT, {"time": self._time(), "event": "left_out"} | place)
         if number <= MAX_LOGGED_DENIALS:
-            more = f" ({left_out} more were not noted)" if left_out else ""
-            last = "; more of this address in the next minute are not logged" if number == MAX_LOGGED_DENIALS else ""
-            log.warning("request %s of %s is denied: %s%s%s", request, address, remark, more, last)
+            more = f" ({omitted_count} more were not noted)" if omitted_count else ""
+            ending = "; more of this address in the next minute are not logged" if number == MAX_LOGGED_DENIALS else ""
+            log.warning("request %s of %s is denied: %s%s%s", request, address, remark, more, ending)
         return True
 
     def write(self) -> None:
@@ -154,26 +145,26 @@ class Audit:
             if file.is_due:
                 file.write()
 
-    def _line(self, event: str, peer: Peer, command: Command, header: Request[Any] | None) -> dict[str, Any]:
+    def _make_line(self, event: str, peer: Peer, command: Command, header: Request[Any] | None) -> dict[str, Any]:
         line: dict[str, Any] = {"time": self._time(), "event": event}
         if peer.principal is not None:
             line["account"] = peer.principal.access_key
-        elif event == _DENIED:
-            claimed = command.ext_fields().get(ACCESS_KEY)
-            line |= {"claimed": shown(claimed)} if claimed is not None else {}
-        fields = {} if header is None else _object(header, command)
-        return line | {"address": peer.address, "code": command.code, "request": _name(command.code), "object": fields}
+        elif event == _DENIED_EVENT:
+            claimed_key = command.ext_fields().get(ACCESS_KEY)
+            line |= {"claimed": shown(claimed_key)} if claimed_key is not None else {}
+        line |= {"address": peer.address, "code": command.code, "request": _request_name(command.code)}
+        return line | {"object": {} if header is None else _object_fields(header, command)}
 
     def _time(self) -> str:
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         return moment.replace("+00:00", "Z")
 
-    def _add(self, event: str, line: dict[str, Any]) -> None:
+    def _add_line(self, event: str, line: dict[str, Any]) -> None:
         if event in self._files:
             self._files[event].add(json.dumps(line))
 
 
-class _Limit:
+class _DenialLimit:
     """Counts what an address causes in a minute. Of too many addresses it forgets those counted longest ago."""
 
     def __init__(self, clock: Clock) -> None:
@@ -185,16 +176,16 @@ class _Limit:
         key = counted(address)
         now = self._clock.monotonic()
         end, number = self._counts.pop(key, (0.0, 0))
-        left_out = 0
+        omitted_count = 0
         if now >= end:
-            left_out, end, number = max(0, number - MAX_DENIALS_A_MINUTE), now + _PERIOD_S, 0
+            omitted_count, end, number = max(0, number - MAX_DENIALS_A_MINUTE), now + _LIMIT_PERIOD_S, 0
         if len(self._counts) >= _MAX_ADDRESSES:
             del self._counts[next(iter(self._counts))]
         self._counts[key] = end, number + 1
-        return number + 1, left_out
+        return number + 1, omitted_count
 
 
-def _result(error: AccessDenied) -> dict[str, Any]:
+def _denial_fields(error: AccessDenied) -> dict[str, Any]:
     return {"result": error.code, "reason": error.kind.value, "remark": _remark(error)}
 
 
@@ -202,25 +193,22 @@ def _remark(error: AccessDenied) -> str:
     return shown(error.remark.removeprefix(ACCESS_EXCEPTION))
 
 
-def _name(code: int) -> str:
+def _request_name(code: int) -> str:
     row = BY_CODE.get(code)
     return row.name if row is not None else str(code)
 
 
-def _object(header: Request[Any], command: Command) -> dict[str, str]:
+def _object_fields(header: Request[Any], command: Command) -> dict[str, str]:
     """The fields of a request that say what it is about. Values are texts without control characters."""
     fields = {}
     for name in header.__struct_fields__:
         value = getattr(header, name)
-        if name not in _LEFT_OUT and value is not None and value != "":
+        if name not in _OMITTED_FIELDS and value is not None and value != "":
             fields[name] = shown(value, _MAX_TEXT_CHARACTERS)
-    if command.code in _SETTINGS:
-        fields["settings"] = shown(" ".join(_settings_in(command.body)))
+    if command.code in _SETTINGS_CODES:
+        try:
+            settings = " ".join(of_request(command.body))
+        except RemoteProtocolError:
+            settings = "(unreadable)"
+        fields["settings"] = shown(settings)
     return fields
-
-
-def _settings_in(body: bytes) -> Iterable[str]:
-    try:
-        return of_request(body)
-    except RemoteProtocolError:
-        return ("(unreadable)",)

@@ -7,16 +7,14 @@
     ADMIN                  an administrator
     CLUSTER                an administrator, or an account of a broker
 
-Every account may send to the trace topic, and answer requests. The broker's own topics belong to administrators.
-
-A group is checked as its retry topic. Some requests name their topics and groups in the body, or only by an offset:
-NAMED_ELSEWHERE lists them. Absent names are not checked here; the handler refuses them.
+Every account may send to the trace topic, and answer requests. The broker's own topics belong to administrators. A
+group is checked as its retry topic. Some requests name their topics and groups in the body, or only by an offset:
+NEEDS_ELSEWHERE lists them. Absent names are not checked here; the handler refuses them.
 
 Unlike Java 4.9.7, which checks only 10, 310, 11, 12, 15, 34, 35, 36 and 38, and wants an administrator only for 17, 25,
-200, 207 and 215. Here batches (320) need the permission of a send, and lite pulls (361) and locks (41, 42) that of a
-pull. Reading or giving back a message by its offset (33, 36) needs a pull of its topic; an account of a broker may read
-any record (33), to repair its log. Every code that changes or
-shows the state of others needs an administrator (docs/understand/differences.md).
+200, 207 and 215. Here batches (320) need the permission of a send, lite pulls (361) and locks (41, 42) that of a pull,
+and so does reading or giving back a message by its offset (33, 36). Every code that changes or shows the state of
+others needs an administrator (docs/understand/differences.md).
 Source: PlainAccessValidator.parse and PlainPermissionManager.checkPerm, Java 4.9.7.
 """
 
@@ -37,14 +35,9 @@ from sparrowmq.protocol.wire.header import Request
 
 
 class Peer(Protocol):
-    """The sender of a request (remoting/peer.py).
-
-    Attributes:
-        address: `host:port`.
-        host: the same, packed by `hosts.pack`.
-        certificate: the common name in its verified certificate; None without one.
-        principal: the account that signed its last request, once that is checked.
-    """
+    """The sender of a request (remoting/peer.py). `host` is the address, packed by `hosts.pack`. `certificate` is the
+    common name in its verified certificate. `principal` is the account that signed its last request, once that is
+    checked."""
 
     address: str
     host: bytes
@@ -58,24 +51,21 @@ Need = tuple[str, int]  # a topic or retry topic, and the permissions of which o
 # None: no record begins there. UNKNOWN: the bytes resemble a record, but are none of a queue.
 TopicAt = Callable[[int], str | None]
 UNKNOWN: Final = ""  # only administrators may read it
-
 PUB: Final = int(Perm.PUB)
 SUB: Final = int(Perm.SUB)
-_TRACES: Final = (TRACE_TOPIC, PUB)  # every account may write traces
+_TRACE_NEED: Final = (TRACE_TOPIC, PUB)  # every account may write traces
 ADMINISTRATORS: Final = frozenset({Access.ADMIN, Access.CLUSTER})
 
 
 def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    """The topics and groups of a request, each with the permission that it needs.
-
-    Raises: RemoteProtocolError, its body cannot be decoded.
-    """
-    elsewhere = NAMES_IN_BODY.get(row.code)
-    if elsewhere is not None:
-        return elsewhere(header, body, topic_at)
+    """The topics and groups of a request, each with the permission that it needs. Raises: RemoteProtocolError, its body
+    cannot be decoded."""
+    find_needs = NEEDS_ELSEWHERE.get(row.code)
+    if find_needs is not None:
+        return find_needs(header, body, topic_at)
     if row.access is Access.WRITE:
-        return _to_write(row, header)
-    return _to_read(row, header) if row.access is Access.READ else iter(())
+        return _needs_of_write(row, header)
+    return _needs_of_read(row, header) if row.access is Access.READ else iter(())
 
 
 def check(account: Account, row: Row, needs: list[Need]) -> None:
@@ -84,15 +74,17 @@ def check(account: Account, row: Row, needs: list[Need]) -> None:
     if account.is_broker and row.code == RequestCode.VIEW_MESSAGE_BY_ID:
         return  # a broker that repairs its log; with haSecret it gets all of the log anyway
     for resource, needed in needs:
-        if not account.may(resource, needed) and (resource, needed) != _TRACES:
+        if not account.may(resource, needed) and (resource, needed) != _TRACE_NEED:
             raise denied(resource)
 
 
 def check_admin(account: Account, row: Row) -> None:
     """Do nothing unless the request is for administrators, or for brokers. Raises: AccessDenied."""
-    is_theirs = account.is_broker and row.access is Access.CLUSTER
-    if row.access in ADMINISTRATORS and not (account.is_admin or is_theirs):
-        raise needs_admin(account, row)
+    is_for_brokers = account.is_broker and row.access is Access.CLUSTER
+    if row.access in ADMINISTRATORS and not (account.is_admin or is_for_brokers):
+        raise AccessDenied(
+            f"Need admin permission for request code={int(row.code)}, but accessKey={account.access_key} is not"
+        ).of_kind(DenialKind.NEEDS_ADMIN)
 
 
 def check_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
@@ -104,12 +96,6 @@ def check_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
         )
 
 
-def needs_admin(account: Account, row: Row) -> AccessDenied:
-    return AccessDenied(
-        f"Need admin permission for request code={int(row.code)}, but accessKey={account.access_key} is not"
-    ).of_kind(DenialKind.NEEDS_ADMIN)
-
-
 def denied(resource: str) -> AccessDenied:
     if resource == UNKNOWN:
         return AccessDenied("No permission for this record: no queue has it, so only administrators may read it")
@@ -117,7 +103,7 @@ def denied(resource: str) -> AccessDenied:
     return AccessDenied(f"No default permission for {kind}:{resource.removeprefix(RETRY)}")
 
 
-def _to_write(row: Row, header: Request[Any]) -> Iterator[Need]:
+def _needs_of_write(row: Row, header: Request[Any]) -> Iterator[Need]:
     topic = getattr(header, row.topic, None) if row.topic else None
     if topic is not None:
         # A consumer gives a message back by a send to its retry topic. Unlike Java 4.9, which asks for SUB of the
@@ -125,7 +111,7 @@ def _to_write(row: Row, header: Request[Any]) -> Iterator[Need]:
         yield topic, SUB if topic.startswith(RETRY) else PUB
 
 
-def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:
+def _needs_of_read(row: Row, header: Request[Any]) -> Iterator[Need]:
     topic = getattr(header, row.topic) if row.topic else None
     group = getattr(header, row.group) if row.group else None
     if topic is not None:
@@ -134,48 +120,48 @@ def _to_read(row: Row, header: Request[Any]) -> Iterator[Need]:
         yield retry_topic(group), SUB
 
 
-def _of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_reply(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A reply goes to the client that asked. ReplyHandler accepts only the topic of answers, also in a namespace."""
     assert isinstance(header, headers.SendReply | headers.SendReplyV2)
     if "%" in header.topic:
         yield header.topic, PUB
 
 
-def _of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_queue(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The offsets of a queue are for those who may send to its topic or consume it. Unlike Java: not for everybody."""
     topic: str = header.topic  # type: ignore[attr-defined]
     yield topic, SUB if topic.startswith(RETRY) else PUB | SUB
 
 
-def _of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_heartbeat(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for consumer in Heartbeat.of_request(body).consumer_data_set:
         yield retry_topic(consumer.group_name), SUB
         for subscription in consumer.subscription_data_set:
             yield subscription.topic, SUB
 
 
-def _of_leaving(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_unregister(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The C++ client names an empty group when it has none."""
     assert isinstance(header, headers.UnregisterClient)
     if header.consumer_group:
         yield retry_topic(header.consumer_group), SUB
 
 
-def _of_locks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    check_body = LockQueues.of_request(body)
-    yield retry_topic(check_body.consumer_group), SUB
-    for topic in {queue.topic for queue in check_body.mq_set}:
+def _needs_of_locks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    locks = LockQueues.of_request(body)
+    yield retry_topic(locks.consumer_group), SUB
+    for topic in {queue.topic for queue in locks.mq_set}:
         yield topic, SUB
 
 
-def _of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
-    check_body = ClientConfigCheck.of_request(body)
-    yield retry_topic(check_body.group), SUB
-    if check_body.subscription_data is not None:
-        yield check_body.subscription_data.topic, SUB
+def _needs_of_filter(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+    filter_check = ClientConfigCheck.of_request(body)
+    yield retry_topic(filter_check.group), SUB
+    if filter_check.subscription_data is not None:
+        yield filter_check.subscription_data.topic, SUB
 
 
-def _of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A read by offset needs the topic of the message, even if the header names another topic."""
     assert isinstance(header, headers.ViewMessage)
     topic = topic_at(header.offset)
@@ -183,7 +169,7 @@ def _of_record(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator
         yield topic, SUB
 
 
-def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_send_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """The group will read the message at the offset, so its topic counts too."""
     assert isinstance(header, headers.ConsumerSendMsgBack)
     yield retry_topic(header.group), SUB
@@ -192,45 +178,45 @@ def _of_giving_back(header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
         yield topic, SUB
 
 
-def _of_handle(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_handle(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     """A message of a retry topic of Apache's broker belongs to the topic that the name of the retry topic has."""
     assert isinstance(header, AckMessage | ChangeInvisibleTime)
     group, topic = header.consumer_group, header.topic
-    own = retry_topic(group)
-    if topic.startswith((f"{own}_", f"{own}+")):
-        topic = topic[len(own) + 1 :]
+    own_retry_topic = retry_topic(group)
+    if topic.startswith((f"{own_retry_topic}_", f"{own_retry_topic}+")):
+        topic = topic[len(own_retry_topic) + 1 :]
     yield topic, SUB
-    yield own, SUB
+    yield own_retry_topic, SUB
 
 
-def _of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_acks(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     for ack in BatchAcks.of_request(body).acks:
         yield ack.topic, SUB
         yield retry_topic(ack.consumer_group), SUB
 
 
-def _of_assignment(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
+def _needs_of_assignment(header: Request[Any], body: bytes, topic_at: TopicAt) -> Iterator[Need]:
     query = AssignmentQuery.of_request(body)
     yield query.topic, SUB
     yield retry_topic(query.consumer_group), SUB
 
 
-NAMES_IN_BODY: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _of_queue,
-    RequestCode.GET_MAX_OFFSET: _of_queue,
-    RequestCode.GET_MIN_OFFSET: _of_queue,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _of_queue,
-    RequestCode.HEART_BEAT: _of_heartbeat,
-    RequestCode.SEND_REPLY_MESSAGE: _of_reply,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _of_reply,
-    RequestCode.UNREGISTER_CLIENT: _of_leaving,
-    RequestCode.LOCK_BATCH_MQ: _of_locks,
-    RequestCode.UNLOCK_BATCH_MQ: _of_locks,
-    RequestCode.CHECK_CLIENT_CONFIG: _of_filter,
-    RequestCode.BATCH_ACK_MESSAGE: _of_acks,
-    RequestCode.ACK_MESSAGE: _of_handle,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _of_handle,
-    RequestCode.QUERY_ASSIGNMENT: _of_assignment,
-    RequestCode.VIEW_MESSAGE_BY_ID: _of_record,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _of_giving_back,
+NEEDS_ELSEWHERE: Final[dict[int, Callable[[Request[Any], bytes, TopicAt], Iterator[Need]]]] = {
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _needs_of_queue,
+    RequestCode.GET_MAX_OFFSET: _needs_of_queue,
+    RequestCode.GET_MIN_OFFSET: _needs_of_queue,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _needs_of_queue,
+    RequestCode.HEART_BEAT: _needs_of_heartbeat,
+    RequestCode.SEND_REPLY_MESSAGE: _needs_of_reply,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _needs_of_reply,
+    RequestCode.UNREGISTER_CLIENT: _needs_of_unregister,
+    RequestCode.LOCK_BATCH_MQ: _needs_of_locks,
+    RequestCode.UNLOCK_BATCH_MQ: _needs_of_locks,
+    RequestCode.CHECK_CLIENT_CONFIG: _needs_of_filter,
+    RequestCode.BATCH_ACK_MESSAGE: _needs_of_acks,
+    RequestCode.ACK_MESSAGE: _needs_of_handle,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _needs_of_handle,
+    RequestCode.QUERY_ASSIGNMENT: _needs_of_assignment,
+    RequestCode.VIEW_MESSAGE_BY_ID: _needs_of_record,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _needs_of_send_back,
 }

@@ -32,20 +32,17 @@ from sparrowmq.protocol.wire.header import Request
 
 PLAIN: Final = "plain"
 ENTRY_POINTS: Final = "sparrowmq.access"
-_WORDS: Final = {permissions.PUB: "PUB", permissions.SUB: "SUB", permissions.PUB | permissions.SUB: "PUB|SUB"}
+_PERM_WORDS: Final = {permissions.PUB: "PUB", permissions.SUB: "SUB", permissions.PUB | permissions.SUB: "PUB|SUB"}
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
     """A request, as a check sees it.
 
-    Attributes:
-        code, name: of the request, such as 310 and SEND_MESSAGE_V2.
-        access: the access of its row in the request table: read, write, client, admin or cluster.
-        address: of the peer, `host:port`.
-        topics, groups: those of the request, each with PUB or SUB; with PUB|SUB if one of them is enough.
-        certificate: the common name in the peer's verified certificate; None without one.
-        fields: the header as it arrived, with AccessKey and Signature if it is signed.
+    `code` and `name` are such as 310 and SEND_MESSAGE_V2. `access` is that of the request table: read, write, client,
+    admin or cluster. `address` is `host:port`. `topics` and `groups` are those of the request, each with PUB or SUB;
+    with PUB|SUB if one of them is enough. `fields` is the header as it arrived, with AccessKey and Signature if it is
+    signed. `certificate` is the common name in the peer's verified certificate.
     """
 
     code: int
@@ -86,8 +83,8 @@ class PluggedCheck:
         topics: dict[str, str] = {}
         groups: dict[str, str] = {}
         for resource, needed in permissions.needs(row, header, command.body, self._topic_at):
-            of_group = resource.startswith(RETRY)
-            (groups if of_group else topics)[resource.removeprefix(RETRY)] = _WORDS[needed]
+            is_group = resource.startswith(RETRY)
+            (groups if is_group else topics)[resource.removeprefix(RETRY)] = _PERM_WORDS[needed]
         request = AccessRequest(
             code=int(row.code),
             name=row.name,
@@ -132,11 +129,11 @@ def _from_entry_point(name: str) -> Any:
     # Imported here: it takes 1.5 MB, which a broker without such a check saves.
     from importlib.metadata import entry_points
 
-    loaded = entry_points(group=ENTRY_POINTS)
-    if name not in loaded.names:
-        known_names = ", ".join([PLAIN, *sorted(loaded.names)])
+    points = entry_points(group=ENTRY_POINTS)
+    if name not in points.names:
+        known_names = ", ".join([PLAIN, *sorted(points.names)])
         raise ConfigError(f"aclCheck = {name!r} is none of {known_names}; write one of them, or module:Class")
     try:
-        return loaded[name].load()
+        return points[name].load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"aclCheck = {name!r} cannot be loaded ({error})") from error

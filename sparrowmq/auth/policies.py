@@ -22,9 +22,8 @@ from typing import Final, NamedTuple, TypeVar
 from sparrowmq.errors import ConfigError
 
 E = TypeVar("E", bound=Enum)
-
-_ANY: Final = "*"
-_MAPPED: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
+_ANY_WORD: Final = "*"
+_MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"  # how a socket of both families shows an IPv4 peer
 
 
 class Action(Enum):
@@ -74,12 +73,7 @@ class Resource(NamedTuple):
 
 
 class Pattern(NamedTuple):
-    """The resources of an entry.
-
-    Attributes:
-        name: of a literal; the beginning of the names of a prefix; "" of any.
-        is_open: whether it is a prefix, or any.
-    """
+    """The resources of an entry. An open one is a prefix, or any; `name` is the beginning of the names then."""
 
     kind: ResourceKind
     name: str
@@ -97,17 +91,13 @@ class Pattern(NamedTuple):
 
     def __str__(self) -> str:
         if self.kind is ResourceKind.ANY:
-            return _ANY
-        return f"{self.kind.value}:{self.name}{_ANY if self.is_open else ''}"
+            return _ANY_WORD
+        return f"{self.kind.value}:{self.name}{_ANY_WORD if self.is_open else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyEntry:
-    """One rule of a policy.
-
-    Attributes:
-        networks: the addresses from which it counts; empty for every address.
-    """
+    """One rule of a policy. It counts from the addresses in `networks`; if there are none, from every address."""
 
     pattern: Pattern
     actions: frozenset[Action]
@@ -132,8 +122,8 @@ class Network(NamedTuple):
 
     def has(self, source: bytes) -> bool:
         """Whether it has a packed address. An IPv4 address inside an IPv6 one is the IPv4 address."""
-        if source.startswith(_MAPPED):
-            source = source[len(_MAPPED) :]
+        if source.startswith(_MAPPED_PREFIX):
+            source = source[len(_MAPPED_PREFIX) :]
         return len(source) == self.length and int.from_bytes(source, "big") & self.mask == self.first
 
 
@@ -164,13 +154,13 @@ class Rules:
 
 def parse_pattern(text: str) -> Pattern:
     """Parse the resource of an entry. Raises: ConfigError."""
-    if text == _ANY:
+    if text == _ANY_WORD:
         return Pattern(ResourceKind.ANY, "", is_open=True)
     word, colon, name = text.partition(":")
     kind = _KINDS.get(word.lower())
-    is_open = name.endswith(_ANY)
-    name = name[: -len(_ANY)] if is_open else name
-    if not colon or kind is None or _ANY in name or not (name or is_open):
+    is_open = name.endswith(_ANY_WORD)
+    name = name[: -len(_ANY_WORD)] if is_open else name
+    if not colon or kind is None or _ANY_WORD in name or not (name or is_open):
         raise ConfigError(
             f"{text!r} is not a resource; write Topic:orders, Topic:order*, Topic:*, Group:..., Cluster:... or *"
         )
@@ -180,21 +170,21 @@ def parse_pattern(text: str) -> Pattern:
 def parse_entry(resource: str, actions: Sequence[str], source_ips: Sequence[str], decision: str) -> PolicyEntry:
     """Parse one entry, of words as in `mqadmin createAcl`. Raises: ConfigError."""
     if not actions:
-        raise ConfigError(f"the entry of {resource} has no action; write one of {_words(Action)}")
+        raise ConfigError(f"the entry of {resource} has no action; write one of {_list_words(Action)}")
     return PolicyEntry(
         parse_pattern(resource),
-        frozenset(_word(Action, text, "action") for text in actions),
-        tuple(_network(text) for text in source_ips),
-        _word(Decision, decision, "decision"),
+        frozenset(_parse_word(Action, text, "action") for text in actions),
+        tuple(_parse_network(text) for text in source_ips),
+        _parse_word(Decision, decision, "decision"),
     )
 
 
 def parse_policy_kind(text: str | None) -> PolicyKind:
     """Parse the kind of a policy; CUSTOM if it is absent. Raises: ConfigError."""
-    return _word(PolicyKind, text, "policy type") if text else PolicyKind.CUSTOM
+    return _parse_word(PolicyKind, text, "policy type") if text else PolicyKind.CUSTOM
 
 
-def _network(text: str) -> Network:
+def _parse_network(text: str) -> Network:
     try:
         network = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
@@ -204,14 +194,14 @@ def _network(text: str) -> Network:
     return Network(network.max_prefixlen // 8, int(network.network_address), int(network.netmask))
 
 
-def _word(kind: type[E], text: str, kind_name: str) -> E:
+def _parse_word(kind: type[E], text: str, kind_name: str) -> E:
     for member in kind:
         if member.value.lower() == text.strip().lower():
             return member
-    raise ConfigError(f"{text!r} is not a valid {kind_name}; write one of {_words(kind)}")
+    raise ConfigError(f"{text!r} is not a valid {kind_name}; write one of {_list_words(kind)}")
 
 
-def _words(kind: type[Enum]) -> str:
+def _list_words(kind: type[Enum]) -> str:
     return ", ".join(member.value for member in kind)
 
 

@@ -31,7 +31,6 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
 Check = Callable[[Peer, Command, Row, Request[Any]], None]
-
 _PUB: Final = int(Perm.PUB)
 _MAX_ADDRESSES: Final = 10_000
 _MAX_TOPICS: Final = 10_000  # of an account, that are remembered
@@ -43,10 +42,10 @@ class AccountCheck:
     def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
         self._files = files
         self._topic_at = topic_at
-        self._is_white: dict[bytes, bool] = {}
+        self._white_by_address: dict[bytes, bool] = {}
         self._senders: dict[str, _Sender] = {}
-        files.on_change = self._renew
-        self._renew()
+        files.on_change = self._load_accounts
+        self._load_accounts()
         decode_in_one_pass(SignedSend.code, SignedSend)
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
@@ -78,12 +77,12 @@ class AccountCheck:
             topic, perm = header.topic, account.perms.get(header.topic)
             may_send = account.may(topic, _PUB) if perm is None else perm & _PUB != 0
             if may_send and not topic.startswith(RETRY):
-                self._remember(account, topic)
+                self._remember_sender(account, topic)
                 return
-        if self._some_are_white and self._has_white_address(peer):
+        if self._has_white_addresses and self._has_white_address(peer):
             return
         if account is None:
-            raise _unknown(command.ext_fields().get(ACCESS_KEY), peer.certificate)
+            raise _unknown_account(command.ext_fields().get(ACCESS_KEY), peer.certificate)
         if not is_signed:
             if not self._has_own_address(account, peer, row):
                 error = AccessDenied(f"Check signature failed for accessKey={account.access_key}")
@@ -94,10 +93,8 @@ class AccountCheck:
             permissions.check_own_broker(account, row, header)
 
     def is_known_send(self, peer: Peer, command: Command, header: SignedSend) -> bool:
-        """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then.
-
-        If not, `authenticate` and `authorise` decide.
-        """
+        """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then. If
+        not, `authenticate` and `authorise` decide."""
         values = send_values(header)
         sender = self._senders.get(values[ACCESS_KEY_AT])
         if sender is None or values[TOPIC_AT] not in sender.topics:
@@ -107,7 +104,7 @@ class AccountCheck:
         peer.principal = sender.account
         return True
 
-    def _remember(self, account: Account, topic: str) -> None:
+    def _remember_sender(self, account: Account, topic: str) -> None:
         sender = self._senders.get(account.access_key)
         if sender is None:
             sender = self._senders[account.access_key] = _Sender(account)
@@ -123,19 +120,19 @@ class AccountCheck:
 
     def _has_white_address(self, peer: Peer) -> bool:
         address = peer.host[:-PORT_BYTES]
-        is_white = self._is_white.get(address)
+        is_white = self._white_by_address.get(address)
         if is_white is None:
-            if len(self._is_white) >= _MAX_ADDRESSES:
-                self._is_white.clear()
-            is_white = self._is_white[address] = self._accounts.addresses.has(address)
+            if len(self._white_by_address) >= _MAX_ADDRESSES:
+                self._white_by_address.clear()
+            is_white = self._white_by_address[address] = self._accounts.addresses.has(address)
         return is_white
 
-    def _renew(self) -> None:
+    def _load_accounts(self) -> None:
         self._accounts = self._files.current
         self._by_key = self._accounts.by_key
         self._by_certificate = self._accounts.by_certificate
-        self._some_are_white = bool(self._accounts.addresses)
-        self._is_white.clear()
+        self._has_white_addresses = bool(self._accounts.addresses)
+        self._white_by_address.clear()
         self._senders.clear()
 
 
@@ -156,17 +153,17 @@ class Guard:
     def __init__(self, checks: Sequence[Check]) -> None:
         first = checks[0] if checks else None
         self._accounts = first if isinstance(first, AccountCheck) else None
-        self._others = checks[1:] if self._accounts is not None else checks
+        self._other_checks = checks[1:] if self._accounts is not None else checks
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         if self._accounts is not None:
             self._accounts(peer, command, row, header)
-        for check in self._others:
+        for check in self._other_checks:
             check(peer, command, row, header)
 
 
-def _unknown(access_key: str | None, certificate: str | None) -> AccessDenied:
+def _unknown_account(access_key: str | None, certificate: str | None) -> AccessDenied:
     if access_key is None and certificate is not None:
         reason = f"No acl config for the certificate of {certificate}"
     else:

@@ -1,6 +1,6 @@
 """A file of lines that is written in the background, and begins again when it is large.
 
-    add ── in memory ── `write`, in a thread ── audit.log ── at SIZE_BYTES: audit.log.1 ... .4
+    add ── in memory ── `write`, in a thread ── audit.log ── at MAX_FILE_BYTES: audit.log.1 ... .4
 
 Nothing ever waits for the file. If the disk is full or slow, lines are dropped and counted.
 """
@@ -16,9 +16,9 @@ from sparrowmq.core.safe_text import write_problem
 
 log = logging.getLogger(__name__)
 
-SIZE_BYTES: Final = 64 << 20
-OLDER_FILES: Final = 4  # older ones
-_MAX_WAITING_LINES: Final = 100_000  # lines
+MAX_FILE_BYTES: Final = 64 << 20
+OLDER_FILES: Final = 4
+_MAX_WAITING_LINES: Final = 100_000
 
 
 def denials_file(path: Path) -> Path:
@@ -27,44 +27,39 @@ def denials_file(path: Path) -> Path:
 
 
 class RotatedFile:
-    """Lines for one file.
-
-    Attributes:
-        lost: lines that could not be written.
-        problem: why the file cannot be written; "" if it can.
-    """
+    """Lines for one file. `lost` counts those that could not be written; `problem` says why, and is "" if it can be."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lost = 0
+        self.lost_lines = 0
         self.problem = ""
-        self._waiting: deque[str] = deque()
+        self._waiting_lines: deque[str] = deque()
 
     @property
     def is_due(self) -> bool:
         """Whether lines wait for `write`, or the file could not be written."""
-        return bool(self._waiting or self.problem)
+        return bool(self._waiting_lines or self.problem)
 
     def add(self, line: str) -> None:
         """Note a line, without its end."""
-        if len(self._waiting) >= _MAX_WAITING_LINES:
-            self.lost += 1
+        if len(self._waiting_lines) >= _MAX_WAITING_LINES:
+            self.lost_lines += 1
         else:
-            self._waiting.append(line + "\n")
+            self._waiting_lines.append(line + "\n")
 
     def write(self) -> None:
         """Append the waiting lines. Blocks: call it in a thread. Never raises."""
-        lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        lines = [self._waiting_lines.popleft() for _ in range(len(self._waiting_lines))]
         try:
             self._rotate()
             with self.path.open("a", encoding="utf-8") as file:
                 file.write("".join(lines))
         except OSError as error:
-            self.lost += len(lines)
+            self.lost_lines += len(lines)
             if not self.problem:
                 log.error("%s cannot be written, its lines are lost: %s", self.path, error)
             reason = write_problem(error)
-            self.problem = f"the audit log {self.path} cannot be written ({reason}): {self.lost} lines are lost"
+            self.problem = f"the audit log {self.path} cannot be written ({reason}): {self.lost_lines} lines are lost"
         else:
             self.problem = ""
 
@@ -72,7 +67,7 @@ class RotatedFile:
         """Raises: OSError."""
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists() or path.stat().st_size < SIZE_BYTES:
+        if not path.exists() or path.stat().st_size < MAX_FILE_BYTES:
             return
         for number in range(OLDER_FILES, 0, -1):
             older = path.with_name(f"{path.name}.{number - 1}") if number > 1 else path

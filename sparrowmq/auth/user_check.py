@@ -5,11 +5,9 @@
     a wrong signature                   denied
     needs                               each needs a policy that allows it
 
-A request for administrators needs an action on the cluster, such as Update on `Cluster:main`. If it concerns only the
-topic and the group in its header, it needs the action on these, such as Create on `Topic:orders`. The requests about
-users, policies and accounts are for Super users, because who may change them may do everything. The other requests need
-the same topics and groups as in 4.x (permissions.py); some accept Get in the place of Sub.
-
+A request for administrators needs an action on the cluster, such as Update on `Cluster:main`, or on the topic and the
+group in its header, if it concerns only these. The requests about users, policies and accounts are for Super users. The
+other requests need the same topics and groups as in 4.x (permissions.py); some accept Get in the place of Sub.
 Source: DefaultAuthorizationContextBuilder and the annotations of the headers, Java 5.4.0.
 """
 
@@ -35,11 +33,10 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
 
 _MAX_DECISIONS: Final = 10_000
-
 NeededAction = tuple[Resource, tuple[Action, ...]]  # one of the actions is enough
 
 # What these do concerns only the topic and the group in the header.
-_NAMED: Final = {
+_ACTIONS_ON_NAMED: Final = {
     RequestCode.UPDATE_AND_CREATE_TOPIC: Action.CREATE,
     RequestCode.DELETE_TOPIC_IN_BROKER: Action.DELETE,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Action.DELETE,
@@ -56,7 +53,7 @@ _NAMED: Final = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Action.GET,
 }
 # These show the cluster; all others change it.
-_READS: Final = frozenset(
+_READING_CODES: Final = frozenset(
     {
         RequestCode.GET_DIAGNOSIS,
         RequestCode.GET_NAMESRV_CONFIG,
@@ -74,7 +71,7 @@ _READS: Final = frozenset(
         RequestCode.GET_ALL_DELAY_OFFSET,
     }
 )
-_FOR_SUPER_USERS: Final = frozenset(
+_SUPER_USER_CODES: Final = frozenset(
     {
         RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
         RequestCode.DELETE_ACL_CONFIG,
@@ -94,7 +91,7 @@ _FOR_SUPER_USERS: Final = frozenset(
     }
 )
 # These are enough in the place of Sub.
-_ALSO: Final = {
+_ALTERNATIVE_ACTIONS: Final = {
     RequestCode.QUERY_MESSAGE: Action.GET,
     RequestCode.QUERY_CONSUMER_OFFSET: Action.GET,
     RequestCode.UPDATE_CONSUMER_OFFSET: Action.UPDATE,
@@ -109,12 +106,7 @@ _ALSO: Final = {
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """The settings of the check.
-
-    Attributes:
-        cluster: its name, as in `Cluster:main`.
-        authentication_codes, authorization_codes: requests that need no signature, or no policy.
-    """
+    """The settings of the check: the name of the cluster, and requests that need no signature, or no policy."""
 
     cluster: str
     authentication_codes: frozenset[int] = frozenset()
@@ -122,28 +114,23 @@ class UserRules:
 
 
 class UserCheck:
-    """The check by users.
-
-    Args:
-        by_name: returns the users now; another object after each change.
-        topic_at: the topic of the record at an offset of the log.
-    """
+    """The check by users. `by_name` returns the users now; another object after each change."""
 
     def __init__(self, rules: UserRules, by_name: Callable[[], Mapping[str, User]], topic_at: TopicAt) -> None:
         self._rules = rules
         self._cluster = Resource(ResourceKind.CLUSTER, rules.cluster)
         self._by_name = by_name
         self._topic_at = topic_at
-        self._decided: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
-        self._decided_by: Mapping[str, User] = {}
+        self._decisions: dict[tuple[str, Resource, tuple[Action, ...], bytes], bool] = {}
+        self._users_of_decisions: Mapping[str, User] = {}
         decode_in_one_pass(SignedSend.code, SignedSend)
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         """Do nothing if the request is allowed. Raises: AccessDenied."""
         users = self._by_name()
-        if users is not self._decided_by:
-            self._decided.clear()
-            self._decided_by = users
+        if users is not self._users_of_decisions:
+            self._decisions.clear()
+            self._users_of_decisions = users
         if isinstance(header, SignedSend):
             name: str | None = header.access_key
         else:
@@ -155,17 +142,18 @@ class UserCheck:
             return
         peer.principal = None
         if int(row.code) not in self._rules.authentication_codes & self._rules.authorization_codes:
-            raise _unknown(name)
+            reason = "username cannot be null." if name is None else f"User:{name} is not found."
+            raise AccessDenied(reason, _DENIED_CODE).of_kind(DenialKind.UNKNOWN_ACCOUNT)
 
     def authenticate(self, user: User, peer: Peer, command: Command, header: Request[Any]) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
         is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(send_values(header), command.body)
         if not is_signed and not user.key.has_signed_request(command, command.ext_fields()):
-            error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED)
+            error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED_CODE)
             raise error.of_kind(DenialKind.WRONG_SIGNATURE)
         if not user.is_enabled:
-            error = AccessDenied(f"User:{user.access_key} is disabled.", _DENIED)
+            error = AccessDenied(f"User:{user.access_key} is disabled.", _DENIED_CODE)
             raise error.of_kind(DenialKind.UNKNOWN_ACCOUNT)
         peer.principal = user
 
@@ -174,44 +162,44 @@ class UserCheck:
         if user.is_admin or int(row.code) in self._rules.authorization_codes:
             return
         source = peer.host[:-PORT_BYTES]
-        if row.code in _FOR_SUPER_USERS:
-            raise _denied(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
+        if row.code in _SUPER_USER_CODES:
+            raise _denial(user, self._cluster, peer).of_kind(DenialKind.NEEDS_ADMIN)
         for resource, actions in self._needed_actions(row, header, body):
             if not self._may(user, resource, actions, source):
-                raise _denied(user, resource, peer)
+                raise _denial(user, resource, peer)
 
     def _needed_actions(self, row: Row, header: Request[Any], body: bytes) -> Iterator[NeededAction]:
         if row.access in ADMINISTRATORS:
-            yield from self._for_administrators(row, header)
+            yield from self._administrator_actions(row, header)
             return
-        alternative = _ALSO.get(row.code)
+        alternative = _ALTERNATIVE_ACTIONS.get(row.code)
         for name, perms in permissions.needs(row, header, body, self._topic_at):
             actions = [Action.PUB] if perms & PUB else []
             actions += [Action.SUB] if perms & SUB else []
             yield _resource_of(name), (*actions, alternative) if alternative else tuple(actions)
 
-    def _for_administrators(self, row: Row, header: Request[Any]) -> Iterator[NeededAction]:
-        named = []
-        action = _NAMED.get(row.code)
+    def _administrator_actions(self, row: Row, header: Request[Any]) -> Iterator[NeededAction]:
+        resources = []
+        action = _ACTIONS_ON_NAMED.get(row.code)
         if action is not None:
             if row.topic and (topic := getattr(header, row.topic)):
-                named.append(_resource_of(topic))
+                resources.append(_resource_of(topic))
             if row.group and (group := getattr(header, row.group)):
-                named.append(Resource(ResourceKind.GROUP, group))
-        if action is None or not named:
-            named, action = [self._cluster], Action.GET if row.code in _READS else Action.UPDATE
-        for resource in named:
+                resources.append(Resource(ResourceKind.GROUP, group))
+        if action is None or not resources:
+            resources, action = [self._cluster], Action.GET if row.code in _READING_CODES else Action.UPDATE
+        for resource in resources:
             yield resource, (action,)
 
     def _may(self, user: User, resource: Resource, actions: tuple[Action, ...], source: bytes) -> bool:
         key = user.access_key, resource, actions, source
-        is_allowed = self._decided.get(key)
+        is_allowed = self._decisions.get(key)
         if is_allowed is None:
-            if len(self._decided) >= _MAX_DECISIONS:
-                self._decided.clear()
-            is_allowed = any(user.does(action, resource, source) for action in actions)
+            if len(self._decisions) >= _MAX_DECISIONS:
+                self._decisions.clear()
+            is_allowed = any(user.may_do(action, resource, source) for action in actions)
             if len(resource.name) <= MAX_TOPIC_LENGTH:
-                self._decided[key] = is_allowed
+                self._decisions[key] = is_allowed
         return is_allowed
 
 
@@ -219,18 +207,13 @@ def _resource_of(name: str) -> Resource:
     return Resource(ResourceKind.GROUP if name.startswith(RETRY) else ResourceKind.TOPIC, name.removeprefix(RETRY))
 
 
-_DENIED: Final = int(ResponseCode.NO_PERMISSION)
+_DENIED_CODE: Final = int(ResponseCode.NO_PERMISSION)
 
 
-def _denied(user: User, resource: Resource, peer: Peer) -> AccessDenied:
+def _denial(user: User, resource: Resource, peer: Peer) -> AccessDenied:
     source = peer.address.rpartition(":")[0]
     return AccessDenied(
         f"User:{user.access_key} has no permission to access {resource} from {source}, no matched policies or the "
         "decision is deny.",
-        _DENIED,
+        _DENIED_CODE,
     )
-
-
-def _unknown(access_key: str | None) -> AccessDenied:
-    reason = "username cannot be null." if access_key is None else f"User:{access_key} is not found."
-    return AccessDenied(reason, _DENIED).of_kind(DenialKind.UNKNOWN_ACCOUNT)

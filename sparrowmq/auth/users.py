@@ -1,14 +1,13 @@
 """The users of ACL 2.0, and the question that both ACLs answer: may this account do this to that, from there?
 
     user = User("orders-app", SigningKey(password), rules=Rules(...))
-    allowed(user, Action.PUB, Resource(Kind.TOPIC, "orders"), source)
+    is_allowed(user, Action.PUB, Resource(ResourceKind.TOPIC, "orders"), source)
 
-    users.json ── principals ── name -> User        at each change
-    plain_acl.yml ── migrated ── users, policies    at a start with migrateAuthFromV1Enabled=true
+    users.json ── principals ── name -> User                  at each change
+    plain_acl.yml ── users_from_accounts ── users, policies   at a start with migrateAuthFromV1Enabled=true
 
-A user has the same attributes as an account of plain_acl.yml, so handlers see no difference. A Super user may do
-everything. A user that is switched off may do nothing. The topics and groups of the broker itself are for Super users,
-because messages of every topic wait there: no policy gives them to others.
+A user has the same attributes as an account of plain_acl.yml, so handlers see no difference. The topics and groups of
+the broker itself are for Super users, because messages of every topic wait there: no policy gives them to others.
 Source: AuthMigrator, Java 5.4.0.
 """
 
@@ -42,24 +41,17 @@ from sparrowmq.protocol.requests.user_headers import DISABLED, ENABLED, NORMAL, 
 from sparrowmq.protocol.signature import SigningKey
 from sparrowmq.settings.user_settings import FIRST_USER, INNER_CREDENTIALS, UserSettings, named_secret
 
-_EVERY_PERM: Final = {Action.PUB: Perm.PUB, Action.SUB: Perm.SUB, Action.GET: Perm.PUB | Perm.SUB}
+_PERM_BY_ACTION: Final = {Action.PUB: Perm.PUB, Action.SUB: Perm.SUB, Action.GET: Perm.PUB | Perm.SUB}
 log = logging.getLogger(__name__)
-_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@|%")
+_NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@|%")
 _MAX_NAME_CHARACTERS: Final = 255
-_ACTIONS: Final = {Perm.PUB: ["Pub"], Perm.SUB: ["Sub"], Perm.PUB | Perm.SUB: ["Pub", "Sub"]}
+_ACTION_WORDS_BY_PERM: Final = {Perm.PUB: ["Pub"], Perm.SUB: ["Sub"], Perm.PUB | Perm.SUB: ["Pub", "Sub"]}
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user, as a principal of requests.
-
-    Attributes:
-        access_key: its name.
-        is_admin: whether it is a Super user.
-        is_enabled: False if it is switched off.
-        is_unlimited: whether it may do everything, because authorizationEnabled=false.
-        colleagues: the names of all users.
-    """
+    """One user, as a principal of requests. `access_key` is its name; `colleagues` are the names of all users. It is an
+    admin if it is a Super user, and unlimited with authorizationEnabled=false."""
 
     access_key: str
     key: SigningKey = field(repr=False)
@@ -87,14 +79,14 @@ class User:
     def may(self, resource: str, needed: int, source: bytes = b"") -> bool:
         """Whether the user has one of the permissions on a topic or retry topic, from a packed address."""
         if resource.startswith(RETRY):
-            asked = Resource(ResourceKind.GROUP, resource.removeprefix(RETRY))
+            wanted = Resource(ResourceKind.GROUP, resource.removeprefix(RETRY))
         else:
-            asked = Resource(ResourceKind.TOPIC, resource)
-        return (needed & Perm.PUB != 0 and self.does(Action.PUB, asked, source)) or (
-            needed & Perm.SUB != 0 and self.does(Action.SUB, asked, source)
+            wanted = Resource(ResourceKind.TOPIC, resource)
+        return (needed & Perm.PUB != 0 and self.may_do(Action.PUB, wanted, source)) or (
+            needed & Perm.SUB != 0 and self.may_do(Action.SUB, wanted, source)
         )
 
-    def does(self, action: Action, resource: Resource, source: bytes) -> bool:
+    def may_do(self, action: Action, resource: Resource, source: bytes) -> bool:
         """Whether the user may do this to a resource, from a packed address."""
         if not self.is_enabled:
             return False
@@ -112,19 +104,19 @@ class User:
             return False
         # A dead letter is a message of the group: who may not consume as the group may not read it.
         is_letter = kind is ResourceKind.TOPIC and name.startswith(DLQ)
-        return not is_letter or self.does(Action.SUB, Resource(ResourceKind.GROUP, name.removeprefix(DLQ)), source)
+        return not is_letter or self.may_do(Action.SUB, Resource(ResourceKind.GROUP, name.removeprefix(DLQ)), source)
 
 
 def is_allowed(principal: Account | User, action: Action, resource: Resource, source: bytes) -> bool:
     """Whether an account of either ACL may do this, from a client's address, packed to 4 or 16 bytes."""
     if isinstance(principal, User):
-        return principal.does(action, resource, source)
+        return principal.may_do(action, resource, source)
     kind, name = resource
-    needed = _EVERY_PERM.get(action)
-    if kind is ResourceKind.CLUSTER or needed is None:
+    needed_perm = _PERM_BY_ACTION.get(action)
+    if kind is ResourceKind.CLUSTER or needed_perm is None:
         return principal.is_admin
     host = source + bytes(PORT_BYTES)
-    return principal.may_from(host, retry_topic(name) if kind is ResourceKind.GROUP else name, needed)
+    return principal.may_from(host, retry_topic(name) if kind is ResourceKind.GROUP else name, needed_perm)
 
 
 def principals(
@@ -135,10 +127,10 @@ def principals(
         name: User(
             name,
             SigningKey(user.password or ""),
-            is_admin=_is(user.user_type, SUPER),
+            is_admin=_is_word(user.user_type, SUPER),
             # A user without a password could be named by everybody.
-            is_enabled=bool(user.password) and not _is(user.user_status, DISABLED),
-            rules=_rules(name, policies.get(name, [])),
+            is_enabled=bool(user.password) and not _is_word(user.user_status, DISABLED),
+            rules=_parse_rules(name, policies.get(name, [])),
             is_unlimited=is_unlimited,
             colleagues=users,
         )
@@ -149,7 +141,7 @@ def principals(
 def check_user(user: UserEntry) -> None:
     """Raises: ConfigError, the user cannot be stored."""
     name = user.username
-    if not name or len(name) > _MAX_NAME_CHARACTERS or not set(name) <= _LETTERS:
+    if not name or len(name) > _MAX_NAME_CHARACTERS or not set(name) <= _NAME_CHARACTERS:
         raise ConfigError(
             f"the user name {shown(name)!r} is invalid: write letters, digits and _ - . @ | %, at most "
             f"{_MAX_NAME_CHARACTERS}"
@@ -157,7 +149,7 @@ def check_user(user: UserEntry) -> None:
     if not user.password:
         raise ConfigError(f"user {name} needs a password; it is the secret key of its signatures")
     for word, known in ((user.user_type, (SUPER, NORMAL)), (user.user_status, (ENABLED, DISABLED))):
-        if not any(_is(word, each) for each in known):
+        if not any(_is_word(word, known_word) for known_word in known):
             raise ConfigError(f"{word!r} is unknown for user {name}; write one of {', '.join(known)}")
 
 
@@ -167,8 +159,8 @@ def complete_user(user: UserEntry, former: UserEntry | None = None) -> UserEntry
     return UserEntry(
         user.username,
         user.password or defaults.password,
-        _check_name(user.user_type or defaults.user_type, (SUPER, NORMAL)),
-        _check_name(user.user_status or defaults.user_status, (ENABLED, DISABLED)),
+        _as_known_word(user.user_type or defaults.user_type, (SUPER, NORMAL)),
+        _as_known_word(user.user_status or defaults.user_status, (ENABLED, DISABLED)),
     )
 
 
@@ -178,7 +170,7 @@ def merge_policies(former: Iterable[Policy], added: Iterable[Policy]) -> list[Po
     for policy in (*former, *added):
         table = tables.setdefault(parse_policy_kind(policy.policy_type), {})
         for rule in policy.entries:
-            entry = _entry(rule)
+            entry = _parse_rule(rule)
             table[str(entry.pattern)] = PolicyRule(
                 str(entry.pattern),
                 [action.value for action in Action if action in entry.actions],
@@ -189,10 +181,7 @@ def merge_policies(former: Iterable[Policy], added: Iterable[Policy]) -> list[Po
 
 
 def remove_policies(policies: Iterable[Policy], kind: str | None, resource: str | None) -> list[Policy]:
-    """Remove the policies of a kind, or of both, or only their entry of a resource.
-
-    Raises: ConfigError, there is no such kind, or the resource is invalid.
-    """
+    """Remove the policies of a kind, or of both, or only their entry of a resource. Raises: ConfigError."""
     only = parse_policy_kind(kind) if kind else None
     pattern = str(parse_pattern(resource)) if resource else None
     remaining = []
@@ -206,10 +195,8 @@ def remove_policies(policies: Iterable[Policy], kind: str | None, resource: str 
 
 
 def users_from_accounts(documents: Iterable[Document]) -> Iterator[tuple[UserEntry, list[Policy]]]:
-    """Yield the accounts of 4.x as users with policies. Addresses that need no signature have no such form.
-
-    Raises: ConfigError, an account is invalid.
-    """
+    """Yield the accounts of 4.x as users with policies. Raises: ConfigError, an account is invalid. Addresses that need
+    no signature have no such form."""
     for document in documents:
         for fields in document.accounts:
             account = accounts.parse_account(fields)
@@ -218,54 +205,49 @@ def users_from_accounts(documents: Iterable[Document]) -> Iterator[tuple[UserEnt
             account_name = f"account {account.access_key!r}"
             topics = accounts.parse_perms(fields, accounts.TOPIC_PERMS, account_name)
             groups = accounts.parse_perms(fields, accounts.GROUP_PERMS, account_name)
-            custom = [_rule(f"Topic:{name}", perm) for name, perm in topics]
-            custom += [_rule(f"Group:{name}", perm) for name, perm in groups]
+            custom = [_make_rule(f"Topic:{name}", perm) for name, perm in topics]
+            custom += [_make_rule(f"Group:{name}", perm) for name, perm in groups]
             # Unlike Java, without entries that deny all: what no entry allows is denied. But all users may send traces.
             defaults = (("Topic:*", account.topic_perm), ("Group:*", account.group_perm))
-            default = [_rule(resource, perm) for resource, perm in defaults if perm]
+            default = [_make_rule(resource, perm) for resource, perm in defaults if perm]
             yield user, merge_policies([], [Policy("Custom", custom), Policy("Default", default)])
 
 
-def _rule(resource: str, perm: int) -> PolicyRule:
+def _make_rule(resource: str, perm: int) -> PolicyRule:
     if not perm:
         return PolicyRule(resource, ["All"], None, "Deny")
-    return PolicyRule(resource, _ACTIONS[Perm(perm)], None, "Allow")
+    return PolicyRule(resource, _ACTION_WORDS_BY_PERM[Perm(perm)], None, "Allow")
 
 
-def _rules(name: str, policies: Iterable[Policy]) -> Rules:
+def _parse_rules(name: str, policies: Iterable[Policy]) -> Rules:
     """The rules of a user. Broken ones, which only a change by hand can bring, count as none: all is denied."""
     rules_of_kind: dict[PolicyKind, list[PolicyEntry]] = {kind: [] for kind in PolicyKind}
     try:
         for policy in policies:
-            rules_of_kind[parse_policy_kind(policy.policy_type)] += map(_entry, policy.entries)
+            rules_of_kind[parse_policy_kind(policy.policy_type)] += map(_parse_rule, policy.entries)
     except ConfigError as error:
         log.error("user %s may do nothing until its policies are fixed: %s", shown(name), error)
         return Rules()
     return Rules(rules_of_kind[PolicyKind.CUSTOM], rules_of_kind[PolicyKind.DEFAULT])
 
 
-def _entry(rule: PolicyRule) -> PolicyEntry:
+def _parse_rule(rule: PolicyRule) -> PolicyEntry:
     return parse_entry(rule.resource, rule.actions, rule.source_ips or [], rule.decision)
 
 
-def _is(text: str | None, word: str) -> bool:
+def _is_word(text: str | None, word: str) -> bool:
     return (text or "").lower() == word.lower()
 
 
-def _check_name(text: str | None, words: Iterable[str]) -> str | None:
-    return next((word for word in words if _is(text, word)), text)
+def _as_known_word(text: str | None, words: Iterable[str]) -> str | None:
+    return next((word for word in words if _is_word(text, word)), text)
 
 
 def first_users(
     settings: UserSettings, home: Path | None, acl_file: Path | None
 ) -> Iterator[tuple[UserEntry, list[Policy]]]:
-    """Yield the Super users of the settings, and the accounts of 4.x if they become users, with their policies.
-
-    Args:
-        home, acl_file: where the accounts of 4.x are.
-    Raises:
-        ConfigError: a user is invalid.
-    """
+    """Yield the Super users of the settings, and the accounts of 4.x in `home` or `acl_file` if they become users, with
+    their policies. Raises: ConfigError, a user is invalid."""
     for text, key in ((settings.first_user, FIRST_USER), (settings.inner_credentials, INNER_CREDENTIALS)):
         if text:
             name, password = named_secret(text, key)

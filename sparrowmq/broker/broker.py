@@ -71,7 +71,7 @@ from sparrowmq.metrics import condition_kinds as kinds
 from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import POLL_S, Conditions, Machine, client_certificate_probe
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.metrics.metrics_settings import metrics_listener
 from sparrowmq.metrics.server_figures import declare_denials
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.headers import HeartBeatReply
@@ -224,7 +224,7 @@ class Broker:
         if self._slaves is not None:
             stack.callback(self._slaves.close)
         bind_address, insecure = self.settings.bind_address, self.settings.insecure
-        if self._ends_alone and (door := metrics_door(self.settings, bind_address, insecure)) is not None:
+        if self._ends_alone and (door := metrics_listener(self.settings, bind_address, insecure)) is not None:
             self._metrics = door
             stack.callback(door.close)
         store_settings = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
@@ -529,7 +529,7 @@ class MemberResources:
 
         Raises: ConfigError, the port cannot be used.
         """
-        door = metrics_door(self._settings, self._settings.bind_address, self._settings.insecure)
+        door = metrics_listener(self._settings, self._settings.bind_address, self._settings.insecure)
         if door is None:
             return
         # A broker without metrics does not load these modules.

@@ -29,7 +29,7 @@ from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoRoute, RemoteError
 from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
-from sparrowmq.grpc.caller import client_of
+from sparrowmq.grpc.caller import client_id_of
 from sparrowmq.grpc.clients import MAX_CLIENTS, too_many_clients
 from sparrowmq.grpc.port import ListenAddress, open_port
 from sparrowmq.http2.calls import Call
@@ -163,7 +163,7 @@ def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock,
             account = find_account(call)
         except AccessDenied as error:
             call.peer.is_trusted = False
-            audit.denied_call(shown(call.method), str(call.peer), host, error)
+            audit.note_denied_call(shown(call.method), str(call.peer), host, error)
             quotas.denied(host, None, 0, now)
             raise
         call.peer.is_trusted = call.peer.is_trusted or account is not None
@@ -221,7 +221,7 @@ class LocalBrokers:
         """
         account = self._account_of(call)
         name = self._name_of(account, call)
-        client = client_of(name, client_id)
+        client = client_id_of(name, client_id)
         links = self._links[call.peer.host, name]
         link = links.get(client)
         if link is None or link.is_closed:
@@ -239,7 +239,7 @@ class LocalBrokers:
             return f"CN={call.peer.certificate}"
         return f"IP={call.peer.host}" if self.is_guarded else ""
 
-    def left(self, client_id: str) -> None:
+    def client_left(self, client_id: str) -> None:
         """Close the connections of a client."""
         for owner, links in list(self._links.items()):
             if client_id in links:
@@ -283,7 +283,7 @@ class LocalLink:
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
         self._broker = broker = all_links.broker
         self.account = name
-        self.client_id = client_of(self.account, client_id)
+        self.client_id = client_id_of(self.account, client_id)
         self._own_id = client_id
         self.signer = account
         self.used = 0.0
@@ -350,7 +350,7 @@ class LocalLink:
             raise NoRoute(name, None)
         return config
 
-    def writable_queues(self, config: TopicConfig) -> int:
+    def count_writable_queues(self, config: TopicConfig) -> int:
         return config.write_queue_nums if config.perm & self._broker.topics.permission & Perm.WRITE else 0
 
     def ask_soon(
@@ -359,10 +359,10 @@ class LocalLink:
         body: bytes,
         on_answer: Callable[[Response[Any] | None, Exception | None], object],
         *,
-        accept: Collection[int] = (),
+        accepted_codes: Collection[int] = (),
     ) -> None:
         if self._session.has_room_for(body):
-            self._session.ask(request, body, on_answer, timeout_s=ASK_S, accept=accept)
+            self._session.ask(request, body, on_answer, timeout_s=ASK_S, accept=accepted_codes)
         else:
             asyncio.get_running_loop().call_soon(on_answer, None, _busy())
 
@@ -401,13 +401,13 @@ class LocalLink:
         body: bytes = b"",
         *,
         timeout_s: float = ASK_S,
-        accept: Collection[int] = (),
+        accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         if broker_name != self._broker.name:
             raise BrokerUnreachable(broker_name, f"this is the port of {self._broker.name}")
         if not self._session.has_room_for(body):
             raise _busy()
-        return await self._session.call(request, body, timeout_s=timeout_s, accept=accept)
+        return await self._session.call(request, body, timeout_s=timeout_s, accept=accepted_codes)
 
 
 def _busy() -> RemoteError:
@@ -439,8 +439,8 @@ class Pushes:
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
         """Report the state of a consumer to an operator."""
-        has_stacks = bool(header.jstack_enable)
-        return Reply(body=await self._commands.running(self._client_id, has_stacks=has_stacks))
+        wants_stacks = bool(header.jstack_enable)
+        return Reply(body=await self._commands.running_info(self._client_id, wants_stacks=wants_stacks))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:

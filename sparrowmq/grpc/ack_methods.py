@@ -17,7 +17,7 @@ from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import ms_of
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.statuses import Status, refused, status, status_of, status_of_all
+from sparrowmq.grpc.statuses import Status, refusal, status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import gather
@@ -27,27 +27,19 @@ from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleT
 
 MIN_INVISIBLE_MS: Final = 10_000  # of a receive; a push consumer lets a failed message come again after 1 s
 MAX_INVISIBLE_MS: Final = 12 * 3_600_000
-_TO_DLQ: Final = -1  # the delay level of a message that goes to the dead-letter topic
-_PRUNED_AFTER_MS: Final = 10_000
-
+_DLQ_DELAY_LEVEL: Final = -1  # the delay level of a message that goes to the dead-letter topic
+_PRUNE_PERIOD_MS: Final = 10_000
 
 # The account, the group, the topic and the message's place. No account shares a result with another, as any client may
 # invent a handle.
-_Key = tuple[str | int, ...]
+_MessageKey = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
 class _DeadLetter:
-    """A message that calls want in the dead-letter topic.
+    """A message for the dead-letter topic. If it is not acknowledged, it is visible again at `end_ms`."""
 
-    Attributes:
-        key: its own.
-        end_ms: when the message is visible again, if it is not acknowledged.
-        is_copied: it is in the dead-letter topic.
-        task: the last one that moves it there; a call after one that failed begins another.
-    """
-
-    key: _Key
+    key: _MessageKey
     end_ms: int
     is_copied: bool = False
     task: asyncio.Task[None] | None = None
@@ -60,13 +52,13 @@ class AckMethods:
         self._renewals = renewals
         self._clock = clock
         # Those that are copied, or are being copied: a client may invent any number of handles.
-        self._dead_letters: dict[_Key, _DeadLetter] = {}
-        self._pruned_ms = 0
+        self._dead_letters: dict[_MessageKey, _DeadLetter] = {}
+        self._last_pruned_ms = 0
 
     async def ack(self, caller: Caller, request: Any) -> Any:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         if not request.entries:
-            raise refused(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
+            raise refusal(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
         check_count(request.entries)
         entries = await gather([self._ack_one(caller.brokers, topic, group, entry) for entry in request.entries])
         return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
@@ -74,61 +66,57 @@ class AckMethods:
     async def _ack_one(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
         result = message("AckMessageResultEntry")(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
         try:
-            async with self._renewals.latest(brokers.account, group, entry.receipt_handle) as text:
-                await self.acknowledge(brokers, topic, group, text)
+            async with self._renewals.latest_handle(brokers.account, group, entry.receipt_handle) as handle_text:
+                await self.acknowledge(brokers, topic, group, handle_text)
             result.status.CopyFrom(status())
         except SparrowError as error:
             result.status.code, result.status.message = status_of(error)
         return result
 
-    async def acknowledge(self, brokers: Brokers, topic: str, group: str, text: str) -> None:
+    async def acknowledge(self, brokers: Brokers, topic: str, group: str, handle_text: str) -> None:
         """Acknowledge a message. Raises: SparrowError."""
-        handle = self._parse_handle(text)
-        await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, text))
+        handle = self._parse_handle(handle_text)
+        await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, handle_text))
 
     async def change_invisible(self, caller: Caller, request: Any) -> Any:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         invisible_ms = invisible_ms_of(request, min_ms=0)
         brokers = caller.brokers
-        async with self._renewals.latest(brokers.account, group, request.receipt_handle) as latest:
-            text = await self.renew(brokers, topic, group, latest, invisible_ms)
-        return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=text)
+        async with self._renewals.latest_handle(brokers.account, group, request.receipt_handle) as latest:
+            handle_text = await self.renew(brokers, topic, group, latest, invisible_ms)
+        return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=handle_text)
 
-    async def renew(self, brokers: Brokers, topic: str, group: str, text: str, invisible_ms: int) -> str:
+    async def renew(self, brokers: Brokers, topic: str, group: str, handle_text: str, invisible_ms: int) -> str:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
-        handle = self._parse_handle(text)
-        ask = ChangeInvisibleTime.of(group, topic, handle, text, invisible_ms)
-        return (await brokers.ask(handle.broker_name, ask)).header.renewed(handle)[0]
+        handle = self._parse_handle(handle_text)
+        request = ChangeInvisibleTime.of(group, topic, handle, handle_text, invisible_ms)
+        return (await brokers.ask(handle.broker_name, request)).header.renewed(handle)[0]
 
     async def forward(self, caller: Caller, request: Any) -> Any:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         brokers = caller.brokers
-        async with self._renewals.latest(brokers.account, group, request.receipt_handle) as text:
-            await self.give_up(brokers, topic, group, text, request.message_id)
+        async with self._renewals.latest_handle(brokers.account, group, request.receipt_handle) as handle_text:
+            await self.move_to_dlq(brokers, topic, group, handle_text, request.message_id)
         return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
 
-    async def give_up(self, brokers: Brokers, topic: str, group: str, text: str, message_id: str) -> None:
-        """Move a message to the dead-letter topic of its group, and acknowledge it.
-
-        Calls for the same message make one copy, and one acknowledgement, until the message is visible again. They
-        share a task, so that a client that goes away leaves nothing in doubt.
-
-        Raises: SparrowError, it is not copied, or not acknowledged.
-        """
-        handle = self._parse_handle(text)
+    async def move_to_dlq(self, brokers: Brokers, topic: str, group: str, handle_text: str, message_id: str) -> None:
+        """Move a message to the dead-letter topic of its group, and acknowledge it. Raises: SparrowError. Calls for the
+        same message make one copy, and one acknowledgement, until the message is visible again. They share a task, so
+        that a client that goes away leaves nothing in doubt."""
+        handle = self._parse_handle(handle_text)
         dead_letter = self._dead_letter(brokers.account, topic, group, handle)
         task = dead_letter.task
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = asyncio.create_task(self._move_to_dlq(dead_letter, brokers, topic, group, text, message_id))
+            task = asyncio.create_task(self._move_to_dlq(dead_letter, brokers, topic, group, handle_text, message_id))
             task.add_done_callback(_retrieve_error)
             dead_letter.task = task
         await asyncio.shield(task)
 
     def _dead_letter(self, account: str, topic: str, group: str, handle: ReceiptHandle) -> _DeadLetter:
         now_ms = self._clock.now_ms()
-        if now_ms >= self._pruned_ms + _PRUNED_AFTER_MS:
+        if now_ms >= self._last_pruned_ms + _PRUNE_PERIOD_MS:
             self._dead_letters = {key: each for key, each in self._dead_letters.items() if each.end_ms >= now_ms}
-            self._pruned_ms = now_ms
+            self._last_pruned_ms = now_ms
         place = handle.broker_name, handle.kind, handle.queue_id, handle.queue_offset
         key = account, group, topic, *place
         dead_letter = self._dead_letters.get(key)
@@ -138,37 +126,33 @@ class AckMethods:
         return dead_letter
 
     async def _move_to_dlq(
-        self, dead_letter: _DeadLetter, brokers: Brokers, topic: str, group: str, text: str, message_id: str
+        self, dead_letter: _DeadLetter, brokers: Brokers, topic: str, group: str, handle_text: str, message_id: str
     ) -> None:
         if not dead_letter.is_copied:
             try:
-                await self._copy_to_dlq(brokers, topic, group, self._parse_handle(text), message_id)
+                handle = self._parse_handle(handle_text)
+                request = ConsumerSendMsgBack(
+                    offset=handle.commit_log_offset,
+                    group=group,
+                    delay_level=_DLQ_DELAY_LEVEL,
+                    origin_msg_id=message_id,
+                    origin_topic=handle.kind.topic_of(topic, group),
+                    max_reconsume_times=0,
+                )
+                await brokers.ask(handle.broker_name, request)
                 dead_letter.is_copied = True
             finally:
                 if not dead_letter.is_copied and self._dead_letters.get(dead_letter.key) is dead_letter:
                     del self._dead_letters[dead_letter.key]
-        await self.acknowledge(brokers, topic, group, text)
+        await self.acknowledge(brokers, topic, group, handle_text)
 
-    async def _copy_to_dlq(
-        self, brokers: Brokers, topic: str, group: str, handle: ReceiptHandle, message_id: str
-    ) -> None:
-        ask = ConsumerSendMsgBack(
-            offset=handle.commit_log_offset,
-            group=group,
-            delay_level=_TO_DLQ,
-            origin_msg_id=message_id,
-            origin_topic=handle.kind.topic_of(topic, group),
-            max_reconsume_times=0,
-        )
-        await brokers.ask(handle.broker_name, ask)
-
-    def _parse_handle(self, text: str) -> ReceiptHandle:
+    def _parse_handle(self, handle_text: str) -> ReceiptHandle:
         try:
-            handle = ReceiptHandle.parse(text)
+            handle = ReceiptHandle.parse(handle_text)
         except ConfigError as error:
-            raise refused(Status.INVALID_RECEIPT_HANDLE, str(error)) from None
+            raise refusal(Status.INVALID_RECEIPT_HANDLE, str(error)) from None
         if handle.visible_ms < self._clock.now_ms():
-            raise refused(
+            raise refusal(
                 Status.INVALID_RECEIPT_HANDLE,
                 "the receipt handle has expired: the message is visible again; use a longer invisible duration",
             )
@@ -185,7 +169,7 @@ def invisible_ms_of(request: Any, min_ms: int = MIN_INVISIBLE_MS) -> int:
     """The invisible duration of a call. Raises: RemoteError, it is too short or too long."""
     invisible_ms = ms_of(request.invisible_duration)
     if not min_ms <= invisible_ms <= MAX_INVISIBLE_MS:
-        raise refused(
+        raise refusal(
             Status.ILLEGAL_INVISIBLE_TIME,
             f"the invisible duration is {invisible_ms} ms; give {min_ms} to {MAX_INVISIBLE_MS} ms",
         )

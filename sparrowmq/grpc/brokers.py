@@ -1,12 +1,10 @@
 """The brokers behind the gRPC port: one interface for a broker in the same process and for a whole cluster.
 
-    LOCAL     the port is the broker's own: requests go to its dispatcher, without a socket (broker/grpc_port/)
+    LOCAL     the port is the broker's own: requests go to its dispatcher, without a socket (broker/grpc_port.py)
     CLUSTER   the port is that of `mqproxy`: requests go to the brokers of a cluster (mqproxy/)
 
-A call of a client becomes requests of the remoting protocol, whose answers say the same as to any other client.
-
-A client sends each request for a queue to the endpoints in the answer to QueryRoute. These are the endpoints that it
-has asked, or the address of the port. It sees the queues on the masters of their brokers.
+A call of a client becomes requests of the remoting protocol. A client sends each request for a queue to the endpoints
+in the answer to QueryRoute: those that it has asked, or the address of the port. It sees the queues on the masters.
 Source: RouteActivity, Java 5.4.
 """
 
@@ -30,13 +28,9 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
-
 ASK_S = 3.0
-
-_MULTIPLIER: Final = 2862933555777941757
-
-_MASK: Final = (1 << 64) - 1
-
+_HASH_MULTIPLIER: Final = 2862933555777941757
+_HASH_MASK: Final = (1 << 64) - 1
 
 # A broker asks for the end of a transaction: its name, what it asks, the half message, and the clients that may be
 # asked.
@@ -48,18 +42,14 @@ class ClientCommands(Protocol):
 
     def consumers(self, group: str) -> ConsumerConnections: ...
 
-    async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning: ...
+    async def running_info(self, client_id: str, *, wants_stacks: bool) -> ConsumerRunning: ...
 
-    async def verify(self, client_id: str, stored: StoredMessage) -> ConsumeOutcome: ...
+    async def verify(self, client_id: str, stored_message: StoredMessage) -> ConsumeOutcome: ...
 
 
 class Cluster(Protocol):
-    """The brokers that a port serves.
-
-    Attributes:
-        on_check: is called when a broker asks for the end of a transaction of an announced producer.
-        commands: for the clients of the port, once it is open.
-    """
+    """The brokers that a port serves. `on_check` is called when a broker asks for the end of a transaction of an
+    announced producer. `commands` are for the clients of the port, once it is open."""
 
     on_check: OnCheck
     commands: ClientCommands | None
@@ -67,8 +57,8 @@ class Cluster(Protocol):
     def brokers_for(self, call: Call, client_id: str) -> Brokers:
         """The brokers as this caller may use them. Raises: AccessDenied."""
 
-    def left(self, client_id: str) -> None:
-        """A client has ended, or was silent for too long. Its id is that of its account (`caller.client_of`)."""
+    def client_left(self, client_id: str) -> None:
+        """A client has ended, or was silent for too long. Its id is that of its account (`caller.client_id_of`)."""
 
 
 class LocalBroker(Protocol):
@@ -80,7 +70,7 @@ class LocalBroker(Protocol):
     def topic_config(self, name: str) -> TopicConfig:
         """The settings of a topic. Raises: NoRoute."""
 
-    def writable_queues(self, config: TopicConfig) -> int:
+    def count_writable_queues(self, config: TopicConfig) -> int:
         """The number of queues of a topic that take messages."""
 
     def ask_soon(
@@ -89,19 +79,17 @@ class LocalBroker(Protocol):
         body: bytes,
         on_answer: Callable[[Response[Any] | None, Exception | None], object],
         *,
-        accept: Collection[int] = (),
+        accepted_codes: Collection[int] = (),
     ) -> None:
         """Send a request, and call `on_answer(answer, error)` later, one of them None."""
 
 
 class Brokers(Protocol):
-    """The brokers, for one client.
+    """The brokers, for one client. Each method raises AccessDenied, RemoteError or NetworkError.
 
-    Attributes:
-        account: the access key that signed the client's calls, or the name in its certificate. Without one, "" or the
-            client's address.
-        is_known: whether the client has signed a call, or a request of it was allowed.
-        local_broker: the only broker, if it is in this process.
+    `account` is the access key that signed the client's calls, or the name in its certificate; without one, "" or the
+    client's address. `is_known`: the client has signed a call, or a request of it was allowed. `local_broker` is the
+    only broker, if it is in this process.
     """
 
     @property
@@ -118,22 +106,20 @@ class Brokers(Protocol):
         messages first."""
 
     async def check_topic_access(self, topic: str) -> None:
-        """Do nothing if the client may send to a topic or consume it. Raises: AccessDenied, RemoteError, NetworkError.
-
-        The questions below are answered for any name. So the methods call this, or `check_consumer_access`, first.
-        """
+        """Do nothing if the client may send to a topic or consume it. The questions below are answered for any name. So
+        the methods call this, or `check_consumer_access`, first."""
 
     async def check_consumer_access(self, group: str, topics: Collection[str]) -> None:
-        """Check that the client may consume the topics as a group. Raises: as `check_topic_access`."""
+        """Check that the client may consume the topics as a group."""
 
     async def route(self, topic: str) -> TopicRoute:
-        """The brokers of a topic. Raises: NoRoute, NetworkError."""
+        """The brokers of a topic. Raises: NoRoute."""
 
     async def topic(self, name: str) -> TopicConfig:
-        """The settings of a topic. Raises: NoRoute, NetworkError, RemoteError."""
+        """The settings of a topic. Raises: NoRoute."""
 
     async def group(self, name: str) -> GroupConfig | None:
-        """The settings of a consumer group; None if there is none. Raises: NetworkError, RemoteError."""
+        """The settings of a consumer group; None if there is none."""
 
     async def ask(
         self,
@@ -142,17 +128,15 @@ class Brokers(Protocol):
         body: bytes = b"",
         *,
         timeout_s: float = ASK_S,
-        accept: Collection[int] = (),
+        accepted_codes: Collection[int] = (),
     ) -> Response[R]:
-        """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
+        """Send a request to a broker's master."""
 
 
 def accepted_types(config: TopicConfig) -> Sequence[MessageType]:
-    """The types of messages of a topic, as its route lists them.
-
-    Unlike Java, where it takes normal messages only, a topic without a type is as one of the type MIXED. PRIORITY is
-    not among them: clients of Java before 5.2.0 do not know it, and refuse a list that has it.
-    """
+    """The types of messages of a topic, as its route lists them. Unlike Java, where it takes normal messages only, a
+    topic without a type is as one of the type MIXED. PRIORITY is not among them: clients of Java before 5.2.0 do not
+    know it, and refuse a list that has it."""
     topic_type = type_of_topic(config.attributes) if has_type(config) else message_types.MessageType.MIXED
     return [MessageType[kind.name] for kind in message_types.accepted_types(topic_type)]
 
@@ -163,37 +147,24 @@ def has_type(config: TopicConfig) -> bool:
 
 def endpoints_of(address: str) -> Any:
     host, port = split_address(address)
-    endpoints = message("Endpoints")(scheme=_scheme(host))
+    is_ipv4 = all(whole_number(part) is not None for part in host.split("."))
+    scheme = AddressScheme.IPV4 if is_ipv4 else AddressScheme.DOMAIN_NAME
+    endpoints = message("Endpoints")(scheme=AddressScheme.IPV6 if ":" in host else scheme)
     endpoints.addresses.add(host=host, port=port)
     return endpoints
 
 
-def _scheme(host: str) -> AddressScheme:
-    if ":" in host:
-        return AddressScheme.IPV6
-    is_ipv4 = all(whole_number(part) is not None for part in host.split("."))
-    return AddressScheme.IPV4 if is_ipv4 else AddressScheme.DOMAIN_NAME
-
-
-def queue_messages(topic: Any, route: TopicRoute, types: Sequence[int], endpoints: Any) -> Iterator[Any]:
-    """Each `MessageQueue` of a topic on brokers with a master.
-
-    Args:
-        topic: the `Resource` of the client.
-    """
+def message_queues(topic: Any, route: TopicRoute, types: Sequence[int], endpoints: Any) -> Iterator[Any]:
+    """Each `MessageQueue` of a topic on brokers with a master. `topic` is the `Resource` of the client."""
     for row in _rows_of_masters(route):
         readable = row.read_queue_nums if row.perm & Perm.READ else 0
         writable = row.write_queue_nums if row.perm & Perm.WRITE else 0
         for queue_id in range(max(readable, writable)):
-            yield queue_message(
-                topic,
-                (row.broker_name, queue_id, _permission(queue_id < readable, queue_id < writable)),
-                types,
-                endpoints,
-            )
+            place = row.broker_name, queue_id, _permission(queue_id < readable, queue_id < writable)
+            yield message_queue(topic, place, types, endpoints)
 
 
-def queue_message(topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any) -> Any:
+def message_queue(topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any) -> Any:
     """One `MessageQueue`. `place`: the name of its broker, its id and its permission."""
     broker_name, queue_id, permission = place
     queue = message("MessageQueue")(id=queue_id, permission=permission, accept_message_types=types)
@@ -226,22 +197,17 @@ def _rows_of_masters(route: TopicRoute) -> list[QueueRoute]:
     return sorted(rows, key=lambda row: row.broker_name)
 
 
-def queue_of_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+def queue_of_message_group(group: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The queue of a message group: the same one at each port, also Apache's."""
-    return queues[index_of_group(group, len(queues))]
+    return queues[queue_index_of_message_group(group, len(queues))]
 
 
-def index_of_group(group: str, queues: int) -> int:
-    """The place of a message group's queue among so many."""
-    return _consistent_hash(string_hash(group), queues)
-
-
-def _consistent_hash(value: int, buckets: int) -> int:
-    """Choose a bucket, so that few values move when one is added (jump hash, as in Guava's `Hashing`)."""
-    state, candidate = value & _MASK, 0
+def queue_index_of_message_group(group: str, queue_count: int) -> int:
+    """The index of a message group's queue: few groups move when a queue is added (Guava's `consistentHash`)."""
+    state, index = string_hash(group) & _HASH_MASK, 0
     while True:
-        state = (state * _MULTIPLIER + 1) & _MASK
-        following = int((candidate + 1) / (((state >> 33) + 1) / (1 << 31)))
-        if following >= buckets:
-            return candidate
-        candidate = following
+        state = (state * _HASH_MULTIPLIER + 1) & _HASH_MASK
+        next_index = int((index + 1) / (((state >> 33) + 1) / (1 << 31)))
+        if next_index >= queue_count:
+            return index
+        index = next_index

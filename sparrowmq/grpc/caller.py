@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from sparrowmq.errors import InvalidName
 from sparrowmq.grpc.brokers import Brokers, Cluster
-from sparrowmq.grpc.statuses import Status, refused
+from sparrowmq.grpc.statuses import Status, refusal
 from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.names import check_group, check_new_topic, with_namespace
 
@@ -21,12 +21,7 @@ MAX_CLIENT_ID_LENGTH: Final = 255
 
 
 class Caller(NamedTuple):
-    """A client.
-
-    Attributes:
-        client_id: with its account, so that no client can take the place of another account's.
-        brokers: as it may use them.
-    """
+    """A client. Its id has its account in it, so that no client can take the place of another account's."""
 
     client_id: str
     language: str
@@ -39,25 +34,22 @@ class Caller(NamedTuple):
 
 
 def caller_of(call: Call, cluster: Cluster) -> Caller:
-    """The client that makes a call.
-
-    Raises: RemoteError, it does not say which client it is; AccessDenied, it is not the one that it says.
-    """
+    """The client that makes a call. Raises: RemoteError, the client names no valid id; AccessDenied."""
     client_id = call.metadata.get(CLIENT_ID, "")
     if not client_id:
-        raise refused(Status.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} is absent; give each client its own id")
+        raise refusal(Status.CLIENT_ID_REQUIRED, f"the metadata {CLIENT_ID} is absent; give each client its own id")
     if len(client_id) > MAX_CLIENT_ID_LENGTH:
-        raise refused(
+        raise refusal(
             Status.BAD_REQUEST, f"the client id has {len(client_id)} characters, {MAX_CLIENT_ID_LENGTH} are allowed"
         )
     brokers = cluster.brokers_for(call, client_id)
     if not call.peer.is_known():
         call.peer.is_known = lambda: brokers.is_known
     language = call.metadata.get(LANGUAGE, "")
-    return Caller(client_of(brokers.account, client_id), language, call, brokers)
+    return Caller(client_id_of(brokers.account, client_id), language, call, brokers)
 
 
-def client_of(account: str, client_id: str) -> str:
+def client_id_of(account: str, client_id: str) -> str:
     """The id of a client among those of all accounts. No header contains the separator."""
     return f"{client_id}\n{account}" if account else client_id
 
@@ -73,7 +65,7 @@ def topic_of(resource: Any) -> str:
     try:
         return check_new_topic(name)
     except InvalidName as error:
-        raise refused(Status.ILLEGAL_TOPIC, str(error)) from None
+        raise refusal(Status.ILLEGAL_TOPIC, str(error)) from None
 
 
 def consumer_group_of(resource: Any) -> str:
@@ -81,4 +73,4 @@ def consumer_group_of(resource: Any) -> str:
     try:
         return check_group(with_namespace(resource.resource_namespace, resource.name))
     except InvalidName as error:
-        raise refused(Status.ILLEGAL_CONSUMER_GROUP, str(error)) from None
+        raise refusal(Status.ILLEGAL_CONSUMER_GROUP, str(error)) from None

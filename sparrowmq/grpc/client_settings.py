@@ -1,7 +1,5 @@
 """The settings of a client, as the port answers them: what the client sent, with what the cluster decides.
 
-A producer learns the largest body and how often to try again. A consumer learns from its group's settings when and how
-often a message is delivered again, and whether in order.
 Source: GrpcClientSettingsManager, Java 5.4, and its answers.
 """
 
@@ -33,22 +31,17 @@ def ms_of(duration: Any) -> int:
     return int(duration.seconds) * 1000 + int(duration.nanos) // _MILLION
 
 
-def answer(sent: Any, group: GroupConfig | None) -> Any:
-    """The settings to answer.
-
-    Args:
-        sent: the message `Settings` of the client. It is changed, and returned.
-        group: the settings of a consumer's group; None for a group that does not exist, which has the usual ones.
-    """
-    sent.metric.SetInParent()
-    if sent.HasField("publishing"):
-        _of_producer(sent)
-    if sent.HasField("subscription"):
-        _of_consumer(sent, group or GroupConfig())
-    return sent
+def complete_settings(settings: Any, group: GroupConfig | None) -> Any:
+    """Complete the message `Settings` of a client, and return it. A group that does not exist (None) has defaults."""
+    settings.metric.SetInParent()
+    if settings.HasField("publishing"):
+        _complete_producer(settings)
+    if settings.HasField("subscription"):
+        _complete_consumer(settings, group or GroupConfig())
+    return settings
 
 
-def _of_producer(settings: Any) -> None:
+def _complete_producer(settings: Any) -> None:
     settings.publishing.max_body_size = MAX_BODY_BYTES
     settings.publishing.validate_message_type = True
     policy = settings.backoff_policy
@@ -58,19 +51,22 @@ def _of_producer(settings: Any) -> None:
     policy.exponential_backoff.multiplier = _BACKOFF_FACTOR
 
 
-def _of_consumer(settings: Any, group: GroupConfig) -> None:
+def _complete_consumer(settings: Any, group: GroupConfig) -> None:
     subscription = settings.subscription
     subscription.fifo = bool(group.consume_message_orderly)
     subscription.receive_batch_size = RECEIVE_BATCH
     set_ms(subscription.long_polling_timeout, LONG_POLL_S * 1000)
     policy = settings.backoff_policy
     policy.max_attempts = group.retry_max_times + 1
-    rules = group.group_retry_policy or CLASSIC
-    growing, own = rules.exponential_retry_policy or ExponentialRetryPolicy(), rules.customized_retry_policy
-    if rules.type == "EXPONENTIAL":
-        set_ms(policy.exponential_backoff.initial, growing.initial)
-        set_ms(policy.exponential_backoff.max, growing.max)
-        policy.exponential_backoff.multiplier = float(growing.multiplier)
+    policy_settings = group.group_retry_policy or CLASSIC
+    exponential, customized = (
+        policy_settings.exponential_retry_policy or ExponentialRetryPolicy(),
+        policy_settings.customized_retry_policy,
+    )
+    if policy_settings.type == "EXPONENTIAL":
+        set_ms(policy.exponential_backoff.initial, exponential.initial)
+        set_ms(policy.exponential_backoff.max, exponential.max)
+        policy.exponential_backoff.multiplier = float(exponential.multiplier)
         return
-    for step_ms in own.next if own is not None and own.next else DelayLevels.parse().delays_ms:
+    for step_ms in customized.next if customized is not None and customized.next else DelayLevels.parse().delays_ms:
         set_ms(policy.customized_backoff.next.add(), step_ms)

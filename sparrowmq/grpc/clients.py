@@ -1,8 +1,7 @@
 """The clients of a gRPC port: their settings, and the streams on which they get commands.
 
 A client opens a stream with `Telemetry`, sends its settings there, and gets them back as the broker has them. A client
-that sends neither a heartbeat nor settings for two minutes is forgotten, as is one that ends in order. Of the settings
-only what is used later is kept.
+that sends neither a heartbeat nor settings for two minutes is forgotten, as is one that ends in order.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Any, Final
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.brokers import Brokers
-from sparrowmq.grpc.caller import account_of, client_of
-from sparrowmq.grpc.statuses import Status, refused
+from sparrowmq.grpc.caller import account_of, client_id_of
+from sparrowmq.grpc.statuses import Status, refusal
 from sparrowmq.grpc.wire_types import FilterType
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps
@@ -26,71 +25,49 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
 SILENCE_S: Final = 120.0
-BEATS_S: Final = 25.0  # clients send a heartbeat every ten seconds
-POP: Final = "CONSUME_POP"
+MAX_BEAT_PAUSE_S: Final = 25.0  # clients send a heartbeat every ten seconds
 MAX_TOPICS: Final = 500  # a broker takes no more groups from one connection
 MAX_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
 _MAX_VERSION_LENGTH: Final = 255
-SETTINGS_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
-
+SETTINGS_WAIT_S: Final = 3.0  # a call waits so long for the settings that its client is about to send
 Send = Callable[..., Awaitable[None]]  # of any number of answers, in bytes
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A client with its latest settings.
-
-    Attributes:
-        began_ms: when it was first seen.
-        version: of its library.
-        brokers: as the client may use them.
-        send: sends a command on its latest stream; None without a stream.
-        group: of a consumer.
-        topics: of a producer's settings.
-        half_topics: those to which it sent half messages; the keys, the oldest first.
-        subscriptions: of a consumer.
-        owner: its account and the host of its address, which may have so many clients.
-        seen: the time of its last sign of life.
-        has_settings: is set once it has settings.
-        receiving: held by the receive that begins next.
-    """
+    """A client with its latest settings."""
 
     client_id: str
     began_ms: int = 0
     language: str = ""
     address: str = ""
-    version: str = ""
+    version: str = ""  # of its library
     brokers: Brokers | None = None
-    send: Send | None = None
-    kind: int = 0
+    send: Send | None = None  # on its latest stream
+    client_type: int = 0
     group: str = ""
     topics: Sequence[str] = ()
-    half_topics: dict[str, None] = field(default_factory=dict)
+    half_topics: dict[str, None] = field(default_factory=dict)  # of its half messages; the keys, the oldest first
     subscriptions: Sequence[Subscription] = ()
     is_fifo: bool = False
-    owner: str = ""
-    seen: float = 0.0
-    has_settings: asyncio.Event = field(default_factory=asyncio.Event)
-    receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    owner: str = ""  # its account and the host of its address
+    last_seen_s: float = 0.0
+    settings_arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    receive_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the receive that begins next
 
     def is_gone(self, now_s: float) -> bool:
-        """Whether it has probably ended: it has no stream, and sends no heartbeats.
-
-        Clients of Python and Go work for up to five minutes without a stream, after the port or a proxy ended it.
-        """
-        return self.brokers is None or (self.send is None and now_s - self.seen > BEATS_S)
+        """Whether it has probably ended: it has no stream, and sends no heartbeats. Clients of Python and Go work for
+        up to five minutes without a stream, after the port or a proxy ended it."""
+        return self.brokers is None or (self.send is None and now_s - self.last_seen_s > MAX_BEAT_PAUSE_S)
 
     def announce(self) -> None:
-        """Let the brokers know its groups.
-
-        Without a stream it is no producer for them: a broker would count questions that cannot reach it, and give the
-        transaction up.
-        """
+        """Let the brokers know its groups. Without a stream it is no producer for them: a broker would count questions
+        that cannot reach it, and give the transaction up."""
         if self.brokers is None:
             return
         consumer = None
         if self.group:
-            consumer = ConsumerBeat(self.group, POP, subscription_data_set=list(self.subscriptions))
+            consumer = ConsumerBeat(self.group, "CONSUME_POP", subscription_data_set=list(self.subscriptions))
         producers = list(self.half_topics | dict.fromkeys(self.topics)) if self.send is not None else []
         self.brokers.announce(producers[: MAX_TOPICS - bool(consumer)], consumer)
 
@@ -106,7 +83,7 @@ def _subscription_of(entry: Any) -> Subscription:
 
 def too_many_clients(host: str) -> RemoteError:
     """The error for a new client of an address that has enough. An address may invent any number of ids."""
-    return refused(
+    return refusal(
         Status.TOO_MANY_REQUESTS,
         f"{host} has {MAX_CLIENTS:,} clients here; give each client one id, and close it at its end",
     )
@@ -119,62 +96,62 @@ class Clients:
         self._clock = clock
         self._on_left = on_left
         self._by_id: dict[str, Client] = {}
-        self._owned: Counter[str] = Counter()
+        self._client_count_by_owner: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def seen(self, client_id: str, address: str = "") -> Client:
+    def note_seen(self, client_id: str, address: str = "") -> Client:
         """The client, which has just shown that it lives. Raises: RemoteError, its address has too many."""
         client = self._by_id.get(client_id)
         if client is None:
             host = address.rpartition(":")[0]
-            owner = client_of(account_of(client_id), host)
-            if self._owned[owner] >= MAX_CLIENTS:
+            owner = client_id_of(account_of(client_id), host)
+            if self._client_count_by_owner[owner] >= MAX_CLIENTS:
                 raise too_many_clients(host)
-            self._owned[owner] += 1
+            self._client_count_by_owner[owner] += 1
             client = self._by_id[client_id] = Client(client_id, self._clock.now_ms(), owner=owner)
-        client.seen = self._clock.monotonic()
+        client.last_seen_s = self._clock.monotonic()
         return client
 
     def with_settings(self, client_id: str) -> Client:
         """The client with its settings. Raises: RemoteError, it has sent none."""
         client = self._by_id.get(client_id)
-        if client is None or not client.has_settings.is_set():
-            raise refused(
+        if client is None or not client.settings_arrived.is_set():
+            raise refusal(
                 Status.UNRECOGNIZED_CLIENT_TYPE,
                 "the settings of this client are unknown; open the Telemetry stream and send them first",
             )
-        client.seen = self._clock.monotonic()
+        client.last_seen_s = self._clock.monotonic()
         return client
 
     def has_settings(self, client_id: str) -> bool:
         client = self._by_id.get(client_id)
-        return client is not None and client.has_settings.is_set()
+        return client is not None and client.settings_arrived.is_set()
 
-    async def after_settings(self, client_id: str, address: str = "") -> Client:
-        """The client, once its settings have come, or do not come in time. Raises: RemoteError, as `seen`."""
-        client = self.seen(client_id, address)
-        if not client.has_settings.is_set():
+    async def wait_for_settings(self, client_id: str, address: str = "") -> Client:
+        """The client, once its settings have come, or do not come in time. Raises: RemoteError, as `note_seen`."""
+        client = self.note_seen(client_id, address)
+        if not client.settings_arrived.is_set():
             with suppress(TimeoutError):
-                await self._clock.wait_for(client.has_settings.wait(), SETTINGS_S)
+                await self._clock.wait_for(client.settings_arrived.wait(), SETTINGS_WAIT_S)
         return client
 
     def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
         """Keep the settings of a client, and announce its groups."""
-        client.subscriptions = [_subscription_of(each) for each in settings.subscription.subscriptions]
+        client.subscriptions = [_subscription_of(topic) for topic in settings.subscription.subscriptions]
         client.version = settings.user_agent.version[:_MAX_VERSION_LENGTH]
         client.brokers = brokers
-        client.kind = settings.client_type
+        client.client_type = settings.client_type
         client.group = _name(settings.subscription.group) if settings.HasField("subscription") else ""
         client.is_fifo = settings.subscription.fifo
-        client.topics = [_name(each) for each in settings.publishing.topics]
-        client.has_settings.set()
+        client.topics = [_name(topic) for topic in settings.publishing.topics]
+        client.settings_arrived.set()
         client.announce()
 
-    def produces(self, client_id: str, topic: str, brokers: Brokers, address: str = "") -> None:
+    def note_half_topic(self, client_id: str, topic: str, brokers: Brokers, address: str = "") -> None:
         """Note that a client sends half messages to a topic, for whose ends it may be asked. Raises: RemoteError."""
-        client = self.seen(client_id, address)
+        client = self.note_seen(client_id, address)
         client.brokers = brokers
         if topic not in client.half_topics:
             client.half_topics[topic] = None
@@ -188,9 +165,9 @@ class Clients:
         if client is None:
             return
         client.brokers = None  # its messages are renewed no more, and the end of its stream announces nothing
-        self._owned[client.owner] -= 1
-        if not self._owned[client.owner]:
-            del self._owned[client.owner]
+        self._client_count_by_owner[client.owner] -= 1
+        if not self._client_count_by_owner[client.owner]:
+            del self._client_count_by_owner[client.owner]
         self._on_left(client_id)
 
     def stream_began(self, client: Client, send: Send) -> None:
@@ -208,7 +185,7 @@ class Clients:
         """Forget clients without a stream that were silent for too long."""
         oldest = self._clock.monotonic() - SILENCE_S
         for client_id, client in list(self._by_id.items()):
-            if client.send is None and client.seen < oldest and self._by_id.get(client_id) is client:
+            if client.send is None and client.last_seen_s < oldest and self._by_id.get(client_id) is client:
                 self.leave(client_id)
             yield
 
@@ -217,9 +194,9 @@ class Clients:
 
     def producers_of(self, topic: str, client_ids: Collection[str]) -> list[Client]:
         """Those of the clients that send half messages to a topic and have a stream."""
-        known = [self._by_id[each] for each in client_ids if each in self._by_id]
+        clients = [self._by_id[client_id] for client_id in client_ids if client_id in self._by_id]
         return [
             client
-            for client in known
+            for client in clients
             if client.send is not None and (topic in client.half_topics or topic in client.topics)
         ]

@@ -2,9 +2,9 @@
 
     call ── checks ── request to the broker in this process ── its answer ── answer of the call
 
-Nothing must be asked for before, so these are plain functions, and compiled. Coroutines say the same for all other
-calls (send_methods.py, ack_methods.py). These are the calls at mqproxy, sends of packed bodies or to topics that do not
-take them, and acknowledgements that are refused or must wait for a renewal.
+Nothing must be asked for before, so these are plain functions, and compiled. Coroutines handle all other calls
+(send_methods.py, ack_methods.py): at mqproxy, sends of packed bodies or to topics that do not take them, and
+acknowledgements that are refused or must wait for a renewal.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from functools import partial
 from typing import Any, Final
 
 from sparrowmq.errors import ConfigError, NoRoute, RemoteError, SparrowError
-from sparrowmq.grpc.brokers import index_of_group
+from sparrowmq.grpc.brokers import queue_index_of_message_group
 from sparrowmq.grpc.call_limits import check_count
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of
 from sparrowmq.grpc.message_out import field, varint
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.send_methods import STORED, check_types, entry_of, topic_of_all
+from sparrowmq.grpc.send_methods import STORED_CODES, check_types, entry_of, topic_of_all
 from sparrowmq.grpc.statuses import status, status_of, status_of_all
 from sparrowmq.grpc.wire_types import MessageType, message
 from sparrowmq.http2.calls import Pending
@@ -33,15 +33,11 @@ from sparrowmq.protocol.requests.pop_headers import AckMessage
 
 _OK: Final = bytes(status().SerializeToString())
 _OK_FIELD: Final = field(1, _OK)
-_PREPARED: Final = int(SysFlag.PREPARED)
+_PREPARED_FLAG: Final = int(SysFlag.PREPARED)
 
 
 class LocalCalls:
-    """The calls of clients whose broker is in this process. Each returns None for a call of another kind.
-
-    Args:
-        next_number: counts the sends, for the choice of a queue.
-    """
+    """The calls of clients whose broker is in this process. Each returns None for a call of another kind."""
 
     def __init__(self, clients: Clients, renewals: Renewals, clock: Clock, next_number: Callable[[], int]) -> None:
         self._clients = clients
@@ -54,29 +50,36 @@ class LocalCalls:
         local_broker = caller.brokers.local_broker
         if local_broker is None:
             return None
-        sent = _messages(request)
-        if True in [is_packed(each) for each in sent]:
+        check_count(request.messages)
+        # To go through protobuf's own list costs more than to make this one.
+        messages = [request.messages[index] for index in range(len(request.messages))]
+        if True in [is_packed(message) for message in messages]:
             return None
-        topic = topic_of_all(sent)
-        types = [type_of(each) for each in sent]
+        topic = topic_of_all(messages)
+        types = [type_of(message) for message in messages]
         try:
             config = local_broker.topic_config(topic)
             check_types(topic, config, types)
         except (NoRoute, RemoteError):
             return None  # the error is for those who may know the topic
-        bodies = [body_of(each) for each in sent]
-        queues = local_broker.writable_queues(config)
-        if not queues:
+        bodies = [body_of(message) for message in messages]
+        queue_count = local_broker.count_writable_queues(config)
+        if not queue_count:
             return None
-        group = sent[0].system_properties.message_group
-        queue_id = index_of_group(group, queues) if group else self._next_number() % queues
+        message_group = messages[0].system_properties.message_group
+        queue_id = (
+            queue_index_of_message_group(message_group, queue_count)
+            if message_group
+            else self._next_number() % queue_count
+        )
         now_ms, place = self._clock.now_ms(), (local_broker.name, queue_id)
-        requests = [send_request(each, topic, place, now_ms) for each in sent]
+        requests = [send_request(message, topic, place, now_ms) for message in messages]
         if MessageType.TRANSACTION in types:
-            self._clients.produces(caller.client_id, topic, caller.brokers, caller.address)
-        sends = _Sends([str(each.system_properties.message_id) for each in sent])
-        for number, ask in enumerate(requests):
-            local_broker.ask_soon(ask, bodies[number], partial(sends.on_answer, number, ask), accept=STORED)
+            self._clients.note_half_topic(caller.client_id, topic, caller.brokers, caller.address)
+        sends = _Sends([str(message.system_properties.message_id) for message in messages])
+        for number, send in enumerate(requests):
+            on_answer = partial(sends.on_answer, number, send)
+            local_broker.ask_soon(send, bodies[number], on_answer, accepted_codes=STORED_CODES)
         return sends.pending
 
     def ack(self, caller: Caller, request: Any) -> Pending | None:
@@ -95,56 +98,46 @@ class LocalCalls:
         if is_late or handle.broker_name != local_broker.name or is_renewed:
             return None
         pending = Pending()
-        on_answer = partial(_acked, pending, entries[0].message_id, text)
+        on_answer = partial(_on_ack_answer, pending, entries[0].message_id, text)
         local_broker.ask_soon(AckMessage.of(group, topic, handle, text), b"", on_answer)
         return pending
-
-
-def _messages(request: Any) -> list[Any]:
-    """The messages of a call. To go through protobuf's own list costs more than to make this one."""
-    found = request.messages
-    check_count(found)
-    return [found[at] for at in range(len(found))]
 
 
 class _Sends:
     """The sends of one call, by the ids of its messages. The call is answered when all of them are."""
 
-    def __init__(self, ids: Sequence[str]) -> None:
+    def __init__(self, message_ids: Sequence[str]) -> None:
         self.pending = Pending()
-        self._ids = ids
-        self._entries: list[Any] = [None] * len(ids)
-        self._unanswered = len(ids)
+        self._message_ids = message_ids
+        self._entries: list[Any] = [None] * len(message_ids)
+        self._unanswered_count = len(message_ids)
 
-    def on_answer(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
+    def on_answer(self, number: int, request: SendMessageV2, answer: Any, error: Exception | None) -> None:
         try:
-            self._take(number, ask, answer, error)
+            self._note_answer(number, request, answer, error)
         except (SparrowError, ValueError) as failure:  # of an answer that has another form
             self.pending.fail(failure)
 
-    def _take(self, number: int, ask: SendMessageV2, answer: Any, error: Exception | None) -> None:
-        if error is None and len(self._ids) == 1 and _is_plain(ask, answer):
-            self.pending.answer(sent_answer(self._ids[0], answer.header.queue_offset))
+    def _note_answer(self, number: int, request: SendMessageV2, answer: Any, error: Exception | None) -> None:
+        is_plain = not request.sys_flag & _PREPARED_FLAG and len(self._message_ids) == 1
+        if error is None and is_plain and not answer.code and not answer.header.recall_handle:
+            self.pending.answer(send_response(self._message_ids[0], answer.header.queue_offset))
             return
         if error is not None and not isinstance(error, SparrowError):
             self.pending.fail(error)
             return
-        entry = entry_of(ask, answer, error)
-        entry.message_id = self._ids[number]
+        entry = entry_of(request, answer, error)
+        entry.message_id = self._message_ids[number]
         self._entries[number] = entry
-        self._unanswered -= 1
-        if not self._unanswered:
-            made = message("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
-            self.pending.answer(made.SerializeToString())
+        self._unanswered_count -= 1
+        if not self._unanswered_count:
+            response = message("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
+            self.pending.answer(response.SerializeToString())
 
 
-def _is_plain(ask: SendMessageV2, answer: Any) -> bool:
-    return not answer.code and not answer.header.recall_handle and not ask.sys_flag & _PREPARED
-
-
-def _acked(pending: Pending, message_id: str, text: str, _: Any, error: Exception | None) -> None:
+def _on_ack_answer(pending: Pending, message_id: str, text: str, _: Any, error: Exception | None) -> None:
     if error is None:
-        pending.answer(acked_answer(message_id, text))
+        pending.answer(ack_response(message_id, text))
     elif isinstance(error, SparrowError):
         entry = message("AckMessageResultEntry")(message_id=message_id, receipt_handle=text)
         entry.status.code, entry.status.message = status_of(error)
@@ -153,13 +146,13 @@ def _acked(pending: Pending, message_id: str, text: str, _: Any, error: Exceptio
         pending.fail(error)
 
 
-def sent_answer(message_id: str, queue_offset: int) -> bytes:
+def send_response(message_id: str, queue_offset: int) -> bytes:
     """The bytes of a `SendMessageResponse` for one stored message."""
     offset = b"\x20" + varint(queue_offset) if queue_offset else b""
     return _OK_FIELD + field(2, _OK_FIELD + field(2, message_id.encode()) + offset)
 
 
-def acked_answer(message_id: str, text: str) -> bytes:
+def ack_response(message_id: str, text: str) -> bytes:
     """The bytes of an `AckMessageResponse` for one acknowledged message."""
     own_id = field(1, message_id.encode()) if message_id else b""
     return _OK_FIELD + field(2, own_id + field(2, text.encode()) + field(3, _OK))

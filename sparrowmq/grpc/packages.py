@@ -16,10 +16,10 @@ def missing_packages() -> list[str]:
     return [package for module, package in PACKAGES.items() if not _is_installed(module)]
 
 
-def check_installed(user: str) -> None:
+def check_installed(program: str) -> None:
     """Check that all are installed. Raises: ConfigError, `user` needs a package that is not."""
     if names := missing_packages():
-        raise ConfigError(f"{user} needs the packages {', '.join(names)}: {INSTALL}")
+        raise ConfigError(f"{program} needs the packages {', '.join(names)}: {INSTALL}")
 
 
 def _is_installed(module: str) -> bool:

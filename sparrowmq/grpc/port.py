@@ -3,8 +3,8 @@
     call ── caller ── access ── method ── answer with its status
                                  └ requests to brokers (brokers.py)
 
-A unary method that fails answers with the status of its error, in an answer of its own type. The Telemetry stream of a
-client whose settings are refused ends with a status of gRPC. The server in http2/ runs the methods.
+A unary method that fails answers with the status of its error. The Telemetry stream of a client whose settings are not
+accepted ends with a status of gRPC. The server in http2/ runs the methods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from sparrowmq.core.descriptors import Share
 from sparrowmq.errors import SparrowError
 from sparrowmq.grpc.ack_methods import AckMethods
-from sparrowmq.grpc.brokers import Cluster, accepted_types, endpoints_of, queue_messages
+from sparrowmq.grpc.brokers import Cluster, accepted_types, endpoints_of, message_queues
 from sparrowmq.grpc.call_limits import check_call
 from sparrowmq.grpc.caller import Caller, caller_of, topic_of
 from sparrowmq.grpc.clients import Clients, Send
@@ -42,14 +42,10 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.remoting.tls.contexts import ServerTls
 
 DRAIN_S: Final = 1.0
-
-Method = Callable[[Caller, Any], Awaitable[Any]]
-
-LocalMethod = Callable[[Caller, Any], Pending | None]
-
 EXPIRE_S: Final = 10.0
-
-_GRPC: Final[dict[int, GrpcStatus]] = {
+Method = Callable[[Caller, Any], Awaitable[Any]]
+LocalMethod = Callable[[Caller, Any], Pending | None]
+_GRPC_STATUS_BY_CODE: Final[dict[int, GrpcStatus]] = {
     Status.UNAUTHORIZED: GrpcStatus.UNAUTHENTICATED,
     Status.INTERNAL_SERVER_ERROR: GrpcStatus.INTERNAL,
     Status.HA_NOT_AVAILABLE: GrpcStatus.UNAVAILABLE,
@@ -57,14 +53,9 @@ _GRPC: Final[dict[int, GrpcStatus]] = {
 
 
 class ListenAddress(NamedTuple):
-    """The address on which a port listens, and the one by which clients reach it.
-
-    Attributes:
-        host, port: to listen on; port 0 takes a free one.
-        advertised_host: the host by which clients reach it.
-        share: of the descriptors, for this port.
-        is_behind_proxy: each connection begins with a PROXY header, which names the client.
-    """
+    """The address on which a port listens, and the host by which clients reach it. Port 0 takes a free one. `share` are
+    the descriptors for this port. With `is_behind_proxy` each connection begins with a PROXY header, which names the
+    client."""
 
     host: str
     port: int
@@ -74,12 +65,7 @@ class ListenAddress(NamedTuple):
 
 
 class OpenPort(NamedTuple):
-    """A port that serves clients.
-
-    Attributes:
-        address: by which clients reach it.
-        problem: returns why it closes new connections; "" if it does not.
-    """
+    """A port that serves clients at `address`. `problem` returns why it closes new connections; "" if it does not."""
 
     address: str
     problem: Callable[[], str]
@@ -116,27 +102,21 @@ async def open_port(
 
 
 class Methods:
-    """The methods of one port.
-
-    Args:
-        tasks: runs what goes on beside the calls.
-    Attributes:
-        address: `host:port`, by which clients reach the port; known once it is open.
-    """
+    """The methods of one port. `address` is known once the port is open."""
 
     def __init__(self, cluster: Cluster, clock: Clock, tasks: Background, address: str = "") -> None:
         self.address = address
         self._cluster = cluster
         self._clock = clock
-        self.clients = Clients(clock, cluster.left)
+        self.clients = Clients(clock, cluster.client_left)
         self.renewals = Renewals(clock)
         turns = itertools.count(random.randrange(1 << 16))
-        self._sending = SendMethods(self.clients, clock, lambda: next(turns))
+        self._send_methods = SendMethods(self.clients, clock, lambda: next(turns))
         self._local_calls = LocalCalls(self.clients, self.renewals, clock, lambda: next(turns))
-        self._acks = AckMethods(self.renewals, clock)
-        self._receiving = ReceiveMethods(self.clients, self.renewals, self._acks, clock)
+        self._ack_methods = AckMethods(self.renewals, clock)
+        self._receive_methods = ReceiveMethods(self.clients, self.renewals, self._ack_methods, clock)
         self._telemetry = Telemetry(cluster, self.clients, Commands(self.clients, clock), tasks.spawn)
-        tasks.spawn(self.renewals.run(self._acks.renew), "renewals")
+        tasks.spawn(self.renewals.run(self._ack_methods.renew), "renewals")
         tasks.spawn(self._expire(), "silent gRPC clients")
 
     def by_path(self) -> Mapping[str, http2.Method]:
@@ -144,19 +124,19 @@ class Methods:
         methods: dict[str, Method] = {
             "QueryRoute": self._route,
             "Heartbeat": self._heartbeat,
-            "SendMessage": self._sending.send,
+            "SendMessage": self._send_methods.send,
             "QueryAssignment": self._assignment,
-            "AckMessage": self._acks.ack,
-            "ForwardMessageToDeadLetterQueue": self._acks.forward,
-            "EndTransaction": self._sending.end_transaction,
+            "AckMessage": self._ack_methods.ack,
+            "ForwardMessageToDeadLetterQueue": self._ack_methods.forward,
+            "EndTransaction": self._send_methods.end_transaction,
             "NotifyClientTermination": self._terminate,
-            "ChangeInvisibleDuration": self._acks.change_invisible,
-            "RecallMessage": self._sending.recall,
+            "ChangeInvisibleDuration": self._ack_methods.change_invisible,
+            "RecallMessage": self._send_methods.recall,
         }
         local: dict[str, LocalMethod] = {"SendMessage": self._local_calls.send, "AckMessage": self._local_calls.ack}
-        unary = {name: self._answering(name, method, local.get(name)) for name, method in methods.items()}
-        # Python's client sends nothing on a stream that it opens again; its settings come minutes run_method.
-        telemetry = Streaming(self._stream, may_be_silent=True)
+        unary = {name: self._make_unary(name, method, local.get(name)) for name, method in methods.items()}
+        # Python's client sends nothing on a stream that it opens again; its settings come minutes later.
+        telemetry = Streaming(self._serve_telemetry, may_be_silent=True)
         streams = {"ReceiveMessage": Streaming(self._receive), "Telemetry": telemetry}
         return {f"/{SERVICE}/{name}": method for name, method in (unary | streams).items()}
 
@@ -165,11 +145,11 @@ class Methods:
         await caller.brokers.check_topic_access(topic)
         route = await caller.brokers.route(topic)
         types = accepted_types(await caller.brokers.topic(topic))
-        queues = queue_messages(request.topic, route, types, self._reached_by(request.endpoints))
+        queues = message_queues(request.topic, route, types, self._endpoints_or_own(request.endpoints))
         return message("QueryRouteResponse")(status=status(), message_queues=queues)
 
     async def _assignment(self, caller: Caller, request: Any) -> Any:
-        return await self._receiving.assignment(caller, request, self._reached_by(request.endpoints))
+        return await self._receive_methods.assignment(caller, request, self._endpoints_or_own(request.endpoints))
 
     async def _heartbeat(self, caller: Caller, request: Any) -> Any:
         self.clients.with_settings(caller.client_id).announce()
@@ -181,30 +161,30 @@ class Methods:
         return message("NotifyClientTerminationResponse")(status=status())
 
     async def _receive(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
-        kind = message("ReceiveMessageRequest")
+        request_class = message("ReceiveMessageRequest")
         async for raw in requests:
             try:
                 check_call("ReceiveMessage", raw)
-                await self._receiving.receive(caller_of(call, self._cluster), read(kind, raw), send)
+                await self._receive_methods.receive(caller_of(call, self._cluster), read(request_class, raw), send)
             except SparrowError as error:
                 code, text = status_of(error)
                 await send(message("ReceiveMessageResponse")(status=status(code, text)).SerializeToString())
 
-    async def _stream(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
-        kind = message("TelemetryCommand")
+    async def _serve_telemetry(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
+        command_class = message("TelemetryCommand")
 
         def command(raw: bytes) -> Any:
             check_call("Telemetry", raw)
-            return read(kind, raw)
+            return read(command_class, raw)
 
         try:
             commands = (command(raw) async for raw in requests)
             await self._telemetry.stream(caller_of(call, self._cluster), commands, send)
         except SparrowError as error:
             code, text = status_of(error)
-            raise GrpcError(_GRPC.get(code, GrpcStatus.INVALID_ARGUMENT), text) from None
+            raise GrpcError(_GRPC_STATUS_BY_CODE.get(code, GrpcStatus.INVALID_ARGUMENT), text) from None
 
-    def _reached_by(self, endpoints: Any) -> Any:
+    def _endpoints_or_own(self, endpoints: Any) -> Any:
         return endpoints if endpoints.addresses else endpoints_of(self.address)
 
     async def _expire(self) -> None:
@@ -212,13 +192,13 @@ class Methods:
             await self._clock.sleep(EXPIRE_S)
             await run_to_end(self.clients.expire())
 
-    def _answering(self, name: str, method: Method, local: LocalMethod | None) -> http2.Unary:
+    def _make_unary(self, name: str, method: Method, local_method: LocalMethod | None) -> http2.Unary:
         """The method with bytes on both sides, whose errors are statuses. `local` goes first, and needs no task."""
-        asked, answered = message(f"{name}Request"), message(f"{name}Response")
+        request_class, response_class = message(f"{name}Request"), message(f"{name}Response")
 
         def refusal(error: SparrowError) -> bytes:
             code, text = status_of(error)
-            return bytes(answered(status=status(code, text)).SerializeToString())
+            return bytes(response_class(status=status(code, text)).SerializeToString())
 
         async def run_method(caller: Caller, request: Any) -> bytes:
             try:
@@ -230,8 +210,8 @@ class Methods:
         def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
             try:
                 check_call(name, raw)
-                caller, request = caller_of(call, self._cluster), read(asked, raw)
-                pending = local(caller, request) if local is not None else None
+                caller, request = caller_of(call, self._cluster), read(request_class, raw)
+                pending = local_method(caller, request) if local_method is not None else None
             except SparrowError as error:
                 return refusal(error)
             return run_method(caller, request) if pending is None else pending

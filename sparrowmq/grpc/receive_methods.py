@@ -1,18 +1,16 @@
 """ReceiveMessage and QueryAssignment.
 
 A receive is one pop at a broker, which waits until there is a message. The answer is a stream: a status, the messages,
-and the time of their delivery.
+and the time of their delivery. Receives of one client begin in different turns of the loop, and its acknowledgements go
+between. Otherwise a client with many receives in flight would get more and more messages.
 
-Receives of one client begin in different turns of the loop, and its acknowledgements go between. Otherwise a client
-with many receives in flight would get more messages again and again before those that it has are acknowledged.
-
-If a client goes away while a broker holds its pop, the messages of the pop are given back:
+If a client goes away while a broker holds its pop, the messages of the pop are given back. Otherwise each consumer that
+stops would delay the messages that come within its last long poll:
 
     a broker in this process    forgets the pop with the call
-    a broker behind mqproxy     holds the pop until its time is over, and may answer it with messages; each of them
-                                becomes visible again after BACK_MS, not after the invisible time of the call
+    a broker behind mqproxy     holds the pop, and may answer it with messages; each of them becomes visible again after
+                                GIVE_BACK_MS, not after the invisible time of the call
 
-Without this, each consumer that stops would delay the messages that come within its last long poll.
 Source: ReceiveMessageActivity, ConsumerProcessor and ReceiveMessageResponseStreamWriter, Java 5.4.
 """
 
@@ -27,13 +25,13 @@ from typing import Any, Final, NamedTuple
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.grpc import client_settings
 from sparrowmq.grpc.ack_methods import AckMethods, invisible_ms_of
-from sparrowmq.grpc.brokers import Brokers, queue_message
+from sparrowmq.grpc.brokers import Brokers, message_queue
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import LONG_POLL_S, RECEIVE_BATCH, ms_of
 from sparrowmq.grpc.clients import Client, Clients, Send
-from sparrowmq.grpc.message_out import Popped, field, is_unpacked, message_of, popped_messages, time_of
+from sparrowmq.grpc.message_out import PoppedMessage, field, message_of, needs_unpacking, popped_messages, time_of
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
-from sparrowmq.grpc.statuses import Status, refused, status
+from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.telemetry import check_size
 from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message
 from sparrowmq.loop.clock import Clock
@@ -48,16 +46,13 @@ from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
 
-_BEGIN: Final = field(1, bytes(status().SerializeToString()))
-
-_WRITE_BYTES: Final = 64 * 1024  # of messages that are sent in one go, as few frames
-
-_MARGIN_S: Final = 0.5  # of the caller's time, for the way back
-
-BACK_MS: Final = 1000
+_STATUS_CHUNK: Final = field(1, bytes(status().SerializeToString()))
+_MAX_BYTES_PER_WRITE: Final = 64 * 1024  # of messages that are sent in one go, as few frames
+_RETURN_MARGIN_S: Final = 0.5  # of the caller's time, for the way back
+GIVE_BACK_MS: Final = 1000
 MAX_ABANDONED_POPS: Final = 4000  # pops; the messages of further ones come back after their invisible time
 _GIVE_UP_MARGIN_S: Final = 10
-_EMPTY: Final = (
+_NO_MESSAGE_CODES: Final = (
     ResponseCode.NO_MESSAGE,
     ResponseCode.POLLING_TIMEOUT,
     ResponseCode.PULL_NOT_FOUND,
@@ -82,7 +77,7 @@ class ReceiveMethods:
         self._acks = acks
         self._abandoned_pops = AbandonedPops(acks)
         self._clock = clock
-        self._lines = LogLimit(clock)  # such a message comes again and again
+        self._log_limit = LogLimit(clock)  # such a message comes again and again
 
     async def assignment(self, caller: Caller, request: Any, endpoints: Any) -> Any:
         """QueryAssignment: all queues of a broker as one, or each queue of an ordered group."""
@@ -97,10 +92,10 @@ class ReceiveMethods:
             ids = range(row.read_queue_nums) if config.consume_message_orderly else [ANY_QUEUE]
             for queue_id in ids:
                 place = (row.broker_name, queue_id, Permission.READ)
-                queue = queue_message(request.topic, place, (), endpoints)
+                queue = message_queue(request.topic, place, (), endpoints)
                 answer.assignments.add().message_queue.CopyFrom(queue)
         if not answer.assignments:
-            raise refused(Status.FORBIDDEN, f"topic {topic} has no queue that can be consumed")
+            raise refusal(Status.FORBIDDEN, f"topic {topic} has no queue that can be consumed")
         return answer
 
     async def receive(self, caller: Caller, request: Any, send: Send) -> None:
@@ -108,26 +103,24 @@ class ReceiveMethods:
         if not self._clients.has_settings(caller.client_id):
             topic, group = topic_of(request.message_queue.topic), consumer_group_of(request.group)
             await caller.brokers.check_consumer_access(group, [topic])
-        client = await self._clients.after_settings(caller.client_id, caller.address)
-        if not client.has_settings.is_set():
+        client = await self._clients.wait_for_settings(caller.client_id, caller.address)
+        if not client.settings_arrived.is_set():
             await self._configure(client, caller, request)
         if request.auto_renew:
             self._renewals.check_room(client)
-        async with client.receiving:  # the client's earlier receives have begun, each in a turn of the loop
+        async with client.receive_lock:  # the client's earlier receives have begun, each in a turn of the loop
             await asyncio.sleep(0)
         receive = self._receive_of(caller, client, request)
         config = await caller.brokers.group(receive.pop.consumer_group) or GroupConfig()
         answer = await self._abandoned_pops.pop(caller.brokers, receive)
         popped = popped_messages(answer.header, answer.body, receive.broker_name) if not answer.code else ()
-        renewed_for = client if request.auto_renew else None
-        await self._deliver(renewed_for, caller.brokers, receive, popped, config.retry_max_times + 1, send)
+        renewing_client = client if request.auto_renew else None
+        await self._deliver(renewing_client, caller.brokers, receive, popped, config.retry_max_times + 1, send)
 
     async def _configure(self, client: Client, caller: Caller, request: Any) -> None:
-        """Give a client without settings those that its call shows. Raises: SparrowError, the call is refused.
-
-        Unlike Java: it gets messages. Python's client sends its settings again only every five minutes, so after a
-        restart of the port, or an election, it would get none for so long.
-        """
+        """Give a client without settings those that its call shows. Raises: SparrowError, the call is refused. Unlike
+        Java: Python's client sends its settings again only every five minutes. After a restart of the port, or an
+        election, it would get no messages for so long."""
         group = await caller.brokers.group(consumer_group_of(request.group))
         kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
         settings = message("Settings")(client_type=kind)
@@ -135,14 +128,14 @@ class ReceiveMethods:
         settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
         check_size(settings)
         client.language, client.address = caller.language, caller.address
-        self._clients.configure(client, client_settings.answer(settings, group), caller.brokers)
+        self._clients.configure(client, client_settings.complete_settings(settings, group), caller.brokers)
 
     async def _deliver(
         self,
         client: Client | None,
         brokers: Brokers,
         receive: Receive,
-        popped: Iterable[Popped],
+        popped_messages: Iterable[PoppedMessage],
         max_attempts: int,
         send: Send,
     ) -> None:
@@ -153,40 +146,40 @@ class ReceiveMethods:
         Zstandard may become 4 MiB, which take 25 ms.
         """
         topic, group = receive.pop.topic, receive.pop.consumer_group
-        stuck: set[str] = set()
-        ready, ready_bytes, count = [_BEGIN], 0, 0
-        for each in popped:
-            if stuck and _message_group(each) in stuck:
+        stuck_message_groups: set[str] = set()
+        chunks, chunk_bytes, count = [_STATUS_CHUNK], 0, 0
+        for popped in popped_messages:
+            if stuck_message_groups and _message_group(popped) in stuck_message_groups:
                 continue
             try:
-                if each.attempt > max_attempts or not receive.filter.wants(each.stored.tags):
-                    await self._leave_out(brokers, receive, each, max_attempts)
+                if popped.attempt > max_attempts or not receive.filter.wants(popped.message.tags):
+                    await self._leave_out(brokers, receive, popped, max_attempts)
                     continue
-                shown = each.stored, topic, each.attempt, each.handle, each.invisible_ms
-                is_plain = not is_unpacked(each.stored)
-                made = message_of(*shown) if is_plain else await asyncio.to_thread(message_of, *shown)
+                arguments = popped.message, topic, popped.attempt, popped.handle, popped.invisible_ms
+                is_plain = not needs_unpacking(popped.message)
+                raw = message_of(*arguments) if is_plain else await asyncio.to_thread(message_of, *arguments)
             except SparrowError as error:
                 text = "%s stays in group %s: %s"
-                self._lines.log(log, logging.WARNING, text, each.stored, group, error)
+                self._log_limit.log(log, logging.WARNING, text, popped.message, group, error)
                 if receive.pop.order:
-                    stuck.add(_message_group(each))
+                    stuck_message_groups.add(_message_group(popped))
                 continue
             if client is not None:
-                self._renewals.add(client, topic, group, each.handle, each.visible_ms)
-            ready.append(field(MESSAGE_FIELD, made))
+                self._renewals.add(client, topic, group, popped.handle, popped.visible_ms)
+            chunks.append(field(MESSAGE_FIELD, raw))
             count += 1
-            ready_bytes += len(made)
-            if ready_bytes > _WRITE_BYTES:
-                await send(*ready)
-                ready, ready_bytes = [], 0
+            chunk_bytes += len(raw)
+            if chunk_bytes > _MAX_BYTES_PER_WRITE:
+                await send(*chunks)
+                chunks, chunk_bytes = [], 0
         if not count:
-            raise refused(Status.MESSAGE_NOT_FOUND, "no new message")
-        await send(*ready, field(TIME_FIELD, time_of(self._clock.now_ms())))
+            raise refusal(Status.MESSAGE_NOT_FOUND, "no new message")
+        await send(*chunks, field(TIME_FIELD, time_of(self._clock.now_ms())))
 
-    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: Popped, max_attempts: int) -> None:
+    async def _leave_out(self, brokers: Brokers, receive: Receive, popped: PoppedMessage, max_attempts: int) -> None:
         place = receive.pop.topic, receive.pop.consumer_group, popped.handle
         if popped.attempt > max_attempts:
-            await self._acks.give_up(brokers, *place, popped.stored.message_id)
+            await self._acks.move_to_dlq(brokers, *place, popped.message.message_id)
         else:
             await self._acks.acknowledge(brokers, *place)
 
@@ -198,7 +191,7 @@ class ReceiveMethods:
             topic=topic,
             # Simple consumers take the queues in turn, but a message in any of them should do. Node's takes the first.
             queue_id=request.message_queue.id if client.is_fifo and request.auto_renew else ANY_QUEUE,
-            max_msg_nums=_batch_of(request),
+            max_msg_nums=_batch_size_of(request),
             invisible_time=INVISIBLE_MS if request.auto_renew else invisible_ms_of(request),
             poll_time=self._poll_ms(caller, client, request),
             born_time=self._clock.now_ms(),
@@ -213,9 +206,9 @@ class ReceiveMethods:
     def _poll_ms(self, caller: Caller, client: Client, request: Any) -> int:
         timeout = request.long_polling_timeout if request.HasField("long_polling_timeout") else None
         wait_s = LONG_POLL_S if timeout is None else ms_of(timeout) / 1000
-        left_s = caller.call.time_left_s
-        if left_s is not None:
-            wait_s = min(wait_s, left_s - _MARGIN_S)
+        remaining_s = caller.call.time_left_s
+        if remaining_s is not None:
+            wait_s = min(wait_s, remaining_s - _RETURN_MARGIN_S)
         return int(max(0.0, min(wait_s, LONG_POLL_S)) * 1000)
 
 
@@ -227,55 +220,52 @@ class AbandonedPops:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def pop(self, brokers: Brokers, receive: Receive) -> Response[Any]:
-        """The answer to a pop. If its waiter is cancelled, messages that it still brings are given back.
-
-        Raises: SparrowError.
-        """
+        """The answer to a pop. If its waiter is cancelled, messages that it still brings are given back."""
         timeout_s = receive.pop.poll_time / 1000 + _GIVE_UP_MARGIN_S
-        asking = brokers.ask(receive.broker_name, receive.pop, timeout_s=timeout_s, accept=_EMPTY)
+        answer = brokers.ask(receive.broker_name, receive.pop, timeout_s=timeout_s, accepted_codes=_NO_MESSAGE_CODES)
         if brokers.local_broker is not None:
-            return await asking
-        task = asyncio.ensure_future(asking)
+            return await answer
+        task = asyncio.ensure_future(answer)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if len(self._tasks) < MAX_ABANDONED_POPS:
-                giving_back = asyncio.create_task(self._give_back(brokers, receive, task))
-                self._tasks.add(giving_back)
-                giving_back.add_done_callback(self._tasks.discard)
+                give_back_task = asyncio.create_task(self._give_back(brokers, receive, task))
+                self._tasks.add(give_back_task)
+                give_back_task.add_done_callback(self._tasks.discard)
             else:
                 task.cancel()
             raise
 
-    async def _give_back(self, brokers: Brokers, receive: Receive, asking: asyncio.Future[Response[Any]]) -> None:
+    async def _give_back(self, brokers: Brokers, receive: Receive, pop_answer: asyncio.Future[Response[Any]]) -> None:
         pop = receive.pop
-        back = partial(self._acks.renew, brokers, pop.topic, pop.consumer_group)
+        make_visible_after = partial(self._acks.renew, brokers, pop.topic, pop.consumer_group)
         try:
-            answer = await asking
+            answer = await pop_answer
             if answer.code:
                 return
-            for each in popped_messages(answer.header, answer.body, receive.broker_name):
-                await back(each.handle, BACK_MS)
+            for popped in popped_messages(answer.header, answer.body, receive.broker_name):
+                await make_visible_after(popped.handle, GIVE_BACK_MS)
         except SparrowError as error:
             text = "messages of %s that no client of %s waits for come back after their invisible time: %s"
             log.info(text, pop.topic, pop.consumer_group, error)
 
 
-def _message_group(popped: Popped) -> str:
-    return popped.stored.properties.get(Property.SHARDING_KEY, "")
+def _message_group(popped: PoppedMessage) -> str:
+    return popped.message.properties.get(Property.SHARDING_KEY, "")
 
 
-def _batch_of(request: Any) -> int:
+def _batch_size_of(request: Any) -> int:
     if request.batch_size < 1:
-        raise refused(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
+        raise refusal(Status.BAD_REQUEST, f"batch_size={request.batch_size}; give 1 to {RECEIVE_BATCH}")
     return min(int(request.batch_size), RECEIVE_BATCH)
 
 
 def _filter_of(topic: str, expression: Any) -> Subscription:
     kind = SQL92 if expression.type == FilterType.SQL else TAG
     if kind == SQL92 and not expression.expression.strip():
-        raise refused(Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all")
+        raise refusal(Status.ILLEGAL_FILTER_EXPRESSION, "the SQL expression is blank; leave the filter out for all")
     try:
         return Subscription.build(topic, expression.expression, kind)
     except (ConfigError, ValueError) as error:
-        raise refused(Status.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
+        raise refusal(Status.ILLEGAL_FILTER_EXPRESSION, str(error)) from None

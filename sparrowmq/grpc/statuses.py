@@ -1,8 +1,7 @@
 """The statuses of answers: what happened to a call of a client, as the gRPC protocol of RocketMQ 5 counts it.
 
 A call that fails is answered with a status in the message, and the gRPC call itself succeeds. Code raises a
-`RemoteError` with a `Status`; an error of a broker becomes the status that says the same.
-Source: ResponseBuilder, Java 5.4.
+`RemoteError` with a `Status`. Source: ResponseBuilder, Java 5.4.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Status(IntEnum):
     UNSUPPORTED = 50500
 
 
-_OF_BROKER: Final[dict[int, Status]] = {
+_STATUS_BY_BROKER_CODE: Final[dict[int, Status]] = {
     ResponseCode.SYSTEM_BUSY: Status.TOO_MANY_REQUESTS,
     ResponseCode.FLOW_CONTROL: Status.TOO_MANY_REQUESTS,
     ResponseCode.POLLING_FULL: Status.TOO_MANY_REQUESTS,
@@ -87,7 +86,7 @@ _OF_BROKER: Final[dict[int, Status]] = {
 }
 
 
-def refused(status: Status, reason: str) -> RemoteError:
+def refusal(status: Status, reason: str) -> RemoteError:
     return RemoteError(status, reason)
 
 
@@ -97,14 +96,14 @@ def status_of(error: SparrowError) -> tuple[int, str]:
     if isinstance(error, RemoteError):
         if error.code >= Status.OK:
             return error.code, error.remark
-        return _OF_BROKER.get(error.code, Status.INTERNAL_SERVER_ERROR), error.remark or str(error)
-    for kind, found in _OF_ERROR:
+        return _STATUS_BY_BROKER_CODE.get(error.code, Status.INTERNAL_SERVER_ERROR), error.remark or str(error)
+    for kind, error_status in _STATUS_BY_ERROR:
         if isinstance(error, kind):
-            return found, str(error)
+            return error_status, str(error)
     return Status.INTERNAL_SERVER_ERROR, str(error)
 
 
-_OF_ERROR: Final[tuple[tuple[type[SparrowError], Status], ...]] = (
+_STATUS_BY_ERROR: Final[tuple[tuple[type[SparrowError], Status], ...]] = (
     (NoRoute, Status.TOPIC_NOT_FOUND),
     (InvalidName, Status.ILLEGAL_TOPIC),
     (InvalidFilter, Status.ILLEGAL_FILTER_EXPRESSION),

@@ -7,8 +7,7 @@
            <───── verify_message_command                 the listener of a push consumer handles a message; the
                                                          result: verify_message_result
 
-Each command with a result has a nonce, which its result repeats. A result counts only on a stream of the client that
-was asked. A command without a body is ignored, as are results of commands for which no caller waits.
+A command has a nonce, which its result repeats. A result counts only on a stream of the client that was asked.
 Source: ClientActivity and GrpcClientChannel, Java 5.4.
 """
 
@@ -24,11 +23,11 @@ from typing import Any, Final
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.grpc.brokers import Cluster
 from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
-from sparrowmq.grpc.client_settings import answer
+from sparrowmq.grpc.client_settings import complete_settings
 from sparrowmq.grpc.clients import MAX_TOPICS, Client, Clients, Send
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.send_methods import TransactionId
-from sparrowmq.grpc.statuses import Status, refused, status
+from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.wire_types import ClientType, message
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, run_to_end
@@ -41,14 +40,10 @@ from sparrowmq.protocol.wire.command import PROTOCOL_VERSION
 log = logging.getLogger(__name__)
 
 MAX_SETTINGS_BYTES: Final = 64 << 10
-
 ANSWER_S: Final = 8.0  # less than a broker waits for a client
-
-_RESULTS: Final = ("thread_stack_trace", "verify_message_result")
-
-_LANGUAGES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET"}  # those that the remoting protocol spells otherwise
-
-_KINDS: Final = frozenset(ClientType)
+_RESULT_FIELDS: Final = ("thread_stack_trace", "verify_message_result")
+_LANGUAGE_NAMES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET"}  # those that the remoting protocol spells otherwise
+_CLIENT_TYPES: Final = frozenset(ClientType)
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
@@ -64,31 +59,31 @@ class Telemetry:
 
     async def stream(self, caller: Caller, commands: AsyncIterator[Any], send: Send) -> None:
         """Serve one stream until its client ends it. Raises: SparrowError, the settings are refused."""
-        client = self._clients.seen(caller.client_id, caller.address)
+        client = self._clients.note_seen(caller.client_id, caller.address)
         client.language, client.address = caller.language, caller.address
         self._clients.stream_began(client, send)
         try:
             async for command in commands:
-                self._clients.seen(caller.client_id, caller.address)
+                self._clients.note_seen(caller.client_id, caller.address)
                 if command.HasField("settings"):
-                    await self._settings(caller, client, command.settings, send)
+                    await self._on_settings(caller, client, command.settings, send)
                 else:
                     self._commands.on_result(client, command)
         finally:
             self._clients.stream_ended(client, send)
 
-    async def _settings(self, caller: Caller, client: Client, settings: Any, send: Send) -> None:
-        if settings.client_type not in _KINDS:
-            raise refused(Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here")
+    async def _on_settings(self, caller: Caller, client: Client, settings: Any, send: Send) -> None:
+        if settings.client_type not in _CLIENT_TYPES:
+            raise refusal(Status.UNRECOGNIZED_CLIENT_TYPE, f"the client type {settings.client_type} is unknown here")
         check_size(settings)
-        group = None
+        group_config = None
         if settings.HasField("subscription"):
-            name = consumer_group_of(settings.subscription.group)
-            topics = await run_to_end(_checked_topics([each.topic for each in settings.subscription.subscriptions]))
-            await caller.brokers.check_consumer_access(name, topics)
-            group = await caller.brokers.group(name)
-        await run_to_end(_checked_topics(settings.publishing.topics))
-        reply = answer(settings, group)
+            group_name = consumer_group_of(settings.subscription.group)
+            topics = await run_to_end(_check_topics([entry.topic for entry in settings.subscription.subscriptions]))
+            await caller.brokers.check_consumer_access(group_name, topics)
+            group_config = await caller.brokers.group(group_name)
+        await run_to_end(_check_topics(settings.publishing.topics))
+        reply = complete_settings(settings, group_config)
         self._clients.configure(client, reply, caller.brokers)
         await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
@@ -96,11 +91,11 @@ class Telemetry:
         self, broker_name: str, request: CheckTransactionState, half: StoredMessage, client_ids: Collection[str]
     ) -> None:
         """Pass a broker's question for the end of a transaction to one of the clients, a producer of the topic."""
-        found = self._clients.producers_of(half.topic, client_ids)
-        if not found:
+        producers = self._clients.producers_of(half.topic, client_ids)
+        if not producers:
             log.debug("%s asks for the end of the transaction of %s, and no producer is there", broker_name, half)
             return
-        client = random.choice(found)
+        client = random.choice(producers)
         command = message("TelemetryCommand")(status=status())
         recover = command.recover_orphaned_transaction_command
         unique_id = request.transaction_id or half.message_id
@@ -119,26 +114,26 @@ class Telemetry:
             log.debug("no command to client %s: %s", client.client_id, error)
 
 
-def _checked_topics(resources: Iterable[Any]) -> Steps[dict[str, None]]:
-    """The full names of topics. Thousands of clients may send settings at once. Raises: RemoteError, as `topic_of`."""
-    found: dict[str, None] = {}
-    for each in resources:
-        found[topic_of(each)] = None
+def _check_topics(resources: Iterable[Any]) -> Steps[dict[str, None]]:
+    """The full names of topics, in steps: thousands of clients may send settings at once. Raises: RemoteError."""
+    names: dict[str, None] = {}
+    for resource in resources:
+        names[topic_of(resource)] = None
         yield
-    return found
+    return names
 
 
 def check_size(settings: Any) -> None:
     """Raises: RemoteError, the settings take more memory than the port gives to one client."""
     size = settings.ByteSize()
     if size > MAX_SETTINGS_BYTES:
-        raise refused(
+        raise refusal(
             Status.PAYLOAD_TOO_LARGE,
             f"the settings have {size:,} bytes, and {MAX_SETTINGS_BYTES:,} are allowed; use several clients",
         )
     names = max(len(settings.publishing.topics), len(settings.subscription.subscriptions))
     if names > MAX_TOPICS:
-        raise refused(
+        raise refusal(
             Status.TOO_MANY_REQUESTS,
             f"the settings name {names:,} topics, and {MAX_TOPICS} are allowed; use several clients",
         )
@@ -150,23 +145,26 @@ class Commands:
     def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
         self._clock = clock
-        self._waiting: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
+        self._waiting_commands: dict[str, tuple[Client, asyncio.Future[Any]]] = {}
 
     def consumers(self, group: str) -> ConsumerConnections:
         """The members of a consumer group that are clients of this port."""
-        found = self._clients.consumers_of(group)
+        consumers = self._clients.consumers_of(group)
         return ConsumerConnections(
-            [Connection(_own_id(client), client.address, _language(client), PROTOCOL_VERSION) for client in found],
-            {each.topic: each for client in found for each in client.subscriptions},
-            _consume_type(found[0]) if found else None,
+            [
+                Connection(client.client_id.partition("\n")[0], client.address, _language(client), PROTOCOL_VERSION)
+                for client in consumers
+            ],
+            {subscription.topic: subscription for client in consumers for subscription in client.subscriptions},
+            _consume_type(consumers[0]) if consumers else None,
             "CLUSTERING",
             "CONSUME_FROM_LAST_OFFSET",
         )
 
-    async def running(self, client_id: str, *, has_stacks: bool) -> ConsumerRunning:
+    async def running_info(self, client_id: str, *, wants_stacks: bool) -> ConsumerRunning:
         """The state of a consumer, with the stacks of its threads if an operator wants them. Raises: RemoteError."""
         client = self._clients.with_settings(client_id)
-        found = ConsumerRunning(
+        info = ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": _consume_type(client),
                 "PROP_CONSUMER_START_TIMESTAMP": str(client.began_ms),  # Java's tools end with an error without it
@@ -175,46 +173,46 @@ class Commands:
             },
             subscription_set=list(client.subscriptions),
         )
-        if has_stacks:
+        if wants_stacks:
             command = message("TelemetryCommand")(status=status())
             command.print_thread_stack_trace_command.nonce = nonce = secrets.token_hex(16)
-            found.jstack = (await self._ask(client, nonce, command)).thread_stack_trace.thread_stack_trace
-        return found
+            info.jstack = (await self._ask(client, nonce, command)).thread_stack_trace.thread_stack_trace
+        return info
 
-    async def verify(self, client_id: str, stored: StoredMessage) -> ConsumeOutcome:
+    async def verify(self, client_id: str, stored_message: StoredMessage) -> ConsumeOutcome:
         """Have a push consumer handle one message now. Raises: RemoteError, it cannot, or does not answer."""
         client = self._clients.with_settings(client_id)
         command = message("TelemetryCommand")(status=status())
         command.verify_message_command.nonce = nonce = secrets.token_hex(16)
-        command.verify_message_command.message.MergeFromString(message_of(stored, stored.topic))
-        begun = self._clock.monotonic()
+        command.verify_message_command.message.MergeFromString(message_of(stored_message, stored_message.topic))
+        begin_s = self._clock.monotonic()
         result = (await self._ask(client, nonce, command)).status
         is_done = result.code == Status.OK
         return ConsumeOutcome(
             "CR_SUCCESS" if is_done else "CR_LATER",
             None if is_done else f"{result.code} {result.message}".strip(),
             order=client.is_fifo,
-            spent_time_mills=round((self._clock.monotonic() - begun) * 1000),
+            spent_time_mills=round((self._clock.monotonic() - begin_s) * 1000),
         )
 
     def on_result(self, client: Client, command: Any) -> None:
         """Take what a client sent: a result of a command is given to the one that waits for it."""
-        kind = command.WhichOneof("command")
-        if kind not in _RESULTS:
+        field = command.WhichOneof("command")
+        if field not in _RESULT_FIELDS:
             return
-        client_asked, waiting = self._waiting.get(getattr(command, kind).nonce, (None, None))
-        if client_asked is client and waiting is not None and not waiting.done():
-            waiting.set_result(command)
+        client_asked, future = self._waiting_commands.get(getattr(command, field).nonce, (None, None))
+        if client_asked is client and future is not None and not future.done():
+            future.set_result(command)
 
     async def _ask(self, client: Client, nonce: str, command: Any) -> Any:
         """Send a command, and return what the client answers. Raises: SparrowError."""
         if client.send is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the client has no open Telemetry stream now")
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[nonce] = client, answer
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting_commands[nonce] = client, future
         try:
             await client.send(command.SerializeToString())
-            found = await self._clock.wait_for(answer, ANSWER_S)
+            result = await self._clock.wait_for(future, ANSWER_S)
         except TimeoutError:
             raise RemoteError(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
@@ -222,24 +220,20 @@ class Commands:
                 "and some never answer this command",
             ) from None
         finally:
-            del self._waiting[nonce]
-        if found.status.code in (Status.NOT_IMPLEMENTED, Status.UNSUPPORTED):
+            del self._waiting_commands[nonce]
+        if result.status.code in (Status.NOT_IMPLEMENTED, Status.UNSUPPORTED):
             raise RemoteError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"the client cannot do this: {found.status.message}"
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"the client cannot do this: {result.status.message}"
             )
-        return found
+        return result
 
 
 def _consume_type(client: Client) -> str:
     """Return how a consumer consumes, as Apache's proxy says it: Java's tools of 4.x do not know CONSUME_POP."""
-    return "CONSUME_ACTIVELY" if client.kind == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
-
-
-def _own_id(client: Client) -> str:
-    return client.client_id.partition("\n")[0]
+    return "CONSUME_ACTIVELY" if client.client_type == ClientType.SIMPLE_CONSUMER else "CONSUME_PASSIVELY"
 
 
 def _language(client: Client) -> str:
     """The language as tools know it: Java's tools cannot read the name of another one."""
-    name = _LANGUAGES.get(client.language, client.language)
+    name = _LANGUAGE_NAMES.get(client.language, client.language)
     return name if name in LanguageCode.__members__ else LanguageCode.OTHER.name

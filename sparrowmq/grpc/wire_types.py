@@ -3,10 +3,9 @@
     Resource: 1 resource_namespace string, 2 name string
               number, name and type of a field; `*` repeated, `?` with presence, `|x` one of the group x
 
-A type is one of protobuf's, `Timestamp`, `Duration`, `map` of text to text, or another message of the table. An enum
-is an int32, which has the same bytes. So no generated code is in the repository, and no compiler of protobuf is needed.
-The numbers are those of the public interface of RocketMQ 5 (rocketmq-apis). The messages have a pool of their own, so a
-program may use an official client beside them.
+A type is one of protobuf's, `Timestamp`, `Duration`, `map` of text to text, or another message of the table. An enum is
+an int32, which has the same bytes. So no generated code and no compiler of protobuf is needed. The messages have a pool
+of their own, so a program may use an official client beside them. Source: rocketmq-apis, RocketMQ 5.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from google.protobuf.message import DecodeError
 from sparrowmq.errors import RemoteProtocolError
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
-
 _PACKAGE: Final = "apache.rocketmq.v2"
-_FIELD: Final = descriptor_pb2.FieldDescriptorProto
+_FIELD_PROTO: Final = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final = {
-    "string": _FIELD.TYPE_STRING,
-    "bytes": _FIELD.TYPE_BYTES,
-    "int32": _FIELD.TYPE_INT32,
-    "int64": _FIELD.TYPE_INT64,
-    "bool": _FIELD.TYPE_BOOL,
-    "float": _FIELD.TYPE_FLOAT,
+    "string": _FIELD_PROTO.TYPE_STRING,
+    "bytes": _FIELD_PROTO.TYPE_BYTES,
+    "int32": _FIELD_PROTO.TYPE_INT32,
+    "int64": _FIELD_PROTO.TYPE_INT64,
+    "bool": _FIELD_PROTO.TYPE_BOOL,
+    "float": _FIELD_PROTO.TYPE_FLOAT,
 }
-_WELL_KNOWN: Final = {"Timestamp": ".google.protobuf.Timestamp", "Duration": ".google.protobuf.Duration"}
+_WELL_KNOWN_TYPES: Final = {"Timestamp": ".google.protobuf.Timestamp", "Duration": ".google.protobuf.Duration"}
 
-_TABLE: Final = """
+_MESSAGE_TABLE: Final = """
 Status: 1 code int32, 2 message string
 Resource: 1 resource_namespace string, 2 name string
 FilterExpression: 1 type int32, 2 expression string
@@ -161,10 +159,10 @@ MD5: Final = 2  # the type of the digests that we make
 SERVER_CHECK: Final = 2  # the source of an end of a transaction that answers a check
 
 
-def _rows() -> dict[str, str]:
+def _fields_by_message() -> dict[str, str]:
     rows: dict[str, str] = {}
     name = ""
-    for line in _TABLE.strip().splitlines():
+    for line in _MESSAGE_TABLE.strip().splitlines():
         if not line.startswith(" "):
             name, _, line = line.partition(":")
         rows[name] = rows.get(name, "") + line
@@ -174,9 +172,9 @@ def _rows() -> dict[str, str]:
 def _add_field(message: Any, text: str, groups: list[str]) -> None:
     number, name, kind = text.split()
     kind, _, group = kind.partition("|")
-    field = message.field.add(name=name, number=int(number), label=_FIELD.LABEL_OPTIONAL)
+    field = message.field.add(name=name, number=int(number), label=_FIELD_PROTO.LABEL_OPTIONAL)
     if kind.endswith("*"):
-        field.label = _FIELD.LABEL_REPEATED
+        field.label = _FIELD_PROTO.LABEL_REPEATED
     elif kind.endswith("?"):
         field.proto3_optional = True
         group = f"_{name}"
@@ -190,8 +188,8 @@ def _add_field(message: Any, text: str, groups: list[str]) -> None:
     elif kind in _SCALARS:
         field.type = _SCALARS[kind]
     else:
-        field.type = _FIELD.TYPE_MESSAGE
-        field.type_name = _WELL_KNOWN.get(kind, f".{_PACKAGE}.{kind}")
+        field.type = _FIELD_PROTO.TYPE_MESSAGE
+        field.type_name = _WELL_KNOWN_TYPES.get(kind, f".{_PACKAGE}.{kind}")
 
 
 def _add_entries(message: Any, field: Any) -> None:
@@ -199,18 +197,18 @@ def _add_entries(message: Any, field: Any) -> None:
     entry = message.nested_type.add(name="".join(part.title() for part in field.name.split("_")) + "Entry")
     entry.options.map_entry = True
     for number, part in enumerate(("key", "value"), 1):
-        entry.field.add(name=part, number=number, label=_FIELD.LABEL_OPTIONAL, type=_FIELD.TYPE_STRING)
-    field.label, field.type = _FIELD.LABEL_REPEATED, _FIELD.TYPE_MESSAGE
+        entry.field.add(name=part, number=number, label=_FIELD_PROTO.LABEL_OPTIONAL, type=_FIELD_PROTO.TYPE_STRING)
+    field.label, field.type = _FIELD_PROTO.LABEL_REPEATED, _FIELD_PROTO.TYPE_MESSAGE
     field.type_name = f".{_PACKAGE}.{message.name}.{entry.name}"
 
 
-def _messages() -> dict[str, Any]:
+def _make_message_classes() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="sparrowmq/v2.proto", package=_PACKAGE, syntax="proto3")
     pool = descriptor_pool.DescriptorPool()
     for known in (timestamp_pb2, duration_pb2):
         pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
         file.dependency.append(known.DESCRIPTOR.name)
-    rows = _rows()
+    rows = _fields_by_message()
     for name, fields in rows.items():
         message = file.message_type.add(name=name)
         groups: list[str] = []
@@ -224,16 +222,16 @@ def _messages() -> dict[str, Any]:
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in rows}
 
 
-_OF: Final = _messages()
+_MESSAGE_CLASSES: Final = _make_message_classes()
 
 
 def message(name: str) -> Any:
-    return _OF[name]
+    return _MESSAGE_CLASSES[name]
 
 
-def read(kind: Any, raw: bytes) -> Any:
+def read(message_class: Any, raw: bytes) -> Any:
     """A message from its bytes. Raises: RemoteProtocolError, they are none."""
     try:
-        return kind.FromString(raw)
+        return message_class.FromString(raw)
     except DecodeError:
-        raise RemoteProtocolError(f"{len(raw)} bytes are no {kind.DESCRIPTOR.name}") from None
+        raise RemoteProtocolError(f"{len(raw)} bytes are no {message_class.DESCRIPTOR.name}") from None

@@ -4,11 +4,11 @@
     sent = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")     # sent.value += 1
     figures.gauge("sparrowmq_log_end_offset", "offset behind the newest message", lambda: store.end)
 
-    /metrics            series.py reads all figures, in slices, and prometheus_text.py writes them as text
+    /metrics            series_limit.py reads all figures, in slices, and metrics_page.py writes them as text
     OTLP                otlp.py sends the same series
-    brokerStatus        broker/status.py writes some of them with the names and forms of Apache's tools
+    brokerStatus        broker/metrics/status.py writes some of them with the names and forms of Apache's tools
 
-Nothing is measured for a reader: a figure is read when a writer asks for it. Only `sample` looks at counters meanwhile.
+A figure is read when a writer asks for it. Only `sample` looks at counters meanwhile.
 """
 
 from __future__ import annotations
@@ -32,13 +32,10 @@ _MICROSECONDS: Final = (100, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 
 class Figure:
     """One number, or one for each combination of its labels' values.
 
-    Attributes:
-        name: the metric's name; that of a counter ends in `_total`.
-        along_with: a figure with the same first label. If there are too many rows, those of the labels that it shows
-            come first, so an alert that compares both misses nothing.
-        bounds: of a histogram's buckets, as integers of its own unit.
-        scale: the size of that unit in the unit of the metric.
-        rate: of a counter that a part adds to.
+    The name of a counter ends in `_total`. `along_with` is a figure with the same first label: if there are too many
+    rows, those of the labels that it shows come first, so an alert that compares both misses nothing. `bounds` are
+    those of a histogram's buckets, as integers of its own unit; `scale` is the size of that unit in the unit of the
+    metric. `rate` is that of a counter that a part adds to.
     """
 
     name: str

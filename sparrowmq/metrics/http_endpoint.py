@@ -1,9 +1,8 @@
 """A small HTTP server for metrics and health: GET of a few paths, one request for each connection.
 
-It has no TLS, no request bodies and no host names. Of a request it reads the first line, and refuses a long head
-before it looks at any line: a parser that has more to do holds up all clients of a broker. A connection ends after ten
-seconds. When there are too many connections, the oldest ends that has asked for nothing, or else the
-oldest of all. So idle connections keep no probe from its answer.
+It has no TLS, no request bodies and no host names. Of a request it reads the first line, and refuses a long head before
+it looks at any line: a parser that has more to do holds up all clients of a broker. A connection ends after ten
+seconds. When there are too many, the oldest ends that has asked for nothing, or else the oldest of all.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from sparrowmq.remoting.listener import Listener
 log = logging.getLogger(__name__)
 
 TEXT: Final = "text/plain; charset=utf-8"
-_LONGEST_HEAD: Final = 8 << 10
+_MAX_HEAD_BYTES: Final = 8 << 10
 _SILENCE_S: Final = 10.0
 # Answers have texts of others, such as the errors on the page of a lake. No browser runs scripts in them.
-_SECURITY: Final = (
+_SECURITY_HEADERS: Final = (
     "content-security-policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'\r\n"
     "x-content-type-options: nosniff\r\n"
 )
@@ -40,46 +39,41 @@ class Answer(NamedTuple):
 
 
 Query = Mapping[str, str]
-Ask = Callable[[Query], Awaitable[Answer]]
+MakePage = Callable[[Query], Awaitable[Answer]]
 
 
 class Endpoint:
-    """Answers at one door.
+    """Answers at one listener, which is already bound. The paths of the pages begin with "/"."""
 
-    Args:
-        door: already bound.
-        pages: by path, which begins with "/".
-    """
-
-    def __init__(self, door: Listener, pages: Mapping[str, Ask]) -> None:
-        self._door = door
+    def __init__(self, listener: Listener, pages: Mapping[str, MakePage]) -> None:
+        self._listener = listener
         self._pages = pages
-        self._visits: dict[Visit, None] = {}  # the oldest first
+        self._connections: dict[HttpConnection, None] = {}  # the oldest first
         limit = descriptors.limit()
-        self._most = descriptors.small_port_limit(descriptors.MAX_METRICS_CONNECTIONS, limit)
+        self._max_connections = descriptors.small_port_limit(descriptors.MAX_METRICS_CONNECTIONS, limit)
         self._backlog = descriptors.small_port_limit(descriptors.SMALL_BACKLOG, limit)
 
     @property
     def host(self) -> str:
-        return self._door.host
+        return self._listener.host
 
     @property
     def port(self) -> int:
-        return self._door.port
+        return self._listener.port
 
     async def run(self, opened: Callable[[], object] = lambda: None) -> None:
         """Run until cancelled; call `opened` once it listens. Raises: ConfigError, the port cannot be listened on."""
-        await self._door.serve(self._make, self._backlog, self._visits, opened)
+        await self._listener.serve(self._accept, self._backlog, self._connections, opened)
 
-    async def show(self, pages: Mapping[str, Ask]) -> None:
+    async def show(self, pages: Mapping[str, MakePage]) -> None:
         """Answer with other pages until cancelled. An answer that is not complete then ends."""
-        before, self._pages = self._pages, pages
+        former_pages, self._pages = self._pages, pages
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            self._pages = before
-            for visit in [each for each in self._visits if each.has_asked]:
-                visit.close()
+            self._pages = former_pages
+            for connection in [connection for connection in self._connections if connection.has_asked]:
+                connection.close()
 
     async def answer(self, target: str) -> Answer:
         try:
@@ -94,29 +88,25 @@ class Endpoint:
         except (SparrowError, OSError) as error:
             return Answer(503, f"{error}\n".encode())
 
-    def _make(self) -> Visit:
-        if len(self._visits) >= self._most:
-            silent = (each for each in self._visits if not each.has_asked)
-            next(silent, next(iter(self._visits))).close()
-        visit = Visit(self.answer, lambda ended: self._visits.pop(ended, None))
-        self._visits[visit] = None
-        return visit
+    def _accept(self) -> HttpConnection:
+        if len(self._connections) >= self._max_connections:
+            silent = (connection for connection in self._connections if not connection.has_asked)
+            next(silent, next(iter(self._connections))).close()
+        connection = HttpConnection(self.answer, lambda closed: self._connections.pop(closed, None))
+        self._connections[connection] = None
+        return connection
 
 
-class Visit(asyncio.Protocol):
-    """One connection, for one request.
+class HttpConnection(asyncio.Protocol):
+    """One connection, for one request. `ended` is called at its end."""
 
-    Args:
-        ended: called at its end.
-    """
-
-    def __init__(self, answer: Callable[[str], Awaitable[Answer]], ended: Callable[[Visit], object]) -> None:
+    def __init__(self, answer: Callable[[str], Awaitable[Answer]], on_end: Callable[[HttpConnection], object]) -> None:
         self._answer = answer
-        self._ended = ended
+        self._on_end = on_end
         self._head = bytearray()
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
-        self._limit: asyncio.TimerHandle | None = None
+        self._time_limit: asyncio.TimerHandle | None = None
 
     @property
     def has_asked(self) -> bool:
@@ -125,7 +115,7 @@ class Visit(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._limit = asyncio.get_running_loop().call_later(_SILENCE_S, self.close)
+        self._time_limit = asyncio.get_running_loop().call_later(_SILENCE_S, self.close)
 
     def data_received(self, chunk: bytes) -> None:
         if self._task is not None:
@@ -133,50 +123,50 @@ class Visit(asyncio.Protocol):
         searched = len(self._head)
         self._head += chunk
         end = _HEAD_END.search(self._head, max(0, searched - 2))
-        if (end.start() if end else len(self._head)) > _LONGEST_HEAD:
-            self._say(Answer(431, b"the head of the request is too long\n"))
+        if (end.start() if end else len(self._head)) > _MAX_HEAD_BYTES:
+            self._send(Answer(431, b"the head of the request is too long\n"))
         elif end:
-            self._begin(bytes(self._head[: self._head.index(b"\n")]))
+            self._on_request_line(bytes(self._head[: self._head.index(b"\n")]))
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
 
     def close(self) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
+        if self._time_limit is not None:
+            self._time_limit.cancel()
         if self._task is not None:
             self._task.cancel()
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
-        self._ended(self)
+        self._on_end(self)
 
-    def _begin(self, line: bytes) -> None:
+    def _on_request_line(self, line: bytes) -> None:
         request = _REQUEST.fullmatch(line)
         if request is None:
-            self._say(Answer(400, b"this is no request of HTTP/1.1\n"))
+            self._send(Answer(400, b"this is no request of HTTP/1.1\n"))
         elif request[1] != b"GET":
-            self._say(Answer(405, b"only GET is answered here\n"))
+            self._send(Answer(405, b"only GET is answered here\n"))
         else:
             if self._transport is not None:
                 self._transport.pause_reading()  # any number of bytes may follow the request
             self._task = asyncio.ensure_future(self._reply(request[2].decode("ascii")))
-            self._task.add_done_callback(self._replied)
+            self._task.add_done_callback(self._on_reply_end)
 
     async def _reply(self, target: str) -> None:
-        self._say(await self._answer(target))
+        self._send(await self._answer(target))
 
-    def _replied(self, task: asyncio.Task[None]) -> None:
+    def _on_reply_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             log.error("a request was not answered", exc_info=task.exception())
             self.close()
 
-    def _say(self, answer: Answer) -> None:
+    def _send(self, answer: Answer) -> None:
         if self._transport is None:
             return
         head = (
             f"HTTP/1.1 {answer.status} \r\ncontent-type: {answer.kind}\r\n"
-            f"content-length: {len(answer.body)}\r\n{_SECURITY}connection: close\r\n\r\n"
+            f"content-length: {len(answer.body)}\r\n{_SECURITY_HEADERS}connection: close\r\n\r\n"
         )
         self._transport.write(head.encode() + answer.body)
         self._transport.close()

@@ -30,30 +30,27 @@ class Exporter(Enum):
     PROM = "PROM"
 
 
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    pairs = [tuple(pair.split(":", 1)) for pair in text.split(",") if pair]
-    return tuple((name, value) for name, value in pairs if _valid(name))
+def _parse_labels(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [pair.partition(":") for pair in text.split(",") if pair]
+    for name, colon, _ in pairs:
+        if not colon or not name.isidentifier():
+            raise ValueError(name)
+    return tuple((name, value) for name, _, value in pairs)
 
 
-def _valid(name: str) -> bool:
-    if not name.isidentifier():
-        raise ValueError(name)
-    return True
-
-
-def _shown(pairs: tuple[tuple[str, str], ...]) -> str:
+def _render_labels(pairs: tuple[tuple[str, str], ...]) -> str:
     return ",".join(f"{name}:{value}" for name, value in pairs)
 
 
-def _url(text: str) -> str:
+def _parse_url(text: str) -> str:
     parts = urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(text)
     return text
 
 
-_URL = Kind(_url, "an address such as http://127.0.0.1:4318/v1/metrics")
-_LABELS = Kind(_pairs, "name:value,name:value", _shown)
+_URL_KIND = Kind(_parse_url, "an address such as http://127.0.0.1:4318/v1/metrics")
+_LABELS_KIND = Kind(_parse_labels, "name:value,name:value", _render_labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +63,11 @@ class MetricsSettings(Settings):
     """Port for metrics and health checks. 0 takes a free port."""
     metrics_host: str | None = setting("metricsPromExporterHost", None, TEXT)
     """Address to listen on for metrics. By default the address that the server listens on."""
-    metrics_labels: tuple[tuple[str, str], ...] = setting("metricsLabel", (), _LABELS)
+    metrics_labels: tuple[tuple[str, str], ...] = setting("metricsLabel", (), _LABELS_KIND)
     """Labels to add to every metric."""
     metrics_series: int = setting("metricsMaxSeries", 200, integer(1, 1_000_000))
     """Most topics, or pairs of group and topic, with series of their own. The others share one."""
-    metrics_otlp: str | None = setting("metricsOtlpEndpoint", None, _URL)
+    metrics_otlp: str | None = setting("metricsOtlpEndpoint", None, _URL_KIND)
     """Address to send metrics to, by OTLP over HTTP."""
     metrics_otlp_ms: int = setting("metricsOtlpIntervalMillis", 60_000, integer(100, 3_600_000))
     """Interval between two pushes by OTLP, in milliseconds."""
@@ -81,14 +78,9 @@ class MetricsSettings(Settings):
         return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
 
 
-def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Listener | None:
-    """Bind the port for Prometheus; None if it is not wanted.
-
-    Args:
-        host: address that the server itself listens on.
-    Raises:
-        ConfigError: the address is taken, or other machines can reach it.
-    """
+def metrics_listener(settings: MetricsSettings, host: str, insecure: bool) -> Listener | None:
+    """Bind the port for Prometheus, by default at the server's own `host`; None if it is not wanted. Raises:
+    ConfigError, the address is taken, or other machines can reach it."""
     if settings.metrics is Exporter.DISABLE:
         return None
     host = settings.metrics_host or host
@@ -97,6 +89,6 @@ def metrics_door(settings: MetricsSettings, host: str, insecure: bool) -> Listen
             f"metrics on {host} show the names of all topics and groups to other machines, without a log-in: "
             "set metricsPromExporterHost=127.0.0.1, or insecure=true if you trust the network"
         )
-    door = Listener(host, settings.metrics_port, PORT_KEY)
-    door.bind()
-    return door
+    listener = Listener(host, settings.metrics_port, PORT_KEY)
+    listener.bind()
+    return listener

@@ -2,11 +2,9 @@
 
     series, as /metrics shows them ── OTLP's gauges, sums and histograms ── POST to metricsOtlpEndpoint
 
-Names and labels are those of `/metrics`, so one alert fits both. The resource names the server: `service.name`,
-`service.instance.id`. The exporter is OpenTelemetry's own: it sends again after a failure, and reads
-OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE in the environment. Counters go on rising while no collector can be reached.
-
-This needs `pip install 'sparrowmq[otlp]'`. Source: OpenTelemetry's data model of metrics, 1.5.
+Names and labels are those of `/metrics`, so one alert fits both. The exporter is OpenTelemetry's own: it sends again
+after a failure, and reads OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE in the environment. Counters go on rising while
+no collector can be reached. Source: OpenTelemetry's data model of metrics, 1.5.
 """
 
 from __future__ import annotations
@@ -35,41 +33,36 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from sparrowmq.loop.clock import Clock
-from sparrowmq.metrics.exposition import Buckets, Series
+from sparrowmq.metrics.series_limit import Buckets, Series
 from sparrowmq.version import VERSION
 
 log = logging.getLogger(__name__)
 
-_LIMIT_S: Final = 10.0
+_EXPORT_TIMEOUT_S: Final = 10.0
 _SCOPE: Final = InstrumentationScope("sparrowmq", VERSION)
 _CUMULATIVE: Final = AggregationTemporality.CUMULATIVE
 
 
 class Push:
-    """Sends all series now and then.
-
-    Args:
-        endpoint: such as http://127.0.0.1:4318/v1/metrics.
-        who: attributes of the resource: service.name and so on.
-        make: the series of this moment.
-    """
+    """Sends all series now and then, to an endpoint such as http://127.0.0.1:4318/v1/metrics. `resource` has the
+    attributes of the program: service.name and so on."""
 
     def __init__(
         self,
         endpoint: str,
         period_s: float,
         resource: Mapping[str, str],
-        make: Callable[[], Awaitable[Iterable[Series]]],
+        read_series: Callable[[], Awaitable[Iterable[Series]]],
         clock: Clock,
     ) -> None:
         self._endpoint = endpoint
         self._period_s = period_s
         self._resource = Resource({**resource, "service.version": VERSION})
-        self._make = make
+        self._read_series = read_series
         self._clock = clock
         self._began_ns = time.time_ns()
-        self._exporter = OTLPMetricExporter(endpoint, timeout=_LIMIT_S)
-        self._reaches = True
+        self._exporter = OTLPMetricExporter(endpoint, timeout=_EXPORT_TIMEOUT_S)
+        self._is_reachable = True
 
     async def run(self) -> None:
         """Run until cancelled. The log has a line when sending fails, and one when it works again."""
@@ -83,24 +76,24 @@ class Push:
     async def send(self) -> None:
         metrics = [
             _metric(series, self._began_ns, time.time_ns())
-            for series in await self._make()
+            for series in await self._read_series()
             if series.rows or series.buckets
         ]
         scopes = [ScopeMetrics(_SCOPE, metrics, "")]
-        told = MetricsData([ResourceMetrics(self._resource, scopes, "")])
-        reached = await asyncio.to_thread(self._exporter.export, told) is MetricExportResult.SUCCESS
-        if reached and not self._reaches:
+        export_data = MetricsData([ResourceMetrics(self._resource, scopes, "")])
+        is_exported = await asyncio.to_thread(self._exporter.export, export_data) is MetricExportResult.SUCCESS
+        if is_exported and not self._is_reachable:
             log.info("metrics reach %s again", self._endpoint)
-        elif not reached and self._reaches:
+        elif not is_exported and self._is_reachable:
             log.warning("metrics do not reach %s; they are tried again every %g s", self._endpoint, self._period_s)
-        self._reaches = reached
+        self._is_reachable = is_exported
 
 
 def _metric(series: Series, began_ns: int, now_ns: int) -> Metric:
     data: Gauge | Sum | Histogram
     if series.kind == "histogram":
         points = [
-            _point(dict(zip(series.labels, values, strict=True)), buckets, began_ns, now_ns)
+            _histogram_point(dict(zip(series.labels, values, strict=True)), buckets, began_ns, now_ns)
             for values, buckets in series.buckets
         ]
         data = Histogram(points, _CUMULATIVE)
@@ -113,16 +106,16 @@ def _metric(series: Series, began_ns: int, now_ns: int) -> Metric:
     return Metric(series.name, series.help, None, data)
 
 
-def _point(labels: Mapping[str, str], buckets: Buckets, began_ns: int, now_ns: int) -> HistogramDataPoint:
+def _histogram_point(labels: Mapping[str, str], buckets: Buckets, began_ns: int, now_ns: int) -> HistogramDataPoint:
     """Prometheus counts the values up to each bound, OTLP those between two bounds."""
-    upto = [*buckets.at_most, buckets.size]
+    cumulative = [*buckets.at_most, buckets.size]
     return HistogramDataPoint(
         labels,
         began_ns,
         now_ns,
         count=buckets.size,
         sum=buckets.total,
-        bucket_counts=[count - before for before, count in zip([0, *upto], upto, strict=False)],
+        bucket_counts=[count - before for before, count in zip([0, *cumulative], cumulative, strict=False)],
         explicit_bounds=buckets.bounds,
         min=None,  # type: ignore[arg-type]  # not known of all time
         max=None,  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """The health check of containers: `python -m sparrowmq.metrics.probe [--ready] [PORT]`, with 5557 as the port.
 
-Without --ready it asks /healthz: the exit status is 1 if the event loop does not answer. A server without
-`metricsExporterType=PROM` has no such port; then nothing is known, and the status is 0. With --ready it asks /readyz,
-and the status is 0 only if the server can do its work. What the server says is printed, as `docker inspect` shows it.
+Without --ready it asks /healthz: the exit status is 1 if the event loop does not answer, and 0 if the server has no
+such port (`metricsExporterType=PROM`). With --ready it asks /readyz, and the status is 0 only if the server can do its
+work. The answer of the server is printed, as `docker inspect` shows it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def probe(port: int, *, ready: bool) -> tuple[int, str]:
 
 
 def main() -> None:
-    wanted = argparse.ArgumentParser(prog="python -m sparrowmq.metrics.probe")
-    wanted.add_argument("--ready", action="store_true", help="ask whether the server can do its work")
-    wanted.add_argument("port", nargs="?", type=int, default=5557)
-    given = wanted.parse_args()
-    status, text = probe(given.port, ready=given.ready)
+    parser = argparse.ArgumentParser(prog="python -m sparrowmq.metrics.probe")
+    parser.add_argument("--ready", action="store_true", help="ask whether the server can do its work")
+    parser.add_argument("port", nargs="?", type=int, default=5557)
+    arguments = parser.parse_args()
+    status, text = probe(arguments.port, ready=arguments.ready)
     sys.stdout.write(f"{text.strip()}\n")
     sys.exit(status)
 

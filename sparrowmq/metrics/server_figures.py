@@ -90,7 +90,8 @@ def declare_denials(figures: Figures, audit: Audit | None) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in audit.denials.items()],
     )
-    figures.counted("sparrowmq_audit_lines_lost_total", "lines that the audit log could not take", lambda: audit.lost)
+    help = "lines that the audit log could not take"
+    figures.counted("sparrowmq_audit_lines_lost_total", help, lambda: audit.lost_lines)
 
 
 class DiskUse(NamedTuple):
@@ -110,14 +111,9 @@ def disk_use(folder: str | Path) -> DiskUse:
 
 
 def declare_disks(figures: Figures, folders: Mapping[str, str | Path]) -> None:
-    """Declare the use of the disks of these folders.
-
+    """Declare the use of the disks of folders, given by the files in them. A folder that does not exist has no series.
     Each folder has series of its own, because an operator may mount a disk at any of them. As in df and Java, blocks
-    that are reserved for root do not count as free.
-
-    Args:
-        folders: by the files in them. A folder that does not exist has no series.
-    """
+    that are reserved for root do not count as free."""
 
     def by_folder(figure: Callable[[DiskUse], float]) -> Callable[[], Rows]:
         def rows() -> Rows:
@@ -144,16 +140,14 @@ def with_logs(folders: Mapping[str, str | Path]) -> dict[str, str | Path]:
 
 
 def declare_latencies(figures: Figures, latencies: Latencies) -> None:
-    """Declare the histogram in milliseconds, by request and response code.
-
-    Unlike 5.x's, the time begins when a request was read and ends when its answer is made. There are also buckets below
-    a millisecond, as most requests are that fast. Source: RemotingMetricsConstant and RemotingMetricsManager, Java 5.3.
-    """
+    """Declare the histogram in milliseconds, by request and response code. Unlike 5.x's, the time begins when a request
+    was read and ends when its answer is made. There are also buckets below a millisecond, as most requests are that
+    fast. Source: RemotingMetricsConstant and RemotingMetricsManager, Java 5.3."""
 
     def read() -> Histograms:
-        for code, response_code, held, seen in latencies.kinds():
-            is_held = "true" if held else "false"
-            yield ("remoting", name_of(code).lower(), response_name(response_code), is_held), seen
+        for code, response_code, was_held, histogram in latencies.kinds():
+            was_held_text = "true" if was_held else "false"
+            yield ("remoting", name_of(code).lower(), response_name(response_code), was_held_text), histogram
 
     figures.histograms(
         "rocketmq_rpc_latency_milliseconds",

@@ -1,10 +1,8 @@
 """A client's own connection to one broker, and the requests and answers that go on through mqproxy.
 
-Each client has a connection of its own to each broker that it uses, because brokers know clients by their connections.
-They send check-backs and changes of groups on them. By the end of a connection they see that a client is gone.
-
-All fields and the body of a request stay, so the signature of a client stays valid, and brokers check it as well. Only
-the opaque changes, because each connection counts its own. No signature covers it.
+Brokers know clients by their connections, on which they send check-backs and changes of groups. So each client has a
+connection of its own to each broker. All fields and the body of a request stay, so the signature of a client stays
+valid. Only the opaque changes, because each connection counts its own; no signature covers it.
 """
 
 from __future__ import annotations
@@ -36,10 +34,8 @@ UNREAD_POLL_S: Final = 0.02
 MAX_UNREAD_POLL_S: Final = 0.16  # many clients that do not read must cost little
 GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
-_MAX_DIGITS: Final = 19  # digits
-
+_MAX_WAIT_DIGITS: Final = 19
 _LENGTHS: Final = struct.Struct(">ii")  # the second one has serialiser 0, JSON, in its first byte
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -50,26 +46,21 @@ async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Str
         opening = asyncio.open_connection(host, port, ssl=tls, limit=CHUNK_BYTES)
         return await clock.wait_for(opening, CONNECT_S)
     except (OSError, UnicodeError) as error:
-        why = why_unconnected(error) or f"no answer within {CONNECT_S:g} s"
-        raise BrokerUnreachable(address, why) from None
+        reason = why_unconnected(error) or f"no answer within {CONNECT_S:g} s"
+        raise BrokerUnreachable(address, reason) from None
     except ConfigError as error:  # a name server gave an invalid address
         raise BrokerUnreachable(address, error) from None
 
 
-def answer_s(fields: Mapping[str, str]) -> float:
+def answer_limit_s(fields: Mapping[str, str]) -> float:
     """The time limit of an answer. It is short, as requests to a broker that hangs fill the client's memory limit."""
     wait = next((fields[name] for name in _WAIT_FIELDS if name in fields), "")
-    wait_s = (whole_number(wait, _MAX_DIGITS) or 0) / 1000
+    wait_s = (whole_number(wait, _MAX_WAIT_DIGITS) or 0) / 1000
     return ANSWER_S + min(wait_s, MAX_WAIT_S)
 
 
 class BrokerLink:
-    """An open connection. Its owner runs `read` in a task, whose end closes it.
-
-    Args:
-        name: the broker's name.
-        on_push: gets the requests of the broker.
-    """
+    """An open connection. Its owner runs `read` in a task, whose end closes it. `on_push` gets requests."""
 
     def __init__(
         self, name: str, address: str, streams: Streams, clock: Clock, on_push: Callable[[BrokerLink, Command], object]
@@ -80,39 +71,39 @@ class BrokerLink:
         self._reader, self._writer = streams
         self._clock = clock
         self._on_push = on_push
-        self._waiting: dict[int, asyncio.Future[Command | None]] = {}
+        self._answers_by_opaque: dict[int, asyncio.Future[Command | None]] = {}
         # Of waiting requests that a broker answers at once, the oldest first.
-        self._sent_at: dict[int, float] = {}
-        self._read_at = clock.monotonic()
+        self._sent_s_by_opaque: dict[int, float] = {}
+        self._last_read_s = clock.monotonic()
         self._opaque = 0
 
     @property
     def is_mute(self) -> bool:
         """Whether no byte has come for a second although a request that is answered at once has waited longer."""
         age = self._clock.age
-        oldest = next(iter(self._sent_at.values()), None)
-        return oldest is not None and age(oldest) >= MUTE_S and age(self._read_at) >= MUTE_S
+        oldest_sent_s = next(iter(self._sent_s_by_opaque.values()), None)
+        return oldest_sent_s is not None and age(oldest_sent_s) >= MUTE_S and age(self._last_read_s) >= MUTE_S
 
     async def call(self, request: Command) -> Command:
         """Send a request, and return its answer. Raises: ConnectionClosed, RequestTimeout."""
         opaque = self._opaque = self._opaque + 1 & _MAX_OPAQUE
         answer: asyncio.Future[Command | None] = asyncio.get_running_loop().create_future()
-        self._waiting[opaque] = answer
+        self._answers_by_opaque[opaque] = answer
         fields = request.ext_fields()
-        limit_s = answer_s(fields)
+        limit_s = answer_limit_s(fields)
         if limit_s == ANSWER_S:
-            self._sent_at[opaque] = self._clock.monotonic()
+            self._sent_s_by_opaque[opaque] = self._clock.monotonic()
         try:
             await self._write(frame_of(request, opaque, fields))
-            found = await self._clock.wait_for(answer, limit_s)
+            reply = await self._clock.wait_for(answer, limit_s)
         except TimeoutError:
             raise RequestTimeout(self.name, f"request {request.code}", limit_s) from None
         finally:
-            self._waiting.pop(opaque, None)
-            self._sent_at.pop(opaque, None)
-        if found is None:
+            self._answers_by_opaque.pop(opaque, None)
+            self._sent_s_by_opaque.pop(opaque, None)
+        if reply is None:
             raise ConnectionClosed(self.name)
-        return found
+        return reply
 
     async def send(self, command: Command, opaque: int = 0) -> None:
         """Send a request whose answer is not awaited, or the answer to a request. Raises: ConnectionClosed."""
@@ -123,9 +114,9 @@ class BrokerLink:
         frames = FrameReader(ANSWER_LIMITS)
         try:
             while chunk := await self._reader.read(CHUNK_BYTES):
-                self._read_at = self._clock.monotonic()
+                self._last_read_s = self._clock.monotonic()
                 for parts in frames.feed(chunk):
-                    self._take(codec.decode(*parts))
+                    self._on_command(codec.decode(*parts))
                 pause_s = UNREAD_POLL_S
                 while is_full():
                     await self._clock.sleep(pause_s)
@@ -142,15 +133,15 @@ class BrokerLink:
         if transport.get_write_buffer_size() and not transport.is_closing():
             self._clock.call_later(GOODBYE_S, transport.abort)
         self._writer.close()
-        for answer in self._waiting.values():
+        for answer in self._answers_by_opaque.values():
             if not answer.done():
                 answer.set_result(None)
 
-    def _take(self, command: Command) -> None:
+    def _on_command(self, command: Command) -> None:
         if not command.is_reply:
             self._on_push(self, command)
             return
-        answer = self._waiting.get(command.opaque)
+        answer = self._answers_by_opaque.get(command.opaque)
         if answer is not None and not answer.done():
             answer.set_result(command)
 

@@ -1,12 +1,12 @@
 """The brokers of a cluster, ours or Apache's, as the gRPC port needs them.
 
-Routes, topics and groups are asked for once in some seconds. A route stays in use while no name server answers. All
-clients share the connections to name servers and brokers, and may invent any number of names. So all clients together
-have few questions at a time at the name servers, and at each broker. The others wait in mqproxy, in fair turns.
+Routes, topics and groups are asked for once in some seconds. All clients share the connections to name servers and
+brokers, and may invent any number of names. So all clients together have few questions at a time at the name servers,
+and at each broker. The others wait in mqproxy, in fair turns.
 
-A known answer stays in use while the server does not give another one, and while one client waits for the next one. So
-a server that hangs delays one question in some seconds, by a second. Clients that want the same unknown name at once
-wait for one question. They join it only once it has its turn: a question that waits behind a thousand others of its
+A known answer stays in use while the server gives no other one, and while one client waits for the next one. So a
+server that hangs delays one question in some seconds, by a second. Clients that want the same unknown name at once wait
+for one question. They join it only once it has its turn: a question that waits behind a thousand others of its
 connection delays no other connection.
 """
 
@@ -47,30 +47,21 @@ from sparrowmq.remoting.session import MUTE_S, Session
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Header)
-
 V = TypeVar("V")
-
 _NO_MASTER: Final = "no name server knows a master of this name"
-
 TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
 SOON_S: Final = 0.2  # as TABLE_S, for a broker whose master is away, or if a name server may have just started
 ELECTION_S: Final = 2.0  # for another master, from the first request that reached none; clients wait for 3 s
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 REQUEST_BYTES: Final = 512  # of a request besides its body
-_LEAVES_AT_ONCE: Final = 32  # groups, of up to 500
+_UNREGISTRATIONS_AT_ONCE: Final = 32  # groups, of up to 500
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
-
 FRESH_S: Final = 5.0
-
 REFRESH_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
-
 MAX_CACHED_ANSWERS: Final = 10_000
-
-
 # A broker of 4.x does not know the request.
-_NO_GROUP: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-
+_NO_GROUP_CODES: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
@@ -86,9 +77,9 @@ class Addresses:
         self._masters: dict[str, str] = {}
         self._names: dict[str, str] = {}  # of the brokers at all addresses, also at those of slaves
         self._doubted: set[str] = set()  # brokers that may have another address now, or have no master
-        self.replicated: set[str] = set()  # brokers that had slaves, one of which may become the master
+        self.brokers_with_slaves: set[str] = set()  # brokers that had slaves, one of which may become the master
 
-    async def of(self, broker_name: str) -> str:
+    async def master_address(self, broker_name: str) -> str:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
         if broker_name not in self._masters or broker_name in self._doubted:
             try:
@@ -104,11 +95,12 @@ class Addresses:
     async def masters(self, most_age_s: float = TABLE_S) -> list[str]:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
         table = (await self.table(most_age_s)).broker_addr_table
-        found = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
-        self._masters = {name: at for name, at in self._masters.items() if name not in self._doubted} | found
-        self._doubted -= found.keys()
+        masters = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
+        former = {name: address for name, address in self._masters.items() if name not in self._doubted}
+        self._masters = former | masters
+        self._doubted -= masters.keys()
         self._learn_names(table.values())
-        return sorted(found)
+        return sorted(masters)
 
     async def table(self, most_age_s: float = TABLE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
@@ -139,19 +131,16 @@ class Addresses:
         return self._names.get(address)
 
     def _learn_names(self, rows: Collection[BrokerRoute]) -> None:
-        self._names.update((at, row.broker_name) for row in rows for at in row.broker_addrs.values())
-        self.replicated.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
+        self._names.update((address, row.broker_name) for row in rows for address in row.broker_addrs.values())
+        self.brokers_with_slaves.update(row.broker_name for row in rows if row.broker_addrs.keys() - {MASTER})
 
 
 class Connections:
     """The connections of one account to the brokers, or those without one.
 
-    Args:
-        capacity: of the connections of all accounts together; None for those of mqproxy itself.
-        request_capacity: of all requests that wait for answers; by default `capacity`.
-    Attributes:
-        on_check: is called with what a broker asks about the transactions of this account.
-        left_out: which topics are too many for brokers to ask about; "" if none are.
+    `capacity` is that of the connections of all accounts together; None for those of mqproxy itself. `request_capacity`
+    is that of all requests that wait for answers; by default `capacity`. `on_check` is called with what a broker asks
+    about the transactions of this account. `left_out` says which topics are too many for brokers to ask about.
     """
 
     def __init__(
@@ -160,19 +149,20 @@ class Connections:
         addresses: Addresses,
         capacity: Capacity | None = None,
         request_capacity: Capacity | None = None,
+        on_check: OnCheck = lambda *_: None,
     ) -> None:
         self._network = network
         self._capacity = capacity
         self._request_capacity = request_capacity or capacity or Capacity(0)
         self._held_bytes = 0
-        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
+        self._opening_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by address
         self._addresses = addresses
         self._masters: dict[str, str] = {}  # the addresses that were asked last, by the names of the brokers
         self._producers: dict[str, Sequence[str]] = {}
         self._has_changed = self._is_beating = False
-        self._away: dict[str, float] = {}  # brokers without a master, since the first request that reached none
-        self.left_out = ""
-        self.on_check: OnCheck = lambda *_: None
+        self._masterless_since_s: dict[str, float] = {}  # by broker: when the first request reached no master
+        self.topics_not_asked = ""
+        self.on_check = on_check
         network.membership.on_check = self._check
 
     async def ask(
@@ -182,23 +172,23 @@ class Connections:
         body: bytes = b"",
         *,
         timeout_s: float = ASK_S,
-        accept: Collection[int] = (),
+        accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
-        with self._holding(len(body) + REQUEST_BYTES):
+        with self._count_bytes(len(body) + REQUEST_BYTES):
             while True:
                 try:
-                    answer = await self._ask_once(broker_name, request, body, timeout_s, accept)
+                    answer = await self._ask_once(broker_name, request, body, timeout_s, accepted_codes)
                 except (BrokerUnreachable, RemoteError) as error:
-                    if not self._may_lead_soon(broker_name, error):
+                    if not self._may_get_master_soon(broker_name, error):
                         raise
                     await self._addresses.clock.sleep(SOON_S)
                 else:
-                    self._away.pop(broker_name, None)
+                    self._masterless_since_s.pop(broker_name, None)
                     return answer
 
     @contextmanager
-    def _holding(self, size: int) -> Iterator[None]:
+    def _count_bytes(self, size: int) -> Iterator[None]:
         """Count the bytes of a request until it is answered. Raises: RemoteError, there is no room for them."""
         self._request_capacity.check_bytes(size, self._held_bytes)
         self._held_bytes += size
@@ -209,25 +199,25 @@ class Connections:
             self._held_bytes -= size
             self._request_capacity.held_bytes -= size
 
-    def _may_lead_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
+    def _may_get_master_soon(self, broker_name: str, error: BrokerUnreachable | RemoteError) -> bool:
         if isinstance(error, RemoteError) and not error.is_slaves:
-            self._away.pop(broker_name, None)
+            self._masterless_since_s.pop(broker_name, None)
             return False
-        now = self._addresses.clock.monotonic()
-        since = self._away.setdefault(broker_name, now)
-        return broker_name in self._addresses.replicated and now - since < ELECTION_S
+        now_s = self._addresses.clock.monotonic()
+        first_s = self._masterless_since_s.setdefault(broker_name, now_s)
+        return broker_name in self._addresses.brokers_with_slaves and now_s - first_s < ELECTION_S
 
     async def _ask_once(
-        self, broker_name: str, request: Request[R], body: bytes, timeout_s: float, accept: Collection[int]
+        self, broker_name: str, request: Request[R], body: bytes, timeout_s: float, accepted_codes: Collection[int]
     ) -> Response[R]:
-        address = await self._addresses.of(broker_name)
+        address = await self._addresses.master_address(broker_name)
         self._leave_former(broker_name, address)
         try:
             session = await self._session(address)
             if body and session.unread_bytes > MAX_UNREAD_BYTES:  # also of calls that their clients have given up
                 text = f"{broker_name} does not read what mqproxy sends; send this again later"
                 raise RemoteError(ResponseCode.SYSTEM_BUSY, text)
-            return await session.call(request, body, timeout_s=timeout_s, accept=accept)
+            return await session.call(request, body, timeout_s=timeout_s, accept=accepted_codes)
         except (NetworkError, RemoteError) as error:
             if isinstance(error, NetworkError) or error.is_slaves:
                 self._addresses.doubt(broker_name)
@@ -240,25 +230,25 @@ class Connections:
             return await brokers.session(address)
         if session := brokers.live(address):
             return session
-        async with self._opening[address]:  # so that each connection counts once
+        async with self._opening_locks[address]:  # so that each connection counts once
             if session := brokers.live(address):
                 return session
             capacity.check_links()
-            capacity.links += 1
+            capacity.link_count += 1
             try:
                 session = await brokers.session(address)
             except BaseException:
-                capacity.links -= 1
+                capacity.link_count -= 1
                 raise
             if session.closed:
-                capacity.links -= 1
+                capacity.link_count -= 1
             else:
                 session.on_end(self._on_session_end)
             return session
 
     def _on_session_end(self, _: Session) -> None:
         assert self._capacity is not None, "only connections with a room are counted"
-        self._capacity.links -= 1
+        self._capacity.link_count -= 1
 
     def _leave_former(self, broker_name: str, address: str) -> None:
         """End the connection to a master that hangs, once there is another one: long polls would stay there."""
@@ -283,51 +273,45 @@ class Connections:
             self._network.background.spawn(self._beat(), "heartbeat")
 
     async def _beat(self) -> None:
-        """Send a heartbeat, as often as the groups have changed.
-
-        One at a time: it names up to 500 groups, and a thousand clients may come at once.
-        """
+        """Send heartbeats, one at a time, as often as the groups have changed: it names up to 500 groups, and a
+        thousand clients may come at once."""
         try:
             while self._has_changed:
                 self._has_changed = False
-                await self._announce(await run_to_end(self._announced()))
+                await self._announce(await run_to_end(self._producer_groups()))
         finally:
             self._is_beating = False
 
     async def _announce(self, groups: dict[str, str]) -> None:
-        """Leave the groups that no client has now (a broker counts them until then), and join the others.
-
-        Heartbeats on a new connection, and those of every 30 s, may be sent meanwhile. So they name the new groups only
-        once the former ones have been left: a broker refuses more than 500 together.
-        """
+        """Leave the groups that no client has now (a broker counts them until then), and join the others. Heartbeats on
+        a new connection, and those of every 30 s, may be sent meanwhile. They name the new groups only once the former
+        ones have been left: a broker refuses more than 500 together."""
         membership, brokers = self._network.membership, self._network.brokers
         former = membership.producers
         if groups.keys() == former.keys():
             return
         membership.producers = {group: group for group in groups if group in former}
-        left = [UnregisterClient(self._network.client_id, each) for each in former if each not in groups]
-        for at in range(0, len(left), _LEAVES_AT_ONCE):
-            await asyncio.gather(*map(brokers.tell_all, left[at : at + _LEAVES_AT_ONCE]))
+        unregistrations = [UnregisterClient(self._network.client_id, group) for group in former if group not in groups]
+        for first in range(0, len(unregistrations), _UNREGISTRATIONS_AT_ONCE):
+            await asyncio.gather(*map(brokers.tell_all, unregistrations[first : first + _UNREGISTRATIONS_AT_ONCE]))
         membership.producers = groups
         await brokers.announce()
 
-    def _announced(self) -> Steps[dict[str, str]]:
-        """The producer groups for heartbeats: the first of each client, then the second of each, and so on.
-
-        A broker refuses a heartbeat with too many groups as a whole, and then no client would be asked.
-        """
+    def _producer_groups(self) -> Steps[dict[str, str]]:
+        """The producer groups for heartbeats: the first of each client, then the second of each, and so on. A broker
+        refuses a heartbeat with too many groups as a whole, and then no client would be asked."""
         count = len(self._producers)
-        found: dict[str | None, None] = {}
+        names: dict[str | None, None] = {}
         for row in zip_longest(*self._producers.values()):
-            found.update(dict.fromkeys(row))
-            found.pop(None, None)
+            names.update(dict.fromkeys(row))
+            names.pop(None, None)
             yield
-            if len(found) > MAX_TOPICS:
+            if len(names) > MAX_TOPICS:
                 break
-        groups = [group for group in found if group is not None]
-        self.left_out = ""
+        groups = [group for group in names if group is not None]
+        self.topics_not_asked = ""
         if len(groups) > MAX_TOPICS:
-            self.left_out = (
+            self.topics_not_asked = (
                 f"{count} clients produce for more than {MAX_TOPICS} topics, and brokers do not ask for the ends of "
                 f"the transactions of {shown(groups[MAX_TOPICS])} and others"
             )
@@ -350,20 +334,17 @@ class _CachedAnswer(NamedTuple, Generic[V]):
 
 
 class AnswerCache(Generic[V]):
-    """Answers that are asked for again after some seconds, and kept while no answer comes.
-
-    Args:
-        is_brief: whether an answer will soon be another one. It is asked for again after a second.
-    """
+    """Answers that are asked for again after some seconds, and kept while no answer comes. `is_brief` says whether an
+    answer will soon be another one: it is asked for again after a second."""
 
     def __init__(
-        self, clock: Clock, ask: Callable[[str], Awaitable[V]], is_brief: Callable[[V], bool] = lambda _: False
+        self, clock: Clock, fetch: Callable[[str], Awaitable[V]], is_brief: Callable[[V], bool] = lambda _: False
     ) -> None:
         self._clock = clock
-        self._ask = ask
+        self._fetch = fetch
         self._is_brief = is_brief
         self._answers: dict[str, _CachedAnswer[V]] = {}
-        self._asking: dict[str, asyncio.Future[V]] = {}
+        self._pending: dict[str, asyncio.Future[V]] = {}
 
     async def get(self, name: str, turn: Turn) -> V:
         """The answer for a name; `turn` waits until it may be asked for. Raises: as `ask`, if none was kept."""
@@ -385,46 +366,41 @@ class AnswerCache(Generic[V]):
     async def _ask_once(self, name: str, turn: Turn, later_than_s: float = -1.0) -> V:
         """The answer of a question: one that another client asks now, or one of our own."""
         while True:
-            asking = self._asking.get(name)
-            if asking is None:
+            future = self._pending.get(name)
+            if future is None:
                 async with turn():
-                    known, asking = self._answers.get(name), self._asking.get(name)
+                    known, future = self._answers.get(name), self._pending.get(name)
                     if known is not None and known.asked_s > later_than_s:
                         return known.answer
-                    if asking is None:
+                    if future is None:
                         return await self._ask_now(name)
-            await asyncio.wait((asking,))
-            if not asking.cancelled():  # its client has not left
-                return asking.result()
+            await asyncio.wait((future,))
+            if not future.cancelled():  # its client has not left
+                return future.result()
 
     async def _ask_now(self, name: str) -> V:
-        asking = self._asking[name] = asyncio.get_running_loop().create_future()
+        future = self._pending[name] = asyncio.get_running_loop().create_future()
         try:
-            found = await self._ask(name)
+            answer = await self._fetch(name)
         except BaseException as error:
-            del self._asking[name]
+            del self._pending[name]
             if isinstance(error, NetworkError | NoRoute | RemoteError):
-                asking.set_exception(error)
-                asking.exception()  # counts as read, also if no other client waits
+                future.set_exception(error)
+                future.exception()  # counts as read, also if no other client waits
             else:
-                asking.cancel()
+                future.cancel()
             raise
-        del self._asking[name]
-        asking.set_result(found)
+        del self._pending[name]
+        future.set_result(answer)
         if len(self._answers) >= MAX_CACHED_ANSWERS:
             self._answers.clear()
-        self._answers[name] = _CachedAnswer(self._clock.monotonic(), found)
-        return found
+        self._answers[name] = _CachedAnswer(self._clock.monotonic(), answer)
+        return answer
 
 
 class ClusterBrokers:
-    """The brokers that a network reaches, for all clients of the port.
-
-    Args:
-        capacity: of the requests of the gRPC port that wait for answers.
-    Attributes:
-        on_check: as that of a `Cluster`.
-    """
+    """The brokers that a network reaches, for all clients of the port. `capacity` is that of the requests of the gRPC
+    port that wait for answers."""
 
     def __init__(self, network: Network, clock: Clock, capacity: Capacity | None = None) -> None:
         self.commands: ClientCommands | None = None
@@ -436,8 +412,8 @@ class ClusterBrokers:
         self._route_turns, self._group_turns = FairTurns(), FairTurns()
         # By broker, so that the topics of one that hangs do not delay those of the others.
         self._topic_turns: defaultdict[str, FairTurns] = defaultdict(FairTurns)
-        self._silent: dict[str, float] = {}  # brokers that did not answer a question, and when
-        self._routes: AnswerCache[TopicRoute] = AnswerCache(clock, self._ask_route, _lacks_a_master)
+        self._silent_since_s: dict[str, float] = {}  # brokers that did not answer a question, and when
+        self._routes: AnswerCache[TopicRoute] = AnswerCache(clock, self._ask_route, _lacks_master)
         self._topics: AnswerCache[TopicConfig] = AnswerCache(clock, self._ask_topic)
         self._groups: AnswerCache[GroupConfig | None] = AnswerCache(clock, self._ask_group)
 
@@ -458,12 +434,12 @@ class ClusterBrokers:
             connection.kept = Lookups(self)
         return connection.kept
 
-    def left(self, client_id: str) -> None:
+    def client_left(self, client_id: str) -> None:
         self.announce(client_id, ())
 
     def probes(self) -> list[Probe]:
         """Return the conditions that mqproxy without accounts can be in because of clients."""
-        return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.left_out)]
+        return [(TRANSACTIONS_NOT_ASKED, lambda: self._connections.topics_not_asked)]
 
     async def route(self, topic: str, connection: Hashable = None) -> TopicRoute:
         """The brokers of a topic, for a connection of a client. Raises: NoRoute, NetworkError, RemoteError."""
@@ -483,7 +459,7 @@ class ClusterBrokers:
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
         if answer.code:
             if not (await self.addresses.table(SOON_S)).broker_addr_table:  # a name server has just started
-                raise none_registered(self._name_servers)
+                raise no_broker_error(self._name_servers)
             raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
         self.addresses.learn(route)
@@ -499,52 +475,52 @@ class ClusterBrokers:
         return TopicConfig.decode(answer.body)
 
     async def _ask_group(self, name: str) -> GroupConfig | None:
-        names = self._answering_first(await self.addresses.masters())
+        names = self._silent_last(await self.addresses.masters())
         if not names:
-            raise none_registered(self._name_servers)
+            raise no_broker_error(self._name_servers)
         try:
             answer = await self._ask_one_of(names, GetGroupConfig(group=name))
         except RemoteError as error:
-            if error.code not in _NO_GROUP:
+            if error.code not in _NO_GROUP_CODES:
                 raise
             return None
         return GroupConfig.decode(answer.body)
 
     async def _masters_of(self, topic: str, connection: Hashable = None) -> list[str]:
         rows = (await self.route(topic, connection)).broker_datas
-        found = self._answering_first(row.broker_name for row in rows if MASTER in row.broker_addrs)
-        if not found:
+        masters = self._silent_last(row.broker_name for row in rows if MASTER in row.broker_addrs)
+        if not masters:
             raise BrokerUnreachable(", ".join(row.broker_name for row in rows), _NO_MASTER)
-        return found
+        return masters
 
-    def _answering_first(self, names: Iterable[str]) -> list[str]:
-        now = self._clock.monotonic()
-        return sorted(names, key=lambda name: now - self._silent.get(name, -SILENT_S) < SILENT_S)
+    def _silent_last(self, names: Iterable[str]) -> list[str]:
+        now_s = self._clock.monotonic()
+        return sorted(names, key=lambda name: now_s - self._silent_since_s.get(name, -SILENT_S) < SILENT_S)
 
     async def _ask_one_of(self, names: Sequence[str], request: Request[R]) -> Response[R]:
         for name in names[:-1]:
             with suppress(NetworkError):
-                return await self._ask_noted(name, request, ONE_OF_SEVERAL_S)
-        return await self._ask_noted(names[-1], request, ASK_S)
+                return await self._ask_in_time(name, request, ONE_OF_SEVERAL_S)
+        return await self._ask_in_time(names[-1], request, ASK_S)
 
-    async def _ask_noted(self, name: str, request: Request[R], timeout_s: float) -> Response[R]:
+    async def _ask_in_time(self, name: str, request: Request[R], timeout_s: float) -> Response[R]:
         """The answer of a broker within a time. One that does not answer is asked last from then on."""
         try:
             answer = await self._clock.wait_for(self.ask(name, request), timeout_s)
         except (NetworkError, TimeoutError) as error:
-            self._silent[name] = self._clock.monotonic()
+            self._silent_since_s[name] = self._clock.monotonic()
             if isinstance(error, NetworkError):
                 raise
             raise BrokerUnreachable(name, f"no answer within {timeout_s:g} s") from None
-        self._silent.pop(name, None)
+        self._silent_since_s.pop(name, None)
         return answer
 
 
-def none_registered(name_servers: NameServers) -> BrokerUnreachable:
+def no_broker_error(name_servers: NameServers) -> BrokerUnreachable:
     return BrokerUnreachable("any broker", f"none is registered at {name_servers} now")
 
 
-def _lacks_a_master(route: TopicRoute) -> bool:
+def _lacks_master(route: TopicRoute) -> bool:
     """Whether a broker of a route has only slaves: they may elect a master at any moment."""
     return any(MASTER not in row.broker_addrs for row in route.broker_datas)
 

@@ -1,6 +1,6 @@
 """The limits of all clients of `mqproxy` together: memory, connections to brokers, and questions at a time.
 
-Each client has limits of its own, which thousands of clients multiply. So above these limits a client gets the answer
+Each client has limits of its own, which thousands of clients multiply. Above these limits a client gets the answer
 SYSTEM_BUSY. A client with few bytes still gets room: those that fill the memory must not lock others out.
 
 All connections of clients together have a limited number of turns to ask a server:
@@ -8,8 +8,7 @@ All connections of clients together have a limited number of turns to ask a serv
     with a turn     at most MAX_ACTIVE questions, at most MAX_ACTIVE_OF_ONE of them for one connection
     waiting         a queue for each connection; the connections are served one after another
 
-So a connection that asks for thousands of names never delays another one by more than an answer takes, and a hundred
-such connections delay another one by a few answers.
+So a connection that asks for thousands of names delays another one by a few answers at most.
 """
 
 from __future__ import annotations
@@ -26,29 +25,17 @@ from sparrowmq.protocol.codes import ResponseCode
 
 MAX_BYTES: Final = 256 * 1024 * 1024  # of requests that wait for answers
 GUARANTEED_BYTES: Final = 64 * 1024  # of one client, which it may have in any case
-
 MAX_ACTIVE: Final = 16
-
 MAX_ACTIVE_OF_ONE: Final = 4
 
 
 class Capacity:
-    """The memory and the connections to brokers of one port.
-
-    Args:
-        max_links: connections to brokers.
-        peers: the clients that have them, in words.
-    Attributes:
-        links: open connections.
-        held_bytes: the bytes of requests without an answer.
-        requests: the number of requests without an answer.
-        is_stopping: mqproxy takes no more requests.
-    """
+    """The memory and the connections to brokers of one port. `peers` are the clients that have them, in words."""
 
     def __init__(self, max_links: int, peers: str = "remoting clients") -> None:
-        self.links = 0
+        self.link_count = 0
         self.held_bytes = 0
-        self.requests = 0
+        self.request_count = 0
         self.is_stopping = False
         self._max_links = max_links
         self._peers = peers
@@ -56,24 +43,24 @@ class Capacity:
     @property
     def problem(self) -> str:
         """Why clients are refused now; "" if there is room."""
-        if self.links < self._max_links:
+        if self.link_count < self._max_links:
             return ""
-        return f"{self._peers} have {self.links} connections to brokers, and no more may be"
+        return f"{self._peers} have {self.link_count} connections to brokers, and no more may be"
 
     def check_links(self) -> None:
         """Do nothing if one more connection to a broker may be opened. Raises: RemoteError."""
-        if self.links >= self._max_links:
-            raise _busy(f"{self.problem}; a higher `ulimit -n` of mqproxy allows more")
+        if self.link_count >= self._max_links:
+            raise _busy_error(f"{self.problem}; a higher `ulimit -n` of mqproxy allows more")
 
     def check_bytes(self, size: int, own_bytes: int) -> None:
         """Do nothing if a client with `own_bytes` may have so many more. Raises: RemoteError."""
         if self.is_stopping:
             raise RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy stops; send this again later")
         if self.held_bytes + size > MAX_BYTES and own_bytes + size > GUARANTEED_BYTES:
-            raise _busy(f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later")
+            raise _busy_error(f"requests of {self.held_bytes} bytes wait for answers of brokers; send this again later")
 
 
-def _busy(text: str) -> RemoteError:
+def _busy_error(text: str) -> RemoteError:
     return RemoteError(ResponseCode.SYSTEM_BUSY, f"mqproxy is busy: {text}")
 
 
@@ -104,18 +91,21 @@ class FairTurns:
     async def turn(self, connection: Hashable) -> AsyncIterator[None]:
         """Wait for a turn, and have it inside the block."""
         queue = self._queues.setdefault(connection, _Queue())
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.waiting.append(granted)
+        turn_future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.waiting.append(turn_future)
         self._note_ready(connection)
         self._grant_turns()
         try:
-            await granted
+            await turn_future
             yield
         finally:
-            if granted.cancelled():
+            if turn_future.cancelled():
                 self._grant_turns()  # drops it, if it would be the next
             else:
-                self._end(connection)
+                self._active -= 1
+                queue.active -= 1
+                self._note_ready(connection)
+                self._grant_turns()
 
     def _note_ready(self, connection: Hashable) -> None:
         queue = self._queues[connection]
@@ -131,15 +121,9 @@ class FairTurns:
             connection = next(iter(self._ready))
             del self._ready[connection]  # the others come first the next time
             queue = self._queues[connection]
-            granted = queue.waiting.popleft()
-            if not granted.cancelled():
-                granted.set_result(None)
+            turn_future = queue.waiting.popleft()
+            if not turn_future.cancelled():
+                turn_future.set_result(None)
                 queue.active += 1
                 self._active += 1
             self._note_ready(connection)
-
-    def _end(self, connection: Hashable) -> None:
-        self._active -= 1
-        self._queues[connection].active -= 1
-        self._note_ready(connection)
-        self._grant_turns()

@@ -34,19 +34,13 @@ PORT: Final = 8081
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """The settings of the process.
+    """The settings of the process. Raises: ConfigError, they contradict each other.
 
-    Attributes:
-        host, port: where it listens; port 0 takes a free one.
-        remoting_port: for clients of the remoting protocol; None opens none.
-        advertised_host: the host by which clients reach it; the host it listens on by default.
-        certificate, key: PEM files. By default a self-signed certificate is made for clients that encrypt.
-        insecure: other machines may reach it without accounts.
-        credentials: the account of mqproxy, a Super user of the brokers. With one, clients need users of the brokers.
-        metrics_port: for /readyz and /metrics at 127.0.0.1; 0 takes a free one. By default there is none.
-        signature_age_s: the largest age of a signature, as `grpcSignatureAge` of a broker.
-        is_behind_proxy: each connection to `port` begins with a PROXY header, as `grpcProxyProtocol` of a broker.
-    Raises: ConfigError, the settings contradict each other.
+    Port 0 takes a free one; without `remoting_port` or `metrics_port` there is no such port. `advertised_host` is the
+    host by which clients reach it; by default the host it listens on. `certificate` and `key` are PEM files; by default
+    a self-signed certificate is made for clients that encrypt. With `insecure` other machines may reach it without
+    accounts. `credentials` are those of a Super user of the brokers: then clients need users of the brokers.
+    `signature_age_s` and `is_behind_proxy` are as `grpcSignatureAge` and `grpcProxyProtocol` of a broker.
     """
 
     host: str = LOOPBACK
@@ -58,7 +52,7 @@ class ProxySettings:
     insecure: bool = False
     credentials: Credentials | None = None
     metrics_port: int | None = None
-    signature_age_s: int = Freshness().most_s
+    signature_age_s: int = Freshness().max_age_s
     is_behind_proxy: bool = False
 
     def __post_init__(self) -> None:
@@ -75,17 +69,9 @@ class ProxySettings:
 
 
 class Proxy:
-    """The running process; an async context manager.
-
-    Args:
-        tls: the encryption of its connections to name servers and brokers.
-    Attributes:
-        address: for clients of the gRPC port.
-        remoting_address: for clients of the remoting port; "" without one.
-        metrics_address: of its metrics; "" without them.
-    Raises on entering:
-        ConfigError: the port or the certificate cannot be used.
-    """
+    """The running process; an async context manager. On entering it raises ConfigError: the port cannot be used. `tls`
+    encrypts its connections to name servers and brokers. `address` is for clients of the gRPC port; `remoting_address`
+    and `metrics_address` are "" without such a port."""
 
     def __init__(
         self, settings: ProxySettings, namesrv: str | None, tls: Tls = False, clock: Clock | None = None
@@ -109,26 +95,26 @@ class Proxy:
             shares = ports if settings.credentials is None else ports + 1
             share = descriptors.divide(descriptors.limit(), with_store=False, ports=shares)
             capacity = Capacity(share.connections, "users at the gRPC port")
-            own = ClusterBrokers(network, clock, capacity)
-            users = BrokerUsers(own, clock) if settings.credentials is not None else None
-            cluster: ClusterBrokers | AccountCluster = own
+            own_brokers = ClusterBrokers(network, clock, capacity)
+            users = BrokerUsers(own_brokers, clock) if settings.credentials is not None else None
+            cluster: ClusterBrokers | AccountCluster = own_brokers
             probes: list[Probe] = []
             if users is not None:
-                cluster, probes = await self._with_accounts(own, users, tasks, capacity), users.probes()
+                cluster, probes = await self._with_accounts(own_brokers, users, tasks, capacity), users.probes()
             probes += cluster.probes()
             server_tls = ServerTls(ServerTlsSettings(certificate=settings.certificate, key=settings.key), clock)
             tasks.spawn(server_tls.watch(), "TLS files")
-            place = ListenAddress(settings.host, settings.port, settings.advertised_host or settings.host, share)
-            named = place._replace(is_behind_proxy=settings.is_behind_proxy)
-            opened = [await open_port(stack, tasks, cluster, clock, server_tls, named)]
-            self.address = opened[0].address
+            address = ListenAddress(settings.host, settings.port, settings.advertised_host or settings.host, share)
+            grpc_address = address._replace(is_behind_proxy=settings.is_behind_proxy)
+            open_ports = [await open_port(stack, tasks, cluster, clock, server_tls, grpc_address)]
+            self.address = open_ports[0].address
             if settings.remoting_port is not None:
-                place = place._replace(port=settings.remoting_port)
-                port = await open_remoting_port(stack, tasks, own, users, clock, server_tls, self._tls, place)
+                address = address._replace(port=settings.remoting_port)
+                port = await open_remoting_port(stack, tasks, own_brokers, users, clock, server_tls, self._tls, address)
                 self.remoting_address = port.address
-                opened.append(port)
-            problems = [lambda: capacity.problem, *(port.problem for port in opened)]
-            probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (each() for each in problems)))))
+                open_ports.append(port)
+            problems = [lambda: capacity.problem, *(port.problem for port in open_ports)]
+            probes.append((CONNECTIONS_FULL, lambda: "; ".join(filter(None, (problem() for problem in problems)))))
             probes += [(CERTIFICATE, lambda: server_tls.problem), client_certificate_probe(clock, self._tls)]
             self._conditions.watch(probes)
             if settings.metrics_port is not None:
@@ -140,12 +126,12 @@ class Proxy:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
     async def _with_accounts(
-        self, own: ClusterBrokers, users: BrokerUsers, tasks: Background, capacity: Capacity
+        self, own_brokers: ClusterBrokers, users: BrokerUsers, tasks: Background, capacity: Capacity
     ) -> AccountCluster:
         await users.start()
         freshness = Freshness(self._settings.signature_age_s)
         cluster = AccountCluster(
-            own, users, lambda user: self._connect(credentials=user), tasks, self._clock, freshness, capacity
+            own_brokers, users, lambda user: self._connect(credentials=user), tasks, self._clock, freshness, capacity
         )
         tasks.spawn(users.run(), "users")
         tasks.spawn(cluster.run(), "idle connections")
@@ -155,19 +141,19 @@ class Proxy:
         """Answer /readyz and /metrics. They name brokers, so other machines do not reach them."""
         from sparrowmq.metrics.metrics_port import MetricsPort  # 5 MB that only metrics need
 
-        door = Listener(LOOPBACK, port, "--metrics-port")
-        door.bind()
-        stack.callback(door.close)
-        self.metrics_address = f"{door.host}:{door.port}"
+        listener = Listener(LOOPBACK, port, "--metrics-port")
+        listener.bind()
+        stack.callback(listener.close)
+        self.metrics_address = f"{listener.host}:{listener.port}"
         program = {"service.name": "sparrowmq-mqproxy", "service.instance.id": self.address}
         labels = {"node_type": "proxy"}
         conditions = self._conditions
-        served = MetricsPort(
-            door, MetricsSettings(), conditions.figures, labels, program, self._clock, ready=conditions.ready
+        metrics_port = MetricsPort(
+            listener, MetricsSettings(), conditions.figures, labels, program, self._clock, ready=conditions.ready
         )
-        for name, run in served.tasks.items():
+        for name, run in metrics_port.tasks.items():
             tasks.spawn(run(), name)
-        while not door.is_open:  # if it cannot be opened, its task cancels this one
+        while not listener.is_open:  # if it cannot be opened, its task cancels this one
             await self._clock.sleep(0.01)
 
     @property

@@ -17,9 +17,9 @@ Where a request goes (`Reach`); clients of RocketMQ 5 name the broker in a field
     RECORDS   to all brokers of the topic; the answer has the messages of all
     ROUTE, CLUSTER   mqproxy answers, with its own address instead of the brokers'
 
-Requests that name a broker go to this one only, also if their kind is ALL. Other requests are refused: they are for
-tools. Source: RemotingProtocolServer and AbstractRemotingActivity of the proxy, Java 5.4.0, which refuses requests
-without the field.
+A request that names a broker goes to this one only. Requests of other kinds are refused: they are for tools.
+Source: RemotingProtocolServer and AbstractRemotingActivity of the proxy, Java 5.4.0, which refuses requests without the
+field.
 """
 
 from __future__ import annotations
@@ -77,22 +77,14 @@ from sparrowmq.remoting.tls.contexts import ServerTls
 
 log = logging.getLogger(__name__)
 
-GATHER_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
-
-CLIENT_S: Final = 10.0  # for the answer of a client to a broker
-
-ANY_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
-
-LINK_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
-
+ALL_ANSWERS_S: Final = 2.0  # for the answers of all brokers; clients wait for 3 s
+CLIENT_ANSWER_S: Final = 10.0  # for the answer of a client to a broker
+ONE_ANSWER_S: Final = 1.0  # for the answer of one broker, if another one can answer, too
+LINK_WAIT_S: Final = CONNECT_S + 1  # a request that waits longer for a connection is not sent
 HEARTBEAT_BYTES: Final = 64 * 1024  # a larger heartbeat is not kept for new connections
-
 _ANY_CODE: Final = range(-(1 << 31), 1 << 31)
-
-DESCRIPTORS_EACH: Final = 4  # of a client: its connection, and its own ones to brokers
-
+DESCRIPTORS_PER_CLIENT: Final = 4  # of a client: its connection, and its own ones to brokers
 REPEAT_WINDOW_S: Final = 1.0  # clients send them in one loop, without waiting for an answer
-
 MAX_QUESTIONS: Final = 1000  # of one client within this time
 
 
@@ -106,10 +98,8 @@ async def open_remoting_port(
     broker_tls: ssl.SSLContext | None,
     place: ListenAddress,
 ) -> OpenPort:
-    """Serve clients until `stack` is closed. Connections to brokers have descriptors of the port's share, too.
-
-    Raises: ConfigError, the port or the certificate cannot be used.
-    """
+    """Serve clients until `stack` is closed. Raises: ConfigError, the port or the certificate cannot be used.
+    Connections to brokers have descriptors of the port's share, too."""
     relays: dict[Session, Relay] = {}
 
     def dispatch(session: Session, command: Command) -> None:
@@ -120,8 +110,8 @@ async def open_remoting_port(
         relay.take(command)
 
     limits = limits_for(place.share)
-    most_clients = limits.connections // DESCRIPTORS_EACH
-    capacity = Capacity(most_clients * (DESCRIPTORS_EACH - 1))
+    most_clients = limits.connections // DESCRIPTORS_PER_CLIENT
+    capacity = Capacity(most_clients * (DESCRIPTORS_PER_CLIENT - 1))
     server = Server(
         dispatch, clock, place.host, place.port, dataclasses.replace(limits, connections=most_clients), tls=tls
     )
@@ -135,7 +125,7 @@ async def open_remoting_port(
         tls=broker_tls,
         address=address,
         capacity=capacity,
-        lines=LogLimit(clock),
+        log_limit=LogLimit(clock),
     )
     await stack.enter_async_context(server)
     stack.push_async_callback(drain, capacity)
@@ -146,20 +136,14 @@ async def open_remoting_port(
 async def drain(capacity: Capacity) -> None:
     """Take no more requests, and return when those before have their answers, or after `DRAIN_S`."""
     capacity.is_stopping = True
-    await wait_until_idle(lambda: bool(capacity.requests), DRAIN_S)
+    await wait_until_idle(lambda: bool(capacity.request_count), DRAIN_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayContext:
-    """The parts that all relays of a port share.
-
-    Attributes:
-        users: the users that may use it; None without accounts, where brokers alone decide.
-        tls: encrypts connections to brokers.
-        address: the proxy's own, for clients.
-        capacity: of all clients together.
-        lines: limits the log lines that clients cause.
-    """
+    """The parts that all relays of a port share. `users` is None without accounts, where brokers alone decide. `tls`
+    encrypts connections to brokers. `address` is the proxy's own, for clients. `capacity` is that of all clients
+    together."""
 
     cluster: ClusterBrokers
     users: BrokerUsers | None
@@ -168,7 +152,7 @@ class RelayContext:
     tls: ssl.SSLContext | None
     address: str
     capacity: Capacity
-    lines: LogLimit
+    log_limit: LogLimit
 
 
 class Relay:
@@ -198,18 +182,18 @@ class Relay:
         except ClientClosed:
             self._refuse(command, RemoteError(ResponseCode.SERVICE_NOT_AVAILABLE, "mqproxy is stopping"))
             return
-        self._hold(1, size)
+        self._count_request(1, size)
 
-    def _hold(self, sign: int, size: int) -> None:
+    def _count_request(self, sign: int, size: int) -> None:
         self._held_bytes += sign * size
         self._context.capacity.held_bytes += sign * size
-        self._context.capacity.requests += sign
+        self._context.capacity.request_count += sign
         self._session.hold(sign, sign * size)
 
     def _refuse(self, command: Command, error: Exception) -> None:
-        code, remark = _refusal(error)
+        code, remark = _error_reply(error)
         text = "%s: request %d is refused: %s"
-        self._context.lines.log(log, logging.INFO, text, self._session.address, command.code, shown(remark))
+        self._context.log_limit.log(log, logging.INFO, text, self._session.address, command.code, shown(remark))
         self._session.reply(command, code, remark=remark)
 
     async def _serve(self, command: Command, size: int) -> None:
@@ -221,7 +205,7 @@ class Relay:
         except (SparrowError, msgspec.MsgspecError, ValueError, RecursionError) as error:
             self._refuse(command, error)
         finally:
-            self._hold(-1, size)
+            self._count_request(-1, size)
 
     async def _answer(self, command: Command) -> Command | None:
         """The answer; None for a request that wants none."""
@@ -236,7 +220,7 @@ class Relay:
             await self._context.users.hash_body(command)
             self._context.users.authenticate(self._session, command)
         if reach is Reach.ROUTE or reach is Reach.CLUSTER:
-            return reply_of(await self._routes(command, reach))
+            return reply_of(await self._answer_route(command, reach))
         names = await self._destinations(command, reach)
         if reach is Reach.CONNECTIONS:
             return await self._connections(names, command)
@@ -244,12 +228,12 @@ class Relay:
             return await self._ask_broker(names[0], command)
         if reach is Reach.ANY:
             return await self._ask_any(names, command)
-        if reach is Reach.RECORDS and self._repeats.has(command, len(names)):
+        if reach is Reach.RECORDS and self._repeats.is_repeat(command, len(names)):
             reply = reply_of(b"", ResponseCode.QUERY_NOT_FOUND, "mqproxy has answered this for all brokers")
             return replace(reply, fields=QueryMessageReply(0, 0).ext_fields())
         return await self._ask_all(names, command, reach)
 
-    def _note_allowed(self, command: Command) -> None:
+    def _note_allowed_request(self, command: Command) -> None:
         if not self._session.is_introduced:
             self._session.introduce(command)
         if command.code == RequestCode.HEART_BEAT:
@@ -257,23 +241,21 @@ class Relay:
         elif command.code == RequestCode.UNREGISTER_CLIENT:
             self._heartbeat = None
 
-    # To servers -----------------------------------------------------------------------------------------------------
-
-    async def _routes(self, command: Command, reach: Reach) -> Body:
+    async def _answer_route(self, command: Command, reach: Reach) -> Body:
         """The answer of a name server, with the proxy's address."""
-        cluster, users, at = self._context.cluster, self._context.users, self._context.address
+        cluster, users, own_address = self._context.cluster, self._context.users, self._context.address
         topic = command.ext_fields().get("topic", "")
         if users is not None and reach is Reach.ROUTE:
             users.check_topic_access(self._session, topic)
-        self._note_allowed(command)
+        self._note_allowed_request(command)
         if reach is Reach.CLUSTER:
             table = await cluster.addresses.table()
-            rows = with_address(table.broker_addr_table.values(), at)
+            rows = with_address(table.broker_addr_table.values(), own_address)
             by_name = {row.broker_name: row for row in rows}
             return msgspec.structs.replace(table, broker_addr_table=by_name, names_brokers=True)
         route = await self._lookups.route(topic)
         self._brokers |= {row.broker_name for row in route.broker_datas}
-        rows = with_address(route.broker_datas, at)
+        rows = with_address(route.broker_datas, own_address)
         return msgspec.structs.replace(route, broker_datas=rows, names_brokers=True)
 
     async def _destinations(self, command: Command, reach: Reach) -> Sequence[str]:
@@ -282,7 +264,7 @@ class Relay:
         name = named_broker(command.code, fields, command.body)
         if name:
             return [name]
-        topic = topic_of(command.code, fields, command.body) if reach in OF_A_TOPIC else ""
+        topic = topic_of(command.code, fields, command.body) if reach in TOPIC_REACHES else ""
         if topic:
             names = sorted(row.broker_name for row in (await self._lookups.route(topic)).broker_datas)
         else:
@@ -303,12 +285,12 @@ class Relay:
         context = self._context
         if context.users is not None:
             context.users.check(name, self._session, command)
-        self._note_allowed(command)
+        self._note_allowed_request(command)
         try:
             try:
-                link = await context.clock.wait_for(self._link(name), LINK_S)
+                link = await context.clock.wait_for(self._link(name), LINK_WAIT_S)
             except TimeoutError:
-                raise BrokerUnreachable(name, f"no connection within {LINK_S:g} s") from None
+                raise BrokerUnreachable(name, f"no connection within {LINK_WAIT_S:g} s") from None
             if not command.is_oneway:
                 answer = await link.call(command)
                 if RemoteError(answer.code, answer.remark).is_slaves:
@@ -324,20 +306,20 @@ class Relay:
     async def _ask_any(self, names: Sequence[str], command: Command) -> Command | None:
         for name in names[:-1]:
             with suppress(NetworkError, TimeoutError):
-                return await self._context.clock.wait_for(self._ask_broker(name, command), ANY_S)
+                return await self._context.clock.wait_for(self._ask_broker(name, command), ONE_ANSWER_S)
         return await self._ask_broker(names[-1], command)
 
     async def _ask_all(self, names: Sequence[str], command: Command, reach: Reach) -> Command | None:
         """Send a request to several brokers, and join the answers of those that answer in time."""
-        asked = (self._context.clock.wait_for(self._ask_broker(name, command), GATHER_S) for name in names)
+        calls = (self._context.clock.wait_for(self._ask_broker(name, command), ALL_ANSWERS_S) for name in names)
         answers: list[Command] = []
-        for found in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(found, Command):
-                answers.append(found)
-            elif found is not None and not isinstance(found, NetworkError | TimeoutError):
-                raise found
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(result, Command):
+                answers.append(result)
+            elif result is not None and not isinstance(result, NetworkError | TimeoutError):
+                raise result
         if not answers and not command.is_oneway:
-            raise BrokerUnreachable(", ".join(names), f"none answers within {GATHER_S:g} s")
+            raise BrokerUnreachable(", ".join(names), f"none answers within {ALL_ANSWERS_S:g} s")
         return join_answers(reach, answers) if answers else None
 
     async def _connections(self, names: Sequence[str], command: Command) -> Command | None:
@@ -352,7 +334,7 @@ class Relay:
         context = self._context
         if name in self.links and self.links[name].is_mute:
             context.cluster.addresses.doubt(name)  # another broker may be the master now
-        address = await context.cluster.addresses.of(name)
+        address = await context.cluster.addresses.master_address(name)
         async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
             link = self.links.get(name)
             if link is not None and not link.closed:
@@ -362,11 +344,11 @@ class Relay:
             self._check_links()
             streams = await connect(address, context.tls, context.clock)
             link = self.links[name] = BrokerLink(name, address, streams, context.clock, self._on_push)
-            context.capacity.links += 1
-            context.tasks.spawn(self._read(link), name="connection to a broker")
+            context.capacity.link_count += 1
+            context.tasks.spawn(self._read_link(link), name="connection to a broker")
             if self._session.closed:
                 link.close()
-            elif (heartbeat := self._greeting(name)) is not None:
+            elif (heartbeat := self._heartbeat_for(name)) is not None:
                 await link.send(heartbeat)
         return link
 
@@ -375,13 +357,13 @@ class Relay:
             raise ConnectionClosed(self._session.address)
         self._context.capacity.check_links()
 
-    async def _read(self, link: BrokerLink) -> None:
+    async def _read_link(self, link: BrokerLink) -> None:
         try:
             await link.read(self._is_full)
         finally:
-            self._context.capacity.links -= 1
+            self._context.capacity.link_count -= 1
 
-    def _greeting(self, name: str) -> Command | None:
+    def _heartbeat_for(self, name: str) -> Command | None:
         """The last heartbeat, if the client may send it to this broker: one that was restarted does not know it."""
         heartbeat, users = self._heartbeat, self._context.users
         if heartbeat is not None and users is not None:
@@ -400,8 +382,6 @@ class Relay:
                 self._context.cluster.addresses.doubt(name)
             link.close()
 
-    # To the client --------------------------------------------------------------------------------------------------
-
     def _on_push(self, link: BrokerLink, command: Command) -> None:
         """Pass on a request of a broker. What has no answer goes on as it is, and names the broker."""
         if command.is_oneway:
@@ -417,11 +397,11 @@ class Relay:
             if row is None or row.header is None or Role.CLIENT not in row.served_by:
                 raise RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "mqproxy does not know this request")
             header = command.header(row.header)
-            asking = self._session.call(header, command.body, timeout_s=CLIENT_S, accept=_ANY_CODE)
-            answer: Response[Any] = await asking
+            call = self._session.call(header, command.body, timeout_s=CLIENT_ANSWER_S, accept=_ANY_CODE)
+            answer: Response[Any] = await call
             reply = reply_of(answer.body, answer.code, answer.remark)
         except SparrowError as error:
-            code, remark = _refusal(error)
+            code, remark = _error_reply(error)
             reply = reply_of(b"", code, remark)
         with suppress(ConnectionClosed):  # so the broker does not wait any more
             await link.send(reply, command.opaque)
@@ -440,7 +420,7 @@ class Reach(Enum):
     CLUSTER = auto()
 
 
-_ONE: Final = (
+_CODES_FOR_ONE: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
@@ -471,10 +451,8 @@ _ONE: Final = (
     RequestCode.COMMIT_BATCH,
     RequestCode.COPY_BATCH,
 )
-
-
 REACH: Final[Mapping[int, Reach]] = {
-    **dict.fromkeys(_ONE, Reach.ONE),
+    **dict.fromkeys(_CODES_FOR_ONE, Reach.ONE),
     RequestCode.QUERY_ASSIGNMENT: Reach.ANY,
     RequestCode.HEART_BEAT: Reach.ALL,
     RequestCode.UNREGISTER_CLIENT: Reach.ALL,
@@ -485,27 +463,23 @@ REACH: Final[Mapping[int, Reach]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: Reach.ROUTE,
     RequestCode.GET_BROKER_CLUSTER_INFO: Reach.CLUSTER,
 }
-
-
-OF_A_TOPIC: Final = frozenset({Reach.ONE, Reach.ANY, Reach.RECORDS})  # they go to the brokers that have it
-
-
+TOPIC_REACHES: Final = frozenset({Reach.ONE, Reach.ANY, Reach.RECORDS})  # they go to the brokers that have it
 # The topic's one-letter name in requests that have such names.
-_SHORT: Final = frozenset(
+_ONE_LETTER_CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
 )
 
 
 def named_broker(code: int, fields: Mapping[str, str], body: bytes) -> str:
     """The broker that a request names, in a field, a handle or its body; "" if it names none."""
-    name = fields.get(BROKER_FIELD) or (fields.get("n") if code in _SHORT else None)
+    name = fields.get(BROKER_FIELD) or (fields.get("n") if code in _ONE_LETTER_CODES else None)
     try:
-        return name or _named_inside(code, fields, body)
+        return name or _broker_in_content(code, fields, body)
     except (ConfigError, RemoteProtocolError):
         return ""
 
 
-def _named_inside(code: int, fields: Mapping[str, str], body: bytes) -> str:
+def _broker_in_content(code: int, fields: Mapping[str, str], body: bytes) -> str:
     match code:
         case RequestCode.LOCK_BATCH_MQ | RequestCode.UNLOCK_BATCH_MQ:
             return next((queue.broker_name for queue in LockQueues.of_request(body).mq_set), "")
@@ -525,10 +499,10 @@ def topic_of(code: int, fields: Mapping[str, str], body: bytes) -> str:
             return AssignmentQuery.of_request(body).topic
         except RemoteProtocolError:
             return ""
-    return fields.get("b" if code in _SHORT else "topic") or fields.get("originTopic") or ""
+    return fields.get("b" if code in _ONE_LETTER_CODES else "topic") or fields.get("originTopic") or ""
 
 
-def _refusal(error: Exception) -> tuple[int, str]:
+def _error_reply(error: Exception) -> tuple[int, str]:
     if isinstance(error, RemoteError):
         return error.code, error.remark
     if isinstance(error, NoRoute):
@@ -541,45 +515,45 @@ def _refusal(error: Exception) -> tuple[int, str]:
 
 def join_answers(reach: Reach, answers: list[Command]) -> Command:
     """The answer to a request that went to several brokers, of which at least one has answered."""
-    good = [answer for answer in answers if answer.code == 0]
+    successful = [answer for answer in answers if answer.code == 0]
     try:
-        if reach is Reach.MEMBERS and good:
-            lists = [ConsumerList.decode(answer.body).consumer_id_list for answer in good]
-            members = sorted({member for each in lists for member in each})
-            return replace(good[0], body=ConsumerList(members).encode())
-        if reach is Reach.CONNECTIONS and good:
-            return replace(
-                good[0], body=merge_connections(ConsumerConnections.decode(each.body) for each in good).encode()
-            )
-        if reach is Reach.RECORDS and good:
-            latest = max(good, key=lambda answer: answer.header(QueryMessageReply).index_last_update_timestamp)
-            return replace(latest, body=b"".join(answer.body for answer in good))
+        if reach is Reach.MEMBERS and successful:
+            lists = [ConsumerList.decode(answer.body).consumer_id_list for answer in successful]
+            members = sorted({member for clients in lists for member in clients})
+            return replace(successful[0], body=ConsumerList(members).encode())
+        if reach is Reach.CONNECTIONS and successful:
+            merged = merge_connections(ConsumerConnections.decode(answer.body) for answer in successful)
+            return replace(successful[0], body=merged.encode())
+        if reach is Reach.RECORDS and successful:
+            latest = max(successful, key=lambda answer: answer.header(QueryMessageReply).index_last_update_timestamp)
+            return replace(latest, body=b"".join(answer.body for answer in successful))
     except RemoteProtocolError:
         pass  # the first answer goes on as it is
-    if reach is Reach.ALL and len(good) < len(answers):
+    if reach is Reach.ALL and len(successful) < len(answers):
         return next(answer for answer in answers if answer.code)
-    return (good or answers)[0]
+    return (successful or answers)[0]
 
 
-def with_consumers(answer: Command, own: ConsumerConnections) -> Command:
+def with_consumers(answer: Command, grpc_consumers: ConsumerConnections) -> Command:
     """The brokers' answer about the members of a group, with the members at the gRPC port."""
-    if not own.connection_set or answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE):
+    if not grpc_consumers.connection_set or answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE):
         return answer
-    theirs = [] if answer.code else [ConsumerConnections.decode(answer.body)]
-    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=merge_connections([*theirs, own]).encode())
+    parts = [] if answer.code else [ConsumerConnections.decode(answer.body)]
+    merged = merge_connections([*parts, grpc_consumers])
+    return replace(answer, code=ResponseCode.SUCCESS, remark=None, body=merged.encode())
 
 
 def merge_connections(parts: Iterable[ConsumerConnections]) -> ConsumerConnections:
     """One group of several, of which the first decides how it consumes."""
-    first, *others = parts
-    for each in others:
-        known = {row.client_id for row in first.connection_set}
-        first = replace(
-            first,
-            connection_set=first.connection_set + [row for row in each.connection_set if row.client_id not in known],
-            subscription_table=each.subscription_table | first.subscription_table,
+    merged, *further_parts = parts
+    for part in further_parts:
+        known = {row.client_id for row in merged.connection_set}
+        merged = replace(
+            merged,
+            connection_set=merged.connection_set + [row for row in part.connection_set if row.client_id not in known],
+            subscription_table=part.subscription_table | merged.subscription_table,
         )
-    return first
+    return merged
 
 
 def with_address(rows: Iterable[BrokerRoute], address: str) -> list[BrokerRoute]:
@@ -593,39 +567,35 @@ def reply_of(body: Body | bytes, code: int = 0, remark: str | None = None) -> Co
 
 @dataclass(slots=True)
 class _Question:
-    since: float
+    asked_s: float
     repeats_left: int
 
 
 class Repeats:
     """Questions that a client asks once for each broker of a topic, and all of them at mqproxy.
 
-    Java's clients and tools ask each broker of the topic for the messages with a key, one after another, and name no
-    broker. Brokers behind mqproxy have the same address, so all of these questions arrive at mqproxy, and are the same.
-    Its answer to the first has the messages of all brokers. The others find nothing, so the client gets each message
-    once. Source: MQAdminImpl.queryMessage, Java 5.4.0.
+    Java's clients and tools ask each broker of the topic for the messages with a key, and name no broker. All these
+    questions arrive at mqproxy, and are the same. Its answer to the first has the messages of all brokers. The others
+    find nothing, so the client gets each message once. Source: MQAdminImpl.queryMessage, Java 5.4.0.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._questions: dict[int, _Question] = {}  # the oldest first
 
-    def has(self, question: Command, brokers: int) -> bool:
+    def is_repeat(self, question: Command, broker_count: int) -> bool:
         """Return whether a question for so many brokers repeats one whose answer is for all of them."""
-        now = self._clock.monotonic()
-        self._forget(now)
+        now_s = self._clock.monotonic()
+        for old_key, old in list(self._questions.items()):
+            if now_s - old.asked_s < REPEAT_WINDOW_S and len(self._questions) < MAX_QUESTIONS:
+                break
+            del self._questions[old_key]
         key = hash((question.code, *sorted(question.ext_fields().items())))
-        asked = self._questions.get(key)
-        if asked is None:
-            self._questions[key] = _Question(now, brokers - 1)
+        asked_question = self._questions.get(key)
+        if asked_question is None:
+            self._questions[key] = _Question(now_s, broker_count - 1)
             return False
-        asked.repeats_left -= 1
-        if asked.repeats_left <= 0:
+        asked_question.repeats_left -= 1
+        if asked_question.repeats_left <= 0:
             del self._questions[key]
         return True
-
-    def _forget(self, now: float) -> None:
-        for key, asked in list(self._questions.items()):
-            if now - asked.since < REPEAT_WINDOW_S and len(self._questions) < MAX_QUESTIONS:
-                break
-            del self._questions[key]

@@ -2,7 +2,7 @@
 
 Each broker has its own users, and decides by them. mqproxy reads them with an account that is a Super user there: only
 such a user gets passwords. While a broker does not answer, or is registered nowhere, its users stay in use for ten
-minutes. A change of users in this time can only be one at the broker itself, which decides about each request, too.
+minutes. The broker decides about each request, too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POLL_S: Final = 5.0
 KEEP_S: Final = 600.0  # a restart takes less, also one that checks a large log
 _TRANSIENT_CODES: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY)
 _USED_SETTINGS: Final = ("authorizationEnabled=", "brokerClusterName=")
-_ROUTE: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
+_ROUTE_ACTIONS: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
 
 
 class Source:
@@ -64,7 +64,7 @@ class Source:
         self.principal: Any = None
 
 
-class _Table(NamedTuple):
+class _BrokerUserTable(NamedTuple):
     """The users of a broker; `read_s` is the time of the clock at which the broker gave them."""
 
     users: Mapping[str, User]
@@ -74,27 +74,19 @@ class _Table(NamedTuple):
 
 
 class BrokerUsers:
-    """The users of all brokers.
-
-    Attributes:
-        accounts: those of any broker, by name; for signatures.
-        passwords: theirs.
-    """
+    """The users of all brokers: `accounts` and `passwords` have those of any broker by name, for signatures."""
 
     def __init__(self, cluster: ClusterBrokers, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _BrokerUserTable] = {}
         self._problems: dict[str, Exception] = {}
         self.accounts: dict[str, User] = {}
         self._large_bodies = LargeBodies(lambda: self.accounts)
         self.passwords: dict[str, str] = {}
 
     async def start(self) -> None:
-        """Read the users. Brokers that do not answer now are asked again later.
-
-        Raises: ConfigError, a broker refuses to give them.
-        """
+        """Read the users; brokers that do not answer are asked again later. Raises: ConfigError, a broker refuses."""
         await self._read_all()
         for name, problem in self._problems.items():
             if isinstance(problem, RemoteError) and not _is_transient(problem):
@@ -109,10 +101,8 @@ class BrokerUsers:
             await self._read_all()
 
     def authorise(self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes) -> None:
-        """Check that an account may send a request to a broker from its address.
-
-        Raises: AccessDenied, it may not; BrokerUnreachable, the broker has not given its users.
-        """
+        """Check that an account may send a request to a broker from its address. Raises: AccessDenied, it may not;
+        BrokerUnreachable, the broker has not given its users."""
         table = self._table_of(broker_name)
         user = table.users.get(account)
         if user is None:
@@ -123,7 +113,7 @@ class BrokerUsers:
 
     def authorise_anywhere(self, account: str, source: Source, request: Request[Any], body: bytes) -> None:
         """Check that an account may send a request to one of the brokers. Raises: AccessDenied."""
-        denial = _denied(f"User:{account} is not found")
+        denial = _denial(f"User:{account} is not found")
         for table in self._newest_first():
             user = table.users.get(account)
             if user is None:
@@ -142,14 +132,12 @@ class BrokerUsers:
             await pause()
 
     def authenticate(self, peer: Peer, command: Command) -> None:
-        """Make the user that signed a remoting request the peer's principal.
-
-        Raises: AccessDenied, no user signed it; BrokerUnreachable, no broker has given its users yet.
-        """
+        """Make the user that signed a remoting request the peer's principal. Raises: AccessDenied, no user signed it;
+        BrokerUnreachable, no broker has given its users yet."""
         if not self._tables:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
         name = command.ext_fields().get(ACCESS_KEY, "")
-        denial = _denied(f"User:{name} is not found" if name else "the request has no signature")
+        denial = _denial(f"User:{name} is not found" if name else "the request has no signature")
         for table in self._newest_first():
             if name in table.users:
                 try:
@@ -160,11 +148,9 @@ class BrokerUsers:
         raise denial
 
     def check(self, broker_name: str, peer: Peer, command: Command) -> None:
-        """Check that the user that signed a remoting request may send it to a broker.
-
-        Raises: AccessDenied, it may not, or no user of this broker signed it; BrokerUnreachable, the broker has not
-        given its users; RemoteProtocolError, the header or the body cannot be read.
-        """
+        """Check that the user that signed a remoting request may send it to a broker. Raises: AccessDenied, it may not,
+        or no user of this broker signed it; BrokerUnreachable, the broker has not given its users; RemoteProtocolError,
+        the header or the body cannot be read."""
         row = BY_CODE[command.code]
         assert row.header is not None
         self._table_of(broker_name).check(peer, command, row, command.header(row.header))
@@ -173,36 +159,37 @@ class BrokerUsers:
         """Check that the peer's principal may do anything with a topic. Raises: AccessDenied."""
         name = peer.principal.access_key
         if topic != DEFAULT_TOPIC and not self.may_see(name, topic, peer):
-            raise _denied(f"User:{name} has no permission to access Topic:{topic}")
+            raise _denial(f"User:{name} has no permission to access Topic:{topic}")
 
     def may_see(self, account: str, topic: str, source: Peer) -> bool:
         """Whether an account may do anything with a topic, or with the group of a retry topic, at any broker."""
         kind = ResourceKind.GROUP if topic.startswith(RETRY) else ResourceKind.TOPIC
         resource, host = Resource(kind, topic.removeprefix(RETRY)), source.host[:-PORT_BYTES]
         users = [table.users[account] for table in self._tables.values() if account in table.users]
-        return any(user.does(action, resource, host) for user in users for action in _ROUTE)
+        return any(user.may_do(action, resource, host) for user in users for action in _ROUTE_ACTIONS)
 
     def probes(self) -> list[Probe]:
         return [(USERS_NOT_READ, self._unread_problem)]
 
     def _unread_problem(self) -> str:
-        return "; ".join(f"{name}: {self._effect(name)}: {problem}" for name, problem in sorted(self._problems.items()))
+        problems = sorted(self._problems.items())
+        return "; ".join(f"{name}: {self._unread_effect(name)}: {problem}" for name, problem in problems)
 
-    def _effect(self, name: str) -> str:
+    def _unread_effect(self, name: str) -> str:
         table = self._tables.get(name)
         if table is None:
             return "all calls for it are denied"
         end_ms = self._clock.now_ms() + 1000 * (table.read_s + KEEP_S - self._clock.monotonic())
         return f"its users count until {datetime.fromtimestamp(end_ms // 1000, UTC):%H:%M:%S} UTC"
 
-    def _table_of(self, broker_name: str) -> _Table:
+    def _table_of(self, broker_name: str) -> _BrokerUserTable:
         table = self._tables.get(broker_name)
         if table is None:
             problem = self._problems.get(broker_name, "a broker that starts is asked again within seconds")
             raise BrokerUnreachable(broker_name, f"mqproxy has not read its users: {problem}")
         return table
 
-    def _newest_first(self) -> list[_Table]:
+    def _newest_first(self) -> list[_BrokerUserTable]:
         """The users of all brokers. Those of a broker that is away, which may have changed, come last."""
         return sorted(self._tables.values(), key=lambda table: -table.read_s)
 
@@ -213,12 +200,12 @@ class BrokerUsers:
             log.debug("no name server lists the brokers: %s", error)
             names = sorted(self._tables)
         await asyncio.gather(*map(self._read_users, names))  # one that hangs delays no other
-        now = self._clock.monotonic()
-        self._tables = {name: row for name, row in self._tables.items() if now - row.read_s <= KEEP_S}
+        now_s = self._clock.monotonic()
+        self._tables = {name: table for name, table in self._tables.items() if now_s - table.read_s <= KEEP_S}
         for name in self._tables.keys() - names:
             self._problems[name] = BrokerUnreachable(name, "no name server knows a master of this name")
-        known = {*names, *self._tables}
-        self._problems = {name: problem for name, problem in self._problems.items() if name in known}
+        known_names = {*names, *self._tables}
+        self._problems = {name: problem for name, problem in self._problems.items() if name in known_names}
         self._merge_accounts()
 
     def _merge_accounts(self) -> None:
@@ -239,36 +226,34 @@ class BrokerUsers:
             self._problems.pop(name, None)
             self._merge_accounts()
 
-    async def _fetch_table(self, name: str) -> _Table:
-        ask = self._cluster.ask
-        users = {user.username: user for user in decode_users(bytes((await ask(name, ListUsers())).body))}
+    async def _fetch_table(self, name: str) -> _BrokerUserTable:
+        send = self._cluster.ask
+        users = {user.username: user for user in decode_users(bytes((await send(name, ListUsers())).body))}
         if not any(user.password for user in users.values()):
             raise AccessDenied("it shows no passwords, as to users that are not Super")
-        policies = decode_policies(bytes((await ask(name, ListAcls())).body))
-        settings = _settings(bytes((await ask(name, GetBrokerConfig())).body))
-        found = principals(
-            users,
-            {each.subject.removeprefix(SUBJECT): each.policies for each in policies},
-            is_unlimited=settings.get("authorizationEnabled") == "false",
-        )
+        policies_of_users = decode_policies(bytes((await send(name, ListAcls())).body))
+        settings = _parse_used_settings(bytes((await send(name, GetBrokerConfig())).body))
+        policies = {each.subject.removeprefix(SUBJECT): each.policies for each in policies_of_users}
+        is_unlimited = settings.get("authorizationEnabled") == "false"
+        by_name = principals(users, policies, is_unlimited=is_unlimited)
         rules = UserRules(settings.get("brokerClusterName", ""))
         passwords = {user.username: user.password for user in users.values() if user.password}
         # The broker checks the record at an offset itself, for the same user.
-        check = UserCheck(rules, lambda: found, lambda offset: None)
-        return _Table(found, passwords, check, self._clock.monotonic())
+        check = UserCheck(rules, lambda: by_name, lambda offset: None)
+        return _BrokerUserTable(by_name, passwords, check, self._clock.monotonic())
 
 
 def _is_transient(error: Exception) -> bool:
     return isinstance(error, NetworkError) or (isinstance(error, RemoteError) and error.code in _TRANSIENT_CODES)
 
 
-def _settings(raw: bytes) -> dict[str, str]:
+def _parse_used_settings(raw: bytes) -> dict[str, str]:
     """The settings that count here. Apache's brokers write paths such as C:\\users, which are no valid escapes."""
     lines = raw.decode("utf-8", "replace").splitlines()
     return parse_properties("\n".join(line for line in lines if line.startswith(_USED_SETTINGS)))
 
 
-def _denied(text: str) -> AccessDenied:
+def _denial(text: str) -> AccessDenied:
     return AccessDenied(text, ResponseCode.NO_PERMISSION)
 
 

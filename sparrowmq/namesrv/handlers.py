@@ -1,7 +1,6 @@
 """The answers of a name server. Each method handles one request of protocol/requests/request_table.py.
 
-`Routes` and `KeyValues` hold the state. Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8, and the
-answers of running name servers.
+Source of codes and remarks: DefaultRequestProcessor, Java 4.9.8, and the answers of running name servers.
 """
 
 from __future__ import annotations
@@ -40,20 +39,20 @@ class RouteHandlers:
         self._routes = routes
         self._values = values
         self._settings = settings
-        self._large = LargeAnswers()
+        self._large_answers = LargeAnswers()
 
     @handles(ask.GetRoute)
     def route(self, header: ask.GetRoute, body: bytes, peer: Peer) -> Reply:
-        found = self._routes.route(header.topic)
-        if found is None:
+        route = self._routes.route(header.topic)
+        if route is None:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {header.topic}\n"
                 "Create it, or check that a broker with autoCreateTopicEnable is registered here.",
             )
         if self._settings.current.order_messages:
-            found.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
-        return Reply(body=found)
+            route.order_topic_conf = self._values.get(ORDER_TOPICS, header.topic)
+        return Reply(body=route)
 
     @handles(ask.GetBrokerCluster)
     def clusters(self, header: ask.GetBrokerCluster, body: bytes, peer: Peer) -> Reply:
@@ -61,19 +60,19 @@ class RouteHandlers:
 
     @handles(ask.GetBrokerMembers)
     def members(self, header: ask.GetBrokerMembers, body: bytes, peer: Peer) -> Reply:
-        found = BrokerGroup(header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name))
-        return Reply(body=BrokerMembers(found))
+        group = BrokerGroup(header.cluster_name, header.broker_name, self._routes.addresses_of(header.broker_name))
+        return Reply(body=BrokerMembers(group))
 
     @handles(ask.GetAllTopicListFromNameserver)
     def topics(self, header: ask.GetAllTopicListFromNameserver, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        return self._large.make(peer, partial(self._topics, None))
+        return self._large_answers.make(peer, partial(self._topics, None))
 
     @handles(ask.GetTopicsByCluster)
     def topics_of_cluster(self, header: ask.GetTopicsByCluster, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        return self._large.make(peer, partial(self._topics, header.cluster))
+        return self._large_answers.make(peer, partial(self._topics, header.cluster))
 
     def _topics(self, cluster: str | None) -> Steps[Reply]:
-        names = yield from self._routes.naming(cluster)
+        names = yield from self._routes.topic_names(cluster)
         return (yield from encoded(TopicList(names)))
 
     @handles(ask.GetSystemTopicListFromNs)
@@ -99,27 +98,27 @@ class BrokerHandlers:
         self._values = values
         self._clock = clock
         self._watched: set[Peer] = set()
-        self._line = WorkQueue()  # of registrations, which are read in slices
+        self._registrations = WorkQueue()  # of registrations, which are read in slices
 
     @handles(ask.RegisterBroker)
     def register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         self._watch(peer)
-        return self._line.work(self._registered(header, body, peer))
+        return self._registrations.work(self._register(header, body, peer))
 
-    def _registered(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Reply]:
-        who = broker_id(header)
-        said = (yield from registered(header, body)).topics
+    def _register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Reply]:
+        broker = broker_id(header)
+        topics = (yield from read_registration(header, body)).topics
         if peer not in self._watched:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker's connection has ended")
-        master = yield from self._routes.announcing(
-            who,
-            _pop_each(said.topic_config_table),
-            said.data_version,
+        master = yield from self._routes.register(
+            broker,
+            _pop_each(topics.topic_config_table),
+            topics.data_version,
             ha_address=header.ha_server_addr,
-            via=peer,
+            connection=peer,
             now_s=self._clock.monotonic(),
         )
-        yield from empty_in_steps(said.topic_config_table)  # what a slave said, or what is known
+        yield from empty_in_steps(topics.topic_config_table)  # what a slave said, or what is known
         reply = ask.RegisterBrokerReply(master.ha_address, master.address) if master else ask.RegisterBrokerReply()
         order_topics = self._values.namespace(ORDER_TOPICS)
         return Reply(header=reply, body=KVTable(order_topics) if order_topics else b"")
@@ -130,27 +129,23 @@ class BrokerHandlers:
 
     @handles(ask.QueryDataVersion)
     def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Reply:
-        asked = DataVersion.of_request(body)
+        version = DataVersion.of_request(body)
         now_s = self._clock.monotonic()
-        changed = not self._routes.is_current(broker_id(header), asked, via=peer, now_s=now_s)
+        has_changed = not self._routes.is_current(broker_id(header), version, connection=peer, now_s=now_s)
         self._watch(peer)
-        known = self._routes.version_of(header.broker_addr)
-        return Reply(header=ask.QueryDataVersionReply(changed), body=known if known else b"")
+        known_version = self._routes.version_of(header.broker_addr)
+        return Reply(header=ask.QueryDataVersionReply(has_changed), body=known_version if known_version else b"")
 
     def _watch(self, peer: Peer) -> None:
         """Remove the broker when its connection ends, so that clients do not try it for two more minutes."""
         if peer not in self._watched:
             self._watched.add(peer)
             peer.on_end(self._watched.discard)
-            peer.on_end(self._routes.lost)
+            peer.on_end(self._routes.forget_connection)
 
 
 class ValueHandlers:
-    """The KV and the name server's own settings.
-
-    Args:
-        conditions: returns what is wrong with the name server; it is asked for as values.
-    """
+    """The KV and the name server's own settings. `conditions` says what is wrong, and is asked for as values."""
 
     def __init__(
         self, values: KeyValues, settings: LiveSettings[NamesrvSettings], conditions: Callable[[], dict[str, str]]
@@ -204,11 +199,8 @@ class ValueHandlers:
 
 
 def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataVersion) -> BrokerId:
-    """The identity in a broker's request.
-
-    Raises:
-        RemoteError: a name or the address is invalid. Go's client splits routes as text, so no odd character may pass.
-    """
+    """The identity in a broker's request. Raises: RemoteError, a name or the address is invalid. Go's client splits
+    routes as text, so no odd character may pass."""
     try:
         check_broker_name(header.cluster_name)
         check_broker_name(header.broker_name)
@@ -219,13 +211,9 @@ def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataV
     return BrokerId(header.cluster_name, header.broker_name, header.broker_id, header.broker_addr)
 
 
-def registered(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerBody]:
-    """Read the topics of a registration; none if it has no body.
-
-    Raises:
-        RemoteError: the body does not have the checksum of the header.
-        RemoteProtocolError: it cannot be decoded.
-    """
+def read_registration(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerBody]:
+    """Read the topics of a registration; none if it has no body. Raises: RemoteError, the body does not have the
+    checksum of the header; RemoteProtocolError, it cannot be decoded."""
     if header.body_crc32 and (yield from summing(body)) != header.body_crc32:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not body:

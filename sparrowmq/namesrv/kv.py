@@ -17,7 +17,6 @@ from sparrowmq.core import snapshot
 from sparrowmq.core.safe_text import write_problem
 
 Table = dict[str, dict[str, str]]
-
 log = logging.getLogger(__name__)
 
 
@@ -26,11 +25,7 @@ class _Saved(Struct, rename="camel"):
 
 
 class KeyValues:
-    """The values by namespace and key, and their file.
-
-    Raises:
-        BadStore: the file has other content, and there is no intact copy of it.
-    """
+    """The values by namespace and key, and their file. Raises: BadStore, the file and its copies are damaged."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,9 +49,9 @@ class KeyValues:
     async def delete(self, namespace: str, key: str) -> None:
         """Delete a value, if it exists. Raises: OSError, as `put`."""
         async with self._one_at_a_time:
-            left = {name: value for name, value in self._table.get(namespace, {}).items() if name != key}
+            remaining = {name: value for name, value in self._table.get(namespace, {}).items() if name != key}
             if self.get(namespace, key) is not None:
-                await self._replace({**self._table, namespace: left})
+                await self._replace({**self._table, namespace: remaining})
 
     async def _replace(self, table: Table) -> None:
         """Save the file first: a value that can be read is on disk."""

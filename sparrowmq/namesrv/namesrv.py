@@ -5,7 +5,7 @@ It remembers brokers that died, so that tools can name them: as values of a name
     LOST_BROKERS    broker-b    {"cluster": ..., "address": ..., "sinceMs": ..., "topics": [...]}
 
 A broker that unregisters is not lost. A lost one is forgotten when its master registers again, or when an operator
-deletes the value (`sparrowmq broker forget`). Each name server remembers for itself, and MOST_LOST brokers at most.
+deletes the value (`sparrowmq broker forget`). Each name server remembers for itself, and MAX_LOST_BROKERS at most.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sparrowmq.metrics.condition_kinds import Probe
 from sparrowmq.metrics.conditions import POLL_S, Conditions, Machine
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.metrics.metrics_port import MetricsPort
-from sparrowmq.metrics.metrics_settings import metrics_door
+from sparrowmq.metrics.metrics_settings import metrics_listener
 from sparrowmq.metrics.server_figures import Port, declare_denials, declare_disks, declare_latencies, declare_port
 from sparrowmq.namesrv.handlers import BrokerHandlers, RouteHandlers, ValueHandlers
 from sparrowmq.namesrv.kv import KeyValues
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.namesrv.route_table import MOST_LOST, Routes
+from sparrowmq.namesrv.route_table import MAX_LOST_BROKERS, Routes
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
@@ -62,28 +62,23 @@ class Namesrv:
         async with Namesrv(NamesrvSettings(port=0), SystemClock()) as namesrv:
             print(namesrv.address)
 
-    Args:
-        file: the settings file, which keeps changes to live settings.
-    Attributes:
-        routes: brokers and topics.
-    Raises:
-        ConfigError: the address cannot be listened on, or would admit every machine; the limit of open files is too
-            low; or a TLS file cannot be used.
-        BadStore: the KV's file cannot be read.
+    `file` is the settings file, which keeps changes to live settings. Raises: ConfigError, the address cannot be
+    listened on, or would admit every machine, or a TLS file cannot be used; BadStore, the KV's file cannot be read.
     """
 
     def __init__(self, settings: NamesrvSettings, clock: Clock, file: Path | None = None) -> None:
-        self.routes = Routes()
+        self._tasks = tasks = Background()
+        self.routes = Routes(partial(_run_later, tasks))
         self._settings = settings
-        self._changing = LiveSettings(settings, file)
-        self._changing.subscribe(logs.apply_settings)
+        self._live_settings = LiveSettings(settings, file)
+        self._live_settings.subscribe(logs.apply_settings)
         self._clock = clock
         self._measuring = Measuring(settings, clock, always=settings.is_measured)
-        self._changing.subscribe(self._measuring.apply_settings)
+        self._live_settings.subscribe(self._measuring.apply_settings)
         self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
         self._metrics: Listener | None = None
-        self._open = AsyncExitStack()
+        self._open_parts = AsyncExitStack()
 
     @property
     def address(self) -> str:
@@ -99,19 +94,18 @@ class Namesrv:
         settings = self._settings
         check_not_public(settings.bind_address, settings.insecure or settings.checks_access)
         values = KeyValues(settings.kv_path)
-        tasks = Background()
-        self.routes.later = partial(_later, tasks)
+        tasks = self._tasks
         handlers = (
-            RouteHandlers(self.routes, values, self._changing),
+            RouteHandlers(self.routes, values, self._live_settings),
             BrokerHandlers(self.routes, values, self._clock),
-            ValueHandlers(values, self._changing, self._conditions.as_properties),
+            ValueHandlers(values, self._live_settings, self._conditions.as_properties),
         )
-        access = self._access()
+        access = self._make_access()
         guard = access.guard if access is not None else None
         dispatch = Dispatcher(Role.NAMESRV, handlers, tasks.spawn, guard)
         if access is not None:
             dispatch.audit = access.audit
-            dispatch.hash_next_piece = access.hash_some
+            dispatch.hash_next_piece = access.hash_next_piece
         self._measuring.begin(dispatch)
         limits = limits_for(descriptors.divide(descriptors.limit(), with_store=False))
         tls = ServerTls(settings, self._clock)
@@ -129,15 +123,15 @@ class Namesrv:
             tasks.spawn(DeadBrokers(self.routes, values, self._clock).watch(), "lost brokers")
             if access is not None:
                 tasks.spawn(access.watch(self._clock), "accounts")
-            self._open = stack.pop_all()
+            self._open_parts = stack.pop_all()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._open.__aexit__(*error)  # type: ignore[arg-type]
+        await self._open_parts.__aexit__(*error)  # type: ignore[arg-type]
 
     def reload(self, settings: NamesrvSettings) -> None:
         """Apply the live settings of a file that was read again."""
-        self._changing.reload(settings)
+        self._live_settings.reload(settings)
 
     async def serve(self) -> None:
         """Never return. A background task that fails cancels the caller; leaving the context raises its error."""
@@ -145,7 +139,7 @@ class Namesrv:
 
     def unready(self) -> str:
         """Return the conditions that keep it from its work, in words; "" if there are none."""
-        return "; ".join(each.facts for each in self._conditions.unready())
+        return "; ".join(condition.facts for condition in self._conditions.unready())
 
     def _probes(
         self, values: KeyValues, server: Server, tls: ServerTls, access: NamesrvAccess | None
@@ -154,7 +148,7 @@ class Namesrv:
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: tls.problem
         yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: tls.admits_without_certificate
-        yield kinds.SETTINGS_NOT_SAVED, lambda: self._changing.problem
+        yield kinds.SETTINGS_NOT_SAVED, lambda: self._live_settings.problem
         yield kinds.CONNECTIONS_FULL, lambda: server.problem
         yield kinds.VALUES_NOT_SAVED, lambda: values.problem
         yield from Machine(self._clock, lambda: 0).probes()
@@ -165,10 +159,10 @@ class Namesrv:
         while True:
             await self._clock.sleep(POLL_S)
             await values.try_again()
-            await self._changing.save_again()
+            await self._live_settings.save_again()
             self._conditions.poll()
 
-    def _access(self) -> NamesrvAccess | None:
+    def _make_access(self) -> NamesrvAccess | None:
         demand_one_kind(self._settings, self._settings.acl)
         if not self._settings.checks_access:
             return None
@@ -186,14 +180,11 @@ class Namesrv:
         access: NamesrvAccess | None,
     ) -> None:
         settings, server = self._settings, self._server
-        self._metrics = metrics_door(settings, settings.bind_address, settings.insecure)
+        self._metrics = metrics_listener(settings, settings.bind_address, settings.insecure)
         if not settings.is_measured or server is None:
             return
         if self._metrics is not None:
             stack.callback(self._metrics.close)
-        # Its library takes 5 MB, so it is loaded only for metrics.
-        from sparrowmq.metrics.server_figures import Port
-
         port = metrics_port(
             self._conditions,
             self._metrics,
@@ -215,7 +206,7 @@ class Namesrv:
                     session.close()
 
 
-def _later(tasks: Background, steps: Steps[None]) -> None:
+def _run_later(tasks: Background, steps: Steps[None]) -> None:
     """Remove queues of a broker that is gone, in the background; not while the name server stops."""
     with suppress(ClientClosed):
         tasks.spawn(run_to_end(steps), "routes")
@@ -223,7 +214,7 @@ def _later(tasks: Background, steps: Steps[None]) -> None:
 
 def metrics_port(
     conditions: Conditions,
-    door: Listener | None,
+    listener: Listener | None,
     settings: NamesrvSettings,
     routes: Routes,
     port: Port,
@@ -231,12 +222,7 @@ def metrics_port(
     clock: Clock,
     audit: Audit | None = None,
 ) -> MetricsPort:
-    """Serve Prometheus, and send to a collector if the settings ask for it.
-
-    Args:
-        conditions: what can be wrong; the other figures are added to theirs.
-        door: already bound; None if metrics are only sent.
-    """
+    """Serve Prometheus at the bound `door`, and send to a collector if the settings ask for it."""
 
     figures = conditions.figures
 
@@ -250,9 +236,9 @@ def metrics_port(
     declare_disks(figures, _folders(settings))
     declare_latencies(figures, latencies)
     declare_denials(figures, audit)
-    place = f"{settings.bind_address}:{settings.port}"
-    program = {"service.name": "sparrowmq-namesrv", "service.instance.id": place}
-    return MetricsPort(door, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready)
+    instance = f"{settings.bind_address}:{settings.port}"
+    program = {"service.name": "sparrowmq-namesrv", "service.instance.id": instance}
+    return MetricsPort(listener, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready)
 
 
 def _folders(settings: NamesrvSettings) -> dict[str, Path]:
@@ -261,7 +247,7 @@ def _folders(settings: NamesrvSettings) -> dict[str, Path]:
 
 
 class DeadBrokers:
-    """Writes what `Routes.vanished` says into the name server's values."""
+    """Writes what `Routes.vanished_brokers` says into the name server's values."""
 
     def __init__(self, routes: Routes, values: KeyValues, clock: Clock) -> None:
         self._routes = routes
@@ -285,16 +271,16 @@ class DeadBrokers:
 
     async def write_changes(self) -> None:
         """Write what changed. Raises: OSError; the next look writes it again."""
-        room = MOST_LOST - len(self._values.namespace(LOST_BROKERS))
-        for name, gone in list(self._routes.vanished.items()):
+        room = MAX_LOST_BROKERS - len(self._values.namespace(LOST_BROKERS))
+        for name, vanished in list(self._routes.vanished_brokers.items()):
             if name not in self._written and room > 0:
                 room -= 1
-                lost = LostBroker(gone.cluster, gone.address, self._clock.now_ms(), list(gone.topics))
+                lost = LostBroker(vanished.cluster, vanished.address, self._clock.now_ms(), list(vanished.topics))
                 written = b"".join(await run_to_end(lost.encoding()))  # it may have 50,000 topics
                 await self._values.put(LOST_BROKERS, name, written.decode())
                 self._written.add(name)
                 log.warning("broker %s is lost; if it does not come back: `sparrowmq broker forget %s`", name, name)
-        self._written &= self._routes.vanished.keys()
+        self._written &= self._routes.vanished_brokers.keys()
         for name in self._values.namespace(LOST_BROKERS):
             if self._routes.has_master(name):
                 await self._values.delete(LOST_BROKERS, name)

@@ -51,16 +51,13 @@ from sparrowmq.settings.settings_files import ChangedFiles
 log = logging.getLogger(__name__)
 
 ANY_CLUSTER: Final = ""  # brokers of several clusters register here; only `Cluster:*` fits this name
-_SHOWN: Final = 3  # accounts in a text
-_OF_BROKERS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
+_MAX_NAMED_ACCOUNTS: Final = 3  # accounts in a text
+_BROKER_ACCESS: Final = frozenset({Access.CLUSTER, Access.CLIENT})
 
 
 class NamesrvAccess:
-    """The guard of a name server with access control, and its audit log.
-
-    Raises:
-        ConfigError: there are no accounts or users, a file is broken, or an address is none.
-    """
+    """The guard of a name server with access control, and its audit log. Raises: ConfigError, there are no accounts or
+    users, a file is broken, or an address is none."""
 
     def __init__(self, settings: NamesrvSettings, clock: Clock) -> None:
         self._source: AccountFiles | NamesrvUsers
@@ -75,11 +72,11 @@ class NamesrvAccess:
         self._has_users = settings.authentication
         self._is_public = settings.public_routes
         try:
-            self._brokers = Addresses([settings.broker_addresses])
+            self._broker_addresses = Addresses([settings.broker_addresses])
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
-        self.hash_some = LargeBodies(self._accounts).hash_some
+        self.hash_next_piece = LargeBodies(self._accounts).hash_some
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def _accounts(self) -> Mapping[str, Account | User]:
@@ -92,7 +89,7 @@ class NamesrvAccess:
             if self._has_users and row.access is Access.CLUSTER and peer.principal is not None:
                 permissions.check_admin(peer.principal, row)
         except AccessDenied as error:
-            if not self._may_unsigned(peer, row):
+            if not self._may_send_unsigned(peer, row):
                 raise self._with_advice(error, row, is_known=peer.principal is not None) from None
 
     def probes(self) -> tuple[Probe, ...]:
@@ -101,7 +98,7 @@ class NamesrvAccess:
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
             (DENIALS, lambda: self.audit.repeated_denials.last),
             (ACCOUNTS_NOT_LOADED, lambda: self._source.problem),
-            (ANY_BROKER_NAME, self._unlimited_brokers),
+            (ANY_BROKER_NAME, self._unlimited_brokers_problem),
         )
 
     async def watch(self, clock: Clock) -> None:
@@ -115,21 +112,21 @@ class NamesrvAccess:
         finally:
             self.audit.write()
 
-    def _unlimited_brokers(self) -> str:
+    def _unlimited_brokers_problem(self) -> str:
         """Say which accounts of brokers may register any name; "" if none may. Administrators always may."""
         if isinstance(self._source, NamesrvUsers):
             return ""
-        accounts = self._source.current.by_key.values()
-        found = [each.access_key for each in accounts if each.is_broker and not each.is_admin and not each.broker_names]
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        names = ", ".join(map(shown, found[:_SHOWN]))
+        brokers = [account for account in self._source.current.by_key.values() if account.is_broker]
+        access_keys = [each.access_key for each in brokers if not each.is_admin and not each.broker_names]
+        more = f" and {len(access_keys) - _MAX_NAMED_ACCOUNTS} more" if len(access_keys) > _MAX_NAMED_ACCOUNTS else ""
+        names = ", ".join(map(shown, access_keys[:_MAX_NAMED_ACCOUNTS]))
         what = "accounts that may take over the route of every broker, as they have no brokerNames"
-        return f"{what}: {names}{more}" if found else ""
+        return f"{what}: {names}{more}" if access_keys else ""
 
-    def _may_unsigned(self, peer: Peer, row: Row) -> bool:
+    def _may_send_unsigned(self, peer: Peer, row: Row) -> bool:
         if row.access is Access.CLIENT and self._is_public:
             return True
-        return row.access in _OF_BROKERS and self._brokers.has(peer.host[:-PORT_BYTES])
+        return row.access in _BROKER_ACCESS and self._broker_addresses.has(peer.host[:-PORT_BYTES])
 
     def _with_advice(self, error: AccessDenied, row: Row, *, is_known: bool) -> AccessDenied:
         if row.access is not Access.CLUSTER:
@@ -151,23 +148,17 @@ class NamesrvAccess:
 class NamesrvUsers:
     """The users of a name server (ACL 2.0): those of a file, and those that the settings name.
 
-    The file has the form of a broker's `config/users.json`. It is that of a broker on the same machine, or a copy. A
-    change takes effect at the second poll that finds the same file, because a copy may be half written. A broken file
-    stops a start; later it changes nothing, and is reported once. A broker that has never run has no file yet. Until
-    the file is there, the users of the settings count.
-
-    Attributes:
-        by_name: another object after each change.
-        problem: why a change of the file does not take effect; "" if it does.
-    Raises:
-        ConfigError: the file cannot be read, a user of the settings is invalid, or there is no user at all.
+    The file has the form of a broker's `config/users.json`. A change takes effect at the second poll that finds the
+    same file, because a copy may be half written: `by_name` is another object then. A broken file stops a start with
+    ConfigError; later it changes nothing, and is reported once. Until the file is there, the users of the settings
+    count.
     """
 
     def __init__(self, settings: NamesrvSettings) -> None:
         self._path = settings.users_file
         self._is_unlimited = not settings.authorization
-        self._named = list(first_users(settings, settings.home, settings.acl_file))
-        self._changed = ChangedFiles(lambda: [self._path] if self._path is not None else [])
+        self._users_of_settings = list(first_users(settings, settings.home, settings.acl_file))
+        self._watched_file = ChangedFiles(lambda: [self._path] if self._path is not None else [])
         self.problem = ""
         self.by_name = self._principals(self._first_table())
         if not self.by_name:
@@ -175,10 +166,10 @@ class NamesrvUsers:
 
     def poll(self) -> None:
         """Load a change that was the same at two polls."""
-        if self._path is None or not self._changed.has_changed():
+        if self._path is None or not self._watched_file.has_changed():
             return
         try:
-            self.by_name = self._principals(_table(self._path))
+            self.by_name = self._principals(_read_table(self._path))
         except ConfigError as error:
             self.problem = f"the users do not change: {error}"
             log.error("the users do not change until this is fixed: %s", error)
@@ -189,21 +180,21 @@ class NamesrvUsers:
     def _first_table(self) -> UserTable:
         if self._path is None:
             return UserTable()
-        if self._named and not self._path.exists():
+        if self._users_of_settings and not self._path.exists():
             self.problem = f"usersFile {self._path} does not exist yet, so only the users of the settings count"
             log.warning("%s", self.problem)
             return UserTable()
-        return _table(self._path)
+        return _read_table(self._path)
 
     def _principals(self, table: UserTable) -> Mapping[str, User]:
         """All users. Those of the file count before those of the settings."""
-        named = {user.username: (user, policies) for user, policies in reversed(self._named)}
-        users = {name: user for name, (user, _) in named.items()} | table.users
-        policies = {name: found for name, (_, found) in named.items() if name not in table.users}
+        settings_users = {user.username: (user, policies) for user, policies in reversed(self._users_of_settings)}
+        users = {name: user for name, (user, _) in settings_users.items()} | table.users
+        policies = {name: found for name, (_, found) in settings_users.items() if name not in table.users}
         return principals(users, policies | table.policies, is_unlimited=self._is_unlimited)
 
 
-def _table(path: Path) -> UserTable:
+def _read_table(path: Path) -> UserTable:
     try:
         return UserTable.decode(path.read_bytes())
     except OSError as error:

@@ -18,9 +18,10 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.slices import at_once
-from sparrowmq.metrics.exposition import page, process_series, series_of
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.metrics.http_endpoint import Answer, Ask, Endpoint, Query
+from sparrowmq.metrics.http_endpoint import Answer, Endpoint, MakePage, Query
+from sparrowmq.metrics.metrics_page import page, process_series
+from sparrowmq.metrics.series_limit import series_of
 from sparrowmq.protocol.hosts import address_text, split_address
 from sparrowmq.remoting.listener import Listener, is_loopback
 
@@ -32,7 +33,7 @@ _END_LIMIT_S: Final = 10
 
 @contextmanager
 def exposed(
-    address: str | None, declare: Declare, pages: Mapping[str, Ask] | None = None, *, insecure: bool = False
+    address: str | None, declare: Declare, pages: Mapping[str, MakePage] | None = None, *, insecure: bool = False
 ) -> Iterator[str | None]:
     """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
 
@@ -64,7 +65,7 @@ def exposed(
 
 
 async def _serve(
-    door: Listener, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, Ask]
+    door: Listener, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, MakePage]
 ) -> None:
     """Answer until the function that `running` gets is called. It gets an error if the port cannot listen."""
 

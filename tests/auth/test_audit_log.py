@@ -151,7 +151,7 @@ def test_ipv4_clients_of_an_ipv6_port_count_each_for_itself(audit):
 
 
 def test_denials_push_no_administrators_request_out_of_its_file(audit, monkeypatch):
-    monkeypatch.setattr(rotated_file, "SIZE_BYTES", 100)
+    monkeypatch.setattr(rotated_file, "MAX_FILE_BYTES", 100)
     peer, command, _, header = received(DELETE, b"", ADMIN)
     audit.begin(peer, command, header)(0, None)
     for number in range(20):
@@ -169,7 +169,7 @@ def test_a_disk_that_fails_costs_lines_of_both_files(tmp_path, clock):
     audit.begin(peer, command, header)(0, None)
     deny(audit)
     audit.write()
-    assert audit.lost == 2 and audit.is_due and "audit.log cannot be written" in audit.problem
+    assert audit.lost_lines == 2 and audit.is_due and "audit.log cannot be written" in audit.problem
     (tmp_path / "file").unlink()
     audit.write()
     assert audit.problem == "" and not audit.is_due

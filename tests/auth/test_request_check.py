@@ -240,7 +240,7 @@ def test_many_addresses_are_remembered_and_not_without_end(check):
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:1"
         assert denial(check, received(CREATE, b"", None, address)) == NOBODY
     assert denial(check, received(CREATE, b"", None, "10.10.103.1:1")) == ""
-    assert len(check._is_white) <= 10_000
+    assert len(check._white_by_address) <= 10_000
 
 
 def test_all_checks_must_agree(check):

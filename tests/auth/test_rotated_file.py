@@ -17,7 +17,7 @@ def test_the_file_of_denials_lies_beside_the_audit_log(tmp_path):
 
 
 def test_files_are_rotated_and_few_are_kept(file, monkeypatch):
-    monkeypatch.setattr(rotated_file, "SIZE_BYTES", 3)
+    monkeypatch.setattr(rotated_file, "MAX_FILE_BYTES", 3)
     for number in range(8):
         file.add(f"line {number}")
         file.write()
@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_written_costs_its_lines_and_is_reported_once(tmp_
     for _ in range(3):
         file.add("line")
         file.write()
-    assert file.lost == 3
+    assert file.lost_lines == 3
     assert sum("cannot be written" in record.getMessage() for record in caplog.records) == 1
     assert "file is a file, and should be a folder; move it away): 3 lines are lost" in file.problem
     assert file.is_due
@@ -46,4 +46,4 @@ def test_lines_that_wait_are_limited(file, monkeypatch):
     for number in range(5):
         file.add(f"line {number}")
     file.write()
-    assert file.lost == 3 and file.path.read_text() == "line 0\nline 1\n"
+    assert file.lost_lines == 3 and file.path.read_text() == "line 0\nline 1\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.auth.policies import Rules, parse_entry
-from sparrowmq.auth.user_check import _FOR_SUPER_USERS, _NAMED, _READS, UserCheck, UserRules
+from sparrowmq.auth.user_check import _ACTIONS_ON_NAMED, _READING_CODES, _SUPER_USER_CODES, UserCheck, UserRules
 from sparrowmq.auth.users import User
 from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.codes import RequestCode
@@ -175,15 +175,15 @@ def test_every_request_for_administrators_needs_an_action_that_a_plain_user_lack
     check = UserCheck(UserRules("main"), dict, lambda offset: None)
     assert len(theirs) > 40
     for row in theirs:
-        if row.code in _NAMED:
+        if row.code in _ACTIONS_ON_NAMED:
             assert row.topic or row.group, f"{row.name} names nothing, so it would be allowed to every user"
-        elif row.code not in _FOR_SUPER_USERS:
-            ((resource, _),) = check._for_administrators(row, admin.GetBrokerConfig())
+        elif row.code not in _SUPER_USER_CODES:
+            ((resource, _),) = check._administrator_actions(row, admin.GetBrokerConfig())
             assert str(resource) == "Cluster:main"
 
 
 def test_the_tables_name_only_requests_for_administrators():
-    for code in {*_NAMED, *_READS, *_FOR_SUPER_USERS}:
+    for code in {*_ACTIONS_ON_NAMED, *_READING_CODES, *_SUPER_USER_CODES}:
         row = BY_CODE[code]
         assert row.served_by & (Role.BROKER | Role.NAMESRV) and row.access in (
             Access.ADMIN,

@@ -29,9 +29,9 @@ def one(user, *policies, is_unlimited=False):
 def test_a_stored_user_becomes_a_principal_with_its_policies():
     alice = one(UserEntry("alice", "secret", "Normal", "enable"), PUB_ORDERS)
     assert alice.access_key == "alice" and not alice.is_admin and "alice" in alice.colleagues
-    assert alice.does(Action.PUB, ORDERS, b"") and not alice.does(Action.SUB, ORDERS, b"")
+    assert alice.may_do(Action.PUB, ORDERS, b"") and not alice.may_do(Action.SUB, ORDERS, b"")
     assert one(UserEntry("alice", "secret", "super", "enable")).is_admin
-    assert one(UserEntry("alice", "secret", "Normal"), is_unlimited=True).does(Action.SUB, ORDERS, b"")
+    assert one(UserEntry("alice", "secret", "Normal"), is_unlimited=True).may_do(Action.SUB, ORDERS, b"")
 
 
 @pytest.mark.parametrize("password", [None, ""])
@@ -48,7 +48,7 @@ def test_broken_policies_deny_everything_and_are_logged(caplog):
     broken = Policy("Custom", [PolicyRule("Queue:orders", ["Pub"], None, "Deny")])
     with caplog.at_level(logging.ERROR):
         alice = one(UserEntry("alice", "secret", "Normal", "enable"), PUB_ORDERS, broken)
-    assert not alice.does(Action.PUB, ORDERS, b"")
+    assert not alice.may_do(Action.PUB, ORDERS, b"")
     assert "user alice may do nothing until its policies are fixed" in caplog.text
 
 
@@ -96,7 +96,7 @@ def test_accounts_of_4_x_become_users_with_the_same_permissions(tmp_path):
     alice = principals({"a": user}, {"a": policies}, is_unlimited=False)["a"]
 
     def may(kind, name):
-        return [each.value for each in (Action.PUB, Action.SUB) if alice.does(each, Resource(kind, name), b"")]
+        return [each.value for each in (Action.PUB, Action.SUB) if alice.may_do(each, Resource(kind, name), b"")]
 
     assert may(ResourceKind.TOPIC, "topicA") == [] and may(ResourceKind.TOPIC, "topicB") == ["Pub", "Sub"]
     assert may(ResourceKind.TOPIC, "topicC") == ["Sub"] and may(ResourceKind.TOPIC, "other") == []

@@ -101,7 +101,7 @@ class ScriptedBrokers:
     async def group(self, name):
         return self.group_config if name == "g" else None
 
-    async def ask(self, broker_name, request, body=b"", *, timeout_s=3.0, accept=()):
+    async def ask(self, broker_name, request, body=b"", *, timeout_s=3.0, accepted_codes=()):
         self.asked.append((broker_name, request, body))
         if self.lets_go is not None:
             await self.lets_go.wait()
@@ -109,14 +109,14 @@ class ScriptedBrokers:
         answer = make(request) if make else _usual(request, len(self.asked))
         if not isinstance(answer, Response):
             answer = Response(0, answer, None, b"", 0)
-        if answer.code and answer.code not in accept:
+        if answer.code and answer.code not in accepted_codes:
             raise RemoteError(answer.code, answer.remark)
         return answer
 
     def brokers_for(self, call, client_id):
         return self
 
-    def left(self, client_id):
+    def client_left(self, client_id):
         self.announced.append(client_id)
 
     def announce(self, producers, consumer):

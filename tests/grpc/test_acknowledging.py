@@ -156,19 +156,19 @@ async def test_dead_message_that_cannot_be_copied_stays():
     acks = Acks()
     acks.brokers.answers[ConsumerSendMsgBack] = failing(1)
     with pytest.raises(RemoteError):
-        await acks.calls.give_up(acks.brokers, "orders", "g", str(acks.handle()), "01AB")
+        await acks.calls.move_to_dlq(acks.brokers, "orders", "g", str(acks.handle()), "01AB")
     assert len(acks.brokers.asked) == 1
 
 
 async def test_dead_message_that_cannot_be_acknowledged_is_copied_once():
     acks = Acks()
-    give_up = ("orders", "g", str(acks.handle()), "01AB")
+    move_to_dlq = ("orders", "g", str(acks.handle()), "01AB")
     acks.brokers.answers[AckMessage] = failing(1)
     for _ in range(2):
         with pytest.raises(RemoteError):
-            await acks.calls.give_up(acks.brokers, *give_up)
+            await acks.calls.move_to_dlq(acks.brokers, *move_to_dlq)
     acks.brokers.answers.clear()
-    await acks.calls.give_up(acks.brokers, *give_up)
+    await acks.calls.move_to_dlq(acks.brokers, *move_to_dlq)
     kinds = [type(ask) for _, ask, _ in acks.brokers.asked]
     assert kinds == [ConsumerSendMsgBack, AckMessage, AckMessage, AckMessage]
 

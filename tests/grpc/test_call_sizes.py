@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.grpc.call_limits import (
-    CALL_BYTES,
+    MAX_CALL_BYTES,
     MAX_ENTRIES,
     MAX_OTHER_BYTES,
-    ROUTE_BYTES,
-    STREAM_BYTES,
+    MAX_ROUTE_CALL_BYTES,
+    MAX_TELEMETRY_BYTES,
     check_call,
     check_count,
-    other_bytes,
+    count_other_bytes,
 )
 from sparrowmq.grpc.message_out import field
 from sparrowmq.grpc.wire_types import message
@@ -37,7 +37,7 @@ def refusal(name, raw):
 @given(st.lists(st.tuples(st.binary(max_size=300), st.text(max_size=200)), max_size=5))
 def test_bytes_besides_bodies_are_those_of_protobuf(parts):
     sent = [outgoing(body=body, tag=tag) for body, tag in parts]
-    assert other_bytes(send_of(*sent), 1, 4) == len(send_of(*sent)) - sum(len(body) for body, _ in parts)
+    assert count_other_bytes(send_of(*sent), 1, 4) == len(send_of(*sent)) - sum(len(body) for body, _ in parts)
 
 
 def test_large_bodies_may_be_sent_and_other_large_fields_not():
@@ -53,10 +53,10 @@ def test_a_call_of_very_many_small_fields_is_refused_before_it_is_read(raw):
 
 
 LIMITS = [
-    ("AckMessage", CALL_BYTES),
-    ("Telemetry", CALL_BYTES),
-    ("QueryRoute", ROUTE_BYTES),
-    ("QueryAssignment", ROUTE_BYTES),
+    ("AckMessage", MAX_CALL_BYTES),
+    ("Telemetry", MAX_CALL_BYTES),
+    ("QueryRoute", MAX_ROUTE_CALL_BYTES),
+    ("QueryAssignment", MAX_ROUTE_CALL_BYTES),
 ]
 
 
@@ -68,19 +68,19 @@ def test_other_calls_have_a_limit(name, most):
 
 def test_stacks_of_threads_may_be_large_and_settings_not():
     command, stacks = message("TelemetryCommand"), message("ThreadStackTrace")
-    text = "main RUNNABLE\n" * (STREAM_BYTES // 14 - 100)
+    text = "main RUNNABLE\n" * (MAX_TELEMETRY_BYTES // 14 - 100)
     check_call(
         "Telemetry",
         command(thread_stack_trace=stacks(nonce="1", thread_stack_trace=text)).SerializeToString(),
     )
-    assert refusal("Telemetry", field(3, field(2, bytes(STREAM_BYTES)))) == 41300
-    assert refusal("Telemetry", field(2, field(6, field(2, b"") * (CALL_BYTES // 2)))) == 41300
+    assert refusal("Telemetry", field(3, field(2, bytes(MAX_TELEMETRY_BYTES)))) == 41300
+    assert refusal("Telemetry", field(2, field(6, field(2, b"") * (MAX_CALL_BYTES // 2)))) == 41300
 
 
 @pytest.mark.parametrize("end", [GROUP, b"\xff" * 11, b"\x0a"])
 def test_bytes_that_are_no_call_are_refused(end):
     with pytest.raises(RemoteProtocolError):
-        check_call("SendMessage", EMPTY * 10 + field(1, field(4, bytes(CALL_BYTES))) + end)
+        check_call("SendMessage", EMPTY * 10 + field(1, field(4, bytes(MAX_CALL_BYTES))) + end)
 
 
 def test_a_call_has_a_limited_number_of_entries():

@@ -3,7 +3,7 @@
 import pytest
 
 from sparrowmq.errors import RemoteError
-from sparrowmq.grpc.caller import caller_of, client_of, consumer_group_of, topic_of
+from sparrowmq.grpc.caller import caller_of, client_id_of, consumer_group_of, topic_of
 from sparrowmq.grpc.wire_types import message
 from tests.grpc.scripted import ScriptedBrokers, call, caller, named
 
@@ -51,9 +51,9 @@ def test_names_have_their_namespace():
 
 
 def test_clients_of_two_accounts_with_one_id_are_two():
-    assert client_of("", "me") == "me"
-    ids = {client_of(account, client_id) for account in ("a", "ab", "") for client_id in ("b", "me")}
+    assert client_id_of("", "me") == "me"
+    ids = {client_id_of(account, client_id) for account in ("a", "ab", "") for client_id in ("b", "me")}
     assert len(ids) == 6
     brokers = ScriptedBrokers()
     brokers.account = "writer"
-    assert caller(brokers, "me").client_id == client_of("writer", "me")
+    assert caller(brokers, "me").client_id == client_id_of("writer", "me")

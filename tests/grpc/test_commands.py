@@ -20,9 +20,9 @@ class Port:
         self.clock = ManualClock()
         self.sent: asyncio.Queue = asyncio.Queue()
         brokers = ScriptedBrokers()
-        clients = Clients(self.clock, brokers.left)
+        clients = Clients(self.clock, brokers.client_left)
         self.commands = Commands(clients, self.clock)
-        self.first, self.second = (clients.seen(name) for name in ("first", "second"))
+        self.first, self.second = (clients.note_seen(name) for name in ("first", "second"))
         settings = message("Settings")(client_type=ClientType.PUSH_CONSUMER)
         settings.subscription.group.name = "g"
         settings.user_agent.version = "5.2.0"
@@ -43,7 +43,7 @@ class Port:
 
 async def test_result_counts_only_from_the_client_that_was_asked():
     port = Port()
-    asked = asyncio.create_task(port.commands.running("first", has_stacks=True))
+    asked = asyncio.create_task(port.commands.running_info("first", wants_stacks=True))
     nonce = (await port.sent.get()).print_thread_stack_trace_command.nonce
     port.answer(port.second, nonce, "forged")
     port.answer(port.first, "another", "late")
@@ -83,7 +83,7 @@ async def test_command_needs_a_stream_and_a_client():
     port = Port()
     for name in ("second", "third"):
         with pytest.raises(RemoteError, match="stream"):
-            await port.commands.running(name, has_stacks=True)
+            await port.commands.running_info(name, wants_stacks=True)
 
 
 def test_consumers_of_a_group_are_shown_without_their_accounts():
@@ -94,7 +94,7 @@ def test_consumers_of_a_group_are_shown_without_their_accounts():
     rows = [(each.client_id, each.client_addr, each.language) for each in found.connection_set]
     assert rows == [("first", "10.0.0.1:5000", "JAVA"), ("second", "", "GO")]
     assert found.consume_type == "CONSUME_PASSIVELY"
-    port.first.kind = ClientType.SIMPLE_CONSUMER
+    port.first.client_type = ClientType.SIMPLE_CONSUMER
     assert port.commands.consumers("g").consume_type == "CONSUME_ACTIVELY"
     port.second.language = "KLINGON"
     assert port.commands.consumers("g").connection_set[1].language == "OTHER"

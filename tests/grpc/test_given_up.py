@@ -8,7 +8,7 @@ from sparrowmq import connect
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import receive_methods
 from sparrowmq.grpc.ack_methods import AckMethods
-from sparrowmq.grpc.receive_methods import BACK_MS, AbandonedPops, Receive
+from sparrowmq.grpc.receive_methods import GIVE_BACK_MS, AbandonedPops, Receive
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
@@ -42,7 +42,7 @@ class Held:
         header = reply(clock.now_ms(), start_offset_info="0 2 5", msg_offset_info="0 2 5,6")
         bodies = a_record(5) + a_record(6)
         self.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, bodies, 0)
-        changed = ChangeInvisibleTimeReply(clock.now_ms(), BACK_MS, 3)
+        changed = ChangeInvisibleTimeReply(clock.now_ms(), GIVE_BACK_MS, 3)
         self.brokers.answers[ChangeInvisibleTime] = lambda ask: changed
         self.pops = AbandonedPops(AckMethods(Renewals(clock), clock))
 
@@ -66,7 +66,7 @@ class Held:
 async def test_each_message_of_a_pop_that_was_given_up_is_given_back():
     held = Held()
     await held.given_up()
-    assert held.given_back() == [(5, BACK_MS), (6, BACK_MS)]
+    assert held.given_back() == [(5, GIVE_BACK_MS), (6, GIVE_BACK_MS)]
 
 
 async def test_a_pop_that_was_given_up_and_found_nothing_gives_nothing_back(caplog):

@@ -138,6 +138,6 @@ async def test_method_that_apache_leaves_out_is_unknown():
 async def test_silent_client_is_forgotten():
     async with calling() as client:
         await client.call("SendMessage", messages=[outgoing()])
-        client.methods.clients.seen("c1")
+        client.methods.clients.note_seen("c1")
         await client.clock.advance(300)
         assert len(client.methods.clients) == 0

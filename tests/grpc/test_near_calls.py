@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import ConnectionClosed, NoRoute, RemoteError
 from sparrowmq.grpc.clients import Client, Clients
-from sparrowmq.grpc.local_calls import LocalCalls, acked_answer, sent_answer
+from sparrowmq.grpc.local_calls import LocalCalls, ack_response, send_response
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import status
@@ -37,10 +37,10 @@ class Near:
             raise NoRoute(name, None)
         return TopicConfig("orders")
 
-    def writable_queues(self, config):
+    def count_writable_queues(self, config):
         return self.queues
 
-    def ask_soon(self, request, body, answered, *, accept=()):
+    def ask_soon(self, request, body, answered, *, accepted_codes=()):
         self.asked.append((request, body, answered))
 
     def answer(self, at=0, code=0, error=None, **reply):
@@ -57,7 +57,7 @@ class Port:
         self.renewals = Renewals(self.clock)
         self.brokers = ScriptedBrokers()
         self.brokers.local_broker = self.local_broker
-        self.clients = Clients(self.clock, self.brokers.left)
+        self.clients = Clients(self.clock, self.brokers.client_left)
         turns = itertools.count()
         self.calls = LocalCalls(self.clients, self.renewals, self.clock, lambda: next(turns))
         self.results = []
@@ -133,7 +133,7 @@ def test_a_half_message_gets_a_transaction_id():
     port.local_broker.answer()
     made = TransactionId.parse(port.sent().entries[0].transaction_id)
     assert (made.broker_name, made.state_offset, made.log_offset) == ("broker-a", 41, 1337)
-    assert "orders" in port.clients.seen("c1").half_topics
+    assert "orders" in port.clients.note_seen("c1").half_topics
 
 
 @pytest.mark.parametrize(
@@ -207,11 +207,11 @@ def test_other_acknowledgements_are_left_to_the_coroutine():
 def test_the_answer_to_a_send_has_the_bytes_of_protobuf(message_id, offset):
     entry = message("SendResultEntry")(status=status(), message_id=message_id, offset=offset)
     made = message("SendMessageResponse")(status=status(), entries=[entry])
-    assert sent_answer(message_id, offset) == made.SerializeToString()
+    assert send_response(message_id, offset) == made.SerializeToString()
 
 
 @given(st.text(max_size=300), st.text(min_size=1, max_size=300))
 def test_the_answer_to_an_acknowledgement_has_the_bytes_of_protobuf(message_id, text):
     entry = message("AckMessageResultEntry")(status=status(), message_id=message_id, receipt_handle=text)
     made = message("AckMessageResponse")(status=status(), entries=[entry])
-    assert acked_answer(message_id, text) == made.SerializeToString()
+    assert ack_response(message_id, text) == made.SerializeToString()

@@ -12,7 +12,7 @@ def test_handle_is_made_from_the_lists_of_the_answer():
     first, second = popped_messages(header, a_record(5) + a_record(6), "broker-a")
     assert first.handle == "4 1000 15000 3 0 broker-a 2 5 1337"
     assert second.handle == "4 1000 15000 3 0 broker-a 2 6 1337"
-    assert (first.attempt, first.stored.body) == (1, b"hello")
+    assert (first.attempt, first.message.body) == (1, b"hello")
 
 
 def test_handle_of_a_record_wins():

@@ -5,8 +5,8 @@ import pytest
 from sparrowmq.grpc.brokers import (
     accepted_types,
     endpoints_of,
-    queue_messages,
-    queue_of_group,
+    message_queues,
+    queue_of_message_group,
     writable_queues,
 )
 from sparrowmq.grpc.wire_types import MessageType, Permission
@@ -33,7 +33,7 @@ def test_queues_of_brokers_without_a_master_are_left_out():
     found = route("a", "b", queues=2)
     found.broker_datas[1].broker_addrs = {1: "127.0.0.1:9"}
     endpoints = endpoints_of("127.0.0.1:8081")
-    queues = list(queue_messages(named("t"), found, [MessageType.NORMAL], endpoints))
+    queues = list(message_queues(named("t"), found, [MessageType.NORMAL], endpoints))
     assert [(queue.broker.name, queue.id, queue.permission) for queue in queues] == [("a", 0, 4), ("a", 1, 4)]
     assert queues[0].broker.endpoints == endpoints
     assert list(queues[0].accept_message_types) == [1]
@@ -52,7 +52,7 @@ def test_queues_of_brokers_without_a_master_are_left_out():
 def test_each_queue_has_its_own_permission(row, permissions):
     found = route("a")
     found.queue_datas = [row]
-    assert [each.permission for each in queue_messages(named("t"), found, [], endpoints_of("h:1"))] == permissions
+    assert [each.permission for each in message_queues(named("t"), found, [], endpoints_of("h:1"))] == permissions
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_endpoints_have_the_scheme_of_their_host(address, scheme, host):
 )
 def test_message_group_has_the_queue_that_apaches_proxy_chooses(group, count, queue_id):
     queues = [MessageQueue("t", "a", number) for number in range(count)]
-    assert queue_of_group(group, queues).queue_id == queue_id
+    assert queue_of_message_group(group, queues).queue_id == queue_id

@@ -12,7 +12,7 @@ from sparrowmq.grpc import receive_methods
 from sparrowmq.grpc.ack_methods import AckMethods
 from sparrowmq.grpc.brokers import endpoints_of
 from sparrowmq.grpc.client_settings import ms_of, set_ms
-from sparrowmq.grpc.clients import SETTINGS_S, Clients
+from sparrowmq.grpc.clients import SETTINGS_WAIT_S, Clients
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.receive_methods import ReceiveMethods
 from sparrowmq.grpc.renewals import Renewals
@@ -32,7 +32,7 @@ class Consumers:
     def __init__(self, is_fifo=False, **group):
         clock = ManualClock()
         self.brokers = ScriptedBrokers(**group)
-        self.clients = Clients(clock, self.brokers.left)
+        self.clients = Clients(clock, self.brokers.client_left)
         self.renewals = Renewals(clock)
         acks = AckMethods(self.renewals, clock)
         self.receiving = ReceiveMethods(self.clients, self.renewals, acks, clock)
@@ -40,7 +40,7 @@ class Consumers:
         settings = message("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
         settings.subscription.fifo = is_fifo
-        self.clients.configure(self.clients.seen("c1"), settings, self.brokers)
+        self.clients.configure(self.clients.note_seen("c1"), settings, self.brokers)
 
     def find(self, *records):
         now_ms = self.clock.now_ms()
@@ -187,15 +187,15 @@ async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     consumers.clients.leave("c1")
     consumers.find(a_record(5))
     waiting = asyncio.create_task(consumers.receive())
-    await consumers.clock.advance(SETTINGS_S)
+    await consumers.clock.advance(SETTINGS_WAIT_S)
     assert len(await waiting) == 3
     assert consumers.pop().order == orderly
     assert [each.client_id for each in consumers.clients.consumers_of("g")] == ["c1"]
-    assert consumers.clients.with_settings("c1").kind == ClientType.SIMPLE_CONSUMER
+    assert consumers.clients.with_settings("c1").client_type == ClientType.SIMPLE_CONSUMER
     consumers.clients.leave("c1")
     large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MAX_SETTINGS_BYTES)
     waiting = asyncio.create_task(consumers.code(filter_expression=large))
-    await consumers.clock.advance(SETTINGS_S)
+    await consumers.clock.advance(SETTINGS_WAIT_S)
     assert await waiting == 41300
 
 

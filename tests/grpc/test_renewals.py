@@ -53,11 +53,11 @@ async def test_message_is_renewed_before_it_becomes_visible():
 async def test_client_acknowledges_with_the_first_handle():
     renewed = Renewed()
     await renewed.pass_time(45)
-    async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
+    async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as latest:
         assert ReceiptHandle.parse(latest).pop_time_ms == renewed.clock.now_ms()
     await renewed.pass_time(100)
     assert len(renewed.asked) == 1
-    async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
+    async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as latest:
         assert latest == str(renewed.first)
 
 
@@ -72,7 +72,7 @@ async def test_request_of_the_client_waits_for_a_renewal_and_has_its_handle():
         return await renewed.renew(*asked)
 
     async def settle():
-        async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
+        async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as latest:
             return latest
 
     looking = asyncio.ensure_future(renewed.renewals.renew_due(slow))
@@ -88,7 +88,7 @@ async def test_request_of_the_client_waits_for_a_renewal_and_has_its_handle():
 async def test_renewal_waits_for_a_request_of_the_client_and_is_then_needless():
     renewed = Renewed()
     await renewed.clock.advance(50)
-    async with renewed.renewals.latest("", "g", str(renewed.first)):
+    async with renewed.renewals.latest_handle("", "g", str(renewed.first)):
         looking = asyncio.ensure_future(renewed.renewals.renew_due(renewed.renew))
         await asyncio.sleep(0)
     await looking
@@ -99,11 +99,11 @@ async def test_latest_handle_is_kept_for_another_request_after_one_that_failed()
     renewed = Renewed()
     await renewed.pass_time(45)
     with pytest.raises(BrokerUnreachable):
-        async with renewed.renewals.latest("", "g", str(renewed.first)):
+        async with renewed.renewals.latest_handle("", "g", str(renewed.first)):
             raise BrokerUnreachable("broker-a", "it restarts")
     await renewed.pass_time(45)
     assert len(renewed.asked) == 1, "the client has settled it, so it is not renewed"
-    async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
+    async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as latest:
         assert latest != str(renewed.first)
     assert len(renewed.renewals) == 0
 
@@ -112,7 +112,7 @@ async def test_request_that_is_denied_ends_no_renewal():
     renewed = Renewed()
     for _ in range(2):
         with pytest.raises(AccessDenied):
-            async with renewed.renewals.latest("", "g", str(renewed.first)):
+            async with renewed.renewals.latest_handle("", "g", str(renewed.first)):
                 raise AccessDenied("another account")
     await renewed.pass_time(45)
     assert len(renewed.asked) == 1
@@ -123,17 +123,17 @@ async def test_request_that_failed_keeps_the_handle_although_the_client_has_gone
     await renewed.pass_time(45)
     renewed.client.send = None
     with pytest.raises(BrokerUnreachable):
-        async with renewed.renewals.latest("", "g", str(renewed.first)) as latest:
+        async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as latest:
             renewed.renewals._in_flight.clear()
             raise BrokerUnreachable("broker-a", "away")
-    async with renewed.renewals.latest("", "g", str(renewed.first)) as again:
+    async with renewed.renewals.latest_handle("", "g", str(renewed.first)) as again:
         assert again == latest != str(renewed.first)
 
 
 async def test_latest_handle_is_forgotten_when_it_has_expired():
     renewed = Renewed()
     with pytest.raises(BrokerUnreachable):
-        async with renewed.renewals.latest("", "g", str(renewed.first)):
+        async with renewed.renewals.latest_handle("", "g", str(renewed.first)):
             raise BrokerUnreachable("broker-a", "it restarts")
     await renewed.pass_time(65)
     assert len(renewed.renewals) == 0
@@ -171,7 +171,7 @@ async def test_message_is_renewed_while_its_client_has_no_stream_but_sends_heart
     renewed = Renewed()
     renewed.client.send = None
     for _ in range(6):
-        renewed.client.seen = renewed.clock.monotonic()
+        renewed.client.last_seen_s = renewed.clock.monotonic()
         await renewed.pass_time(10)
     assert len(renewed.asked) == 1
     renewed.client.brokers = None  # it leaves
@@ -199,7 +199,7 @@ async def test_message_whose_broker_refuses_is_renewed_no_more():
 async def test_another_account_that_knows_the_handle_cannot_end_the_renewals():
     renewed = Renewed()
     with pytest.raises(TimeoutError):
-        async with renewed.renewals.latest("thief", "g", str(renewed.first)):
+        async with renewed.renewals.latest_handle("thief", "g", str(renewed.first)):
             raise TimeoutError  # as the end of a call that was cancelled
     assert not renewed.renewals.contains("thief", "g", str(renewed.first))
     await renewed.pass_time(45)
@@ -207,9 +207,9 @@ async def test_another_account_that_knows_the_handle_cannot_end_the_renewals():
 
 
 async def test_an_owner_has_room_for_a_number_of_messages(monkeypatch):
-    monkeypatch.setattr(renewals, "MAX_OWNED", 4)
+    monkeypatch.setattr(renewals, "MAX_MESSAGES_OF_OWNER", 4)
     monkeypatch.setattr(renewals, "MAX_RENEWALS", 6)
-    monkeypatch.setattr(renewals, "GUARANTEED_OWNED", 2)
+    monkeypatch.setattr(renewals, "GUARANTEED_MESSAGES_OF_OWNER", 2)
     renewed = Renewed()
     greedy, other, few = (Client(name, owner=name) for name in ("greedy", "other", "few"))
     for number in range(4):
@@ -223,6 +223,6 @@ async def test_an_owner_has_room_for_a_number_of_messages(monkeypatch):
     with pytest.raises(RemoteError, match="work on 2 messages here"):
         renewed.renewals.check_room(other)
     renewed.renewals.check_room(few)
-    async with renewed.renewals.latest("", "g", "h0"):
+    async with renewed.renewals.latest_handle("", "g", "h0"):
         pass
     renewed.renewals.check_room(few)

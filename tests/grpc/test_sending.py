@@ -23,8 +23,8 @@ class Producers:
     def __init__(self, topic_type=None):
         clock = ManualClock()
         self.brokers = ScriptedBrokers(topic_type)
-        self.clients = Clients(clock, self.brokers.left)
-        self.clients.stream_began(self.clients.seen("c1"), ignored)
+        self.clients = Clients(clock, self.brokers.client_left)
+        self.clients.stream_began(self.clients.note_seen("c1"), ignored)
         turns = itertools.count()
         self.sending = SendMethods(self.clients, clock, lambda: next(turns))
 

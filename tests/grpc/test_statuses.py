@@ -10,13 +10,13 @@ from sparrowmq.errors import (
     RemoteError,
     RequestTimeout,
 )
-from sparrowmq.grpc.statuses import Status, refused, status, status_of
+from sparrowmq.grpc.statuses import Status, refusal, status, status_of
 
 
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (refused(Status.ILLEGAL_TOPIC, "why"), 40002),
+        (refusal(Status.ILLEGAL_TOPIC, "why"), 40002),
         (RemoteError(17, "no topic"), 40402),
         (RemoteError(26), 40403),
         (RemoteError(2, "busy"), 42900),

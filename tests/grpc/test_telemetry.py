@@ -21,7 +21,7 @@ class Streams:
 
     def __init__(self):
         self.brokers = ScriptedBrokers(retry_max_times=4)
-        self.clients = Clients(ManualClock(), self.brokers.left)
+        self.clients = Clients(ManualClock(), self.brokers.client_left)
         self.telemetry = Telemetry(
             self.brokers, self.clients, Commands(self.clients, ManualClock()), asyncio.ensure_future
         )
@@ -122,7 +122,7 @@ async def test_question_for_a_transaction_reaches_its_producer():
 async def test_question_reaches_a_producer_that_opens_its_stream_again_without_settings():
     """Python's client, after an election; it sends its settings again only five minutes later."""
     streams = Streams()
-    streams.clients.produces("c", "orders", streams.brokers)
+    streams.clients.note_half_topic("c", "orders", streams.brokers)
     stream = streams.open()
     await asyncio.sleep(0)
     streams.brokers.on_check("broker-a", CheckTransactionState(3, 1337), stored(), ["c"])

@@ -40,6 +40,6 @@ def test_bytes_that_are_no_message_are_refused():
 
 
 def test_numbers_of_a_message_are_used_once():
-    for name in wire_types._OF:
+    for name in wire_types._MESSAGE_CLASSES:
         numbers = [field.number for field in message(name).DESCRIPTOR.fields]
         assert len(numbers) == len(set(numbers)), name

@@ -12,7 +12,7 @@ def test_denials_are_shown_by_reason(tmp_path):
     peer, command, _, header = received(send("orders"))
     for _ in range(3):
         audit.denied(peer, command, header, AccessDenied("no").of_kind(DenialKind.NEEDS_ADMIN))
-    audit._files["denied"].lost = 7
+    audit._files["denied"].lost_lines = 7
     shown = figures.values("sparrowmq_denials_total")
     assert shown == {(kind.value,): 3 if kind is DenialKind.NEEDS_ADMIN else 0 for kind in DenialKind}
     assert figures.value("sparrowmq_audit_lines_lost_total") == 7

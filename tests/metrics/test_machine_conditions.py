@@ -2,7 +2,13 @@
 
 import pytest
 
-from sparrowmq.metrics.conditions import JUMP_S, PAUSED_S, TRUST_S, WITHIN_S, Machine
+from sparrowmq.metrics.conditions import (
+    MAX_CLOCK_STEP_S,
+    MIN_REPORTED_PAUSE_S,
+    PAUSE_WINDOW_S,
+    TRUST_NEW_TIME_AFTER_S,
+    Machine,
+)
 from sparrowmq.testing.clock import ManualClock
 
 
@@ -20,9 +26,9 @@ async def test_a_pause_shows_for_a_minute() -> None:
     machine = Machine(clock, lambda: 0)
     await clock.advance(100)
     assert machine.pauses() == ""
-    await clock.pause(PAUSED_S + 2)
+    await clock.pause(MIN_REPORTED_PAUSE_S + 2)
     assert machine.pauses().startswith("the process did not run for")
-    await clock.advance(WITHIN_S + 1)
+    await clock.advance(PAUSE_WINDOW_S + 1)
     assert machine.pauses() == ""
 
 
@@ -43,7 +49,7 @@ async def test_a_new_time_counts_as_right_after_a_while() -> None:
     machine.wrong_clock()
     clock.skew_s = 3600
     assert machine.wrong_clock()
-    await clock.advance(TRUST_S + 1)
+    await clock.advance(TRUST_NEW_TIME_AFTER_S + 1)
     assert machine.wrong_clock() == ""
     clock.skew_s = 0
     assert "jumped 3600 s back" in machine.wrong_clock()
@@ -53,7 +59,7 @@ async def test_small_steps_are_no_jump_however_many_there_are() -> None:
     clock = Wrong()
     machine = Machine(clock, lambda: 0)
     for _ in range(20):
-        clock.skew_s += JUMP_S / 2
+        clock.skew_s += MAX_CLOCK_STEP_S / 2
         assert machine.wrong_clock() == ""
 
 

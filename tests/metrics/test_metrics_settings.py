@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.metrics.metrics_settings import Exporter, MetricsSettings, metrics_door
+from sparrowmq.metrics.metrics_settings import Exporter, MetricsSettings, metrics_listener
 from sparrowmq.settings.settings import build
 
 ON = {"metricsExporterType": "PROM", "metricsPromExporterPort": "0"}
@@ -17,12 +17,12 @@ def settings(**given: str) -> MetricsSettings:
 
 def test_there_is_no_port_unless_asked_for():
     assert settings().metrics is Exporter.DISABLE
-    assert metrics_door(settings(), "127.0.0.1", insecure=False) is None
+    assert metrics_listener(settings(), "127.0.0.1", insecure=False) is None
 
 
 def test_it_listens_where_the_server_does_or_where_it_is_told():
     for given, host in (({}, "127.0.0.2"), ({"metricsPromExporterHost": "127.0.0.1"}, "127.0.0.1")):
-        door = metrics_door(settings(**ON, **given), "127.0.0.2", insecure=False)
+        door = metrics_listener(settings(**ON, **given), "127.0.0.2", insecure=False)
         assert door is not None and door.host == host and door.port > 0
         door.close()
 
@@ -30,8 +30,8 @@ def test_it_listens_where_the_server_does_or_where_it_is_told():
 @pytest.mark.parametrize("given", [{}, {"metricsPromExporterHost": "0.0.0.0"}])
 def test_a_public_address_is_refused_unless_the_network_is_trusted(given):
     with pytest.raises(ConfigError, match=r"metricsPromExporterHost=127\.0\.0\.1, or insecure=true"):
-        metrics_door(settings(**ON, **given), "0.0.0.0", insecure=False)
-    door = metrics_door(settings(**ON, **given), "0.0.0.0", insecure=True)
+        metrics_listener(settings(**ON, **given), "0.0.0.0", insecure=False)
+    door = metrics_listener(settings(**ON, **given), "0.0.0.0", insecure=True)
     assert door is not None
     door.close()
 
@@ -40,7 +40,7 @@ def test_a_port_that_is_taken_is_told_with_its_setting():
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = settings(metricsExporterType="PROM", metricsPromExporterPort=str(other.getsockname()[1]))
         with pytest.raises(ConfigError, match="another metricsPromExporterPort"):
-            metrics_door(taken, "127.0.0.1", insecure=False)
+            metrics_listener(taken, "127.0.0.1", insecure=False)
 
 
 def test_labels_of_ones_own_are_pairs():

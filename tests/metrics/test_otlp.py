@@ -8,9 +8,9 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from sparrowmq.core.stats import Histogram
-from sparrowmq.metrics.exposition import Series, series_of
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.otlp import Push
+from sparrowmq.metrics.series_limit import Series, series_of
 from sparrowmq.testing.clock import ManualClock
 from tests.metrics.receiver import Receiver, receiving
 

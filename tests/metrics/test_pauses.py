@@ -10,7 +10,7 @@ from tests.metrics.test_series import read
 
 
 async def test_a_loop_that_is_held_up_and_a_collection_are_counted(monkeypatch):
-    monkeypatch.setattr("sparrowmq.metrics.metrics_port._PERIOD_S", 0.01)
+    monkeypatch.setattr("sparrowmq.metrics.metrics_port._LOOP_CHECK_PERIOD_S", 0.01)
     figures = Figures()
     pauses = Pauses(figures)
     task = asyncio.create_task(pauses.run())

@@ -8,8 +8,9 @@ from prometheus_client import ProcessCollector
 
 from sparrowmq.core.stats import Histogram
 from sparrowmq.loop.slices import at_once
-from sparrowmq.metrics.exposition import page, process_series, series_of
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_page import page, process_series
+from sparrowmq.metrics.series_limit import series_of
 from tests.metrics.test_series import parsed
 
 

@@ -5,8 +5,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sparrowmq.core.stats import Histogram
 from sparrowmq.loop.slices import at_once
-from sparrowmq.metrics.exposition import OTHERS, all_series, page, series_of
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_page import page
+from sparrowmq.metrics.series_limit import OTHERS, all_series, series_of
 
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 

@@ -93,18 +93,18 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
             cluster.brokers_for(call("operator", "wrong"), "one")
         brokers = cluster.brokers_for(call("operator", "abcdefgh"), "one")
         brokers.announce(["orders"], None)
-        first = cluster.of("operator")
-        assert cluster.of("operator") is first and len(cluster) == 1
+        first = cluster.connections_of("operator")
+        assert cluster.connections_of("operator") is first and len(cluster) == 1
         ((_, left_out),) = cluster.probes()
         cluster.announce("operator", "many\noperator", [f"t{number}" for number in range(MAX_TOPICS + 1)])
         await until(left_out)
         assert left_out().startswith("account operator: 2 clients produce for more than 500 topics")
-        cluster.left("many\noperator")
+        cluster.client_left("many\noperator")
         await until(lambda: left_out() == "")
         del users.passwords["operator"]
         cluster.announce("operator", "one", ())  # its stream ends after its user was deleted
         users.passwords["operator"] = "changed!"
-        assert cluster.of("operator") is not first and first.closing.is_set()
+        assert cluster.connections_of("operator") is not first and first.close_event.is_set()
         await clock.advance(IDLE_S - 1)
         cluster.expire()
         assert len(cluster) == 1
@@ -113,7 +113,7 @@ async def test_connections_of_a_user_end_when_they_are_not_used(tmp_path):
         assert len(cluster) == 0
         users.passwords.clear()
         with pytest.raises(AccessDenied):
-            cluster.of("operator")
+            cluster.connections_of("operator")
 
 
 async def test_address_of_the_client_counts_although_the_broker_sees_another(tmp_path):
@@ -165,17 +165,17 @@ async def test_connections_of_users_to_brokers_are_counted_and_limited(tmp_path)
         first = cluster.brokers_for(call("operator", "abcdefgh"), "one")
         other = cluster.brokers_for(call("writer-2", "12345678"), "two")
         await asyncio.gather(*(first.ask(name, ask) for name in ("broker-0", "broker-1") for _ in range(3)))
-        assert capacity.links == 2, "each connection counts once"
+        assert capacity.link_count == 2, "each connection counts once"
         await other.ask("broker-0", ask)
         assert capacity.problem == "users have 3 connections to brokers, and no more may be"
         with pytest.raises(RemoteError, match="mqproxy is busy: users have 3 connections") as refused:
             await other.ask("broker-1", ask)
         assert refused.value.code == ResponseCode.SYSTEM_BUSY
         await first.ask("broker-1", ask)
-        cluster._open.pop("operator").closing.set()
-        await until(lambda: capacity.links == 1)
+        cluster._connections_by_account.pop("operator").close_event.set()
+        await until(lambda: capacity.link_count == 1)
         await other.ask("broker-1", ask)
         own.addresses.learn(TopicRoute([BrokerRoute("c", "broker-1", {0: "127.0.0.1:9"})]))
         with pytest.raises(BrokerUnreachable):
             await first.ask("broker-1", ask)
-        assert capacity.links == 2, "a connection that failed does not count"
+        assert capacity.link_count == 2, "a connection that failed does not count"

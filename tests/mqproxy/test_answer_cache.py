@@ -128,4 +128,4 @@ async def test_the_names_that_clients_invent_fill_no_memory():
     kept = AnswerCache(ManualClock(), ask)
     for number in range(MAX_CACHED_ANSWERS + 10):
         await kept.get(str(number), nullcontext)
-    assert len(kept._answers) <= MAX_CACHED_ANSWERS and not kept._asking
+    assert len(kept._answers) <= MAX_CACHED_ANSWERS and not kept._pending

@@ -51,22 +51,22 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
     clock = ManualClock()
     addresses = Addresses(servers, clock)
     servers.table = {"a": {0: "one:1"}, "b": {0: "two:1", 1: "slave:1"}}
-    assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
+    assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("one:1", "two:1")
     addresses.doubt("a")
     await clock.advance(TABLE_S)
     servers.table = None
-    assert (await addresses.of("a"), await addresses.of("b")) == ("one:1", "two:1")
+    assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("one:1", "two:1")
     with pytest.raises(NetworkError):
-        await addresses.of("c")
+        await addresses.master_address("c")
     servers.table = {"a": {0: "three:1"}, "b": {1: "slave:1"}}
     await clock.advance(TABLE_S)
     addresses.doubt("a")
-    assert (await addresses.of("a"), await addresses.of("b")) == ("three:1", "two:1")
+    assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("three:1", "two:1")
     addresses.doubt("b")
     with pytest.raises(BrokerUnreachable):
-        await addresses.of("b")
+        await addresses.master_address("b")
     addresses.learn(TopicRoute(broker_datas=[BrokerRoute(broker_name="b", broker_addrs={0: "four:1"})]))
-    assert await addresses.of("b") == "four:1"
+    assert await addresses.master_address("b") == "four:1"
 
 
 async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so():
@@ -102,7 +102,9 @@ async def test_names_that_clients_invent_reach_name_servers_once_a_second(table)
     servers.table = table
     addresses = Addresses(servers, clock)
     for count in (1, 2):
-        found = await asyncio.gather(*(addresses.of(f"x{number}") for number in range(100)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(addresses.master_address(f"x{number}") for number in range(100)), return_exceptions=True
+        )
         assert all(isinstance(each, NetworkError) for each in found) and servers.calls == count
         await clock.advance(TABLE_S)
 
@@ -312,7 +314,7 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
     ):
         await mq.admin.create_topic("orders", queues=1)
         brokers = ClusterBrokers(network, SystemClock())
-        sending = SendMethods(Clients(SystemClock(), brokers.left), SystemClock(), lambda: 0)
+        sending = SendMethods(Clients(SystemClock(), brokers.client_left), SystemClock(), lambda: 0)
 
         async def send(**system):
             return await sending.send(caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)]))
@@ -338,8 +340,8 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         brokers = ClusterBrokers(network, SystemClock())
         asked: asyncio.Queue = asyncio.Queue()
         brokers.on_check = lambda *question: asked.put_nowait(question)
-        clients = Clients(SystemClock(), brokers.left)
-        clients.stream_began(clients.seen("c1"), ignored)
+        clients = Clients(SystemClock(), brokers.client_left)
+        clients.stream_began(clients.note_seen("c1"), ignored)
         sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
@@ -373,7 +375,7 @@ async def test_long_polls_leave_a_master_that_hangs_once_another_one_leads(tmp_p
         async with connect(cluster.namesrv) as mq:
             await mq.admin.create_topic("orders", queues=1)
         brokers, question = ClusterBrokers(network, SystemClock()), GetMaxOffset(topic="orders", queue_id=0)
-        leads = await brokers.addresses.of("broker-0")
+        leads = await brokers.addresses.master_address("broker-0")
         brokers.addresses._masters["broker-0"] = hanging
         poll = asyncio.create_task(brokers.ask("broker-0", question, timeout_s=60))
         await until(lambda: network.brokers.live(hanging) is not None)
@@ -393,7 +395,7 @@ async def test_unknown_topics_groups_and_brokers(tmp_path):
         caller(brokers, "a").brokers.announce(["orders"], None)
         caller(brokers, "b").brokers.announce(["orders", "bills"], None)
         await until(lambda: set(network.membership.producers) == {"orders", "bills"})
-        brokers.left("b")
+        brokers.client_left("b")
         await until(lambda: set(network.membership.producers) == {"orders"})
 
 
@@ -414,7 +416,7 @@ async def test_clients_that_come_at_once_cause_few_heartbeats():
             await asyncio.sleep(0)
         await until(lambda: peer.requests(RequestCode.HEART_BEAT) and len(announced()) == 200)
         for number in range(100):
-            brokers.left(f"c{number}")
+            brokers.client_left(f"c{number}")
             await asyncio.sleep(0)
         await until(lambda: announced() == {f"t{number}" for number in range(100, 200)})
         left = {each.ext_fields()["producerGroup"] for each in peer.requests(RequestCode.UNREGISTER_CLIENT)}
@@ -452,7 +454,7 @@ async def test_no_heartbeat_names_groups_before_the_former_ones_are_left(tmp_pat
     """Those of every 30 s may be sent at any time, and the broker would refuse one that makes too many groups."""
     async with Cluster(tmp_path) as cluster, Network(cluster.namesrv) as network:
         brokers = ClusterBrokers(network, SystemClock())
-        await brokers.ask("broker-0", GetMaxOffset(topic="orders", queue_id=0), accept=(1, 17))
+        await brokers.ask("broker-0", GetMaxOffset(topic="orders", queue_id=0), accepted_codes=(1, 17))
         for letter in "tuv":
             many = {f"{letter}{number}": "" for number in range(MAX_TOPICS)}
             caller(brokers, "many").brokers.announce(list(many), None)
@@ -482,8 +484,8 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
             caller(brokers, "many").brokers.announce(many, None)
             caller(brokers, "two").brokers.announce(["more"], None)
             await until(partial(_is_announced, network, many[0]))
-        clients = Clients(SystemClock(), brokers.left)
-        clients.stream_began(clients.seen("c1"), ignored)
+        clients = Clients(SystemClock(), brokers.client_left)
+        clients.stream_began(clients.note_seen("c1"), ignored)
         sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
         await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
@@ -493,6 +495,6 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
         assert not any("refused our heartbeat" in record.getMessage() for record in caplog.records)
         ((kind, left_out),) = brokers.probes()
         assert kind.name == "transactions_not_asked" and "more than 500 topics" in left_out()
-        brokers.left("many")
+        brokers.client_left("many")
         await until(lambda: set(network.membership.producers) == {"orders", "more"})
         assert left_out() == ""

@@ -12,11 +12,11 @@ def test_no_more_connections_than_there_are_descriptors_for():
     for _ in range(2):
         capacity.check_links()
         assert capacity.problem == ""
-        capacity.links += 1
+        capacity.link_count += 1
     with pytest.raises(RemoteError, match="2 connections to brokers") as refused:
         capacity.check_links()
     assert refused.value.code == ResponseCode.SYSTEM_BUSY and "2 connections" in capacity.problem
-    capacity.links -= 1
+    capacity.link_count -= 1
     capacity.check_links()
 
 

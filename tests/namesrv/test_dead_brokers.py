@@ -34,21 +34,21 @@ async def remembered(routes, values):
 async def test_a_broker_whose_connection_ended_is_lost_with_its_topics(routes, values):
     announce(routes, A, "orders", "invoices")
     announce(routes, B, "orders")
-    routes.lost(A)
+    routes.forget_connection(A)
     lost = (await remembered(routes, values))["broker-a"]
     assert (lost.cluster, lost.address, set(lost.topics)) == ("East", A.address, {"orders", "invoices"})
     assert lost.since_ms == ManualClock().now_ms()
 
 
 async def test_only_so_many_lost_brokers_and_topics_are_remembered(routes, values, monkeypatch):
-    monkeypatch.setattr(route_table, "MOST_LOST", 3)
-    monkeypatch.setattr(namesrv, "MOST_LOST", 2)
-    monkeypatch.setattr(route_table, "MOST_LOST_TOPICS", 3)
+    monkeypatch.setattr(route_table, "MAX_LOST_BROKERS", 3)
+    monkeypatch.setattr(namesrv, "MAX_LOST_BROKERS", 2)
+    monkeypatch.setattr(route_table, "MAX_LOST_TOPICS", 3)
     for number in range(5):
         broker = A._replace(name=f"broker-{number}", address=f"10.0.1.{number}:1")
         announce(routes, broker, "orders", "invoices")
-        routes.lost(broker)
-    assert [len(gone.topics) for gone in routes.vanished.values()] == [2, 1, 0]
+        routes.forget_connection(broker)
+    assert [len(gone.topics) for gone in routes.vanished_brokers.values()] == [2, 1, 0]
     assert list(await remembered(routes, values)) == ["broker-0", "broker-1"]
     assert list(await remembered(routes, values)) == ["broker-0", "broker-1"]
 
@@ -62,14 +62,14 @@ async def test_a_silent_broker_is_lost(routes, values):
 async def test_a_broker_that_was_stopped_is_not_lost(routes, values):
     announce(routes, A, "orders")
     routes.leave(A)
-    routes.lost(A)
+    routes.forget_connection(A)
     assert await remembered(routes, values) == {}
 
 
 async def test_a_dead_master_is_lost_though_its_slave_was_stopped_later(routes, values):
     announce(routes, A, "orders")
     announce(routes, A_SLAVE)
-    routes.lost(A)
+    routes.forget_connection(A)
     assert await remembered(routes, values) == {}, "the slave shows that it has no master"
     routes.leave(A_SLAVE)
     assert (await remembered(routes, values))["broker-a"].address == A.address
@@ -77,7 +77,7 @@ async def test_a_dead_master_is_lost_though_its_slave_was_stopped_later(routes, 
 
 async def test_a_broker_that_is_back_is_forgotten_also_by_the_next_name_server(routes, values):
     announce(routes, A, "orders")
-    routes.lost(A)
+    routes.forget_connection(A)
     assert await remembered(routes, values)
     later = Routes()
     announce(later, B, "orders")
@@ -88,7 +88,7 @@ async def test_a_broker_that_is_back_is_forgotten_also_by_the_next_name_server(r
 
 async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
     announce(routes, A, "orders")
-    routes.lost(A)
+    routes.forget_connection(A)
     watch = DeadBrokers(routes, values, ManualClock())
     await watch.write_changes()
     await values.delete(LOST_BROKERS, "broker-a")
@@ -96,7 +96,7 @@ async def test_a_broker_that_an_operator_forgot_stays_forgotten(routes, values):
     assert values.namespace(LOST_BROKERS) == {}
     announce(routes, A, "orders")
     await watch.write_changes()
-    routes.lost(A)
+    routes.forget_connection(A)
     await watch.write_changes()
     assert list(values.namespace(LOST_BROKERS)) == ["broker-a"]
 
@@ -116,7 +116,7 @@ async def test_the_topics_of_a_large_lost_broker_are_written_in_slices(routes, t
             await super().put(namespace, key, value)
 
     announce(routes, A, *(f"topic-{number}" for number in range(50_000)))
-    routes.lost(A)
+    routes.forget_connection(A)
     beside = asyncio.create_task(count())
     found = await remembered(routes, Noted(tmp_path / "kv.json"))
     beside.cancel()

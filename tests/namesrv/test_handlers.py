@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sparrowmq.errors import RemoteError, SparrowError
 from sparrowmq.loop.slices import at_once
-from sparrowmq.namesrv.handlers import registered
+from sparrowmq.namesrv.handlers import read_registration
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.names import ORDER_TOPICS
 from sparrowmq.protocol.requests import namesrv_headers as ask
@@ -145,7 +145,7 @@ async def test_a_registration_of_thousands_of_topics_and_their_list_leave_time_f
 )
 def test_whatever_happens_to_a_body_it_is_read_or_refused(whole, cut, inserted, skipped):
     with contextlib.suppress(SparrowError):
-        at_once(registered(registration(), whole[:cut] + inserted + whole[cut + skipped :]))
+        at_once(read_registration(registration(), whole[:cut] + inserted + whole[cut + skipped :]))
 
 
 @pytest.mark.parametrize("fields", [{}, {"brokerName": "b"}, {"brokerId": "many"}, {"brokerId": str(2**70)}])

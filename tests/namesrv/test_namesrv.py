@@ -5,7 +5,7 @@ import pytest
 from sparrowmq.errors import BadStore, ConfigError, RemoteError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
-from sparrowmq.namesrv.namesrv import Namesrv, _later
+from sparrowmq.namesrv.namesrv import Namesrv, _run_later
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -41,8 +41,8 @@ async def test_a_broker_that_goes_while_the_name_server_ends_by_a_failed_task_br
             try:
                 await asyncio.sleep(60)
             finally:
-                _later(tasks, nothing())
-    _later(tasks, nothing())
+                _run_later(tasks, nothing())
+    _run_later(tasks, nothing())
 
 
 @pytest.mark.covers("S-ROUTE-06")

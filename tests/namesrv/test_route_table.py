@@ -11,17 +11,17 @@ B = BrokerId("East", "broker-b", 0, "10.0.0.3:10911")
 C = BrokerId("West", "broker-c", 0, "10.0.0.4:10911")
 
 
-def announce(routes, who, *topics, version=1, via=None, now_s=0):
+def announce(routes, who, *topics, version=1, connection=None, now_s=0):
     configs = [TopicConfig(name, 4, 4, 6) for name in topics]
-    return say(routes, who, configs, DataVersion(version), f"ha-{who.address}", via or who, now_s)
+    return say(routes, who, configs, DataVersion(version), f"ha-{who.address}", connection or who, now_s)
 
 
-def say(routes, who, configs, version, ha_address, via, now_s):
-    return at_once(routes.announcing(who, configs, version, ha_address=ha_address, via=via, now_s=now_s))
+def say(routes, who, configs, version, ha_address, connection, now_s):
+    return at_once(routes.register(who, configs, version, ha_address=ha_address, connection=connection, now_s=now_s))
 
 
 def names(routes, cluster=None):
-    return at_once(routes.naming(cluster))
+    return at_once(routes.topic_names(cluster))
 
 
 def queues(routes, topic):
@@ -111,13 +111,13 @@ def test_a_broker_that_moved_is_found_at_its_new_address(routes):
 
 def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
     announce(routes, A, "Orders")
-    announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", via="twin")
+    announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", connection="twin")
     routes.leave(twin)
-    assert not routes.is_current(A, DataVersion(1), via=A, now_s=1)
+    assert not routes.is_current(A, DataVersion(1), connection=A, now_s=1)
     assert routes.version_of(A.address) is None
     announce(routes, A, "Orders")
     assert addresses(routes, "Orders") == {"broker-a": {0: A.address}} and routes.route("Bills") is None
-    assert routes.is_current(A, DataVersion(1), via=A, now_s=1)
+    assert routes.is_current(A, DataVersion(1), connection=A, now_s=1)
 
 
 def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
@@ -130,18 +130,18 @@ def test_the_broker_that_is_shown_is_shown_with_its_own_queues(routes):
 
 
 def test_a_broker_that_took_another_name_leaves_the_old_one(routes):
-    announce(routes, A, "Orders", via="one")
-    announce(routes, A._replace(name="renamed"), "Orders", via="one")
+    announce(routes, A, "Orders", connection="one")
+    announce(routes, A._replace(name="renamed"), "Orders", connection="one")
     assert queues(routes, "Orders") == {"renamed": 4}
 
 
 def test_the_address_of_a_living_broker_is_not_for_a_broker_of_another_name(routes):
-    announce(routes, A, "Orders", via="one")
+    announce(routes, A, "Orders", connection="one")
     with pytest.raises(RemoteError, match=r"broker-a is registered at 10\.0\.0\.1:10911 over another"):
-        announce(routes, A._replace(name="thief"), "Orders", via="two")
+        announce(routes, A._replace(name="thief"), "Orders", connection="two")
     assert queues(routes, "Orders") == {"broker-a": 4}
-    routes.lost("one")
-    announce(routes, A._replace(name="heir"), "Orders", via="two")
+    routes.forget_connection("one")
+    announce(routes, A._replace(name="heir"), "Orders", connection="two")
     assert queues(routes, "Orders") == {"heir": 4}
 
 
@@ -160,26 +160,26 @@ def test_a_broker_that_says_goodbye_takes_its_topics_along(routes):
 
 
 def test_a_broker_is_gone_with_its_connection(routes):
-    announce(routes, A, "Orders", via="one")
-    announce(routes, B, "Orders", via="two")
-    routes.lost("one")
+    announce(routes, A, "Orders", connection="one")
+    announce(routes, B, "Orders", connection="two")
+    routes.forget_connection("one")
     assert queues(routes, "Orders") == {"broker-b": 4}
 
 
 def test_the_end_of_an_older_connection_changes_nothing(routes):
-    announce(routes, A, "Orders", via="old")
-    announce(routes, A, "Orders", via="new")
-    routes.lost("old")
+    announce(routes, A, "Orders", connection="old")
+    announce(routes, A, "Orders", connection="new")
+    routes.forget_connection("old")
     assert queues(routes, "Orders") == {"broker-a": 4}
-    assert routes.is_current(A, DataVersion(1), via="newest", now_s=1)
-    routes.lost("new")
+    assert routes.is_current(A, DataVersion(1), connection="newest", now_s=1)
+    routes.forget_connection("new")
     assert queues(routes, "Orders") == {"broker-a": 4}
 
 
 @pytest.mark.covers("S-ROUTE-06")
 def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
-    announce(routes, A, "Orders", via="a", now_s=0)
-    announce(routes, B, "Orders", via="b", now_s=1)
+    announce(routes, A, "Orders", connection="a", now_s=0)
+    announce(routes, B, "Orders", connection="b", now_s=1)
     assert routes.expire(lambda heard_s: EXPIRY_S - heard_s) == []
     assert routes.expire(lambda heard_s: EXPIRY_S + 1 - heard_s) == ["a"]
     assert queues(routes, "Orders") == {"broker-b": 4}
@@ -187,14 +187,14 @@ def test_a_broker_that_was_silent_for_two_minutes_is_gone(routes):
 
 def test_asking_for_the_version_keeps_a_broker_alive(routes):
     announce(routes, A, "Orders", version=7)
-    assert routes.is_current(A, DataVersion(7), via=A, now_s=EXPIRY_S)
+    assert routes.is_current(A, DataVersion(7), connection=A, now_s=EXPIRY_S)
     assert routes.expire(lambda heard_s: EXPIRY_S + 1 - heard_s) == []
 
 
 def test_another_version_or_an_unknown_broker_must_register(routes):
     announce(routes, A, "Orders", version=7)
-    assert not routes.is_current(A, DataVersion(8), via=A, now_s=0)
-    assert not routes.is_current(B, DataVersion(7), via=B, now_s=0)
+    assert not routes.is_current(A, DataVersion(8), connection=A, now_s=0)
+    assert not routes.is_current(B, DataVersion(7), connection=B, now_s=0)
     assert routes.version_of(A.address) == DataVersion(7) and routes.version_of(B.address) is None
 
 
@@ -297,7 +297,7 @@ def test_an_address_cannot_write_lines_of_its_own_into_the_log(routes, caplog):
 def test_a_broker_that_is_renamed_without_end_fills_no_log(routes, caplog):
     caplog.set_level("INFO")
     for number in range(1000):
-        announce(routes, BrokerId("East", f"broker-{number}", 0, "10.0.0.1:10911"), via="one")
+        announce(routes, BrokerId("East", f"broker-{number}", 0, "10.0.0.1:10911"), connection="one")
     assert len(caplog.records) == 2 * 200
 
 
@@ -305,11 +305,11 @@ def test_a_broker_that_is_renamed_without_end_fills_no_log(routes, caplog):
 
 
 class Later:
-    """Keeps the steps that the table wants to be done later."""
+    """A route table, and the steps that it wants to be done later."""
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self) -> None:
         self.steps: list[Steps[None]] = []
-        routes.later = self.steps.append
+        self.routes = Routes(self.steps.append)
 
     def do(self) -> None:
         while self.steps:
@@ -319,7 +319,7 @@ class Later:
 def begun(routes, who, count, *topics, version=1):
     """A registration of which some topics are added."""
     configs = [TopicConfig(name, 4, 4, 6) for name in topics]
-    steps = routes.announcing(who, configs, DataVersion(version), ha_address="", via=who, now_s=0)
+    steps = routes.register(who, configs, DataVersion(version), ha_address="", connection=who, now_s=0)
     for _ in range(count):
         next(steps)
     return steps
@@ -330,17 +330,17 @@ def test_a_registration_counts_once_all_topics_are_added(routes):
     steps = begun(routes, A, 1, "Orders", "Bills", version=2)
     assert queues(routes, "Old") == queues(routes, "Orders") == {"broker-a": 4}
     assert routes.route("Bills") is None
-    assert not routes.is_current(A, DataVersion(2), via=A, now_s=0)
+    assert not routes.is_current(A, DataVersion(2), connection=A, now_s=0)
     assert routes.version_of(A.address) is None
     at_once(steps)
     assert queues(routes, "Bills") == {"broker-a": 4}
-    assert routes.is_current(A, DataVersion(2), via=A, now_s=0)
+    assert routes.is_current(A, DataVersion(2), connection=A, now_s=0)
 
 
 @pytest.mark.parametrize("back", [False, True])
 def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back):
     steps = begun(routes, A, 2, "One", "Two", "Three", "Four")
-    routes.lost(A)
+    routes.forget_connection(A)
     if back:
         announce(routes, A, "New", version=2)
     at_once(steps)
@@ -348,26 +348,28 @@ def test_a_broker_that_goes_while_it_registers_gets_no_more_topics(routes, back)
     assert routes.version_of(A.address) == (DataVersion(2) if back else None)
 
 
-def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later(routes):
-    later = Later(routes)
+def test_the_topics_of_a_broker_that_is_gone_are_gone_at_once_and_removed_later():
+    later = Later()
+    routes = later.routes
     announce(routes, A, "Orders", "Bills")
     announce(routes, B, "Orders")
-    routes.lost(A)
+    routes.forget_connection(A)
     assert queues(routes, "Orders") == {"broker-b": 4} and routes.route("Bills") is None
     assert names(routes) == names(routes, "East") == ["Orders"]
-    assert routes.vanished == {}
+    assert routes.vanished_brokers == {}
     later.do()
     assert list(routes._topics) == ["Orders"]
-    assert set(routes.vanished["broker-a"].topics) == {"Orders", "Bills"}
+    assert set(routes.vanished_brokers["broker-a"].topics) == {"Orders", "Bills"}
 
 
-def test_a_broker_that_comes_back_before_its_topics_are_removed_keeps_the_new_ones(routes):
-    later = Later(routes)
+def test_a_broker_that_comes_back_before_its_topics_are_removed_keeps_the_new_ones():
+    later = Later()
+    routes = later.routes
     announce(routes, A, "Orders", "Bills")
-    routes.lost(A)
+    routes.forget_connection(A)
     announce(routes, A, "Orders", "New", version=2)
     later.do()
     assert sorted(names(routes)) == ["New", "Orders"]
-    assert routes.vanished == {}
+    assert routes.vanished_brokers == {}
     routes.delete_topic("New", "East")
     assert routes.drain("broker-a") == 1

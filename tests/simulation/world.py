@@ -29,7 +29,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop import clock, slices
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.metrics import exposition
+from sparrowmq.metrics import metrics_page
 from sparrowmq.remoting import listener
 from sparrowmq.store import upkeep, vfs
 from sparrowmq.store.log import flush
@@ -332,7 +332,7 @@ class World:
         yield flush, "SimpleQueue", SimQueue
         yield upkeep, "ThreadPoolExecutor", self.threads.executor
         yield Future, "result", waiting(Future.result)
-        yield exposition, "_PROCESS", ProcessFigures(self)
+        yield metrics_page, "_PROCESS_COLLECTOR", ProcessFigures(self)
         seconds = self._seconds
         for name in ("monotonic", "perf_counter"):
             yield time, name, seconds

@@ -9,8 +9,9 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.loop.slices import at_once
-from sparrowmq.metrics.exposition import page, series_of
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_page import page
+from sparrowmq.metrics.series_limit import series_of
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
 from sparrowmq.spark.source.stream_source import HAS_LIMITS

@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.metrics.http_endpoint import Answer, Ask, Query
+from sparrowmq.metrics.http_endpoint import Answer, MakePage, Query
 
 if TYPE_CHECKING:
     from sparrowmq.metrics.figures import Figures, Rows
@@ -105,7 +105,7 @@ def _failing(rounds: LakeLoop) -> list[LakeTable]:
     return [each for _, each in sorted(rounds.tables.copy().items()) if each.has_failed and not each.is_deleted]
 
 
-def pages(rounds: LakeLoop) -> dict[str, Ask]:
+def pages(rounds: LakeLoop) -> dict[str, MakePage]:
     """Return the lake's pages, for the address of its metrics."""
 
     async def page(_: Query) -> Answer:

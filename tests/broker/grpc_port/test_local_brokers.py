@@ -248,7 +248,7 @@ async def test_a_client_is_known_by_a_signature_or_by_a_request_that_the_broker_
 async def test_certificates_with_one_client_id_are_two_clients():
     brokers, _, _ = connections()
     one, two = (brokers.brokers_for(call(certificate=name), "c") for name in ("alice", "bob"))
-    brokers.left(one.client_id)
+    brokers.client_left(one.client_id)
     assert len(brokers) == 1
     assert brokers.brokers_for(call(certificate="bob"), "c") is two
 
@@ -260,7 +260,7 @@ async def test_connections_of_clients_end_with_them():
     assert brokers.brokers_for(call("10.0.0.2"), "one") is not first
     brokers.brokers_for(call(), "two")
     assert [session.address for session in served] == ["10.0.0.1:5", "10.0.0.2:5", "10.0.0.1:5"]
-    brokers.left("one")
+    brokers.client_left("one")
     assert len(brokers) == 1
     await clock.advance(IDLE_S + 1)
     at_once(brokers.expire())
@@ -338,7 +338,7 @@ async def test_thousands_of_idle_connections_are_closed_step_by_step():
     next(steps)
     assert len(brokers) == 2
     brokers.brokers_for(call(), "c1")  # it comes back meanwhile
-    brokers.left("c2")
+    brokers.client_left("c2")
     at_once(steps)
     assert len(brokers) == 1
 
@@ -349,6 +349,6 @@ async def test_the_end_of_a_client_looks_at_no_other_client():
     _, two = (brokers.brokers_for(call(), name) for name in ("one", "two"))
     [links] = brokers._links.values()
     links["two"] = None
-    brokers.left("one")
+    brokers.client_left("one")
     links["two"] = two
     assert list(links.values()) == [two]

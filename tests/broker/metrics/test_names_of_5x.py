@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq import Message, MessageQueue
 from sparrowmq.client.client import connect
-from sparrowmq.metrics.exposition import OTHERS
+from sparrowmq.metrics.series_limit import OTHERS
 from sparrowmq.testing import Cluster
 from tests.broker.metrics.visits import ON, samples
 

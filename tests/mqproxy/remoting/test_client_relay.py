@@ -411,7 +411,7 @@ async def test_requests_to_a_broker_that_cannot_be_reached_do_not_wait_for_each_
         await asyncio.sleep(0.2)
         await unreachable(*args)
 
-    monkeypatch.setattr(remoting_port, "LINK_S", 0.3, raising=False)
+    monkeypatch.setattr(remoting_port, "LINK_WAIT_S", 0.3, raising=False)
     async with proxied(tmp_path, 1) as place:
         session, _ = await plain_session(pool, place)
         monkeypatch.setattr(remoting_port, "connect", slow)

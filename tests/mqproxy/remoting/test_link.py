@@ -121,7 +121,7 @@ async def test_a_broker_is_mute_if_it_owes_an_answer_but_not_while_it_holds_a_lo
     ],
 )
 def test_an_answer_has_thirty_seconds_beyond_the_wait_that_is_asked_for(field, text, limit_s):
-    assert links.answer_s({"queueId": "3", field: text}) == limit_s
+    assert links.answer_limit_s({"queueId": "3", field: text}) == limit_s
 
 
 async def test_no_more_is_read_while_the_client_does_not_read():

@@ -210,7 +210,7 @@ async def no_members(address):
 
 
 async def test_connections_to_brokers_have_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(remoting_port, "DESCRIPTORS_EACH", 1)  # none is left for brokers
+    monkeypatch.setattr(remoting_port, "DESCRIPTORS_PER_CLIENT", 1)  # none is left for brokers
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=1)
         own = ProxySettings(port=0, remoting_port=0)
@@ -225,7 +225,7 @@ async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path
     async with Cluster(tmp_path) as cluster:
         monkeypatch.setattr(descriptors, "limit", lambda: 300)
         async with Proxy(ProxySettings(port=0, remoting_port=0), cluster.namesrv) as proxy:
-            most = descriptors.divide(300, with_store=False).connections // remoting_port.DESCRIPTORS_EACH
+            most = descriptors.divide(300, with_store=False).connections // remoting_port.DESCRIPTORS_PER_CLIENT
             host, _, number = proxy.remoting_address.rpartition(":")
             async with session_of(proxy.remoting_address) as known, AsyncExitStack() as stack:
                 await known.call(GetBrokerCluster())

@@ -12,26 +12,26 @@ def asked(key, code=12):
 
 def test_of_the_questions_for_three_brokers_one_is_answered():
     questions = Repeats(ManualClock())
-    assert [questions.has(asked("k"), 3) for _ in range(7)] == [False, True, True] * 2 + [False]
+    assert [questions.is_repeat(asked("k"), 3) for _ in range(7)] == [False, True, True] * 2 + [False]
 
 
 def test_other_questions_are_answered():
     questions = Repeats(ManualClock())
-    assert [questions.has(each, 2) for each in (asked("k"), asked("l"), asked("k", 13))] == [False] * 3
-    assert [questions.has(asked(key), 2) for key in "kl"] == [True, True]
+    assert [questions.is_repeat(each, 2) for each in (asked("k"), asked("l"), asked("k", 13))] == [False] * 3
+    assert [questions.is_repeat(asked(key), 2) for key in "kl"] == [True, True]
 
 
 async def test_a_question_of_a_second_ago_is_another_one():
     clock = ManualClock()
     questions = Repeats(clock)
-    assert not questions.has(asked("k"), 2)
+    assert not questions.is_repeat(asked("k"), 2)
     await clock.advance(REPEAT_WINDOW_S)
-    assert [questions.has(asked("k"), 2) for _ in range(2)] == [False, True]
+    assert [questions.is_repeat(asked("k"), 2) for _ in range(2)] == [False, True]
 
 
 def test_a_client_with_many_questions_occupies_little(monkeypatch):
     monkeypatch.setattr(remoting_port, "MAX_QUESTIONS", 10)
     questions = Repeats(ManualClock())
-    assert not any(questions.has(asked(str(number)), 2) for number in range(100))
+    assert not any(questions.is_repeat(asked(str(number)), 2) for number in range(100))
     assert len(questions._questions) == 10
-    assert questions.has(asked("99"), 2)
+    assert questions.is_repeat(asked("99"), 2)

@@ -9,8 +9,9 @@ pytest.importorskip("pyspark")
 
 
 from sparrowmq.loop.slices import at_once
-from sparrowmq.metrics.exposition import page, series_of
 from sparrowmq.metrics.figures import Figures
+from sparrowmq.metrics.metrics_page import page
+from sparrowmq.metrics.series_limit import series_of
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.report import Report
 
