@@ -104,6 +104,9 @@ class _LiveBroker:
     ha_address: str
     connection: object
 
+    def note_topics_added(self, version: DataVersion) -> None:
+        self.topics_version = version
+
 
 # The queues of the topic with the cluster's name (Java: TopicConfigManager).
 _CLUSTER_TOPIC: Final = Queues(16, 16, Perm.READ_WRITE | Perm.INHERIT)
