@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sparrowmq.broker.metrics.prometheus import ALSO, ALSO_OF_MASTERS
+from sparrowmq.broker.metrics.prometheus import NAMES_OF_5X, NAMES_OF_5X_AT_MASTERS
 
 PACKAGE: Final = Path(__file__).parents[1] / "sparrowmq"
 _SECTIONS: Final = {
@@ -57,7 +57,7 @@ def metrics_page() -> str:
     for folder, title in _SECTIONS.items():
         files = [file for file in (PACKAGE / folder).rglob("*.py") if file.name != "exporter_names.py"]
         rows = {row.name: row for file in files for row in declared(file.read_text(encoding="utf-8"))}
-        for name, other in (ALSO | ALSO_OF_MASTERS).items() if folder == "broker" else ():
+        for name, other in (NAMES_OF_5X | NAMES_OF_5X_AT_MASTERS).items() if folder == "broker" else ():
             rows[name] = rows[other]._replace(name=name)
         parts.append(f"## {title}\n\n| Metric | Kind | Labels | Meaning |\n|---|---|---|---|")
         parts += [f"| `{name}` | {kind} | {labels} | {help} |" for name, kind, labels, help in sorted(rows.values())]

@@ -43,18 +43,10 @@ USERS_FILE: Final = "users.json"
 
 
 class AccessControl:
-    """The guard that a broker asks before it handles a request.
+    """The guard that a broker asks before it handles a request; None, as `audit`, without access control.
 
-    Args:
-        files: the account files of an earlier broker of this member, to be used again.
-    Attributes:
-        guard: None without access control.
-        files: the account files, if the settings use them.
-        has_users: whether users and policies decide (ACL 2.0).
-        audit: None without access control. Without auditLog it writes no file.
-        hash_some: see LargeBodies.
-    Raises:
-        ConfigError: there are no accounts, a file is broken, or a check cannot be loaded.
+    `files` are the account files of an earlier broker of this member. `has_users`: users and policies decide (ACL 2.0).
+    Raises: ConfigError.
     """
 
     def __init__(
@@ -81,12 +73,12 @@ class AccessControl:
             names = [name.strip() for name in settings.acl_check.split(";") if name.strip()]
             if not names:
                 raise ConfigError(f"aclEnable=true, but aclCheck is empty; write {PLAIN}, or leave it out")
-            self.guard = Guard([self._check(name, settings, topic_at, files) for name in names])
+            self.guard = Guard([self._make_check(name, settings, topic_at, files) for name in names])
         elif self.has_users:
             from sparrowmq.auth.request_check import Guard
 
             assert users is not None
-            self.guard = Guard([self._user_check(settings, users, topic_at)])
+            self.guard = Guard([self._make_user_check(settings, users, topic_at)])
         if self.guard is not None:
             from sparrowmq.auth.audit_log import Audit
             from sparrowmq.protocol.signature import LargeBodies
@@ -97,7 +89,6 @@ class AccessControl:
 
     @property
     def accounts(self) -> Mapping[str, Account | User]:
-        """All accounts by access key, of the kind that is in use."""
         return self._principals if self.files is None else self.files.current.by_key
 
     def rights(self) -> object:
@@ -110,18 +101,17 @@ class AccessControl:
             return True
         from sparrowmq.auth.permissions import PUB
 
-        found = self.accounts.get(account)
-        return None if found is None else found.may(topic, PUB)
+        account_entry = self.accounts.get(account)
+        return None if account_entry is None else account_entry.may(topic, PUB)
 
     def part(self, *handlers: object) -> Part:
-        """A part with the handlers, which looks at the account files and writes the audit log."""
         if self.audit is None:
             return Part(handlers)
         from sparrowmq.auth.account_files import POLL_S
         from sparrowmq.auth.audit_log import WRITE_PERIOD_S
 
         audit, files = self.audit, self.files
-        chores = [Chore("audit log", WRITE_PERIOD_S, self._write)]
+        chores = [Chore("audit log", WRITE_PERIOD_S, self._write_audit)]
         probes: list[Probe] = [
             (AUDIT_NOT_WRITTEN, lambda: audit.problem),
             (DENIALS, lambda: audit.repeated_denials.last),
@@ -129,13 +119,13 @@ class AccessControl:
         if files is not None:
             chores.append(Chore("accounts", POLL_S, files.poll))
             probes.append((ACCOUNTS_NOT_LOADED, lambda: files.problem))
-        return Part(handlers, tuple(chores), saves=(self._write,), probes=tuple(probes))
+        return Part(handlers, tuple(chores), saves=(self._write_audit,), probes=tuple(probes))
 
-    async def _write(self) -> None:
+    async def _write_audit(self) -> None:
         if self.audit is not None and self.audit.is_due:
             await asyncio.to_thread(self.audit.write)
 
-    def _check(self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None) -> Check:
+    def _make_check(self, name: str, settings: BrokerSettings, topic_at: TopicAt, files: AccountFiles | None) -> Check:
         from sparrowmq.auth.account_files import load_account_files
         from sparrowmq.auth.plugin_check import PLAIN, PluggedCheck, plugged_check
         from sparrowmq.auth.request_check import AccountCheck
@@ -145,26 +135,24 @@ class AccessControl:
         self.files = files or load_account_files(settings.home, settings.acl_file)
         return AccountCheck(self.files, topic_at)
 
-    def _user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
+    def _make_user_check(self, settings: BrokerSettings, users: Users, topic_at: TopicAt) -> Check:
         from sparrowmq.auth.user_check import UserCheck, UserRules
         from sparrowmq.auth.users import principals
 
-        def renew() -> None:
+        def load_principals() -> None:
             self._principals = principals(users.table, users.policies, is_unlimited=self._is_unlimited)
 
-        renew()
-        users.on_change = renew
+        load_principals()
+        users.on_change = load_principals
         rules = UserRules(settings.cluster, settings.authentication_whitelist, settings.authorization_whitelist)
         return UserCheck(rules, lambda: self._principals, topic_at)
 
 
 def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool = False) -> None:
-    """Create the users that the settings name, and those of plain_acl.yml, unless they exist.
+    """Create the users of the settings and of plain_acl.yml, unless they exist. Raises: ConfigError, also without any
+    user.
 
-    Args:
-        may_fail: whether a file that cannot be used is only logged if there are users, as at an elected master.
-    Raises:
-        ConfigError: a user is invalid, or there is no user at all.
+    With `may_fail`, as at an elected master, a file that cannot be used is only logged if there are users.
     """
     if not settings.authentication:
         return
@@ -187,8 +175,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
 def topics_of(store: MessageStore) -> TopicAt:
     """Return a function that finds whose record is at an offset of the log (permissions.TopicAt).
 
-    A record counts only if its queue has it at this offset: a client can send a body that resembles a record, even one
-    that covers the records of others behind it.
+    A record counts only if its queue has it at this offset: a client can send a body that resembles a record.
     """
 
     def topic_at(offset: int) -> str | None:
@@ -198,24 +185,21 @@ def topics_of(store: MessageStore) -> TopicAt:
         if view is None:
             return None
         try:
-            found = record.decode(view, check_crc=False)
+            message = record.decode(view, check_crc=False)
         except RemoteProtocolError:
             return UNKNOWN
         store.publish()
-        queue = store.queues.get(found.topic, found.queue_id)
-        entry = queue.entry(found.queue_offset) if queue is not None else None
+        queue = store.queues.get(message.topic, message.queue_id)
+        entry = queue.entry(message.queue_offset) if queue is not None else None
         if entry is None or entry.offset != offset:
             return UNKNOWN
-        return found.topic
+        return message.topic
 
     return topic_at
 
 
 def sign_of(settings: BrokerSettings) -> Sign | None:
-    """Return the signature of the broker's own requests to other servers; None without an account for them.
-
-    Raises: ConfigError, only one of the two keys is given.
-    """
+    """Return the signature of our requests to other servers; None without an account for them. Raises: ConfigError."""
     access_key, secret_key = settings.access_key, settings.secret_key
     if not access_key and not secret_key and settings.inner_credentials:
         access_key, secret_key = named_secret(settings.inner_credentials, INNER_CREDENTIALS)
@@ -231,9 +215,9 @@ def sign_of(settings: BrokerSettings) -> Sign | None:
 class Users:
     """The users and their policies (ACL 2.0), and one version for all of them. Saved in `users.json`.
 
-    They are replicated state, like topics and groups: each change is a record of the log. Passwords are in plain text,
-    in the file and in the log, because the check of a signature needs them (decision 78). So only the owner can read
-    the file, and only administrators can read the topic of the journal. `on_change` is called after every change.
+    Each change is a record of the log. Passwords are in plain text, in the file and in the log, because the check of a
+    signature needs them (decision 78). So only the owner can read the file, and only administrators the topic of the
+    journal.
     """
 
     def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
@@ -251,43 +235,38 @@ class Users:
 
     @property
     def table(self) -> dict[str, UserEntry]:
-        """All users by name, as they change."""
         return self._users
 
     @property
     def policies(self) -> dict[str, list[Policy]]:
-        """The policies by user name, as they change."""
         return self._policies
 
     def get(self, name: str) -> UserEntry | None:
         return self._users.get(name)
 
     def of_subject(self, name: str) -> UserPolicies | None:
-        found = self._policies.get(name)
-        return UserPolicies(SUBJECT + name, found) if found else None
+        policies = self._policies.get(name)
+        return UserPolicies(SUBJECT + name, policies) if policies else None
 
     def put(self, user: UserEntry) -> None:
-        """Create or replace a user; the caller has checked it."""
         self._users[user.username] = user
-        self._changed()
+        self._note_change()
         self.on_put(user)
 
     def delete(self, name: str) -> bool:
-        """Delete a user and its policies. Returns whether it existed."""
         if self._users.pop(name, None) is None:
             return False
         self._policies.pop(name, None)
-        self._changed()
+        self._note_change()
         self.on_delete(name)
         return True
 
     def set_policies(self, name: str, policies: list[Policy]) -> None:
-        """Replace the policies of a user; the caller has checked them."""
         if policies:
             self._policies[name] = policies
         else:
             self._policies.pop(name, None)
-        self._changed()
+        self._note_change()
         self.on_policies(UserPolicies(SUBJECT + name, policies))
 
     def content(self) -> UserTable:
@@ -299,7 +278,7 @@ class Users:
         self.file.touch()
         self.on_change()
 
-    def _changed(self) -> None:
+    def _note_change(self) -> None:
         self.version = self.version.after_change(self._clock.now_ms())
         self.file.touch()
         self.on_change()

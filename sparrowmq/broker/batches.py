@@ -5,16 +5,15 @@
 A part takes about 2 ms. Its messages are side by side in the log and in the queue. Between two parts, other requests
 may add messages to the queue: then the answer names the place of each message, as for a batch that is sent again. All
 is checked before the first part is stored, and the log has room for all of them. So only a full or broken disk, or the
-end of the broker, can separate the parts. The producer gets no answer then: any error would say that nothing was
-stored, and producers send such a batch to another broker, which doubles the first part. Without an answer ours knows
-that it is in doubt, and marks what it sends again; Java's `send` gives up, as its time is over.
+end of the broker, can separate the parts. The producer gets no answer then: after any error it would send the batch to
+another broker, which doubles the first part.
 
 If the topic is deleted between two parts, the parts are deleted with it, and the batch is refused. A handover of the
 lead waits for a batch that has begun.
 
 Large batches wait in one line (`WorkQueue`), and keep only their bodies there: what is made of a body takes ten times
 its memory. So those of one connection keep their order, too. A batch that is sent again waits in the same line. If it
-is there already, it is refused: clients try again, and to look for it twice would only make the line longer.
+is there already, it is refused: clients try again.
 """
 
 from __future__ import annotations
@@ -47,21 +46,14 @@ MAX_REPEATED_MESSAGES: Final = 4096  # of our client's batches; each message is 
 
 @dataclass(slots=True)
 class PreparedBatch:
-    """The parts of a batch, all of which are checked.
-
-    Attributes:
-        keys: of its messages, by which they are recognised if they are sent again.
-    """
+    """The parts of a batch, all of which are checked, and the keys by which a repeated send of them is recognised."""
 
     parts: list[PlainBatch | list[Entry]]
     keys: list[set[Key]]
 
 
 def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps: Steps[T]) -> Steps[T]:
-    """Do work that stores messages. The lead is not handed over before its end.
-
-    Raises: RemoteError, the lead was handed over before the work has begun.
-    """
+    """Do work that stores messages; until its end the lead is not handed over. Raises: RemoteError, it was before."""
     if not accepts_writes():
         raise not_the_master()
     store.appender.unfinished += 1
@@ -72,11 +64,9 @@ def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps
 
 
 def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[PreparedBatch]:
-    """Check the messages of a batch.
+    """Check the messages of a batch. Raises: as `Writer.put_batch`.
 
-    Args:
-        singles: makes entries of messages, and refuses those that no batch may have.
-    Raises: as `Writer.put_batch`.
+    `singles` makes entries of messages, and refuses those that no batch may have.
     """
     sender = shared.owner, shared.topic
     ready = PreparedBatch([], [])
@@ -88,8 +78,8 @@ def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, sin
             ids = [plain.unique_key(index) for index in range(len(plain))]
             ready.keys.append({(*sender, each.decode()) for each in ids if each})
         else:
-            for few in pieces(part, PART_OF_ENTRIES):
-                entries = singles(shared, body, few)
+            for part_places in pieces(part, PART_OF_ENTRIES):
+                entries = singles(shared, body, part_places)
                 ready.keys.append(keys(entries))
                 for entry in entries:
                     writer.prepare(entry)
@@ -110,7 +100,7 @@ def put_in_parts(writer: Writer, ready: PreparedBatch) -> Steps[list[PlacedBatch
     ready.parts.reverse()
     while ready.parts:
         part = ready.parts.pop()
-        with in_doubt(bool(stored)):
+        with unanswered_if_begun(bool(stored)):
             if isinstance(part, PlainBatch):
                 stored.append(writer.put_scanned(part))
             else:
@@ -120,7 +110,7 @@ def put_in_parts(writer: Writer, ready: PreparedBatch) -> Steps[list[PlacedBatch
 
 
 @contextmanager
-def in_doubt(is_begun: bool) -> Iterator[None]:
+def unanswered_if_begun(is_begun: bool) -> Iterator[None]:
     """Leave a request unanswered if a part of a batch cannot be stored while others are: no code says that."""
     try:
         yield
@@ -131,12 +121,10 @@ def in_doubt(is_begun: bool) -> Iterator[None]:
 
 
 def as_one(placed: list[Placed]) -> PlacedBatch:
-    """The places of messages that are side by side."""
     return PlacedBatch([each.offset for each in placed], placed[0].queue_offset, placed[-1].end)
 
 
 def pieces(places: bytes, count: int) -> Iterator[bytes]:
-    """Cut the places of a batch's messages into pieces of `count` messages, or of fewer with many properties."""
     begin = 0
     while begin < len(places):
         end = min(begin + count * PLACE_BYTES, len(places))
@@ -154,7 +142,6 @@ def is_large(places: bytes, size: int) -> bool:
 
 
 def are_adjacent(parts: list[PlacedBatch]) -> bool:
-    """Whether no other message came between the parts."""
     following = parts[0].queue_offset
     for part in parts:
         if part.queue_offset != following:
@@ -188,9 +175,8 @@ def put_missing(
     """Store the messages of a repeated batch that were not stored before, in the queue of those that were.
 
     Usually the broker has all of its messages, or none. A crash may have cut the log in the middle of the batch, and a
-    client may put the messages into other batches. Then the answer names the queue and the offset of each message.
+    client may put the messages into other batches. Returns the place of each message, and the number stored now.
 
-    Returns: the place of each message, and the number of those that were stored now.
     Raises:
         RemoteError: as `RepeatedSends.before` and `Writer.put_batch`; nothing was stored.
         StoreFailed, DiskFull: nothing was stored, or the sender is in doubt anyway.
@@ -223,7 +209,7 @@ def put_missing(
             writer.check_room(entries[0].topic, size_bytes, len(missing))
         for at in range(0, len(missing), PART_OF_ENTRIES):
             part = missing[at : at + PART_OF_ENTRIES]
-            with in_doubt(at > 0 and not is_repeated):
+            with unanswered_if_begun(at > 0 and not is_repeated):
                 stored = writer.put_prepared([entries[index] for index in part])
             for index, placed in zip(part, stored, strict=True):
                 entry = entries[index]
@@ -235,10 +221,9 @@ def put_missing(
     return cast(list[StoredBefore], before_by_index), len(missing)  # none is missing now
 
 
-def are_neighbours(earlier: Sequence[StoredBefore]) -> Steps[bool]:
-    """Whether the messages are neighbours in one queue, as an answer without `stored_at` says."""
-    queue_id, following = earlier[0].queue_id, earlier[0].queue_offset
-    for each in earlier:
+def are_neighbours(stored_messages: Sequence[StoredBefore]) -> Steps[bool]:
+    queue_id, following = stored_messages[0].queue_id, stored_messages[0].queue_offset
+    for each in stored_messages:
         if each.queue_id != queue_id or each.queue_offset != following:
             return False
         following += 1
@@ -246,10 +231,9 @@ def are_neighbours(earlier: Sequence[StoredBefore]) -> Steps[bool]:
     return True
 
 
-def render_positions(earlier: Sequence[StoredBefore]) -> Steps[str]:
-    """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
+def render_positions(stored_messages: Sequence[StoredBefore]) -> Steps[str]:
     texts: list[str] = []
-    for at in range(0, len(earlier), PART):
-        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in earlier[at : at + PART]]))
+    for at in range(0, len(stored_messages), PART):
+        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in stored_messages[at : at + PART]]))
         yield
     return ",".join(texts)

@@ -1,4 +1,4 @@
-"""One broker: builds, starts and stops its parts. Only this file knows every part, and it has no other behaviour.
+"""One broker: builds, starts and stops its parts. Only this file knows every part.
 
 start: port ── store ── parts ── dispatcher ── listening ── registered
 stop:  not registered ── not listening ── everything saved ── store closed
@@ -102,10 +102,9 @@ class Broker:
         async with Broker(settings) as broker:
             await broker.serve()
 
-    Args:
-        file: the settings file, where changes to the settings are saved.
-        term: the term of a member with failover, as master or slave; `member.py` creates it.
-        resources: those of such a member. The broker stays registered when it stops, until `leave`.
+    `file` is the settings file, where changes to the settings are saved. A member with failover has a `term`, and
+    `resources`; then the broker stays registered when it stops, until `leave`.
+
     Attributes:
         store: its messages; exists once the context is entered.
         grpc_address: the address for gRPC clients of RocketMQ 5; "" without the port.
@@ -127,23 +126,23 @@ class Broker:
         self.settings = settings
         self.term = term
         self._registration: Registration | None = None
-        self._starts_again = False
+        self._has_space_again = False
         self.journal: Journal | None = None  # of a master
         self._live_settings = LiveSettings(settings, file)
         self._clock = clock or SystemClock()
         self._turn = Turn(POLLS if settings.busy_poll else 0)
-        self._share = descriptors.divide(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
-        self._ends_alone = resources is None
+        self._descriptor_share = descriptors.divide(descriptors.limit(), with_store=True, ports=1 + has_port(settings))
+        self._owns_resources = resources is None
         self._resources = resources or MemberResources(settings, self._clock)
         self._tls, self._client_tls = self._resources.tls, self._resources.client_tls
         self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
-            *(_not_started, self._clock, settings.bind_address, settings.port, limits_for(self._share)),
+            *(_not_started, self._clock, settings.bind_address, settings.port, limits_for(self._descriptor_share)),
             turn=self._turn,
             tls=self._tls,
         )
-        self._slaves: Listener | None = None
+        self._slave_port: Listener | None = None
         self._metrics: Listener | Endpoint | None = self._resources.metrics
         self.grpc_address = ""
         self._grpc_problem: Callable[[], str] = str
@@ -159,7 +158,6 @@ class Broker:
 
     @property
     def settings_now(self) -> BrokerSettings:
-        """The settings, including changes since the start."""
         return self._live_settings.current
 
     @property
@@ -169,7 +167,7 @@ class Broker:
     @property
     def ha_address(self) -> str:
         """The address for slaves; "" if slaves cannot connect."""
-        return self.settings.ha_address(self._slaves.port) if self._slaves is not None else ""
+        return self.settings.ha_address(self._slave_port.port) if self._slave_port is not None else ""
 
     @property
     def metrics_address(self) -> str:
@@ -193,7 +191,6 @@ class Broker:
         return self.store.end
 
     async def leave(self) -> None:
-        """Unregister at every name server that can be reached."""
         if self._registration is not None:
             await self._registration.leave()
 
@@ -202,17 +199,16 @@ class Broker:
         return "; ".join(each.facts for each in self._conditions.unready())
 
     def reload(self, settings: BrokerSettings) -> None:
-        """Apply the changeable settings of a settings file that was read again."""
         self._live_settings.reload(settings)
 
     async def serve(self) -> None:
         """Serve forever. When the broker fails, this is cancelled, and the context raises the reason.
 
-        When the store fails, the broker goes on serving reads. The context raises the failure once the broker stops.
-        It returns only if the disk was full at the start and has room now: then start another broker.
+        When the store fails, the broker goes on serving reads until it is stopped. This returns only if the disk was
+        full at the start and has room now: then start another broker.
         """
         await wait_for_space(self.freed_space, self._clock)
-        self._starts_again = True
+        self._has_space_again = True
 
     async def _start(self, stack: AsyncExitStack) -> None:
         self._server.bind()
@@ -220,14 +216,16 @@ class Broker:
         vip_port = bind_vip_port(self.settings)
         if vip_port is not None:
             self._server.also_at(vip_port, without_pulls(lambda *request: self._server.dispatch(*request)))
-        self._slaves = ha_door(self.settings, self._server.port)
-        if self._slaves is not None:
-            stack.callback(self._slaves.close)
+        self._slave_port = ha_door(self.settings, self._server.port)
+        if self._slave_port is not None:
+            stack.callback(self._slave_port.close)
         bind_address, insecure = self.settings.bind_address, self.settings.insecure
-        if self._ends_alone and (door := metrics_listener(self.settings, bind_address, insecure)) is not None:
+        if self._owns_resources and (door := metrics_listener(self.settings, bind_address, insecure)) is not None:
             self._metrics = door
             stack.callback(door.close)
-        store_settings = replace(self.settings.store(self._server.port), open_queue_files=self._share.queue_files)
+        store_settings = replace(
+            self.settings.store(self._server.port), open_queue_files=self._descriptor_share.queue_files
+        )
         self.store = await open_store(self.settings, store_settings, self._clock, self.term)
         context = BrokerContext(
             settings=self.settings,
@@ -236,7 +234,7 @@ class Broker:
             clock=self._clock,
             figures=self._figures,
             term=self.term,
-            slaves=self._slaves,
+            slaves=self._slave_port,
             tls=self._tls,
             client_tls=self._client_tls,
             is_full=opened_full(self.store),
@@ -250,7 +248,7 @@ class Broker:
     async def _start_parts(self, stack: AsyncExitStack, store: MessageStore) -> None:
         resources = self._resources
         pool = resources.pool
-        if self._ends_alone:
+        if self._owns_resources:
             stack.push_async_callback(resources.disconnect)
         state = await self._load_state(store)
         self.journal = state.journal
@@ -297,17 +295,18 @@ class Broker:
         self._declare_port(dispatcher)
         await self._server.start()
         stack.push_async_callback(self._server.stop)
-        grpc_parts = GrpcPortParts(self.settings, self._server, self._tls, self._turn, self._clock, self._share)
+        grpc_parts = GrpcPortParts(
+            self.settings, self._server, self._tls, self._turn, self._clock, self._descriptor_share
+        )
         self.grpc_address, self._grpc_problem = await open_grpc(stack, grpc_parts, state, access)
-        if self._ends_alone:
+        if self._owns_resources:
             stack.push_async_callback(self.leave)
         await registration.announced()
 
     def _create_registration(self, topics: Topics, pool: Pool) -> Registration:
-        """The registration at name servers; a change of topics or settings concerns it."""
         registration = Registration(self.settings, topics, self._clock, pool, self.address, self.ha_address)
         if self.term is not None:
-            registration.may_register = self.term.holds
+            registration.may_register = self.term.is_current
         topics.on_change = registration.topics_changed
         self._live_settings.subscribe(registration.apply_settings)
         self._live_settings.subscribe(topics.apply_settings)
@@ -315,24 +314,23 @@ class Broker:
 
     def _raise_failure(self) -> None:
         failure = self.store.flushed.error
-        starts_again = self._starts_again or (self.term is not None and opened_full(self.store))
-        if isinstance(failure, StoreFailed) and not starts_again:
+        has_space_again = self._has_space_again or (self.term is not None and opened_full(self.store))
+        if isinstance(failure, StoreFailed) and not has_space_again:
             raise StoreFailed(str(failure)) from failure  # the same object could become its own context
 
     async def _load_state(self, store: MessageStore) -> BrokerState:
-        """The topics, groups and offsets, and their way to the log or from it."""
         settings = self.settings
         trusts_files = not settings.is_slave and self.term is None
         state = BrokerState.load(store, settings, self._clock, trusts_files=trusts_files)
         if settings.is_slave:
             state.follow(store, self._clock)
         else:
-            files_count = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
-            await state.lead(store, self._clock, self._turn, JournalRules(files_count, self._is_alone))
+            are_files_trusted = trusts_files and settings.role is not BrokerRole.SYNC_MASTER
+            await state.lead(store, self._clock, self._turn, JournalRules(are_files_trusted, self._is_alone))
         return state
 
     def _is_alone(self) -> bool:
-        """Whether no other broker can become the master that lacks what this one has now."""
+        """Whether this one stays the master, or the next master has everything that this one has."""
         return self.term is None or self.term.in_sync is None or self.term.in_sync.is_alone
 
     def _guard(self, guard: Guard | None) -> Guard | None:
@@ -341,41 +339,40 @@ class Broker:
         if self.term is None:
             return guard
         in_sync = self.term.in_sync
-        return refusing_once_over(guard, self.term.takes, in_sync.request_settle if in_sync else lambda: None)
+        return refusing_once_over(guard, self.term.accepts_writes, in_sync.request_settle if in_sync else lambda: None)
 
     def _parts(
         self, store: MessageStore, state: BrokerState, registration: Registration, pool: Pool, may_send: MaySend
     ) -> tuple[Part, ...]:
-        """All parts, each with its handlers, chores, tasks and saves."""
         settings, clock, figures = self.settings, self._clock, self._figures
         announced, delays, folder = registration.announced, settings.delay_levels, settings.config_path
         topics, groups, offsets = state.topics, state.groups, state.offsets
         clients = Clients(clock)
         filters, consumption = Filters(settings.property_filter, clock), Consumption(clock, figures)
-        by_level = delay_levels(delays, clock)
-        at_time = timer_redirect(clock, settings.max_timer_s, settings.timers)
+        level_redirect = delay_levels(delays, clock)
+        time_redirect = timer_redirect(clock, settings.max_timer_s, settings.timers)
         rules = transaction_rules(settings)
         transactions = Transactions(store, topics, offsets, clients, clock, rules, figures, may_send)
-        writer = Writer(store, settings.cluster, (transactions.redirect, at_time, by_level))
-        delayed = DelayedDelivery(store, writer, by_level, delays, folder / "delayOffset.json", clock, figures)
-        timed = partial(TimedDelivery, store, writer, at_time, clock, figures)
+        writer = Writer(store, settings.cluster, (transactions.redirect, time_redirect, level_redirect))
+        delayed = DelayedDelivery(store, writer, level_redirect, delays, folder / "delayOffset.json", clock, figures)
+        timed = partial(TimedDelivery, store, writer, time_redirect, clock, figures)
         role, is_over = self._role_parts(state, registration, pool, delayed, timed, transactions)
-        repeats = RepeatedSends(store, clock, settings.repeat_window_ms, figures)
-        stored = store_part(store, self._turn, clock, figures, registration.refuse_writes)
+        repeated_sends = RepeatedSends(store, clock, settings.repeat_window_ms, figures)
+        store_part_of_broker = store_part(store, self._turn, clock, figures, registration.refuse_writes)
         times = store.appender.put_times
-        status = Status(settings, figures, clock, times, lambda: self._status() | repeats.status_lines())
+        status = Status(settings, figures, clock, times, lambda: self._status() | repeated_sends.status_lines())
         young_bytes = memory_bytes(settings)
         pops = pops_of(store, state, writer, clock, self._turn, figures, young_bytes)
         shared = SharedParts(store, writer, topics, groups, offsets, clients, consumption, clock)
-        sends = SendHandler(shared, send_rules(settings, store), figures, repeats)
+        sends = SendHandler(shared, send_rules(settings, store), figures, repeated_sends)
         pulls = PullHandler(shared, pull_rules(settings), filters)
-        backs = RetryHandler(shared, pops, settings.longest_pause_ms)
+        retries = RetryHandler(shared, pops, settings.longest_pause_ms)
         self._subscribe_to_settings(store, groups, sends, pulls, figures)
         host, is_elected = store.settings.store_host, self.term is not None
         replies = ReplyRules(settings.cluster, settings.store_replies, host, is_elected)
-        parts = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
+        measured = Measured(figures, store, status, topics, groups, clients, consumption, offsets, registration)
         return (
-            stored,
+            store_part_of_broker,
             *state.parts(settings.save_offsets_ms / 1000),
             *role,
             Part((TransactionHandler(store, transactions, clock),)),
@@ -385,13 +382,13 @@ class Broker:
             clients.part(),
             status.part(),
             consumption.part(),
-            self._metrics_part(parts, state.pops),
-            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), backs)),
+            self._metrics_part(measured, state.pops),
+            Part((sends, pulls, ReplyHandler(sends, clients, replies, clock), retries)),
             Part((RecallHandler(shared, is_over, settings.recalls),)),
             Part((TopicHandler(shared, announced, self._quotas),)),
-            Part((ClientHandler(shared, announced, filters, self._offers(repeats)),)),
+            Part((ClientHandler(shared, announced, filters, self._offers(repeated_sends)),)),
             lock_part(shared, state),
-            Part((OffsetHandler(shared, delayed, young_bytes, state.commits),)),
+            Part((OffsetHandler(shared, delayed, young_bytes, state.answer_commit_soon),)),
             *self._tool_parts(shared, pops, status, figures),
         )
 
@@ -410,12 +407,12 @@ class Broker:
             followed = self._role.follow(state, delayed, registration, pool)
             return [delayed.part_of_slave(save_delays_s), *followed], lambda _: False  # it recalls no messages
         delivery = timed()
-        later = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
-        return [*later, *self._role.lead(pool)], delivery.is_over
+        delayed_parts = (delayed.part(save_delays_s), delivery.part(), transactions.part(save_offsets_s))
+        return [*delayed_parts, *self._role.lead(pool)], delivery.is_over
 
-    def _offers(self, repeats: RepeatedSends) -> HeartBeatReply:
+    def _offers(self, repeated_sends: RepeatedSends) -> HeartBeatReply:
         max_s = self.settings.max_timer_s if self.settings.timers else None
-        return HeartBeatReply(timer_max_delay_sec=max_s, repeat_window_ms=repeats.window_ms, takes_reasons=True)
+        return HeartBeatReply(timer_max_delay_sec=max_s, repeat_window_ms=repeated_sends.window_ms, takes_reasons=True)
 
     def _tool_parts(self, shared: SharedParts, pops: PopState, status: Status, figures: Figures) -> tuple[Part, ...]:
         store = shared.store
@@ -431,14 +428,14 @@ class Broker:
         )
         return (traffic.part(), Part(handlers))
 
-    def _metrics_part(self, parts: Measured, pops: PopTable) -> Part:
+    def _metrics_part(self, measured: Measured, pops: PopTable) -> Part:
         if not self.settings.is_measured:
             return Part()
         # This import takes 3 MB, so only a broker with metrics loads it.
         from sparrowmq.broker.metrics.prometheus import metrics_part
 
         latencies, ready = self._measuring.latencies, self._conditions.ready
-        return metrics_part(self._metrics, self.settings, parts, pops, latencies, self._clock, ready)
+        return metrics_part(self._metrics, self.settings, measured, pops, latencies, self._clock, ready)
 
     def _declare_port(self, dispatcher: Dispatcher) -> None:
         if not self.settings.is_measured:
@@ -459,8 +456,8 @@ class Broker:
             self._current_pull_rules(self._live_settings.current)
         )
         if self.term is not None and self.term.in_sync is not None:
-            sends.accepts_writes = self.term.takes
-        pulls.held_pulls.show(figures)
+            sends.accepts_writes = self.term.accepts_writes
+        pulls.held_pulls.declare_figures(figures)
         sends.quotas = quotas = self._quotas
         pulls.limit(quotas)
         self._live_settings.subscribe(lambda now: quotas.apply_rules(now.quotas))
@@ -474,7 +471,6 @@ class Broker:
         self._live_settings.subscribe(lambda now: apply_store_settings(now, store))
 
     def _probes(self) -> Iterable[Probe]:
-        """Yield what keeps the broker from its work, apart from its parts."""
         yield kinds.DRAINED, lambda: reduced_service(self.settings_now)
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: self._tls.problem
@@ -498,14 +494,11 @@ class Broker:
 
 
 class MemberResources:
-    """The files and connections of one broker, or of the brokers of one member.
+    """The files and connections of one broker, or of the brokers of one member. Raises: ConfigError.
 
-    Files that change (certificates, accounts) are loaded again; while they cannot be used, the old content counts. A
-    member ends one broker and starts another to change its role. If the next broker read the files from the beginning,
-    a file that cannot be used would end a member at the next election, and so each member of a group. The port for
-    metrics answers between two brokers, too; a broker without failover opens its own.
-
-    Raises: ConfigError, a file cannot be used.
+    A member ends one broker and starts another to change its role. Files that change (certificates, accounts) are
+    loaded again; while they cannot be used, the old content counts, also for the next broker. The port for metrics
+    answers between two brokers, too; a broker without failover opens its own.
     """
 
     def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
@@ -525,10 +518,7 @@ class MemberResources:
         return self._pool
 
     async def open_metrics(self, spawn: Spawn, reason: Callable[[], str]) -> None:
-        """Open the port for metrics, if the settings want it; `reason` says why no broker runs, for `/readyz`.
-
-        Raises: ConfigError, the port cannot be used.
-        """
+        """Open the port for metrics, if the settings want it; `reason` says why no broker runs. Raises: ConfigError."""
         door = metrics_listener(self._settings, self._settings.bind_address, self._settings.insecure)
         if door is None:
             return
@@ -557,10 +547,6 @@ def _not_started(session: Session, command: Command) -> None:
     """Stand in for the dispatcher until the broker listens; never called."""
 
 
-# A part with changeable settings takes the new ones by its `apply_settings`, `apply_rules` or `apply_limits`. A part
-# that needs a setting at every step, such as the period of registration, reads it from the settings each time.
-
-
 def send_rules(settings: BrokerSettings, store: MessageStore) -> SendRules:
     return SendRules(settings.max_message_bytes, store.settings.store_host, settings.name)
 
@@ -585,7 +571,7 @@ def transaction_rules(settings: BrokerSettings) -> TransactionRules:
         most_checks=settings.transaction_checks,
         retention_ms=settings.retention_h * 3_600_000,
         rejected=settings.reject_transactions,
-        is_masters=settings.is_slave,
+        is_slave=settings.is_slave,
     )
 
 
@@ -608,7 +594,6 @@ def reduced_service(settings: BrokerSettings) -> str:
 
 
 def remedy_words(settings: BrokerSettings, file: Path | None) -> dict[str, str]:
-    """Return what words in remedies stand for at a broker with these settings, which its file keeps."""
     return {
         "NAME": settings.name,
         "STORE": str(settings.store_path),

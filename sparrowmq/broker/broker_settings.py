@@ -464,7 +464,6 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
 
     @property
     def checks_access(self) -> bool:
-        """Whether accounts or users are checked."""
         return self.acl or self.authentication
 
     @property
@@ -477,11 +476,9 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
         return self.bind or (self.ip if is_loopback(self.ip) else EVERYWHERE)
 
     def address(self, port: int) -> str:
-        """The address for clients if it listens on `port`."""
         return f"{_bracketed(self.ip)}:{port}"
 
     def ha_address(self, port: int) -> str:
-        """The address for slaves if it ships its log at `port`."""
         return f"{_bracketed(self.ha_ip or self.ip)}:{port}"
 
     @property
@@ -490,7 +487,6 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
 
     @property
     def config_path(self) -> Path:
-        """The folder of topics.json and similar files."""
         return self.store_path / "config"
 
     @property
@@ -527,10 +523,7 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
         return dict(sorted((derived | self.as_properties() | FIXED).items()))
 
     def store(self, port: int) -> StoreSettings:
-        """The settings of the store. Records contain the address, so `port` must be the one that is listened on.
-
-        Raises: ConfigError, brokerIP1 is an unknown host name.
-        """
+        """The settings of the store; `port` must be the one that is listened on. Raises: ConfigError."""
         begun = StoreSettings(
             path=self.store_path,
             commit_log_path=self.commit_log_path,
@@ -549,7 +542,6 @@ class BrokerSettings(UserSettings, FailoverSettings, ServerTlsSettings, MetricsS
         return self.of_running_store(begun)
 
     def of_running_store(self, store: StoreSettings) -> StoreSettings:
-        """Return the settings of a store, with those of this broker that a running store takes."""
         return replace(
             store,
             flush_interval_ms=self.flush_interval_ms,

@@ -5,8 +5,8 @@ UNREGISTER_CLIENT, by closing the connection, or by 120 s of silence. When the m
 change, the broker notifies all its members (code 40), also the new one. So they share out the queues again at once,
 instead of within 20 s.
 
-Joining and leaving a group cost the same however many groups and members there are: the broker keeps the groups of each
-connection, and the members of each group by client id. One connection is in 500 groups at most.
+The broker keeps the groups of each connection, and the members of each group by client id, so joining and leaving cost
+the same however many there are. One connection is in 500 groups at most.
 Source: ConsumerManager, ConsumerGroupInfo and ProducerManager, Java 4.9.8.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sparrowmq.broker.part import Chore, Part
 from sparrowmq.core.digits import whole_number
@@ -33,13 +33,15 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer, owner_of
 
+K = TypeVar("K")
+V = TypeVar("V")
 log = logging.getLogger(__name__)
 SILENCE_S = 120.0
 # The groups of one connection, of consumers and producers together. A client of an application has a few dozen.
 MAX_GROUPS: Final = 500
 # Above this number, one line of the log counts the groups that a client joins or leaves.
 _MAX_LOGGED_GROUPS: Final = 5
-_LINES: Final = 200  # a minute of each kind: all clients of most clusters, after a broker's restart
+_LOG_LINES_PER_MINUTE: Final = 200  # a minute of each kind: all clients of most clusters, after a broker's restart
 NOTICE_ROUND_S: Final = 1.0
 MAX_NOTICES_AT_ONCE: Final = 100  # to one group between two rounds, before they are collected; a portion of a round
 NOTICE_PAUSE_S: Final = 0.01  # between two portions
@@ -52,13 +54,7 @@ MAX_ID_CHARACTERS: Final = 255  # the ids of Java, Go and Python are UUIDs
 
 @dataclass(slots=True)
 class Member:
-    """A client on one connection, in one group.
-
-    Attributes:
-        owner: the account that announced it (remoting/peer.py).
-        filters: the filter of each topic in its last heartbeat.
-        difference: how it differs from other members; "" if all want the same.
-    """
+    """A client on one connection, in one group, with the filter of each topic in its last heartbeat."""
 
     client_id: str
     peer: Peer
@@ -67,7 +63,7 @@ class Member:
     joined: float
     last_seen: float
     owner: str | None
-    clash_logged: bool = False
+    is_clash_logged: bool = False
     filters: dict[str, str] = field(default_factory=dict)
     difference: str = ""
 
@@ -83,10 +79,8 @@ class _ProducerId:
 
 @dataclass(slots=True)
 class _Presence:
-    """The groups of one connection, by name."""
-
-    consumes: dict[str, Member] = field(default_factory=dict)
-    produces: dict[str, Member] = field(default_factory=dict)
+    consumer_groups: dict[str, Member] = field(default_factory=dict)
+    producer_groups: dict[str, Member] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -112,28 +106,18 @@ class ConsumerGroup:
 
     def remove(self, member: Member) -> None:
         del self.members[member.peer]
-        same = self.by_id[member.client_id]
-        del same[member.peer]
-        if not same:
-            del self.by_id[member.client_id]
+        _remove_peer(self.by_id, member.client_id, member.peer)
         self._encoded_ids = None
 
     def encoded_ids(self) -> bytes:
-        """Return the sorted client ids of the members as a ConsumerList."""
         if self._encoded_ids is None:
             self._encoded_ids = ConsumerList(sorted(self.by_id)).encode()
         return self._encoded_ids
 
     def latest(self, client_id: str) -> Member | None:
-        """Return the member with a client id; of several, the one that joined last.
-
-        If members of several accounts have the id, it is that of the first one: no account takes a used id over.
-        """
+        """Return the latest member with an id, of the account that came first: no account takes a used id over."""
         connections = self.by_id.get(client_id)
-        if not connections:
-            return None
-        owner = next(iter(connections.values())).owner
-        return next(member for member in reversed(connections.values()) if member.owner == owner)
+        return connections[_latest_peer(connections)] if connections else None
 
     @property
     def is_shared(self) -> bool:
@@ -141,38 +125,33 @@ class ConsumerGroup:
         return self.consume_type == "CONSUME_PASSIVELY" and self.message_model == "CLUSTERING"
 
     def wanted_topics(self) -> set[str]:
-        """Return the topics that some member wants."""
-        return self.subscriptions.keys() | {topic for each in self.members.values() for topic in each.filters}
+        return self.subscriptions.keys() | {topic for member in self.members.values() for topic in member.filters}
 
     def differing_topics(self) -> set[str]:
-        """Return the topics that some members want and others do not, though all share the queues."""
         members = self.members.values() if self.is_shared else ()
-        wants = [each.filters.keys() for each in members if each.filters]
-        return set().union(*wants) - set[str](wants[0]).intersection(*wants) if wants else set()
+        wanted_topics = [member.filters.keys() for member in members if member.filters]
+        return (
+            set().union(*wanted_topics) - set[str](wanted_topics[0]).intersection(*wanted_topics)
+            if wanted_topics
+            else set()
+        )
 
     def subscribe(self, subscriptions: Collection[Subscription]) -> bool:
         """Take over newer subscriptions. Returns whether topics were added or removed."""
         topics = {subscription.topic for subscription in subscriptions}
-        changed = topics != self.subscriptions.keys()
+        has_changed = topics != self.subscriptions.keys()
         for topic in self.subscriptions.keys() - topics:
             del self.subscriptions[topic]
         for subscription in subscriptions:
             former = self.subscriptions.get(subscription.topic)
             if former is None or subscription.version > former.version:
                 self.subscriptions[subscription.topic] = subscription
-        return changed
+        return has_changed
 
 
 @dataclass(slots=True)
 class _ProducerGroup:
-    """The connected members of a producer group.
-
-    Clients of several accounts may announce the same name. They share nothing: each account is asked about its own
-    transactions only.
-
-    Attributes:
-        by_owner: the members by their account.
-    """
+    """The connected members of a producer group. Each account is asked about its own transactions only."""
 
     members: dict[Peer, Member] = field(default_factory=dict)
     by_owner: dict[str | None, dict[Peer, Member]] = field(default_factory=dict)
@@ -183,45 +162,50 @@ class _ProducerGroup:
 
     def remove(self, member: Member) -> None:
         del self.members[member.peer]
-        same = self.by_owner[member.owner]
-        del same[member.peer]
-        if not same:
-            del self.by_owner[member.owner]
+        _remove_peer(self.by_owner, member.owner, member.peer)
+
+
+def _remove_peer(by_key: dict[K, dict[Peer, V]], key: K, peer: Peer) -> None:
+    del by_key[key][peer]
+    if not by_key[key]:
+        del by_key[key]
+
+
+def _latest_peer(connections: Mapping[Peer, Member | _ProducerId]) -> Peer:
+    """Return the latest connection of the account that came first."""
+    owner = next(iter(connections.values())).owner
+    return next(peer for peer, client in reversed([*connections.items()]) if client.owner == owner)
 
 
 class Clients:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.notices = Notices(clock)
-        self._lines = LogLimit(clock, _LINES)  # a client can join and leave at will
+        self._log_limit = LogLimit(clock, _LOG_LINES_PER_MINUTE)  # a client can join and leave at will
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, _ProducerGroup] = {}
         # A producer's connections by its id, in the order of arrival.
         self._by_id: dict[str, dict[Peer, _ProducerId]] = {}
-        self._present: dict[Peer, _Presence] = {}
+        self._presences: dict[Peer, _Presence] = {}
 
     def part(self) -> Part:
-        """A part that looks for silent clients every ten seconds, and sends the notices that wait each second."""
         return Part(
             chores=(
                 Chore("close silent clients", 10, self.expire),
-                Chore("notify consumer groups", NOTICE_ROUND_S, self.notices.round),
+                Chore("notify consumer groups", NOTICE_ROUND_S, self.notices.send_round),
             )
         )
 
-    # Heartbeats -----------------------------------------------------------------------------------------------------
-
     def check_groups(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
-        """Check the groups of a heartbeat before any of them is joined, and log those that are new.
-
-        Raises: RemoteError, the connection would be in too many groups.
+        """Check the groups of a heartbeat before any of them is joined, and log new ones. Raises: RemoteError, too
+        many.
         """
-        presence = self._present.get(peer) or _Presence()
-        consumers = [name for name in consumed if name not in presence.consumes]
-        producers = [name for name in produced if name not in presence.produces]
-        joined = len(set(consumers)) + len(set(producers))
-        count = joined + len(presence.consumes) + len(presence.produces)
-        if joined and count > MAX_GROUPS:
+        presence = self._presences.get(peer) or _Presence()
+        consumers = [name for name in consumed if name not in presence.consumer_groups]
+        producers = [name for name in produced if name not in presence.producer_groups]
+        joined_count = len(set(consumers)) + len(set(producers))
+        count = joined_count + len(presence.consumer_groups) + len(presence.producer_groups)
+        if joined_count and count > MAX_GROUPS:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"a connection is in {MAX_GROUPS} consumer and producer groups at most; this heartbeat would make it "
@@ -233,10 +217,10 @@ class Clients:
     def consume(
         self, peer: Peer, client_id: str, beat: ConsumerBeat, *, keep_subscriptions: bool = False, notify: bool = True
     ) -> bool:
-        """Handle one consumer group's part of a heartbeat that was admitted.
+        """Handle one consumer group's part of a heartbeat. Returns whether members or topics changed.
 
-        With `keep_subscriptions` the heartbeat has none, because they have not changed. `notify` says whether the group
-        wants notices (notifyConsumerIdsChangedEnable). Returns whether members or topics changed.
+        With `keep_subscriptions` the heartbeat has none, because they have not changed. `notify`: the group wants
+        notices.
         """
         group = self._consumers.get(beat.group_name)
         if group is None:
@@ -244,17 +228,16 @@ class Clients:
         group.consume_type = str(beat.consume_type)
         group.message_model = str(beat.message_model)
         group.consume_from_where = str(beat.consume_from_where)
-        changed = self._join(group, peer, client_id)
+        has_changed = self._join(group, peer, client_id)
         self._log_clash(group, group.members[peer])
         if not keep_subscriptions:
             self._log_difference(group, group.members[peer], beat)
-            changed |= group.subscribe(beat.subscription_data_set)
-        if changed and notify:
-            self.notices.changed(group)
-        return changed
+            has_changed |= group.subscribe(beat.subscription_data_set)
+        if has_changed and notify:
+            self.notices.notify(group)
+        return has_changed
 
     def produce(self, peer: Peer, client_id: str, group: str) -> None:
-        """Handle one producer group's part of a heartbeat that was admitted."""
         producers = self._producers.get(group)
         if producers is None:
             producers = self._producers[group] = _ProducerGroup()
@@ -264,19 +247,18 @@ class Clients:
             return
         if former is not None:
             producers.remove(former)
-            self._forget_id(former)
+            self._forget_producer_id(former)
         producers.add(member)
-        self._present[peer].produces[group] = member
-        same = self._by_id.setdefault(client_id, {})
-        if peer not in same:
-            same[peer] = _ProducerId(member.owner, member.joined)
-        same[peer].groups += 1
+        self._presences[peer].producer_groups[group] = member
+        connections = self._by_id.setdefault(client_id, {})
+        if peer not in connections:
+            connections[peer] = _ProducerId(member.owner, member.joined)
+        connections[peer].groups += 1
 
     def must_send_all(self, group: str, fingerprint: int, without_subscriptions: bool) -> bool:
         """Whether a client of 5.x, which shortens its heartbeats, should send its subscriptions in full next time.
 
-        Unlike Java: also if the broker knows no subscriptions of the group. After a restart, a Java broker is without
-        them until the consumer changes them.
+        Unlike Java: also if the broker knows no subscriptions of the group.
         """
         consumers = self._consumers.get(group)
         if consumers is None or not consumers.subscriptions:
@@ -284,35 +266,31 @@ class Clients:
         return consumers.fingerprint not in (None, fingerprint)
 
     def keep_fingerprint(self, group: str, fingerprint: int | None) -> None:
-        """Note the fingerprint of the subscriptions in the group's latest heartbeat."""
         self._consumers[group].fingerprint = fingerprint
 
-    # Leaving --------------------------------------------------------------------------------------------------------
-
     def leave(self, peer: Peer, consumer_group: str | None, producer_group: str | None, *, notify: bool = True) -> None:
-        presence = self._present.get(peer)
+        presence = self._presences.get(peer)
         if presence is None:
             return
-        if producer_group is not None and (departed := presence.produces.pop(producer_group, None)) is not None:
+        if producer_group is not None and (departed := presence.producer_groups.pop(producer_group, None)) is not None:
             self._remove_producer(departed, producer_group)
             self._log_groups("producer", departed.client_id, [producer_group], "left")
-        if consumer_group is not None and (departed := presence.consumes.pop(consumer_group, None)) is not None:
+        if consumer_group is not None and (departed := presence.consumer_groups.pop(consumer_group, None)) is not None:
             self._remove_consumer(departed, consumer_group, notify)
             self._log_groups("consumer", departed.client_id, [consumer_group], "left")
 
     def expire(self) -> Coroutine[Any, Any, None]:
-        """Remove clients that have been silent for too long, and close their connections."""
-        return run_to_end(self._without_silent())
+        return run_to_end(self._close_silent())
 
-    def _without_silent(self) -> Steps[None]:
+    def _close_silent(self) -> Steps[None]:
         age = self._clock.age
-        for peer, known in list(self._present.items()):
-            members = (*known.consumes.values(), *known.produces.values())
+        for peer, presence in list(self._presences.items()):
+            members = (*presence.consumer_groups.values(), *presence.producer_groups.values())
             if any(age(member.last_seen) > SILENCE_S for member in members):
                 log.warning(
                     "client at %s sent no heartbeat for %.0f s; closing its connection", peer.address, SILENCE_S
                 )
-                self._ended(peer)
+                self._on_connection_end(peer)
                 peer.close()
             yield
 
@@ -320,8 +298,6 @@ class Clients:
         """Return how a member differs from others of its group in what it wants; "" if it does not."""
         consumers = self._consumers.get(group)
         return consumers.members[peer].difference if consumers is not None and peer in consumers.members else ""
-
-    # Questions ------------------------------------------------------------------------------------------------------
 
     def group_view(self, group: str) -> ConsumerGroup | None:
         """Return a consumer group with members; None if no member is online."""
@@ -335,29 +311,26 @@ class Clients:
         return list(consumers.members.values()) if consumers else []
 
     def member(self, group: str, client_id: str) -> Member | None:
-        """Return the member with a client id; of several, the one that joined last."""
         consumers = self._consumers.get(group)
         return consumers.latest(client_id) if consumers else None
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """Return the subscription of a group to a topic, by its members' heartbeats."""
         consumers = self._consumers.get(group)
         return consumers.subscriptions.get(topic) if consumers else None
 
     def groups_subscribed_to(self, topic: str) -> Steps[list[str]]:
-        found = []
+        groups = []
         for group in list(self._consumers.values()):
             if topic in group.subscriptions:
-                found.append(group.name)
+                groups.append(group.name)
             yield
-        return found
+        return groups
 
     def producers(self, group: str) -> list[Member]:
         producers = self._producers.get(group)
         return list(producers.members.values()) if producers else []
 
     def producers_by_owner(self, group: str) -> Mapping[str | None, Mapping[Peer, Member]]:
-        """The connected members of a producer group, by the account that announced them."""
         producers = self._producers.get(group)
         return producers.by_owner if producers else {}
 
@@ -367,16 +340,12 @@ class Clients:
     def producer_by_id(self, client_id: str) -> Peer | None:
         """Return the latest connection of a producer with this client id, of the account that announced it first."""
         connections = self._by_id.get(client_id)
-        if not connections:
-            return None
-        owner = next(iter(connections.values())).owner
-        return next(peer for peer, announced in reversed(connections.items()) if announced.owner == owner)
+        return _latest_peer(connections) if connections else None
 
     def peer_for_reply(self, waiter: ReplyWaiter) -> Peer:
-        """Return the connection that gets the answer to a request: the one that sent it.
+        """Return the connection that gets the answer to a request.
 
-        A client that has reconnected since then, with the same account, gets the answer on its latest connection. So
-        does a client that sends on another connection than its heartbeats.
+        It is the one that sent the request, or the client's latest one since then, with the same account.
         """
         connections = self._by_id.get(waiter.client_id, {})
         latest = next((peer for peer, each in reversed(connections.items()) if each.owner == waiter.owner), None)
@@ -384,17 +353,15 @@ class Clients:
             return waiter.peer
         return latest
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _refreshed_member(self, member: Member | None, peer: Peer, client_id: str) -> Member | None:
         """Return the member of a group that a client becomes; None if it is the known one."""
         now = self._clock.monotonic()
         if member is not None and member.client_id == client_id:
             member.last_seen = now
             return None
-        if peer not in self._present:
-            self._present[peer] = _Presence()
-            peer.on_end(self._ended)
+        if peer not in self._presences:
+            self._presences[peer] = _Presence()
+            peer.on_end(self._on_connection_end)
         return Member(client_id, peer, peer.language, peer.version, now, now, owner_of(peer))
 
     def _join(self, group: ConsumerGroup, peer: Peer, client_id: str) -> bool:
@@ -405,7 +372,7 @@ class Clients:
         if former is not None:
             group.remove(former)
         group.add(member)
-        self._present[peer].consumes[group.name] = member
+        self._presences[peer].consumer_groups[group.name] = member
         return True
 
     def _log_clash(self, group: ConsumerGroup, member: Member) -> None:
@@ -415,10 +382,10 @@ class Clients:
         on the OLDER connection after the newer one has joined. A dead connection never sends one.
         """
         other = group.latest(member.client_id)
-        if other is None or member.clash_logged or other.joined <= member.joined:
+        if other is None or member.is_clash_logged or other.joined <= member.joined:
             return
-        member.clash_logged = True
-        self._lines.log(
+        member.is_clash_logged = True
+        self._log_limit.log(
             log,
             logging.WARNING,
             "client id %s is used in group %s from both %s and %s; queues are shared out by client id, so give "
@@ -433,7 +400,7 @@ class Clients:
         """Log that members of a group want other topics or filters, another reason for queues without a consumer.
 
         Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
-        after another member wanted something else. Members that pull may have different topics.
+        after another member wanted something else.
         """
         wanted, others = (
             _filters_by_topic(beat.subscription_data_set),
@@ -449,17 +416,17 @@ class Clients:
             "consumer: give each set of topics and filters a group of its own"
         )
         if not before:
-            self._lines.log(log, logging.WARNING, "%s: %s", member.peer.address, member.difference)
+            self._log_limit.log(log, logging.WARNING, "%s: %s", member.peer.address, member.difference)
 
-    def _ended(self, peer: Peer) -> None:
-        presence = self._present.pop(peer, None)
+    def _on_connection_end(self, peer: Peer) -> None:
+        presence = self._presences.pop(peer, None)
         if presence is None:
             return
-        for name, departed in presence.produces.items():
+        for name, departed in presence.producer_groups.items():
             self._remove_producer(departed, name)
-        for name, departed in presence.consumes.items():
+        for name, departed in presence.consumer_groups.items():
             self._remove_consumer(departed, name, notify=True)
-        for kind, members in (("producer", presence.produces), ("consumer", presence.consumes)):
+        for kind, members in (("producer", presence.producer_groups), ("consumer", presence.consumer_groups)):
             for departed in list(members.values())[:1]:
                 self._log_groups(kind, departed.client_id, list(members), "left")
 
@@ -467,25 +434,23 @@ class Clients:
         client = shown(client_id)
         if len(groups) > _MAX_LOGGED_GROUPS:
             text = "%s %s of %d groups, such as %s, %s"
-            self._lines.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), action)
+            self._log_limit.log(log, logging.INFO, text, kind, client, len(groups), shown(groups[0]), action)
             return
         for group in groups:
-            self._lines.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), action)
+            self._log_limit.log(log, logging.INFO, "%s %s of group %s %s", kind, client, shown(group), action)
 
     def _remove_producer(self, member: Member, name: str) -> None:
         group = self._producers[name]
         group.remove(member)
-        self._forget_id(member)
+        self._forget_producer_id(member)
         if not group.members:
             del self._producers[name]
 
-    def _forget_id(self, member: Member) -> None:
-        same = self._by_id[member.client_id]
-        same[member.peer].groups -= 1
-        if not same[member.peer].groups:
-            del same[member.peer]
-            if not same:
-                del self._by_id[member.client_id]
+    def _forget_producer_id(self, member: Member) -> None:
+        producer_id = self._by_id[member.client_id][member.peer]
+        producer_id.groups -= 1
+        if not producer_id.groups:
+            _remove_peer(self._by_id, member.client_id, member.peer)
 
     def _remove_consumer(self, member: Member, name: str, notify: bool) -> None:
         group = self._consumers[name]
@@ -493,7 +458,7 @@ class Clients:
         if not group.members:
             del self._consumers[name]
         elif notify:
-            self.notices.changed(group)
+            self.notices.notify(group)
 
 
 def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]:
@@ -509,28 +474,27 @@ class Notices:
     A group gets up to 100 notices a second at once, so a small group shares out its queues without a delay. In a large
     group each join would notify every member: 2,000 members that join make 2 million notices. With one round a second,
     a member gets one notice for all changes of that second. A notified member asks at once for the member list, so a
-    large round goes out in portions: 5,000 requests at the same moment would delay others.
+    large round goes out in portions.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._sent: dict[str, int] = {}  # since the last round
-        self._waiting: dict[str, ConsumerGroup] = {}
+        self._sent_counts: dict[str, int] = {}  # since the last round
+        self._waiting_groups: dict[str, ConsumerGroup] = {}
 
-    def changed(self, group: ConsumerGroup) -> None:
-        """Notify the group's members, at once or in the next round."""
-        sent = self._sent.get(group.name, 0) + len(group.members)
-        if sent > MAX_NOTICES_AT_ONCE:
-            self._waiting[group.name] = group
+    def notify(self, group: ConsumerGroup) -> None:
+        sent_count = self._sent_counts.get(group.name, 0) + len(group.members)
+        if sent_count > MAX_NOTICES_AT_ONCE:
+            self._waiting_groups[group.name] = group
             return
-        self._sent[group.name] = sent
+        self._sent_counts[group.name] = sent_count
         for peer in group.members:
             peer.tell(NotifyConsumerIdsChanged(group.name))
 
-    async def round(self) -> None:
+    async def send_round(self) -> None:
         """Notify the members of the groups that wait, within ROUND_TAKES_S. Call it each second."""
-        waiting = self._waiting
-        self._sent, self._waiting = {}, {}
+        waiting = self._waiting_groups
+        self._sent_counts, self._waiting_groups = {}, {}
         portions = sum(len(group.members) for group in waiting.values()) / MAX_NOTICES_AT_ONCE
         for number, (group, peer) in enumerate(_members(waiting.values())):
             if number and number % MAX_NOTICES_AT_ONCE == 0:
@@ -545,8 +509,6 @@ def _members(groups: Iterable[ConsumerGroup]) -> Iterator[tuple[ConsumerGroup, P
 
 @dataclass(slots=True)
 class ReplyWaiter:
-    """A connection that sent a request."""
-
     peer: Peer
     owner: str | None  # the account that signed the request
     client_id: str
@@ -584,7 +546,7 @@ class ReplyWaiters:
         ttl_ms = whole_number(properties.get(Property.TTL))
         wait_s = DEFAULT_REPLY_WAIT_S if ttl_ms is None else min(ttl_ms / 1000, MAX_REPLY_WAIT_S)
         self._by_id[correlation_id] = ReplyWaiter(peer, owner, client_id, now, now + wait_s)
-        self._forget(now)
+        self._forget_old(now)
 
     def find(self, correlation_id: str | None, client_id: str) -> ReplyWaiter | None:
         """Return the connection that waits for an answer, if the request came to this broker."""
@@ -593,7 +555,7 @@ class ReplyWaiters:
             return None
         return waiter
 
-    def _forget(self, now: float) -> None:
+    def _forget_old(self, now: float) -> None:
         while self._by_id:
             oldest = next(iter(self._by_id))
             if self._by_id[oldest].expires > now and len(self._by_id) <= MAX_WAITERS:

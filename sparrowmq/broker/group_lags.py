@@ -20,14 +20,7 @@ from sparrowmq.store.message_store import MessageStore
 
 
 class GroupLag(NamedTuple):
-    """A group's lag in a queue.
-
-    Attributes:
-        end: the offset that the queue's next message will get.
-        offset: the group's offset; 0 if it has none.
-        messages: not acknowledged: ready, or in flight.
-        next_offset, in_flight: None if the group does not pop the queue.
-    """
+    """A group's lag in a queue: `messages` are ready or in flight. `next_offset` and `in_flight`: None without pops."""
 
     end: int
     offset: int
@@ -37,8 +30,6 @@ class GroupLag(NamedTuple):
 
 
 class GroupLags:
-    """Computes the lags of groups."""
-
     def __init__(self, store: MessageStore, topics: Topics, offsets: Offsets, clients: Clients, pops: PopTable) -> None:
         self._store = store
         self._topics = topics
@@ -47,10 +38,7 @@ class GroupLags:
         self._pops = pops
 
     def topics_of(self, group: str) -> list[str]:
-        """Return the topics that a group consumes: its topics with offsets, and those that only some members want.
-
-        Of a topic that only some members want, other members get queues too, so it may have no offset there.
-        """
+        """Return the topics that a group consumes: those with offsets, and those that only some of its members want."""
         topics = self._offsets.topics_of(group)
         view = self._clients.group_view(group)
         differing = view.differing_topics() if view is not None else set()
@@ -63,7 +51,6 @@ class GroupLags:
         return [topic for topic in topics if wanted_topics is None or topic in wanted_topics]
 
     def queues_of(self, topic: str) -> range:
-        """Return the queues that the members of a group share."""
         config = self._topics.get(topic)
         return range(config.read_queue_nums if config is not None else 0)
 

@@ -27,8 +27,6 @@ MODES_FILE: Final = "messageRequestMode.json"
 
 
 class Groups:
-    """The groups, and one version for all of them (see saved_state.py)."""
-
     def __init__(self, path: Path, auto_create: bool, clock: Clock, replayed: GroupConfigTable | None = None) -> None:
         self._auto_create = auto_create
         self._clock = clock
@@ -41,17 +39,13 @@ class Groups:
         self.file = SavedFile(path, self.content)
 
     def allow_auto_create(self, is_allowed: bool) -> None:
-        """Allow consumers to create their groups from now on, or forbid it."""
         self._auto_create = is_allowed
 
     def get(self, name: str) -> GroupConfig | None:
         return self._table.get(name)
 
     def ensure(self, name: str) -> GroupConfig:
-        """Return the group; create it if it does not exist.
-
-        Raises: RemoteError, SUBSCRIPTION_GROUP_NOT_EXIST, consumers cannot create groups on this broker. InvalidName.
-        """
+        """Return the group; create it if it does not exist. Raises: RemoteError, it may not be created; InvalidName."""
         known = self._table.get(name)
         if known is not None:
             return known
@@ -71,7 +65,6 @@ class Groups:
         return GroupConfig(name)
 
     def put(self, group: GroupConfig) -> GroupConfig:
-        """Create or replace a group; the caller has checked it."""
         self._table[group.group_name] = group
         self.version = self.version.after_change(self._clock.now_ms())
         self.on_put(group)
@@ -97,16 +90,13 @@ class Groups:
 
     @property
     def table(self) -> dict[str, GroupConfig]:
-        """All groups by name, as they change."""
         return self._table
 
     def follow(self, masters: GroupConfigTable) -> None:
-        """Take over the groups of the master, on its slave."""
         if not masters.data_version.is_same(self.version):
             self.replace(masters.data_version, dict(masters.subscription_group_table))
 
     def replace(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
-        """Have the groups of this table, which the caller may change further."""
         self.version, self._table = version, table
         self.file.touch()
 
@@ -115,8 +105,8 @@ class RequestModes:
     """The modes by topic and group, and one version for all of them. Saved in `messageRequestMode.json`.
 
     An operator sets whether a group pulls or pops a topic; a group without a mode pulls. Members of Java's push
-    consumer that leave sharing to the broker (`clientRebalance=false`) learn the mode with their queues. The journal
-    records each change. Source: MessageRequestModeManager, Java 5.4.0; the file is Apache's.
+    consumer with `clientRebalance=false` learn the mode with their queues.
+    Source: MessageRequestModeManager, Java 5.4.0.
     """
 
     def __init__(self, path: Path, clock: Clock, replayed: RequestModeTable | None = None) -> None:
@@ -134,11 +124,9 @@ class RequestModes:
         return self._table
 
     def get(self, topic: str, group: str) -> RequestMode:
-        """Return the mode of a group; a group without one pulls."""
         return self._table.get(topic, {}).get(group) or RequestMode(topic, group)
 
     def put(self, mode: RequestMode) -> None:
-        """Set a mode; the caller has checked it."""
         self._table = with_mode(self._table, mode)
         self.version = (self.version or DataVersion()).after_change(self._clock.now_ms())
         self.file.touch()
@@ -149,12 +137,10 @@ class RequestModes:
         return RequestModeTable(self._table, self.version, self.mark())
 
     def replace(self, version: DataVersion | None, modes: Modes) -> None:
-        """Replace the modes on a slave: by those of the journal, or of a master without a journal."""
         if (version, modes) != (self.version, self._table):
             self.version, self._table = version, modes
             self.file.touch()
 
 
 def with_mode(modes: Modes, mode: RequestMode) -> Modes:
-    """Return a copy of the modes with one mode added or changed."""
     return modes | {mode.topic: modes.get(mode.topic, {}) | {mode.consumer_group: mode}}

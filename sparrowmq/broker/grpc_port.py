@@ -2,14 +2,9 @@
 
     client ── GrpcPort ── LocalLink ── session ── session ── dispatcher
 
-The port serves the broker's own topics. A client finds the queues of several brokers through the process `mqproxy`.
-Only a broker with the port loads this module, protobuf and hpack.
-
 A link is a connection inside the process, without a socket, for one client id, account, address and certificate. It
-ends with its client. Both its ends are sessions, so the broker sees the client as any other: with its own address,
-heartbeats, groups, account and limits. The signature of a call is checked here, with the time that the client signed.
-The requests to the broker are signed again with the account's key. So the broker's guard decides about them as about
-those of any other connection.
+ends with its client. Both its ends are sessions, so the broker sees the client as any other. The signature of a call is
+checked here, with the time that the client signed. The requests to the broker are signed again with the account's key.
 """
 
 from __future__ import annotations
@@ -87,11 +82,7 @@ AccountOf = Callable[[Call], Signer | None]
 
 
 class GrpcPort:
-    """The open port; an async context manager. Raises on entering: ConfigError, the port cannot be used.
-
-    Attributes:
-        problem: returns why the port closes new connections; "" if it does not.
-    """
+    """The open port; an async context manager. Raises on entering: ConfigError. `problem`: why it closes new ones."""
 
     def __init__(
         self,
@@ -155,7 +146,7 @@ def account_of(
 def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock, audit: Audit) -> AccountOf:
     """Return `find_account` with a limit and a log: denied calls count for the quota of their address."""
 
-    def counted(call: Call) -> Signer | None:
+    def find_account_with_limits(call: Call) -> Signer | None:
         host, now = hosts.pack(str(call.peer)), clock.monotonic()
         if not call.peer.is_trusted:
             quotas.admit(host, now)
@@ -169,7 +160,7 @@ def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock,
         call.peer.is_trusted = call.peer.is_trusted or account is not None
         return account
 
-    return counted
+    return find_account_with_limits
 
 
 def _no_account(call: Call) -> None:
@@ -178,8 +169,6 @@ def _no_account(call: Call) -> None:
 
 @dataclass(frozen=True)
 class ServedBroker:
-    """The broker: its names, its address, its topics and groups, and how to connect to it."""
-
     cluster: str
     name: str
     address: tuple[str, int]
@@ -191,9 +180,8 @@ class ServedBroker:
 class LocalBrokers:
     """The links of all clients.
 
-    Args:
-        is_guarded: whether the broker has access control. Then a client without an account is that of its address:
-            only some addresses may do something, and another address may not take the place of their clients.
+    With access control (`is_guarded`) a client without an account is that of its address: only some addresses may do
+    something, and another address may not take the place of their clients.
     """
 
     def __init__(
@@ -203,7 +191,7 @@ class LocalBrokers:
         self.is_guarded = is_guarded
         self.on_check: OnCheck = lambda *_: None
         self.commands: ClientCommands | None = None
-        self.lines = LogLimit(clock)  # a client may have many ids, and name any group
+        self.log_limit = LogLimit(clock)  # a client may have many ids, and name any group
         self._clock = clock
         self._spawn = spawn
         self._account_of = account_of
@@ -213,12 +201,7 @@ class LocalBrokers:
         return sum(map(len, self._links.values()))
 
     def brokers_for(self, call: Call, client_id: str) -> LocalLink:
-        """The connection of the caller.
-
-        Raises:
-            AccessDenied: the signature is wrong.
-            RemoteError: the account has too many clients at this address.
-        """
+        """The connection of the caller. Raises: AccessDenied; RemoteError, the account has too many clients here."""
         account = self._account_of(call)
         name = self._name_of(account, call)
         client = client_id_of(name, client_id)
@@ -229,7 +212,7 @@ class LocalBrokers:
                 raise too_many_clients(call.peer.host)
             link = links[client] = LocalLink(self, call, client_id, account, name)
         link.signer = account  # with its secret of now
-        link.used = self._clock.monotonic()
+        link.last_used_s = self._clock.monotonic()
         return link
 
     def _name_of(self, account: Signer | None, call: Call) -> str:
@@ -240,15 +223,13 @@ class LocalBrokers:
         return f"IP={call.peer.host}" if self.is_guarded else ""
 
     def client_left(self, client_id: str) -> None:
-        """Close the connections of a client."""
         for owner, links in list(self._links.items()):
             if client_id in links:
                 self._close(owner, client_id)
 
     def expire(self) -> Steps[None]:
-        """Close connections that are not used any more."""
         oldest = self._clock.monotonic() - IDLE_S
-        return self._close_all(lambda link: link.used < oldest)
+        return self._close_all(lambda link: link.last_used_s < oldest)
 
     def close(self) -> None:
         at_once(self._close_all(lambda link: True))
@@ -267,36 +248,31 @@ class LocalBrokers:
             del self._links[owner]
 
     def session(self, pushes: object, sign: Sign | None) -> LinkedSession:
-        """A session for a client, which is to be connected."""
         return LinkedSession(Dispatcher(Role.CLIENT, [pushes], self._spawn), self._clock, sign=sign)
 
 
 class LocalLink:
-    """The broker for one client. (Implements `grpc.brokers.Brokers` and `NearBroker`.)
-
-    Attributes:
-        client_id: with its account.
-        signer: the account that signs its requests; None without one.
-        used: the time of its last call.
-    """
+    """The broker for one client, as `signer`. (Implements `grpc.brokers.Brokers` and `NearBroker`.)"""
 
     def __init__(self, all_links: LocalBrokers, call: Call, client_id: str, account: Signer | None, name: str) -> None:
         self._broker = broker = all_links.broker
         self.account = name
         self.client_id = client_id_of(self.account, client_id)
-        self._own_id = client_id
+        self._client_id = client_id
         self.signer = account
-        self.used = 0.0
-        self._producers: frozenset[str] = frozenset()
-        self._group: str | None = None
-        self._refusal = ""
+        self.last_used_s = 0.0
+        self._producer_groups: frozenset[str] = frozenset()
+        self._consumer_group: str | None = None
+        self._last_refusal = ""
         self._is_guarded = all_links.is_guarded
-        self._lines = all_links.lines
+        self._log_limit = all_links.log_limit
         sign = None if account is None else self._sign
-        self._session = all_links.session(Pushes(all_links, self.client_id), sign)
-        self._served = connect_sessions(self._session, broker.connect, (call.peer.host, call.peer.port), broker.address)
+        self._session = all_links.session(PushHandler(all_links, self.client_id), sign)
+        self._broker_session = connect_sessions(
+            self._session, broker.connect, (call.peer.host, call.peer.port), broker.address
+        )
         if call.peer.certificate is not None:
-            self._served.certified(call.peer.certificate)
+            self._broker_session.certified(call.peer.certificate)
 
     @property
     def is_closed(self) -> bool:
@@ -304,7 +280,7 @@ class LocalLink:
 
     @property
     def is_known(self) -> bool:
-        return self.signer is not None or self._served.is_introduced
+        return self.signer is not None or self._broker_session.is_introduced
 
     def close(self) -> None:
         self._session.close()
@@ -314,27 +290,26 @@ class LocalLink:
         return signed_fields(fields, body, self.signer.access_key, self.signer.key)
 
     def announce(self, producers: Sequence[str], consumer: ConsumerBeat | None) -> None:
-        """Send a heartbeat, and leave the groups of the last one that are not in it. A client whose requests fill the
-        memory has to wait for its next heartbeat."""
+        """Send a heartbeat, unless requests fill the memory, and leave groups of the last one that are not in it."""
         if not self._session.has_room_for(b""):
             return
         group = consumer.group_name if consumer is not None else None
-        for gone in self._producers.difference(producers):
-            self._session.tell(UnregisterClient(self._own_id, producer_group=gone))
-        if self._group is not None and self._group != group:
-            self._session.tell(UnregisterClient(self._own_id, consumer_group=self._group))
-        self._producers, self._group = frozenset(producers), group
+        for left_group in self._producer_groups.difference(producers):
+            self._session.tell(UnregisterClient(self._client_id, producer_group=left_group))
+        if self._consumer_group is not None and self._consumer_group != group:
+            self._session.tell(UnregisterClient(self._client_id, consumer_group=self._consumer_group))
+        self._producer_groups, self._consumer_group = frozenset(producers), group
         if producers or consumer is not None:
-            beats = [ProducerBeat(each) for each in producers]
-            beat = Heartbeat(self._own_id, beats, [consumer] if consumer is not None else [])
-            self._session.ask(HeartBeat(), beat.encode(), self._announced, timeout_s=ASK_S)
+            beats = [ProducerBeat(producer_group) for producer_group in producers]
+            beat = Heartbeat(self._client_id, beats, [consumer] if consumer is not None else [])
+            self._session.ask(HeartBeat(), beat.encode(), self._on_heartbeat_answer, timeout_s=ASK_S)
 
-    def _announced(self, _: object, error: Exception | None) -> None:
+    def _on_heartbeat_answer(self, _: object, error: Exception | None) -> None:
         problem = str(error) if isinstance(error, RemoteError) else ""
-        if problem and problem != self._refusal:
+        if problem and problem != self._last_refusal:
             text = "the heartbeat of gRPC client %s is refused: %s"
-            self._lines.log(log, logging.WARNING, text, shown(self.client_id), problem)
-        self._refusal = problem
+            self._log_limit.log(log, logging.WARNING, text, shown(self.client_id), problem)
+        self._last_refusal = problem
 
     @property
     def local_broker(self) -> LocalLink:
@@ -376,8 +351,8 @@ class LocalLink:
         if not self._is_guarded:
             return
         wanted: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
-        for each in wanted:
-            check = ClientConfigCheck(self._own_id, group, each)
+        for topic_subscription in wanted:
+            check = ClientConfigCheck(self._client_id, group, topic_subscription)
             await self.ask(self.name, CheckClientConfig(), check.encode())
 
     async def route(self, topic: str) -> TopicRoute:
@@ -414,16 +389,13 @@ def _busy() -> RemoteError:
     return RemoteError(ResponseCode.SYSTEM_BUSY, "too many requests of the gRPC port wait; send this again later")
 
 
-class Pushes:
-    """Answers the requests of the broker to a client of the port."""
-
+class PushHandler:
     def __init__(self, all_links: LocalBrokers, client_id: str) -> None:
         self._all_links = all_links
         self._client_id = client_id
 
     @handles(CheckTransactionState)
     def check(self, header: CheckTransactionState, body: bytes, peer: Peer) -> None:
-        """Ask the producer for the end of a transaction."""
         links = self._all_links
         links.on_check(links.broker.name, header, record.decode(body), (self._client_id,))
 
@@ -433,18 +405,15 @@ class Pushes:
 
     @handles(GetConsumerStatus)
     def status(self, header: GetConsumerStatus, body: bytes, peer: Peer) -> Reply:
-        """Report that the client keeps no offsets."""
         return Reply(body=ConsumerStatus())
 
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
-        """Report the state of a consumer to an operator."""
         wants_stacks = bool(header.jstack_enable)
         return Reply(body=await self._commands.running_info(self._client_id, wants_stacks=wants_stacks))
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
-        """Have a consumer handle one message for an operator."""
         return Reply(body=await self._commands.verify(self._client_id, record.decode(body)))
 
     @property
@@ -481,13 +450,13 @@ class LinkedTransport(asyncio.Transport):
         """End the connection, on both sides, after the commands that are on their way."""
         if not self._is_closing:
             self._is_closing = True
-            self._loop.call_soon(self._ended)
+            self._loop.call_soon(self._on_close)
             if self.other is not None:
                 self._loop.call_soon(self.other.close)
 
     abort = close
 
-    def _ended(self) -> None:
+    def _on_close(self) -> None:
         self._session.connection_lost(None)
         self._session.other = self.other = None
 
@@ -498,14 +467,13 @@ def connect_sessions(
     client_address: tuple[str, int],
     broker_address: tuple[str, int],
 ) -> LinkedSession:
-    """Connect a client's session with a session of the broker, which is made and returned."""
-    served = new_session()
-    client.other, served.other = served, client
-    here, there = (
+    broker_session = new_session()
+    client.other, broker_session.other = broker_session, client
+    client_transport, broker_transport = (
         LinkedTransport(client, client_address, broker_address),
-        LinkedTransport(served, broker_address, client_address),
+        LinkedTransport(broker_session, broker_address, client_address),
     )
-    here.other, there.other = there, here
-    served.connection_made(cast(asyncio.BaseTransport, there))
-    client.connection_made(cast(asyncio.BaseTransport, here))
-    return served
+    client_transport.other, broker_transport.other = broker_transport, client_transport
+    broker_session.connection_made(cast(asyncio.BaseTransport, broker_transport))
+    client.connection_made(cast(asyncio.BaseTransport, client_transport))
+    return broker_session

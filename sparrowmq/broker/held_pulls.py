@@ -2,8 +2,8 @@
 
     pull finds nothing ── hold ── queue end rises ── read again ── match? answer : wait on, from where the read stopped
 
-A held pull waits for the Watermark of the queue's end. So it wakes when the consume queue has the entry, not when the
-log has the record. While no message arrives, it costs no time, no task and no timer, and less than a kilobyte:
+A held pull waits for the Watermark of the queue's end, which rises when the consume queue has the entry. While no
+message arrives, it costs no time, no task and no timer, and less than a kilobyte:
 
     line      the held pulls of one queue; all of them are one waiter of the queue's Watermark
     wheel     their time limits, rounded up to a tenth of a second; one timer for all
@@ -11,9 +11,8 @@ log has the record. While no message arrives, it costs no time, no task and no t
               a queue with one consumer does not wait for a queue with thousands
 
 A pull whose connection has many unsent answers waits until these are sent. Otherwise one message could become thousands
-of answers in memory. The pulls of a connection that has ended are forgotten, and those that a peer in this process
-drops. All held pulls, and those of one connection, are limited. A pull above a limit is answered SYSTEM_BUSY: Java's
-clients then wait for 3 s, and after "not found" they would ask again at once.
+of answers in memory. All held pulls, and those of one connection, are limited. A pull above a limit is answered
+SYSTEM_BUSY: Java's clients then wait for 3 s, and after "not found" they would ask again at once.
 Source: PullRequestHoldService, which ReputMessageService calls, Java 4.9.8.
 """
 
@@ -44,9 +43,9 @@ from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas, Usage, release
 from sparrowmq.store.queues.queue_reading import Read
 
-TICKS: Final = 10  # of the wheel in a second
-EARLY_S: Final = 0.001  # a timer may fire so much before its time
-FULL_S: Final = 0.01  # until a connection with many unsent answers is looked at again
+TICKS_PER_SECOND: Final = 10  # of the wheel in a second
+MAX_EARLY_S: Final = 0.001  # a timer may fire so much before its time
+FULL_CONNECTION_PAUSE_S: Final = 0.01  # until a connection with many unsent answers is looked at again
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +58,9 @@ class HeldLimits:
 
 @mypyc_attr(acyclic=True)
 class HeldPull:
-    """One held pull, or pop.
+    """One held pull, or pop, from `next_offset` on; without a selector it only waits.
 
-    Attributes:
-        selector: the filter; None for a pull that only waits.
-        next_offset: the offset to read on at.
-        scanned: the last read, if it passed messages that do not match.
-        usages: the quotas that count it.
-        is_void: its queue was deleted. Another one of its name may exist by now, with other messages.
+    `scanned` is the last read, if it passed messages that do not match. If it `is_void`, its queue was deleted.
     """
 
     __slots__ = (
@@ -96,14 +90,14 @@ class HeldPull:
         self.next_offset = next_offset
         self.scanned: Read | None = None
         self.pending = PendingReply()
-        self.line: _Line | None = None
+        self.line: _HeldLine | None = None
         self.tick = 0
         self.is_done = False
         self.is_void = False
         self.usages: list[Usage] | None = None
 
 
-class _Line:
+class _HeldLine:
     def __init__(self, end: Watermark) -> None:
         self.end = end
         self.pulls: dict[HeldPull, bool] = {}
@@ -111,19 +105,13 @@ class _Line:
 
 
 class _Batch:
-    """Pulls to look at, the last one first.
-
-    Attributes:
-        is_over: their time is over.
-        is_gone: their connection has ended.
-        error: the answer to them.
-    """
+    """Pulls to look at, the last one first. If their connection `is_gone`, they are forgotten."""
 
     def __init__(
-        self, pulls: list[HeldPull], is_over: bool, is_gone: bool = False, error: Exception | None = None
+        self, pulls: list[HeldPull], is_time_over: bool, is_gone: bool = False, error: Exception | None = None
     ) -> None:
         self.pulls = pulls
-        self.is_over = is_over
+        self.is_time_over = is_time_over
         self.is_gone = is_gone
         self.error = error
 
@@ -131,8 +119,8 @@ class _Batch:
 class HeldPulls:
     """All held pulls of a broker.
 
-    `serve` returns the answer to a pull, its `pending` if another answers it, or None if it waits on. The flag says
-    that its time is over. `refused` counts the pulls that were not held because of a limit.
+    `serve` returns the answer to a pull whose time may be over, its `pending` if another answers it, or None if it
+    waits on.
     """
 
     def __init__(
@@ -146,15 +134,15 @@ class HeldPulls:
         self.quotas: Quotas | None = None
         self._serve = serve
         self._limits = limits or HeldLimits()
-        self._lines: dict[Watermark, _Line] = {}
+        self._lines: dict[Watermark, _HeldLine] = {}
         self._by_peer: dict[Peer, dict[HeldPull, bool]] = {}
-        self._wheel = _Wheel(clock, self._time_is_over)
+        self._wheel = _Wheel(clock, self._on_time_over)
         self._clock = clock
         self._ready: deque[_Batch] = deque()
         self._is_serving = False
-        self._full: dict[Peer, _Batch] = {}
+        self._full_connections: dict[Peer, _Batch] = {}
 
-    def show(self, figures: Figures) -> None:
+    def declare_figures(self, figures: Figures) -> None:
         figures.gauge("sparrowmq_held_pulls", "pulls that wait for messages", lambda: self.count)
         figures.counted(
             "sparrowmq_held_pulls_refused_total",
@@ -163,14 +151,10 @@ class HeldPulls:
         )
 
     def apply_limits(self, limits: HeldLimits) -> None:
-        """Apply other limits to further pulls."""
         self._limits = limits
 
     def hold(self, pull: HeldPull, end: Watermark | None, timeout_s: float) -> PendingReply:
-        """Hold a pull until `end` rises and `serve` has an answer, or until its time is over.
-
-        Raises: RemoteError, there are too many.
-        """
+        """Hold a pull until `end` rises and `serve` has an answer, or time is over. Raises: RemoteError, too many."""
         peer = pull.peer
         of_peer = self._by_peer.get(peer)
         if self.count >= self._limits.total or (of_peer and len(of_peer) >= self._limits.per_peer):
@@ -179,14 +163,14 @@ class HeldPulls:
             pull.usages = self.quotas.hold(peer, pull.header.topic)
         if of_peer is None:
             of_peer = self._by_peer[peer] = {}
-            peer.on_end(self._ended)
+            peer.on_end(self._on_connection_end)
         of_peer[pull] = True
         self.count += 1
         if peer.is_linked:
             pull.pending.on_cancel = partial(self._drop, pull)
         self._wheel.add(pull, timeout_s)
         if end is not None:
-            self._wait(pull, end)
+            self._wait_for_growth(pull, end)
         return pull.pending
 
     def void(self, end: Watermark) -> None:
@@ -200,7 +184,6 @@ class HeldPulls:
             self._wake(line, None)
 
     def waiting_for(self, end: Watermark) -> int:
-        """Return how many pulls wait until `end` rises."""
         line = self._lines.get(end)
         return 0 if line is None else len(line.pulls)
 
@@ -213,27 +196,27 @@ class HeldPulls:
             f"{limits.per_peer}), {self.count} of all (maxHeldPulls is {limits.total}); try again in some seconds",
         )
 
-    def _wait(self, pull: HeldPull, end: Watermark) -> None:
+    def _wait_for_growth(self, pull: HeldPull, end: Watermark) -> None:
         line = self._lines.get(end)
         if line is None:
-            line = self._lines[end] = _Line(end)
+            line = self._lines[end] = _HeldLine(end)
         pull.line = line
         line.pulls[pull] = True
         if line.waiter is None:
             line.waiter = end.when(end.value + 1, lambda error: self._wake(line, error))
 
-    def _wake(self, line: _Line, error: BaseException | None) -> None:
+    def _wake(self, line: _HeldLine, error: BaseException | None) -> None:
         pulls, line.pulls, line.waiter = list(line.pulls), {}, None
         self._lines.pop(line.end, None)
         pulls.reverse()
-        self._add(_Batch(pulls, False, error=cast(Exception | None, error)))
+        self._serve_soon(_Batch(pulls, False, error=cast(Exception | None, error)))
 
-    def _time_is_over(self, pulls: list[HeldPull]) -> None:
-        self._add(_Batch(pulls, True))
+    def _on_time_over(self, pulls: list[HeldPull]) -> None:
+        self._serve_soon(_Batch(pulls, True))
 
-    def _ended(self, peer: Peer) -> None:
-        self._full.pop(peer, None)
-        self._add(_Batch(list(self._by_peer.pop(peer, ())), False, is_gone=True))
+    def _on_connection_end(self, peer: Peer) -> None:
+        self._full_connections.pop(peer, None)
+        self._serve_soon(_Batch(list(self._by_peer.pop(peer, ())), False, is_gone=True))
 
     def _drop(self, pull: HeldPull) -> None:
         if not pull.is_done:
@@ -257,9 +240,7 @@ class HeldPulls:
                 line.waiter = None
             self._lines.pop(line.end, None)
 
-    # Slices ---------------------------------------------------------------------------------------------------------
-
-    def _add(self, batch: _Batch) -> None:
+    def _serve_soon(self, batch: _Batch) -> None:
         self._ready.append(batch)
         if not self._is_serving:
             self._is_serving = True
@@ -276,63 +257,62 @@ class HeldPulls:
             if batch.pulls:
                 ready.append(batch)
             if not held.is_done:
-                self._look_at(held, batch)
+                self._serve_pull(held, batch)
                 if perf_counter() >= end_s:
                     break
         self._is_serving = len(ready) > 0
         if self._is_serving:
             asyncio.get_running_loop().call_soon(self._serve_slice)
 
-    def _look_at(self, pull: HeldPull, batch: _Batch) -> None:
+    def _serve_pull(self, pull: HeldPull, batch: _Batch) -> None:
         if batch.is_gone:
             self._forget(pull)
             return
         if pull.pending.is_full:
-            self._put_off(pull, batch.is_over)
+            self._put_off(pull, batch.is_time_over)
             return
-        line, before = pull.line, pull.next_offset
+        line, offset_before = pull.line, pull.next_offset
         if batch.error is not None:
             self._forget(pull)
             pull.pending.answer(None, batch.error)
-        elif pull.pending.attempt(self._serve, pull, batch.is_over):
+        elif pull.pending.attempt(self._serve, pull, batch.is_time_over):
             self._forget(pull)
-        elif line is not None and before < pull.next_offset < line.end.value:
-            self._add(_Batch([pull], False))  # there is more to read
+        elif line is not None and offset_before < pull.next_offset < line.end.value:
+            self._serve_soon(_Batch([pull], False))  # there is more to read
         elif line is not None:
-            self._wait(pull, line.end)
+            self._wait_for_growth(pull, line.end)
 
     def _put_off(self, pull: HeldPull, is_over: bool) -> None:
-        """Wait until the connection has sent some of its answers."""
-        batch = self._full.get(pull.peer)
+        batch = self._full_connections.get(pull.peer)
         if batch is None:
-            batch = self._full[pull.peer] = _Batch([], is_over)
-            if len(self._full) == 1:
-                self._clock.call_later(FULL_S, self._look_at_full)
-        batch.is_over = batch.is_over or is_over
+            batch = self._full_connections[pull.peer] = _Batch([], is_over)
+            if len(self._full_connections) == 1:
+                self._clock.call_later(FULL_CONNECTION_PAUSE_S, self._look_at_full)
+        batch.is_time_over = batch.is_time_over or is_over
         batch.pulls.append(pull)
 
     def _look_at_full(self) -> None:
-        for peer, batch in list(self._full.items()):
+        for peer, batch in list(self._full_connections.items()):
             if not batch.pulls[-1].pending.is_full:
-                del self._full[peer]
+                del self._full_connections[peer]
                 batch.pulls.reverse()
-                self._add(batch)
-        if self._full:
-            self._clock.call_later(FULL_S, self._look_at_full)
+                self._serve_soon(batch)
+        if self._full_connections:
+            self._clock.call_later(FULL_CONNECTION_PAUSE_S, self._look_at_full)
 
 
 class _Wheel:
-    """The time limits of held pulls. `due` is called with those whose time is over."""
+    """The time limits of held pulls. `on_due` is called with those whose time is over."""
 
-    def __init__(self, clock: Clock, due: Callable[[list[HeldPull]], None]) -> None:
+    def __init__(self, clock: Clock, on_due: Callable[[list[HeldPull]], None]) -> None:
         self._clock = clock
-        self._due = due
+        self._on_due = on_due
         self._ticks: list[int] = []  # a heap: those of `_pulls`
         self._pulls: dict[int, dict[HeldPull, None]] = {}
         self._timer: Timer | None = None
 
     def add(self, pull: HeldPull, timeout_s: float) -> None:
-        tick = pull.tick = ceil((self._clock.monotonic() + timeout_s) * TICKS)
+        tick = pull.tick = ceil((self._clock.monotonic() + timeout_s) * TICKS_PER_SECOND)
         pulls = self._pulls.get(tick)
         if pulls is None:
             pulls = self._pulls[tick] = {}
@@ -351,13 +331,13 @@ class _Wheel:
             self._timer.cancel()
             self._timer = None
         if self._ticks:
-            wait_s = self._ticks[0] / TICKS - self._clock.monotonic()
-            self._timer = self._clock.call_later(max(0.0, wait_s), self._ring)
+            wait_s = self._ticks[0] / TICKS_PER_SECOND - self._clock.monotonic()
+            self._timer = self._clock.call_later(max(0.0, wait_s), self._on_timer)
 
-    def _ring(self) -> None:
-        now_s = self._clock.monotonic() + EARLY_S
-        while self._ticks and self._ticks[0] / TICKS <= now_s:
+    def _on_timer(self) -> None:
+        now_s = self._clock.monotonic() + MAX_EARLY_S
+        while self._ticks and self._ticks[0] / TICKS_PER_SECOND <= now_s:
             pulls = self._pulls.pop(heapq.heappop(self._ticks))
             if pulls:
-                self._due(list(pulls))
+                self._on_due(list(pulls))
         self._set_timer()

@@ -9,9 +9,8 @@
                       when the log has gone on to another file, because retention deletes the oldest ones
 
 An answer to an operator waits until its record is on disk, and at the slaves of a SYNC_MASTER, as a message with
-SEND_OK. Without a slave it waits for the disk only. If the log cannot take a record, for instance on a full disk, the
-change is only in memory and in the file, and the file's mark says that the log lacks it. Once the log takes records
-again, a snapshot contains the whole state.
+SEND_OK. If the log cannot take a record, for instance on a full disk, the change is only in memory and in the file, and
+the file's mark says that the log lacks it. Once the log takes records again, a snapshot contains the whole state.
 """
 
 from __future__ import annotations
@@ -39,22 +38,19 @@ from sparrowmq.loop.turn import Turn
 from sparrowmq.metrics.condition_kinds import STATE_NOT_LOGGED
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import STATE_TOPIC, is_system_topic
-from sparrowmq.protocol.requests.bodies import GroupConfig, JournalMark, TopicConfig
-from sparrowmq.protocol.requests.client_bodies import RequestMode
-from sparrowmq.protocol.requests.user_headers import UserEntry, UserPolicies
+from sparrowmq.protocol.requests.bodies import JournalMark, TopicConfig
 from sparrowmq.protocol.wire.command import ONEWAY_FLAG
 from sparrowmq.remoting.handler import PendingReply, Reply
 from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 PERIOD_S: Final = 1.0
 _MAX_RECORD_BYTES: Final = 128 << 10  # bytes of one record, which is written in one step of about 2 ms
 _GROWTH: Final = 4  # the next snapshot is due when changes take this many times the bytes of the last one
 _MIN_GROWTH_BYTES: Final = 1 << 20
-_PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
-_PER_QUEUE: Final = 30
+_BYTES_PER_TOPIC: Final = 250  # bytes of a topic or group beside its name
+_BYTES_PER_QUEUE: Final = 30
 _OFFSETS_AT_ONCE: Final = 500  # written in one step
 
 
@@ -65,7 +61,7 @@ class Journal:
         self,
         store: MessageStore,
         tables: StateTables,
-        replayed: ReplayedState,
+        replayed_state: ReplayedState,
         clock: Clock,
         turn: Turn,
         rules: JournalRules,
@@ -80,37 +76,51 @@ class Journal:
         self._turn = turn
         self._rules = rules
         self._host = store.settings.store_host
-        self._largest = min(_MAX_RECORD_BYTES, store.settings.commit_log_file_size // 4)
+        self._max_record_bytes = min(_MAX_RECORD_BYTES, store.settings.commit_log_file_size // 4)
         # The log offset of the newest whole snapshot, and its size; None without one.
-        self._begin: int | None = replayed.begin
-        self._snapshot_bytes, self._changed_bytes = replayed.snapshot_bytes, replayed.changed_bytes
+        self._snapshot_begin: int | None = replayed_state.begin
+        self._snapshot_bytes, self._changed_bytes = replayed_state.snapshot_bytes, replayed_state.changed_bytes
         queue = store.queues.get(STATE_TOPIC, 0)
-        self._next = 0 if queue is None else queue.next_offset
-        self._end = store.end  # the end of the last record
+        self._next_queue_offset = 0 if queue is None else queue.next_offset
+        self._last_record_end = store.end  # the end of the last record
         self._problem: SparrowError | None = None  # why the log lacks a change
-        # While a snapshot is written: why the log lacked a change before it.
-        self._old_problem: SparrowError | None = None
+        self._old_problem: SparrowError | None = None  # that before the snapshot which is being written
         # The log lacks these deletions. A snapshot just omits a topic; a slave deletes its queues only for a record.
         self._unlogged_deletions: set[str] = set()
         self._is_reported = False
-        self._waiting: list[_Waiting] = []  # commits, acknowledgements and orderly pops
+        self._waiting_answers: list[_WaitingAnswer] = []  # commits, acknowledgements and orderly pops
         self._commits_wait = False
         self._pops: LoggedPops | None = None
         self._locks: QueueLocks | None = None
         self._locks_end: int | None = 0  # the end of their last record; None: the log lacks a change
         self._is_writing = False
-        topics.on_put, topics.on_delete, topics.mark = self._topic, self._no_topic, self._mark
-        groups.on_put, groups.on_delete, groups.mark = self._group, self._no_group, self._mark
-        offsets.on_delete, offsets.mark = self._no_offsets, self._mark
-        users.on_put, users.on_delete, users.mark = self._user, self._no_user, self._mark
-        users.on_policies = self._policies
-        modes.on_put, modes.mark = self._mode, self._mark
+        topics.on_put, topics.on_delete, topics.mark = (
+            lambda topic: self._note(self._change_of_topics([topic])),
+            lambda name: self._note(Change(no_topic=name, topics_version=topics.version)),
+            self._journal_mark,
+        )
+        groups.on_put, groups.on_delete, groups.mark = (
+            lambda group: self._note(Change(groups=[group], groups_version=groups.version)),
+            lambda name: self._note(Change(no_group=name, groups_version=groups.version)),
+            self._journal_mark,
+        )
+        users.on_put, users.on_delete, users.on_policies, users.mark = (
+            lambda user: self._note(Change(users=[user], users_version=users.version)),
+            lambda name: self._note(Change(no_user=name, users_version=users.version)),
+            lambda policies: self._note(Change(policies=[policies], users_version=users.version)),
+            self._journal_mark,
+        )
+        offsets.on_delete, offsets.mark = lambda group: self._note(Change(no_offsets=group)), self._journal_mark
+        modes.on_put, modes.mark = (
+            lambda mode: self._note(Change(modes=[mode], modes_version=modes.version)),
+            self._journal_mark,
+        )
         for file in (topics.file, groups.file, offsets.file, users.file, modes.file):
-            file.logged = self.safe
+            file.logged = self.wait_until_safe
 
     def part(self) -> Part:
         return Part(
-            chores=(Chore("journal", PERIOD_S, self.tend),),
+            chores=(Chore("journal", PERIOD_S, self.write_what_is_due),),
             saves=(self.close,),
             probes=((STATE_NOT_LOGGED, self._condition),),
         )
@@ -118,52 +128,23 @@ class Journal:
     def _condition(self) -> str:
         """Return why the log lacks a change; "" if the log ended, or the store failed: another condition says so."""
         is_over = isinstance(self._store.appender.full, LogEnded)
-        if self._missing is None or self._store.flushed.error is not None or is_over:
+        if self._lack_reason is None or self._store.flushed.error is not None or is_over:
             return ""
-        return f"the log lacks the last changes of topics, groups or offsets: {self._missing}"
+        return f"the log lacks the last changes of topics, groups or offsets: {self._lack_reason}"
 
     @property
     def is_behind(self) -> bool:
-        return self._missing is not None
+        return self._lack_reason is not None
 
     @property
-    def _missing(self) -> SparrowError | None:
+    def _lack_reason(self) -> SparrowError | None:
         return self._problem or self._old_problem
 
-    # Changes --------------------------------------------------------------------------------------------------------
-
-    def _topic(self, topic: TopicConfig) -> None:
-        self._note(self._of_topics([topic]))
-
-    def _of_topics(self, topics: list[TopicConfig]) -> Change:
+    def _change_of_topics(self, topics: list[TopicConfig]) -> Change:
         group_entries = self._topics.incarnations
         names = [topic.topic_name for topic in topics]
         incarnations = {name: group_entries[name] for name in names if name in group_entries}
         return Change(topics=topics, topics_version=self._topics.version, incarnations=incarnations)
-
-    def _no_topic(self, name: str) -> None:
-        self._note(Change(no_topic=name, topics_version=self._topics.version))
-
-    def _group(self, group: GroupConfig) -> None:
-        self._note(Change(groups=[group], groups_version=self._groups.version))
-
-    def _no_group(self, name: str) -> None:
-        self._note(Change(no_group=name, groups_version=self._groups.version))
-
-    def _no_offsets(self, group: str) -> None:
-        self._note(Change(no_offsets=group))
-
-    def _user(self, user: UserEntry) -> None:
-        self._note(Change(users=[user], users_version=self._users.version))
-
-    def _no_user(self, name: str) -> None:
-        self._note(Change(no_user=name, users_version=self._users.version))
-
-    def _policies(self, policies: UserPolicies) -> None:
-        self._note(Change(policies=[policies], users_version=self._users.version))
-
-    def _mode(self, mode: RequestMode) -> None:
-        self._note(Change(modes=[mode], modes_version=self._modes.version))
 
     def note_offsets(self, max_queues: int | None = None) -> None:
         """Write the steps of pops, and then the offsets that changed since the last call, at most `max_queues`."""
@@ -175,42 +156,38 @@ class Journal:
             keys = list(islice(unlogged, max_queues))
             for key in keys:
                 del unlogged[key]
-        for piece in self._of_queues(sorted(keys)):
+        for piece in self._offsets_of_queues(sorted(keys)):
             self._note(Change(offsets=piece))
 
     def watch_pops(self, pops: LoggedPops) -> None:
-        """Write also the steps of these pops from now on."""
         self._pops = pops
 
     def note_pops(self) -> None:
-        """Write the steps of pops since the last call."""
         if self._pops is not None:
             for steps in self._pops.take_steps():
                 self._note(Change(pops=steps))
 
     def watch_locks(self, locks: QueueLocks) -> None:
-        """Write also the holders of these queue locks from now on."""
         self._locks = locks
         locks.is_logged = True
 
     def note_locks(self) -> None:
-        """Write the holders that have changed since the last call."""
         if self._locks is not None:
             for piece in self._locks.take_changes():
                 self._note(Change(locks=piece))
-                self._locks_end = self._end if self._missing is None else None
+                self._locks_end = self._last_record_end if self._lack_reason is None else None
 
-    async def safe_locks(self) -> None:
+    async def wait_until_locks_are_safe(self) -> None:
         """Wait until all lock holders are as safe as acknowledged messages. Raises: RemoteError, they are not."""
-        done = "the queues are locked"
+        done_text = "the queues are locked"
         self.note_locks()
         if self._locks_end is None:
-            if self._missing is None or self._rules.files_count:
+            if self._lack_reason is None or self._rules.are_files_trusted:
                 return
-            raise not_safe(done, self._missing)
-        await self._reach(self._store.durability(True), self._locks_end, done)
+            raise not_safe_error(done_text, self._lack_reason)
+        await self._wait_until_durable(self._store.durability(True), self._locks_end, done_text)
 
-    def commit_soon(self) -> PendingReply:
+    def answer_commit_soon(self) -> PendingReply:
         """Return the answer to a commit. It leaves when the offset is as safe as an acknowledged message."""
         self._commits_wait = True
         return self.answer_soon(None)
@@ -218,93 +195,91 @@ class Journal:
     def answer_soon(
         self,
         answer: Reply | None,
-        later: PendingReply | None = None,
-        refusal: Callable[[BaseException], RemoteError] | None = None,
+        pending_reply: PendingReply | None = None,
+        make_refusal: Callable[[BaseException], RemoteError] | None = None,
     ) -> PendingReply:
         """Return the answer to a change of pops. It leaves when the change is as safe as an acknowledged message.
 
-        Args:
-            later: the `PendingReply` of a request that was held; None to make one.
-            refusal: makes the error for the client from the reason why the change is not safe.
+        `pending_reply` is that of a held request. `make_refusal` makes the error if the change is not safe.
         """
-        if not self._waiting:
-            self._turn.write(self._log_waiting)
-        later = later or PendingReply()
-        self._waiting.append(_Waiting(later, answer, refusal or partial(not_safe, "the offset is committed")))
-        return later
+        if not self._waiting_answers:
+            self._turn.write(self._write_and_answer)
+        pending_reply = pending_reply or PendingReply()
+        self._waiting_answers.append(
+            _WaitingAnswer(pending_reply, answer, make_refusal or partial(not_safe_error, "the offset is committed"))
+        )
+        return pending_reply
 
-    def _log_waiting(self) -> None:
+    def _write_and_answer(self) -> None:
         if self._commits_wait and len(self._offsets.unlogged) > _OFFSETS_AT_ONCE:
             # Pulls have committed many offsets. Write them in several turns; answers wait for all of them.
             self.note_offsets(_OFFSETS_AT_ONCE)
-            asyncio.get_running_loop().call_soon(self._turn.write, self._log_waiting)
+            asyncio.get_running_loop().call_soon(self._turn.write, self._write_and_answer)
             return
-        waiting, self._waiting = self._waiting, []
+        waiting_answers, self._waiting_answers = self._waiting_answers, []
         commits_wait, self._commits_wait = self._commits_wait, False
-        answered = []
-        for each in waiting:
-            command = each.later.command
+        to_answer = []
+        for answer in waiting_answers:
+            command = answer.pending_reply.command
             if command is not None and command.flag & ONEWAY_FLAG:
-                each.later.answer(None, None)
+                answer.pending_reply.answer(None, None)
             else:
-                answered.append(each)
+                to_answer.append(answer)
         self.note_pops()
-        if not answered:
+        if not to_answer:
             return
         if commits_wait:
             self.note_offsets()
-        if self._missing is not None:
-            self._answer(answered, None if self._rules.files_count else self._missing)
+        if self._lack_reason is not None:
+            self._answer(to_answer, None if self._rules.are_files_trusted else self._lack_reason)
         else:
-            self._store.durability(True).when(self._end, partial(self._answer, answered))
+            self._store.durability(True).when(self._last_record_end, partial(self._answer, to_answer))
 
-    def _answer(self, waiting: list[_Waiting], error: BaseException | None) -> None:
-        problem = self._unsafe(error)
-        for each in waiting:
+    def _answer(self, waiting_answers: list[_WaitingAnswer], error: BaseException | None) -> None:
+        problem = self._error_if_unsafe(error)
+        for each in waiting_answers:
             if problem is None:
-                each.later.answer(each.answer, None)
+                each.pending_reply.answer(each.answer, None)
             else:
-                each.later.answer(None, each.refusal(problem))
+                each.pending_reply.answer(None, each.make_refusal(problem))
 
-    async def safe(self, done: str) -> bool:
+    async def wait_until_safe(self, done_text: str) -> bool:
         """Wait until all changes are on disk, and at slaves if answers wait for slaves.
 
-        Returns: False if only the files have a change, and that counts (`files_count`).
-        Raises: RemoteError, the change is in effect, but not safe yet.
+        Returns False if only the files have a change, and that counts (`are_files_trusted`). Raises: RemoteError, the
+        change is in effect, but not safe yet.
         """
-        await self.settle()
-        if self._missing is not None:
-            if self._rules.files_count:
+        await self.write_changes()
+        if self._lack_reason is not None:
+            if self._rules.are_files_trusted:
                 return False
-            raise not_safe(done, self._missing)
-        await self._reach(self._store.on_disk, self._end, done)
+            raise not_safe_error(done_text, self._lack_reason)
+        await self._wait_until_durable(self._store.on_disk, self._last_record_end, done_text)
         return True
 
-    async def _reach(self, durability: Durability, end: int, done: str) -> None:
-        """Wait until the log is safe up to this end. Raises: RemoteError."""
-        reached: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    async def _wait_until_durable(self, durability: Durability, end: int, done_text: str) -> None:
+        """Wait until the log is durable up to this end. Raises: RemoteError."""
+        future: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.publish()
         self._store.flusher.kick()
-        durability.when(end, partial(_set, reached))
-        problem = self._unsafe(await reached)
+        durability.when(end, partial(_set_result, future))
+        problem = self._error_if_unsafe(await future)
         if problem is not None:
-            raise not_safe(done, problem)
+            raise not_safe_error(done_text, problem)
 
-    def _unsafe(self, error: BaseException | None) -> BaseException | None:
+    def _error_if_unsafe(self, error: BaseException | None) -> BaseException | None:
         """Return the error; None if only slaves are lacking, and no other broker can lead without the change."""
         lacks_slaves = isinstance(error, NotSafeInTime) and error.code == ResponseCode.SLAVE_NOT_AVAILABLE
         return None if lacks_slaves and self._rules.is_alone() else error
 
-    # Records --------------------------------------------------------------------------------------------------------
-
     def _note(self, change: Change) -> None:
         """Write a change. Without a snapshot, or if the log lacks a change, write the whole state before it.
 
-        If the log lacks a change and the state is large, `tend` writes the state later, with this change.
+        If the log lacks a change and the state is large, `write_what_is_due` writes the state later, with this change.
         """
-        is_small = self._snapshot_bytes <= self._largest
-        if self._begin is None or (self._problem is not None and is_small):
-            for _ in self._writing():
+        is_small = self._snapshot_bytes <= self._max_record_bytes
+        if self._snapshot_begin is None or (self._problem is not None and is_small):
+            for _ in self._write_snapshot_in_steps():
                 pass
         if self._problem is None:
             self._append(change)
@@ -312,7 +287,6 @@ class Journal:
             self._unlogged_deletions.add(change.no_topic)
 
     def _append(self, change: Change) -> int:
-        """Append a record. Returns its size; 0 if the log could not take it."""
         try:
             placed = self._store.append(change.entry(self._clock.now_ms(), self._host))[0]
         except (StoreError, InvalidMessage) as error:
@@ -320,20 +294,18 @@ class Journal:
                 log.warning("the log lacks a change of topics, groups or offsets: %s", error)
             self._problem, self._is_reported = error, True
             return 0
-        self._end, self._next = placed.end, placed.queue_offset + 1
+        self._last_record_end, self._next_queue_offset = placed.end, placed.queue_offset + 1
         self._changed_bytes += placed.size
         return placed.size
 
-    def _mark(self) -> JournalMark | None:
-        if self._begin is None:
+    def _journal_mark(self) -> JournalMark | None:
+        if self._snapshot_begin is None:
             return None
-        return JournalMark(self._next, self.is_behind)
-
-    # Snapshots ------------------------------------------------------------------------------------------------------
+        return JournalMark(self._next_queue_offset, self.is_behind)
 
     def write_snapshot(self) -> bool:
         """Write the whole state to disk in one step. Returns whether the log could take it."""
-        for _ in self._writing():
+        for _ in self._write_snapshot_in_steps():
             pass
         if self._problem is None:
             with suppress(StoreError):
@@ -341,14 +313,14 @@ class Journal:
                 return True
         return False
 
-    async def tend(self) -> None:
+    async def write_what_is_due(self) -> None:
         """Write offsets, and a snapshot if one is due; other work goes on between its records."""
-        await self.settle()
-        if self._is_due():
-            for _ in self._writing():
+        await self.write_changes()
+        if self._is_snapshot_due():
+            for _ in self._write_snapshot_in_steps():
                 await asyncio.sleep(0)
 
-    async def settle(self) -> None:
+    async def write_changes(self) -> None:
         """Write the locks and offsets that changed; other work goes on between the records."""
         self.note_locks()
         # The oldest are written first. Those that change meanwhile are not waited for: clients may change any number.
@@ -358,39 +330,38 @@ class Journal:
         self.note_offsets(_OFFSETS_AT_ONCE)
 
     async def close(self) -> None:
-        """Write the last locks and offsets."""
         self.note_locks()
         self.note_offsets()
         self._store.publish()
 
-    def _is_due(self) -> bool:
+    def _is_snapshot_due(self) -> bool:
         if self._problem is not None:
             return not isinstance(self._problem, StoreFailed)
-        if self._begin is None:
+        if self._snapshot_begin is None:
             return self._store.end > 0
         if self._changed_bytes > max(_GROWTH * self._snapshot_bytes, _MIN_GROWTH_BYTES):
             return True
-        if self._begin < self._store.begin:
+        if self._snapshot_begin < self._store.begin:
             return True
         file_size = self._store.settings.commit_log_file_size
-        is_in_last_file = self._begin // file_size == self._store.end // file_size
-        return not is_in_last_file and self._store.end - self._begin > _GROWTH * self._snapshot_bytes
+        is_in_last_file = self._snapshot_begin // file_size == self._store.end // file_size
+        return not is_in_last_file and self._store.end - self._snapshot_begin > _GROWTH * self._snapshot_bytes
 
-    def _writing(self) -> Iterator[None]:
+    def _write_snapshot_in_steps(self) -> Iterator[None]:
         """Write a snapshot, record by record. A reader uses it only if it is complete."""
         if self._is_writing:
             return
         self._is_writing = True
-        self._problem, self._old_problem = None, self._missing
+        self._problem, self._old_problem = None, self._lack_reason
         try:
             begin, size = self._store.end, 0
-            self._changed_bytes, before = 0, self._changed_bytes
-            for change in self._pieces():
-                written = self._append(change)
-                if not written:
-                    self._changed_bytes = before
+            self._changed_bytes, changed_bytes_before = 0, self._changed_bytes
+            for change in self._snapshot_changes():
+                written_bytes = self._append(change)
+                if not written_bytes:
+                    self._changed_bytes = changed_bytes_before
                     return
-                size += written
+                size += written_bytes
                 yield
         finally:
             self._is_writing = False
@@ -399,26 +370,25 @@ class Journal:
             log.info("the log has all changes of topics, groups and offsets again")
             self._is_reported = False
         self._unlogged_deletions.clear()
-        self._begin, self._snapshot_bytes = begin, size
-        self._locks_end = self._end
+        self._snapshot_begin, self._snapshot_bytes = begin, size
+        self._locks_end = self._last_record_end
         self._changed_bytes = max(self._changed_bytes - size, 0)
 
-    def _pieces(self) -> Iterator[Change]:
-        """Yield the records of a snapshot."""
+    def _snapshot_changes(self) -> Iterator[Change]:
         topics, groups = self._topics, self._groups
         yield Change(mark=BEGIN)
         for name in sorted(self._unlogged_deletions):
             if topics.get(name) is None:
                 yield Change(no_topic=name, topics_version=topics.version)
-        for names in self._shares(list(topics.table), _PER_TOPIC):
-            entries = [topic for name in names if (topic := topics.get(name)) is not None]
-            yield self._of_topics(entries)
-        for names in self._shares(list(groups.table), _PER_TOPIC):
-            group_entries = [group for name in names if (group := groups.get(name)) is not None]
-            yield Change(groups=group_entries, groups_version=groups.version)
-        for piece in self._of_queues(self._offsets.keys()):
+        for names in self._split_names(list(topics.table), _BYTES_PER_TOPIC):
+            topics_to_write = [topic for name in names if (topic := topics.get(name)) is not None]
+            yield self._change_of_topics(topics_to_write)
+        for names in self._split_names(list(groups.table), _BYTES_PER_TOPIC):
+            groups_to_write = [group for name in names if (group := groups.get(name)) is not None]
+            yield Change(groups=groups_to_write, groups_version=groups.version)
+        for piece in self._offsets_of_queues(self._offsets.keys()):
             yield Change(offsets=piece)
-        for piece in self._ends():
+        for piece in self._split_numbers(self._queue_ends()):
             yield Change(ends=piece)
         if self._pops is not None:
             for steps in self._pops.snapshot():
@@ -433,63 +403,52 @@ class Journal:
 
     def _all_users(self) -> Iterator[Change]:
         users = self._users
-        for names in self._shares(list(users.table), _PER_TOPIC):
-            entries = [user for name in names if (user := users.get(name)) is not None]
-            yield Change(users=entries, users_version=users.version)
+        for names in self._split_names(list(users.table), _BYTES_PER_TOPIC):
+            users_to_write = [user for name in names if (user := users.get(name)) is not None]
+            yield Change(users=users_to_write, users_version=users.version)
         for name in list(users.policies):
             policies = users.of_subject(name)
             if policies is not None:
                 yield Change(policies=[policies], users_version=users.version)
 
-    def _shares(self, names: list[str], extra: int) -> Iterator[list[str]]:
-        """Yield the names whose entries, of `extra` bytes beside the name, fit into one record each time."""
+    def _split_names(self, names: list[str], extra_bytes: int) -> Iterator[list[str]]:
+        """Yield the names whose entries, of `extra_bytes` bytes beside the name, fit into one record each time."""
         share: list[str] = []
         size = 0
         for name in names:
-            size += len(name) + extra
+            size += len(name) + extra_bytes
             share.append(name)
-            if size > self._largest // 2:
+            if size > self._max_record_bytes // 2:
                 yield share
                 share, size = [], 0
         if share:
             yield share
 
-    def _ends(self) -> Iterator[dict[str, dict[int, int]]]:
-        """Yield the ends of the queues that have had messages, for one record each."""
-        piece: dict[str, dict[int, int]] = {}
-        size = 0
+    def _queue_ends(self) -> Iterator[tuple[str, int, int]]:
         queues = self._store.queues
         for queue in (queue for topic in queues.topics() for queue in queues.of_topic(topic)):
-            if queue.next_offset and self._needs_end(queue):
-                size += _PER_QUEUE + (0 if queue.topic in piece else len(queue.topic))
-                piece.setdefault(queue.topic, {})[queue.queue_id] = queue.next_offset
-            if size > self._largest // 2:
-                yield piece
-                piece, size = {}, 0
-        if piece:
-            yield piece
+            name = queue.topic
+            is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
+            if queue.next_offset and is_known and queues.get(name, queue.queue_id) is queue:
+                yield name, queue.queue_id, queue.next_offset
 
-    def _needs_end(self, queue: ConsumeQueue) -> bool:
-        name = queue.topic
-        is_known = self._topics.get(name) is not None or (is_system_topic(name) and name != STATE_TOPIC)
-        return is_known and self._store.queues.get(name, queue.queue_id) is queue
+    def _offsets_of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
+        """Yield the present offsets of queues, for one record each. They may be deleted meanwhile."""
+        query = self._offsets.query
+        return self._split_numbers(
+            (f"{topic}@{group}", queue_id, query(group, topic, queue_id)) for group, topic, queue_id in keys
+        )
 
-    def _of_queues(self, keys: Iterable[tuple[str, str, int]]) -> Iterator[dict[str, dict[int, int]]]:
-        """Yield the present offsets of queues, for one record each."""
+    def _split_numbers(self, rows: Iterable[tuple[str, int, int | None]]) -> Iterator[dict[str, dict[int, int]]]:
+        """Yield the number of each queue, by name and queue id, as many as fit into one record each time."""
         piece: dict[str, dict[int, int]] = {}
         size = 0
-        for group, topic, queue_id in keys:
-            offset = self._offsets.query(group, topic, queue_id)
-            if offset is None:  # deleted meanwhile
+        for name, queue_id, number in rows:
+            if number is None:
                 continue
-            name = f"{topic}@{group}"
-            queues = piece.get(name)
-            if queues is None:
-                queues = piece[name] = {}
-                size += len(name)
-            queues[queue_id] = offset
-            size += _PER_QUEUE
-            if size > self._largest // 2:
+            size += _BYTES_PER_QUEUE + (0 if name in piece else len(name))
+            piece.setdefault(name, {})[queue_id] = number
+            if size > self._max_record_bytes // 2:
                 yield piece
                 piece, size = {}, 0
         if piece:
@@ -507,49 +466,40 @@ class StateTables:
 
 @dataclass(frozen=True)
 class JournalRules:
-    """The rules of one master.
-
-    Attributes:
-        files_count: whether a start uses changes that only the files have: true for a broker without slaves.
-        is_alone: whether no other broker can become the master without having the changes of this one.
+    """The rules of one master: whether a start uses changes that only the files have (true for a broker without
+    slaves), and whether no other broker can become the master without having the changes of this one.
     """
 
-    files_count: bool = True
+    are_files_trusted: bool = True
     is_alone: Callable[[], bool] = lambda: True
 
 
 class LoggedPops(Protocol):
-    """The pop state, whose changes the journal takes."""
+    """The pop state, whose changes the journal takes, as steps: those since the last call, or the present state."""
 
-    def take_steps(self) -> Iterator[list[bytes]]:
-        """Yield the steps since the last call."""
+    def take_steps(self) -> Iterator[list[bytes]]: ...
 
-    def snapshot(self) -> Iterator[list[bytes]]:
-        """Yield the present state as steps."""
+    def snapshot(self) -> Iterator[list[bytes]]: ...
 
 
-class _Waiting(NamedTuple):
-    """An answer that waits until a change is safe.
+class _WaitingAnswer(NamedTuple):
+    """An answer that waits until a change is safe. `make_refusal` makes the error for the client if it is not."""
 
-    Attributes:
-        refusal: makes the error for the client from the reason why the change is not safe.
-    """
-
-    later: PendingReply
+    pending_reply: PendingReply
     answer: Reply | None
-    refusal: Callable[[BaseException], RemoteError]
+    make_refusal: Callable[[BaseException], RemoteError]
 
 
-def _set(reached: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
-    if not reached.done():
-        reached.set_result(error)
+def _set_result(future: asyncio.Future[BaseException | None], error: BaseException | None) -> None:
+    if not future.done():
+        future.set_result(error)
 
 
-def not_safe(done: str, problem: BaseException) -> RemoteError:
+def not_safe_error(done_text: str, problem: BaseException) -> RemoteError:
     """Return the error for a request whose change is in effect, but not safe."""
     code = problem.code if isinstance(problem, NotSafeInTime) else ResponseCode.SYSTEM_ERROR
     remark = (
-        f"{done} and in effect here, but not yet safe: {problem}. The broker tries again by itself; if it is lost "
+        f"{done_text} and in effect here, but not yet safe: {problem}. The broker tries again by itself; if it is lost "
         "before that, the change is lost, too"
     )
     error = RemoteError(code, remark)

@@ -5,9 +5,9 @@
     begin  topics  topics  groups  offsets  ends  end    topic  offsets  no topic  group  offsets ...
     └───────────── snapshot ───────────────────────┘     └──────────── changes ─────────────────────
 
-A snapshot has records of the same kind as changes: each sets some topics, groups or offsets to their value at its own
-place in the log. Changes may come between them. So a reader takes all records in their order, from any `begin` on, and
-has the whole state at the snapshot's `end`. A slave reads on, and drops at each `end` what the snapshot did not have.
+A snapshot has records of the same kind as changes, which may come between them. So a reader takes all records in their
+order, from any `begin` on, and has the whole state at the snapshot's `end`. A slave reads on, and drops at each `end`
+what the snapshot did not have.
 
 A start reads from the newest `begin` that has an `end`. Each file in `config` names the record of the journal up to
 which it has the state (`JournalMark`). The log or the file counts:
@@ -60,24 +60,12 @@ _READ: Final = 512
 
 
 class Change(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One record.
+    """One record: new or changed entries of each table, and the version of that table then.
 
-    Attributes:
-        mark: BEGIN or END of a snapshot.
-        topics, groups: new or changed ones, and the version of all after that.
-        incarnations: of these topics.
-        no_topic: the name of a deleted topic; its queues and offsets go with it.
-        no_group: the name of a deleted group; its offsets stay.
-        offsets: new offsets by queue id, by "topic@group".
-        no_offsets: the group whose offsets are all deleted.
-        ends: the next offset of each queue, by topic and queue id. A log whose oldest files are deleted no longer shows
-            where a queue ends that has no message since.
-        pops: steps of pop consumption (pop_steps.py).
-        modes: how some groups consume some topics, and the version of all modes after that.
-        locks: new holders of queues that are consumed in order.
-        users: new or changed ones, and the version of users and policies after that.
-        no_user: the name of a deleted user; its policies go with it.
-        policies: those of some users, which replace the former ones.
+    `mark` is BEGIN or END of a snapshot. A deleted topic takes its queues and offsets with it, and a deleted user its
+    policies; the offsets of a deleted group stay. `offsets` are by "topic@group" and queue id. `ends` has the next
+    offset of each queue: a log whose oldest files are deleted no longer shows where a queue ends that has no message
+    since.
     """
 
     mark: str = ""
@@ -118,12 +106,9 @@ _decode: Final = msgspec.json.Decoder(Change).decode
 
 
 class Tables:
-    """The state that records make, one after the other.
+    """The state that records make, one after the other; `is_whole` says whether a whole snapshot was taken.
 
-    Attributes:
-        ends: where queues end at least, by topic and queue id.
-        deleted: by topic, the log offset of the record that deleted it; its messages before that are gone.
-        is_whole: whether a whole snapshot was taken.
+    `ends` says where queues end at least; `deleted` has, by topic, the log offset of the record that deleted it.
     """
 
     def __init__(self) -> None:
@@ -161,7 +146,6 @@ class Tables:
         return UserTable(self.users_version, self.users, self.policies)
 
     def apply(self, change: Change, at: int) -> None:
-        """Take the next record, which is at log offset `at`."""
         for topic in change.topics:
             self.topics[topic.topic_name] = topic
         self.incarnations |= change.incarnations
@@ -213,12 +197,8 @@ class Tables:
 class ReplayedState:
     """The state that the log has at a start.
 
-    Attributes:
-        begin: the log offset of the newest whole snapshot; None if the log has none.
-        snapshot_position: the queue offset of its first record.
-        snapshot_bytes: the size of the records from its begin to its end.
-        changed_bytes: the size of the records after it.
-        position: the queue offset to read on at.
+    `begin` is the log offset of the newest whole snapshot, and `snapshot_position` the queue offset of its first
+    record; `position` is the queue offset to read on at.
     """
 
     def __init__(self, position: int) -> None:
@@ -229,7 +209,6 @@ class ReplayedState:
         self.position = position
 
     def apply(self, position: int, at: int, size: int, change: Change) -> None:
-        """Take the next record from a snapshot's begin on."""
         if self.tables.is_whole:
             self.changed_bytes += size
         else:
@@ -240,12 +219,8 @@ class ReplayedState:
         self.position = position + 1
 
     def overrides_file(self, saved: SavedTable, version: DataVersion, trusts_files: bool) -> bool:
-        """Whether the log counts for a table, and not its file.
-
-        Args:
-            saved: the content of the file.
-            version: of the table in the log.
-            trusts_files: whether the file may have what the log lacks. A member's log decides for all members.
+        """Whether the log, with this version of a table, counts and not its file. A member's log decides for all
+        members.
         """
         if self.begin is None:
             return False
@@ -261,13 +236,7 @@ class ReplayedState:
 
 
 class SavedTable(NamedTuple):
-    """A file of `config`.
-
-    Attributes:
-        is_foreign: whether another program has written it, or an operator: it has no checksum.
-        version: of its table; None if it has none, or there is no readable file.
-        mark: the part of the journal that it has; None if it was written without a journal.
-    """
+    """A file of `config`. One that `is_foreign` has no checksum: another program, or an operator, has written it."""
 
     is_foreign: bool = False
     version: DataVersion | None = None
@@ -295,10 +264,7 @@ def replay_journal(store: MessageStore) -> ReplayedState:
 
 
 def read_changes(store: MessageStore, position: int) -> Iterator[tuple[int, int, int, Change]]:
-    """Yield the records from a queue offset on: each one's queue offset, log offset, size and content.
-
-    Raises: CorruptRecord, BadStore, RemoteProtocolError, one cannot be read.
-    """
+    """Yield the queue offset, log offset, size and content of each record. Raises: as `records_from`, `Change.of`."""
     for message in map(record.decode, records_from(store, STATE_TOPIC, 0, position)):
         change = Change.of(message.body)
         yield message.queue_offset, message.physical_offset, message.store_size, change

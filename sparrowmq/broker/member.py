@@ -6,18 +6,16 @@
           └────────────── another one leads, or the lease is not renewed ──┘
 
 To change its role, a member stops its broker and starts another one, in this process, on this store, at the same port.
-So no part of a broker has to know how to change its role. The change takes about half a second; clients see a
-connection that ended.
+The change takes about half a second; clients see a connection that ended.
 
 A member tries its port and its disk before it tries to become the master (failover/candidacy.py). If its start as the
-master still fails, it gives up its lease at once and lets others go first. Its epoch is not settled then, so the other
-members in sync can lead (failover/group_state.py).
+master still fails, it gives up its lease at once and lets others go first.
 
     hand over    take no more messages ── all members in sync have the log ── etcd: no leader, and the successor
 
-A slave looks at etcd twice a second; a master looks with each renewal of its lease. Without etcd no member is elected.
-A master without etcd goes on until its lease expires by its own clock, and then becomes a slave. Members that still
-reach etcd may have elected another master by then.
+A slave looks at etcd twice a second; a master looks with each renewal of its lease. A master without etcd goes on until
+its lease expires by its own clock, and then becomes a slave. Members that still reach etcd may have elected another
+master by then.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ from sparrowmq.broker.failover.handover import (
 )
 from sparrowmq.broker.failover.in_sync import InSync
 from sparrowmq.broker.failover.term import Term
-from sparrowmq.broker.replication.ha_master import ABOVE, port_for_slaves
-from sparrowmq.broker.replication.peer_repair import NOWHERE
+from sparrowmq.broker.replication.ha_master import PORTS_ABOVE, port_for_slaves
+from sparrowmq.broker.replication.peer_repair import BEYOND_ALL_LOGS
 from sparrowmq.broker.store import FreedSpace, opened_full, repair_from_peers
 from sparrowmq.errors import ConfigError, DiskFull, EtcdFailed, LogsDiffer, RemoteError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -78,19 +76,11 @@ RETRY_S: Final = 2.0  # between two attempts to start a broker, or two trials of
 
 
 class Member:
-    """A member of a group. It runs while its context is entered; enter, serve and leave in one task.
-
-    Args:
-        settings: a master's settings, with the `broker_id` of this member.
-        file: the settings file, where changes to the settings are saved.
-    Raises:
-        ConfigError: the settings exclude each other, or one is missing.
-    Raises on entering: as a Broker.
-    """
+    """A member of a group, by a master's settings; entered, served and left in one task. Raises: ConfigError."""
 
     def __init__(self, settings: BrokerSettings, clock: Clock | None = None, file: Path | None = None) -> None:
         check_member_settings(settings)
-        shipping_port = settings.ha_port or settings.port + ABOVE
+        shipping_port = settings.ha_port or settings.port + PORTS_ABOVE
         self.settings = replace(settings, ha_port=shipping_port)
         self._clock = clock or SystemClock()
         access = EtcdAccess.by(settings)
@@ -102,23 +92,23 @@ class Member:
         self._etcd_group = EtcdGroup()
         # The master that we follow. Its epoch does not identify it: a new line of epochs can reuse the number.
         self._followed_leader: Leader | None = None
-        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_deposed = False
         self._etcd_problem = ""
         self._problem = ""  # the reason why we do not lead, or do not follow
         self._candidacy = Candidacy(settings.broker_id, settings.name, settings.lease_s, self._own_record, self._clock)
-        self._stepped_at = self._clock.monotonic()  # when `serve` last looked
-        self._tried_at: float | None = None  # when the last trial of the disk failed
-        self._start_failed_at: float | None = None
-        self._is_able = False  # whether this member could lead in spite of the problem
-        self._live = self.settings  # the settings with the changes of operators
+        self._last_step_s = self._clock.monotonic()  # when `serve` last looked
+        self._trial_failed_s: float | None = None  # when the last trial of the disk failed
+        self._start_failed_s: float | None = None
+        self._is_able_to_lead = False  # whether this member could lead in spite of the problem
+        self._live_settings = self.settings  # the settings with the changes of operators
         self._is_handing_over = False
         self._awaits_successor = False
         self._has_served = False
         self._tasks = Background()
         self._space_watch = RoomWatch(self._clock, settings.lease_s)
         self._slow_watch = SlowWatch(self._clock, settings.lease_s)
-        self._start = MemberStart(self._own_record, self._clock, file, self._look_for_peers, self._tasks.spawn)
+        self._member_start = MemberStart(self._own_record, self._clock, file, self._look_for_peers, self._tasks.spawn)
         self._term = Term(
             *(settings.broker_id, 0),
             peers=self._look_for_peers,
@@ -134,7 +124,7 @@ class Member:
 
     @property
     def broker(self) -> Broker | None:
-        return self._start.broker
+        return self._member_start.broker
 
     @property
     def leads(self) -> bool:
@@ -162,7 +152,7 @@ class Member:
                 await self._hand_over(0, stays=False)
         self._note_acknowledged()
         try:
-            suppressed = await self._start.end(*error)
+            suppressed = await self._member_start.end(*error)
         finally:
             if self._lease is not None:
                 await self._lease.end()  # other members have all acknowledged messages: one can lead at once
@@ -171,27 +161,26 @@ class Member:
         return suppressed
 
     def reload(self, settings: BrokerSettings) -> None:
-        """Apply the changeable settings of a settings file that was read again, now and in the next role."""
         self.settings = with_live(self.settings, settings)
-        self._live = with_live(self._live, settings)
+        self._live_settings = with_live(self._live_settings, settings)
         if self.broker is not None:
             self.broker.reload(with_live(self.broker.settings, settings))
 
     async def serve(self) -> None:
         """Serve forever. If the broker fails, this call is cancelled, and the context raises the error."""
         while True:
-            self._changed.clear()
+            self._wake.clear()
             try:
-                await self._step()
+                await self._change_role_if_needed()
                 self._log_etcd("")
             except EtcdFailed as error:
                 self._log_etcd(str(error))
-            self._stepped_at = self._clock.monotonic()
+            self._last_step_s = self._clock.monotonic()
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._changed.wait(), POLL_S)
+                await self._clock.wait_for(self._wake.wait(), POLL_S)
 
-    async def _step(self) -> None:
-        """Change the role if the state of etcd demands it. Raises: EtcdFailed."""
+    async def _change_role_if_needed(self) -> None:
+        """Raises: EtcdFailed."""
         if self._lease is not None:
             has_successor = (in_sync := self._in_sync) is not None and in_sync.has_successor
             if not self._lease.is_valid or self._is_deposed:
@@ -199,29 +188,29 @@ class Member:
             elif self.broker is not None and self._space_watch.is_short(self.broker.store, has_successor):
                 with suppress(RemoteError):  # the member in sync has just gone
                     await self._hand_over(0, stays=True)
-                    self._space_watch.leaves()
+                    self._space_watch.note_leave()
             elif self.broker is not None and (problem := self._slow_watch.problem(self.broker.store)):
                 await self._leave_slow_disk(problem)
             return
         await self._poll_etcd()
         leader = self._etcd_group.leader
-        if self.broker is not None and self._start.has_space():
+        if self.broker is not None and self._member_start.has_space():
             await self._follow()
         elif leader is None:
             await self._try_to_lead()
         elif leader.member == self.settings.broker_id:
             await self._end_earlier_life(leader)
-        elif leader != self._followed_leader and self._is_retry_due(self._start_failed_at):
+        elif leader != self._followed_leader and self._is_retry_due(self._start_failed_s):
             await self._follow()
-        if self.broker is None and self._is_retry_due(self._start_failed_at):
+        if self.broker is None and self._is_retry_due(self._start_failed_s):
             await self._become_lone_slave()
 
     async def _poll_etcd(self) -> None:
-        kept = await self._etcd.below(self._keys)
-        self._etcd_group = read_group(kept, self._keys, self.settings.broker_id)
+        values = await self._etcd.below(self._keys)
+        self._etcd_group = read_group(values, self._keys, self.settings.broker_id)
         self._candidacy.note_group(self._etcd_group.leader, self._etcd_group.state)
         if self._candidacy.is_proved:
-            self._start.note_doubt("")
+            self._member_start.note_doubt("")
 
     async def _end_earlier_life(self, leader: Leader) -> None:
         """Delete the leader key of an earlier process of this member. Raises: EtcdFailed, ConfigError."""
@@ -232,22 +221,20 @@ class Member:
             )
         key = self._keys + "leader"
         await self._etcd.change({key: self._etcd_group.leader_version}, {}, deletes=[key])
-        self._changed.set()
-
-    # To lead --------------------------------------------------------------------------------------------------------
+        self._wake.set()
 
     async def _try_to_lead(self) -> None:
         """Become the master if the rules allow it and no other member is faster. Raises: EtcdFailed, StoreFailed."""
-        if self.broker is None or self._start.full:
+        if self.broker is None or self._member_start.disk_full_reason:
             return
         group, store = self._etcd_group, self.broker.store
         reason = self._candidacy.reason(group.state, group.state_version, store.end, group.others)
         if reason is None:
-            if not self._is_retry_due(self._tried_at):
+            if not self._is_retry_due(self._trial_failed_s):
                 return
-            chosen = self._candidacy.is_chosen(group.state_version)
-            reason = await self._candidacy.obstacle(store, port_for_slaves(self.settings), is_chosen=chosen)
-            self._tried_at = self._clock.monotonic() if reason is not None else None
+            is_chosen = self._candidacy.is_chosen(group.state_version)
+            reason = await self._candidacy.obstacle(store, port_for_slaves(self.settings), is_chosen=is_chosen)
+            self._trial_failed_s = self._clock.monotonic() if reason is not None else None
         self._note_reason(reason)
         if reason is None:
             await self._campaign(self.broker)
@@ -262,7 +249,7 @@ class Member:
                 log.critical("%s. %s", problem_text, reason.remedy)
             else:
                 log.warning("%s", problem_text)
-        self._problem, self._is_able = problem_text, reason is None or reason.is_able
+        self._problem, self._is_able_to_lead = problem_text, reason is None or reason.is_able_to_lead
 
     async def _campaign(self, broker: Broker) -> None:
         """Ask etcd for the lead, and start as the master if we get it. Raises: EtcdFailed, StoreFailed."""
@@ -326,11 +313,11 @@ class Member:
             self._term,
             epoch=state.epoch,
             in_sync=in_sync,
-            holds=lambda: lease.is_valid,
-            takes=lambda: lease.is_valid and not self._is_handing_over,
+            is_current=lambda: lease.is_valid,
+            accepts_writes=lambda: lease.is_valid and not self._is_handing_over,
             hand_over=lambda member: self._hand_over(member, stays=True),
         )
-        await self._become(settings.role, 0, term)
+        await self._start_broker_as(settings.role, 0, term)
         self._candidacy.note_lead()
         self._slow_watch.begin()
 
@@ -349,17 +336,14 @@ class Member:
         key = self._keys + "leader"
 
         async def leads() -> bool:
-            kept = (await self._etcd.below(key)).get(key)
-            return kept is not None and kept.version == version
+            values = (await self._etcd.below(key)).get(key)
+            return values is not None and values.version == version
 
         await lease.renew(leads)
-        self._changed.set()
+        self._wake.set()
 
     async def _commit(self, version: int, state: GroupState) -> GroupState | None:
-        """Write the members in sync to etcd; return the new state, or None if we are not the master.
-
-        Any other `version` of the leader key in etcd means that we no longer lead. Raises: EtcdFailed.
-        """
+        """Write the members in sync to etcd; return the new state, or None if the leader key has another `version`."""
         keys = self._keys
         await self._etcd.change(
             {keys + "leader": version, keys + "state": self._etcd_group.state_version}, {keys + "state": state.encode()}
@@ -367,7 +351,7 @@ class Member:
         await self._poll_etcd()  # the change was made now, or by an earlier attempt whose answer never came
         if self._etcd_group.leader_version != version:
             self._is_deposed = True
-            self._changed.set()
+            self._wake.set()
             return None
         return self._etcd_group.state
 
@@ -399,14 +383,11 @@ class Member:
         except OSError as error:
             log.warning("cannot save the acknowledged offset: %s", error)
 
-    # To hand over, and decisions of an operator -----------------------------------------------------------------------
-
-    async def _hand_over(self, chosen: int, *, stays: bool) -> int:
+    async def _hand_over(self, wanted_member: int, *, stays: bool) -> int:
         """Give the lead to a member in sync once all members in sync have the whole log. Return that member.
 
-        Args:
-            chosen: the next master; 0 for any member in sync.
-            stays: whether this member goes on as a slave.
+        `stays` says whether this member goes on as a slave. A `wanted_member` of 0 is any member in sync.
+
         Raises:
             RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
             EtcdFailed: etcd may have handed the lead over, or not.
@@ -414,11 +395,11 @@ class Member:
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
             raise refusal("this member does not lead, or hands over the lead already")
-        successor = next_master(in_sync, self.settings.broker_id, chosen)
+        successor = next_master(in_sync, self.settings.broker_id, wanted_member)
         self._is_handing_over = True
         try:
             assert broker.journal is not None
-            await drain(broker.store, broker.journal.settle, in_sync, self._clock)
+            await drain(broker.store, broker.journal.write_changes, in_sync, self._clock)
             if self._lease is not lease:
                 raise refusal("this member does not lead any more")
             keys, group = self._keys, self._etcd_group
@@ -439,15 +420,14 @@ class Member:
             raise
         log.warning("the lead of %s is handed over to member %d", self.settings.name, successor)
         lease.deadline, self._awaits_successor = 0.0, stays
-        self._changed.set()
+        self._wake.set()
         return successor
 
     async def _leave_slow_disk(self, problem: str) -> None:
-        """Let another member in sync lead, because our disk is slow."""
         in_sync = self._in_sync
         if self._is_handing_over or in_sync is None or not in_sync.has_successor:
             return
-        self._slow_watch.leaves()
+        self._slow_watch.note_leave()
         log.critical("%s: handing over the lead to another member in sync", problem)
         try:
             await self._hand_over(0, stays=True)
@@ -455,7 +435,7 @@ class Member:
             log.warning("giving up the lead, because the hand-over failed: %s", error)
             self._candidacy.note_failed_start(problem)
             self._is_deposed = self._awaits_successor = True
-            self._changed.set()
+            self._wake.set()
 
     async def _elect(self, is_forced: bool) -> None:
         """Begin a new line of epochs with this store, by an operator's decision. Raises: RemoteError, EtcdFailed."""
@@ -463,28 +443,25 @@ class Member:
             raise refusal("this member is the master")
         await self._poll_etcd()
         if (broker := self.broker) is None:
-            raise refusal(self._start.problem or "this member is just starting; try again in a second")
+            raise refusal(self._member_start.problem or "this member is just starting; try again in a second")
         reason = await self._candidacy.obstacle(broker.store, port_for_slaves(self.settings), is_chosen=True)
-        unfit = self._start.full or (reason.text if reason is not None else "")
+        unfit = self._member_start.disk_full_reason or (reason.text if reason is not None else "")
         check_begin(self._etcd_group, self._own_record, broker.store.end, is_forced, unfit)
         log.warning("an operator has decided that this member begins a new line of epochs")
         self._candidacy.choose(self._etcd_group.state_version)
-        self._changed.set()
-
-    # To follow ------------------------------------------------------------------------------------------------------
+        self._wake.set()
 
     async def _follow(self) -> None:
-        """Become a slave of the master that etcd has, or a slave without a master."""
         leader, state, own_record = self._etcd_group.leader, self._etcd_group.state, self._own_record
-        self._problem, self._is_able, self._followed_leader = "", False, None
+        self._problem, self._is_able_to_lead, self._followed_leader = "", False, None
         if leader is None or state is None or leader.member == self.settings.broker_id:
             await self._become_lone_slave()
             return
         epoch, line = leader.epoch, state.line
-        if not self._start.problem:  # otherwise each attempt would say so, and hide the reason why it fails
+        if not self._member_start.problem:  # otherwise each attempt would say so, and hide the reason why it fails
             log.info("following the master at %s in epoch %d", leader.address, epoch)
 
-        def joined() -> None:
+        def on_joined() -> None:
             if (own_record.epoch, own_record.line) != (epoch, line):
                 own_record.save(epoch, line)
 
@@ -507,7 +484,7 @@ class Member:
             leader=leader,
             cut_at=cut_at,
             is_shared=(own_record.epoch, own_record.line) == (epoch, line),
-            joined=joined,
+            on_joined=on_joined,
             problem=self._obstacle,
         )
         try:
@@ -521,57 +498,55 @@ class Member:
         await self._become_slave(replace(self._term, epoch=self._own_record.epoch, problem=self._obstacle))
 
     async def _become_slave(self, term: Term) -> None:
-        """Start as a slave; a member that has served tries again later.
-
-        Raises: LogsDiffer, StoreFailed; at the first start as a Broker.
+        """Start as a slave; a member that has served tries again later. Raises: LogsDiffer, StoreFailed, and at first
+        others.
         """
         try:
-            await self._become(BrokerRole.SLAVE, term.member, term)
-            self._has_served, self._start_failed_at, self._start.problem = True, None, ""
+            await self._start_broker_as(BrokerRole.SLAVE, term.member, term)
+            self._has_served, self._start_failed_s, self._member_start.problem = True, None, ""
         except (LogsDiffer, StoreFailed):
             raise
         except (SparrowError, OSError) as error:
             if not self._has_served:
                 raise
-            if str(error) != self._start.problem:
+            if str(error) != self._member_start.problem:
                 log.critical("this member cannot start, trying again and again: %s", error)
-            self._start.problem, self._followed_leader = str(error), None
-            self._start_failed_at = self._clock.monotonic()
+            self._member_start.problem, self._followed_leader = str(error), None
+            self._start_failed_s = self._clock.monotonic()
 
     def _obstacle(self) -> str:
         etcd_problem = self._etcd_problem and f"the master is unknown, as etcd fails: {self._etcd_problem}"
-        return self._start.full or self._problem or etcd_problem
+        return self._member_start.disk_full_reason or self._problem or etcd_problem
 
-    async def _become(self, role: BrokerRole, broker_id: int, term: Term) -> None:
-        live = self._live = self.broker.settings_now if self.broker is not None else self._live
-        await self._start.begin(replace(live, role=role, broker_id=broker_id), term)
-        if live is not self._live and self.broker is not None:  # settings were reloaded meanwhile
-            self.broker.reload(with_live(self.broker.settings, self._live))
-
-    # Other members --------------------------------------------------------------------------------------------------
+    async def _start_broker_as(self, role: BrokerRole, broker_id: int, term: Term) -> None:
+        live_settings = self._live_settings = (
+            self.broker.settings_now if self.broker is not None else self._live_settings
+        )
+        await self._member_start.begin(replace(live_settings, role=role, broker_id=broker_id), term)
+        if live_settings is not self._live_settings and self.broker is not None:  # settings were reloaded meanwhile
+            self.broker.reload(with_live(self.broker.settings, self._live_settings))
 
     async def _look_for_peers(self) -> list[str]:
-        """Return the addresses of the other running members, the master first."""
         with suppress(EtcdFailed):
-            kept = await self._etcd.below(self._keys)
-            others = read_group(kept, self._keys, self.settings.broker_id).others
+            values = await self._etcd.below(self._keys)
+            others = read_group(values, self._keys, self.settings.broker_id).others
             self._etcd_group = self._etcd_group._replace(others=others)
         leader = self._etcd_group.leader
-        first = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
-        return list(dict.fromkeys(first + [each.address for each in self._etcd_group.others]))
+        addresses = [leader.address] if leader is not None and leader.member != self.settings.broker_id else []
+        return list(dict.fromkeys(addresses + [member.address for member in self._etcd_group.others]))
 
     async def _publish_presence(self) -> None:
         while True:
-            is_alive = self._clock.age(self._stepped_at) < self.settings.lease_s
+            is_alive = self._clock.age(self._last_step_s) < self.settings.lease_s
             if is_alive and self.broker is not None:
                 with suppress(EtcdFailed):
                     await self._presence.show(self._present(self.broker))
             await self._clock.sleep(self.settings.lease_s / 4)
 
     def _present(self, broker: Broker) -> Present:
-        full = self._start.full  # on a full disk the end of the log is unknown
-        end = broker.store.end if self._etcd_group.is_vacant and not full else UNKNOWN
-        problem = full or ("" if self._is_able else self._problem)
+        disk_full_reason = self._member_start.disk_full_reason  # on a full disk the end of the log is unknown
+        end = broker.store.end if self._etcd_group.is_vacant and not disk_full_reason else UNKNOWN
+        problem = disk_full_reason or ("" if self._is_able_to_lead else self._problem)
         is_proved = self._candidacy.is_proved
         return Present.of(self.settings.broker_id, self._own_record, self.address, end, problem, is_proved=is_proved)
 
@@ -584,17 +559,9 @@ class Member:
 
 
 class MemberStart:
-    """Starts the brokers of one member, one after the other, and notes why its store may lack acknowledged messages.
+    """Starts the brokers of one member, one after the other, with the same `MemberResources`: so it stays registered.
 
-        the disk has no room    the broker serves reads as a slave, and is not elected
-        ... and has some again  another broker takes its place (`has_space`)
-
-    All of them use the same `MemberResources`. A name server forgets a broker, and topics that no other broker has,
-    when its connection ends. So the member stays registered while one broker takes the place of another.
-
-    Attributes:
-        problem: why the member has no broker, as its owner found; "" if there is no problem.
-        full: why the last broker could only start read-only; "" if it takes messages.
+    `problem` says why the member has no broker, and `disk_full_reason` why the last one could only start read-only.
     """
 
     def __init__(
@@ -607,7 +574,7 @@ class MemberStart:
     ) -> None:
         self.broker: Broker | None = None
         self.problem = ""
-        self.full = ""
+        self.disk_full_reason = ""
         self._stack = AsyncExitStack()
         self._resources: MemberResources | None = None
         self._freed_space: FreedSpace | None = None
@@ -618,10 +585,7 @@ class MemberStart:
         self._spawn = spawn
 
     async def begin(self, settings: BrokerSettings, term: Term) -> None:
-        """Stop the broker that runs, and start another one.
-
-        If its log is damaged, the damaged records come from another member. Raises: as a Broker.
-        """
+        """Stop the broker that runs, and start another; damaged records come from other members. Raises: as Broker."""
         await self._stop()
         try:
             resources = self._resources = self._resources or await self._open_resources(settings)
@@ -631,7 +595,6 @@ class MemberStart:
             raise
 
     async def end(self, *error: object) -> bool | None:
-        """Unregister and stop the broker for good. Raises: as a Broker."""
         try:
             if self.broker is not None:
                 await self.broker.leave()
@@ -644,9 +607,9 @@ class MemberStart:
         return await stack.__aexit__(*(error or (None, None, None)))  # type: ignore[arg-type]
 
     async def _open_resources(self, settings: BrokerSettings) -> MemberResources:
-        made = MemberResources(settings, self._clock)
-        await made.open_metrics(self._spawn, lambda: self.problem or "the broker starts or stops")
-        return made
+        resources = MemberResources(settings, self._clock)
+        await resources.open_metrics(self._spawn, lambda: self.problem or "the broker starts or stops")
+        return resources
 
     async def _start_broker(self, settings: BrokerSettings, term: Term, resources: MemberResources) -> Broker:
         layout, was_interrupted = settings.store(settings.port).layout, self._own_record.doubt == RECOVERING
@@ -655,15 +618,15 @@ class MemberStart:
             self.note_doubt(RECOVERING)
         if self._own_record.doubt and any(set_aside_ranges(Disk(), layout, "damaged")):
             # Other members may have what an earlier start fenced off.
-            why = await repair_from_peers(settings, self._clock, NOWHERE, peers=self._look_for_peers)
-            if why:
-                log.info("the records that earlier starts fenced off are not repaired: %s", why)
-        made = Broker(settings, self._clock, self._file, term, resources)
-        broker = await self._stack.enter_async_context(made)
-        self.full = str(broker.store.flushed.error) if opened_full(broker.store) else ""
+            reason = await repair_from_peers(settings, self._clock, BEYOND_ALL_LOGS, peers=self._look_for_peers)
+            if reason:
+                log.info("the records that earlier starts fenced off are not repaired: %s", reason)
+        broker = Broker(settings, self._clock, self._file, term, resources)
+        broker = await self._stack.enter_async_context(broker)
+        self.disk_full_reason = str(broker.store.flushed.error) if opened_full(broker.store) else ""
         self._freed_space = broker.freed_space
         doubt = broker.store.recovered.doubt
-        if doubt or (self._own_record.doubt == RECOVERING and not was_interrupted and not self.full):
+        if doubt or (self._own_record.doubt == RECOVERING and not was_interrupted and not self.disk_full_reason):
             self.note_doubt(doubt)
         return broker
 
@@ -672,11 +635,9 @@ class MemberStart:
             await self._resources.disconnect()
 
     def has_space(self) -> bool:
-        """Whether the disk was full at the last start, and has room for another one."""
         return self._freed_space is not None and self._freed_space.is_free()
 
     def note_doubt(self, doubt: str) -> None:
-        """Record why the store may lack acknowledged messages."""
         try:
             self._own_record.note_doubt(doubt)
         except (OSError, DiskFull) as error:
@@ -684,7 +645,7 @@ class MemberStart:
 
 
 def check_member_settings(settings: BrokerSettings) -> None:
-    """Check that the settings are those of a member. Raises: ConfigError."""
+    """Raises: ConfigError."""
     settings.check_etcd()
     if settings.broker_id == 0:
         raise ConfigError(

@@ -4,7 +4,6 @@
     send back ─┤── Writer.put ── a redirect? divert it ── complete its properties ── store.append
     delay due ─┘
 
-Every message is stored through `Writer`, so messages look the same wherever they come from.
 Source: SendMessageProcessor and CommitLog.asyncPutMessage, Java 4.9.8.
 """
 
@@ -34,11 +33,7 @@ _POP_CK: Final = mark(Property.POP_CK)
 
 
 class Writer:
-    """Appends messages in the form in which the broker stores them.
-
-    Args:
-        redirects: the redirects, in the order in which they are asked.
-    """
+    """Appends messages as the broker stores them. The redirects are asked in their order."""
 
     def __init__(self, store: MessageStore, cluster: str, redirects: Sequence[Redirect]) -> None:
         self._store = store
@@ -48,13 +43,10 @@ class Writer:
         self._scan = PlainScan(marks, self._cluster)
 
     def put(self, entry: Entry, back_from: Redirect | None = None) -> Placed:
-        """Append one message.
+        """Append one message; one that comes `back_from` a redirect passes only the redirects after it.
 
-        Args:
-            back_from: the redirect that the message comes back from. Only the redirects after it are asked.
-        Raises:
-            RemoteError: MESSAGE_ILLEGAL, the properties are too long, or ask for something impossible.
-            StoreFailed, DiskFull: nothing was stored.
+        Raises: RemoteError, MESSAGE_ILLEGAL, the properties are too long or impossible; StoreFailed, DiskFull, nothing
+        was stored.
         """
         if entry.properties.size_chars > MAX_SIZE_BYTES:  # before redirects search and edit them
             raise _too_long(entry.properties.size_chars)
@@ -73,18 +65,14 @@ class Writer:
         return self._store.append(entry)[0]
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Append messages of one queue one after the other: all of them or none.
-
-        Raises:
-            RemoteError: as `put`; also if one of the messages needs a redirect.
-            StoreFailed, DiskFull: nothing was stored.
+        """Append messages of one queue: all of them or none. Raises: as `put`; RemoteError also if one needs a
+        redirect.
         """
         for entry in entries:
             self.prepare(entry)
         return self._store.append(*entries)
 
     def prepare(self, entry: Entry) -> None:
-        """Make a message of a batch ready for `put_prepared`. Raises: RemoteError, as `put_batch`."""
         for redirect in self._redirects:
             if entry.properties.has(redirect.mark) and redirect.divert(entry):
                 raise RemoteError(
@@ -98,48 +86,40 @@ class Writer:
         return self._store.append(*entries)
 
     def check_room(self, topic: str, content_bytes: int, count: int) -> None:
-        """Make room in the log for `count` messages of a batch, before the first of them is put.
+        """Make room in the log for `count` messages before the first of them is put. Raises: StoreFailed, DiskFull."""
+        added_bytes = len(topic) + len(self._cluster) + _ADDED_BYTES
+        self._store.appender.reserve_room(content_bytes + count * added_bytes)
 
-        Raises: StoreFailed, DiskFull.
-        """
-        added = len(topic) + len(self._cluster) + _ADDED_BYTES
-        self._store.appender.reserve_room(content_bytes + count * added)
-
-    def put_plain(self, shared: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
+    def put_plain(self, common_entry: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
         """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.
 
-        `shared` has the fields that the messages have in common; its body and properties are ignored. The messages are
-        in `content`, at `places`.
+        `common_entry` has the fields that the messages have in common; its body and properties are ignored. The
+        messages are in `content`, at `places`.
         """
-        batch = self.plain(shared, content, places)
+        batch = self.plain(common_entry, content, places)
         return None if batch is None else self.put_scanned(batch)
 
     def put_scanned(self, batch: PlainBatch) -> PlacedBatch:
-        """Append what `plain` has returned. Raises: StoreFailed, DiskFull."""
         placed = self._store.append(batch)[0]
         return PlacedBatch(batch.offsets, placed.queue_offset, placed.end)
 
-    def plain(self, shared: Entry, content: bytes, places: bytes) -> PlainBatch | None:
+    def plain(self, common_entry: Entry, content: bytes, places: bytes) -> PlainBatch | None:
         """The batch that `put_plain` appends; `put_batch` refuses none of its messages. None if one is not plain."""
-        return self._scan.batch(shared, content, places)
+        return self._scan.batch(common_entry, content, places)
 
     def check_plain(self, properties: Properties) -> None:
-        """Refuse a message that `put_batch` would refuse. Raises: RemoteError."""
         for redirect in self._redirects:
             if properties.has(redirect.mark):
                 raise RemoteError(
                     ResponseCode.MESSAGE_ILLEGAL,
                     f"a staged batch cannot hold a message with the property {redirect.mark[1:-1]}: it waits",
                 )
-        whole = len(properties.encode()) + len(self._cluster.encode())
-        if whole > MAX_PROPERTIES_BYTES:
-            raise _too_long(whole)
+        size = len(properties.encode()) + len(self._cluster.encode())
+        if size > MAX_PROPERTIES_BYTES:
+            raise _too_long(size)
 
     def _complete(self, entry: Entry, reserved_bytes: int = 0) -> None:
-        """Complete the properties: remove the wish to wait, and add the cluster's name, which the Go client needs.
-
-        A receipt handle is removed: clients would take it for the one of their pop.
-        """
+        """Complete the properties: without wish to wait and receipt handle, and with the cluster's name for Go."""
         properties = entry.properties
         if properties.has(_WAITS):
             properties.strike(_WAITS)

@@ -34,9 +34,8 @@ OffsetTable = dict[str, dict[str, QueueOffsets]]  # by group and topic
 class Offsets:
     """The committed offsets of all groups (see saved_state.py).
 
-    Attributes:
-        unlogged: the group, topic and queue of each offset that changed and is not in the log yet, the oldest first.
-        on_move: called with the group, the topic, the queue and the offset of a commit that changes something.
+    `unlogged` has the group, topic and queue of each offset that the log does not have yet, the oldest first.
+    `on_move` gets the group, the topic, the queue and the offset of a commit that changes something.
     """
 
     def __init__(self, path: Path, replayed: OffsetTable | None = None) -> None:
@@ -45,7 +44,7 @@ class Offsets:
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.on_move: Callable[[str, str, int, int], object] | None = None
         self._table: OffsetTable = _load(path) if replayed is None else replayed
-        self.file = SavedFile(path, lambda: self.mark(), self._encoded)
+        self.file = SavedFile(path, lambda: self.mark(), self._encode)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
@@ -81,15 +80,12 @@ class Offsets:
                         self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next offset of the group; None if it never committed one for this queue."""
         return self._table.get(group, {}).get(topic, {}).get(queue_id)
 
     def of_group(self, group: str, topic: str) -> Mapping[int, int]:
-        """The group's offsets of a topic, by queue id."""
         return self._table.get(group, {}).get(topic, {})
 
     def all(self) -> list[tuple[str, str, QueueOffsets]]:
-        """Return every group with each of its topics, and the offsets by queue id."""
         return [(group, topic, queues) for group, topics in self._table.items() for topic, queues in topics.items()]
 
     def keys(self) -> Iterator[tuple[str, str, int]]:
@@ -103,15 +99,14 @@ class Offsets:
         return list(self._table.get(group, ()))
 
     def groups_of(self, topic: str) -> Steps[list[str]]:
-        found = []
+        groups = []
         for group in list(self._table):
             if topic in self._table.get(group, ()):
-                found.append(group)
+                groups.append(group)
             yield
-        return found
+        return groups
 
     def cloning(self, source: str, target: str, topic: str) -> Steps[None]:
-        """Copy the offsets of one group in a topic to another group."""
         for queue_id in list(self.of_group(source, topic)):
             offset = self.query(source, topic, queue_id)
             if offset is not None:
@@ -128,15 +123,13 @@ class Offsets:
         return topics
 
     def delete_topic(self, topic: str) -> list[QueueOffsets]:
-        """Delete the offsets of all groups in a topic. Returns them, as `delete_group`."""
-        found = [topics.pop(topic) for topics in self._table.values() if topic in topics]
-        if found:
+        deleted = [topics.pop(topic) for topics in self._table.values() if topic in topics]
+        if deleted:
             self.file.touch()
-        return found
+        return deleted
 
     def follow(self, masters: ConsumerOffsets) -> None:
-        """Take over the offsets of the master, on its slave."""
-        table = _by_group(masters)
+        table = _table_of_saved(masters)
         if table != self._table:
             self.replace(table)
 
@@ -158,21 +151,17 @@ class Offsets:
             for topic, queues in list(topics.items()):
                 yield f"{topic}@{group}", queues
 
-    def _encoded(self, mark: object) -> bytes:
-        """Return the content of the file, in a thread: many thousands of offsets take long.
-
-        Offsets may be newer than the mark. The journal then sets them again.
-        """
+    def _encode(self, mark: object) -> bytes:
+        """Return the content of the file, in a thread: it may be large. Offsets may be newer than the mark."""
         rows = (msgspec.json.encode(key) + b":" + msgspec.json.encode(queues) for key, queues in self.rows())
         journal = b"" if mark is None else b',"journal":' + msgspec.json.encode(mark)
         return b'{"offsetTable":{' + b",".join(rows) + b"}" + journal + b"}"
 
 
 def is_young(store: MessageStore, topic: str, queue_id: int, young_bytes: int) -> bool:
-    """Return whether a queue still has its first message, at most so many bytes before the log's end.
+    """Return whether a queue has its first message, at most so many bytes before the log's end, or does not exist.
 
-    A group that never consumed the queue begins there, if it pulls or pops. A queue that does not exist yet, or whose
-    topic does not exist yet, is also young. Source: initPopOffsetByCheckMsgInMem, Java 5.4.
+    A group that never consumed it begins there, if it pulls or pops. Source: initPopOffsetByCheckMsgInMem, Java 5.4.
     """
     queue = store.queues.get(topic, queue_id)
     if queue is None or queue.max_offset == 0:
@@ -182,10 +171,10 @@ def is_young(store: MessageStore, topic: str, queue_id: int, young_bytes: int) -
 
 
 def _load(path: Path) -> OffsetTable:
-    return _by_group(saved_content(path, ConsumerOffsets, json.decode) or ConsumerOffsets())
+    return _table_of_saved(saved_content(path, ConsumerOffsets, json.decode) or ConsumerOffsets())
 
 
-def _by_group(saved: ConsumerOffsets) -> OffsetTable:
+def _table_of_saved(saved: ConsumerOffsets) -> OffsetTable:
     table: OffsetTable = {}
     for key, queues in saved.offset_table.items():
         topic, _, group = key.partition("@")

@@ -36,11 +36,7 @@ class Chore:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work that goes on as long as the broker runs. If it fails, the broker ends.
-
-    Attributes:
-        needs_writing: when the store has failed, only this work ends. The broker goes on and serves reads.
-    """
+    """Work that goes on as long as the broker runs. If the store fails, work that `needs_writing` ends, and no more."""
 
     name: str
     start: Callable[[], Coroutine[Any, Any, object]]
@@ -49,13 +45,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part.
-
-    Attributes:
-        handlers: objects with methods marked by `remoting.dispatch.handles`.
-        saves: functions that save its state when the broker stops, those of the last part first.
-        probes: the conditions in which it does less than people expect, and how to see them (conditions.py).
-    """
+    """One part. `saves` save its state when the broker stops, those of the last part first; `probes`: conditions.py."""
 
     handlers: tuple[object, ...] = ()
     chores: tuple[Chore, ...] = ()
@@ -65,11 +55,7 @@ class Part:
 
 
 async def run_chores(chores: Iterable[Chore], clock: Clock) -> None:
-    """Run every chore in its period, forever.
-
-    A chore that fails is logged, and runs again after its period. A chore that stores something ends when the store
-    has failed.
-    """
+    """Run every chore in its period, forever. One that fails is logged and goes on, unless the store has failed."""
     async with asyncio.TaskGroup() as tasks:
         for chore in chores:
             tasks.create_task(_repeat(chore, clock), name=chore.name)

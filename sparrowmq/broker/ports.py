@@ -2,7 +2,7 @@
 
 Java's clients before 4.5 send their messages to the port two below the first (the VIP channel). That port takes every
 request but pulls. No server gives out its address: a client with `vipChannelEnabled` subtracts 2 from the broker's
-port. One event loop serves both ports, so it is not faster. It exists only for those clients.
+port.
 
     fastListenPort=        listenPort - 2, if that port is free; otherwise the log has a warning
     fastListenPort=10909   this port, or the broker does not start
@@ -43,10 +43,7 @@ VIP_PORT_BELOW: Final = 2
 
 
 def bind_vip_port(settings: BrokerSettings) -> Listener | None:
-    """Bind the second port. Returns None if the settings want none, or the default port cannot be bound.
-
-    Raises: ConfigError, the settings name the port, and it cannot be bound.
-    """
+    """Bind the second port; None if the settings want none, or the default port is taken. Raises: ConfigError."""
     wanted = settings.fast_port
     if wanted == 0 or (wanted is None and settings.port <= VIP_PORT_BELOW):
         return None
@@ -84,8 +81,6 @@ def without_pulls(dispatch: Dispatch) -> Dispatch:
 
 @dataclass(frozen=True)
 class GrpcPortParts:
-    """The parts of a broker that its gRPC port uses."""
-
     settings: BrokerSettings
     server: Server
     tls: ServerTls

@@ -5,8 +5,8 @@ for 60 s expires, so a consumer that vanished blocks its queues for a minute at 
 
 Unlike Java: the journal records each change of a holder, and the broker confirms a lock once its record is safe. So
 locks survive a restart of the broker and an election. A holder trusts its lock for 30 s, and handles messages even
-while the broker is away. If the lock were lost, another member would handle later messages at the same time. At a new
-master, a lock from the journal lasts for these 30 s; if the holder does not repeat it, the queue is free then.
+while the broker is away. At a new master, a lock from the journal lasts for these 30 s; if the holder does not repeat
+it, the queue is free then.
 Source: RebalanceLockManager, Java 4.9.8.
 """
 
@@ -47,7 +47,6 @@ class _Lock:
 
 
 def take_holders(holders: Holders, changes: Iterable[Holder]) -> None:
-    """Apply the changes of one record of the journal to `holders`."""
     for each in changes:
         if each.client_id:
             holders[each.group, each.topic, each.queue_id] = each.client_id
@@ -56,13 +55,7 @@ def take_holders(holders: Holders, changes: Iterable[Holder]) -> None:
 
 
 class QueueLocks:
-    """The locks of all groups.
-
-    Args:
-        holders: the holders in the journal when the broker starts as the master.
-    Attributes:
-        is_logged: whether a journal records the changes.
-    """
+    """The locks of all groups, first those of the journal. `is_logged`: a journal records the changes."""
 
     def __init__(self, clock: Clock, holders: Holders | None = None) -> None:
         self._clock = clock
@@ -72,7 +65,6 @@ class QueueLocks:
         self.is_logged = False
 
     def chores(self) -> tuple[Chore]:
-        """The chore that drops expired locks."""
         return (Chore("forget expired locks", 60, self.forget_expired),)
 
     def lock(self, queue: Queue, client_id: str) -> bool:
@@ -86,7 +78,6 @@ class QueueLocks:
         return True
 
     def unlock(self, queue: Queue, client_id: str) -> None:
-        """Free a queue if this client holds it."""
         lock = self._locks.get(queue)
         if lock is not None and lock.client_id == client_id:
             self._free(queue)
@@ -106,7 +97,6 @@ class QueueLocks:
         yield from self._pieces(changed)
 
     def snapshot(self) -> Iterator[list[Holder]]:
-        """Yield all holders, for one record each."""
         yield from self._pieces(list(self._locks))
 
     def _pieces(self, queues: Iterable[Queue]) -> Iterator[list[Holder]]:

@@ -31,13 +31,9 @@ _QUEUE_IDS: Final = {str(number): number for number in range(256)}  # the usual 
 class Redirect:
     """A reason for messages to wait in a system topic.
 
-    Args:
-        mark: the mark (`properties.mark`) of the property that every message of this redirect has. Other messages cost
-            one search.
-        divert: moves a message to the queue where it waits. Returns False, without a change, if it need not wait.
-        restore: returns the message to store when its time has come. Raises: InvalidMessage, it was not diverted.
-        reserved_bytes: the properties that are added later. A message without room for them is refused.
-        on_stored: called as soon as a diverted message is stored.
+    Every message of this redirect has the property of `mark`; others cost one search. `divert` returns False, without a
+    change, if a message need not wait. `restore` raises InvalidMessage for one that was not diverted. A message without
+    room for the `reserved_bytes` that are added later is refused.
     """
 
     __slots__ = ("divert", "mark", "on_stored", "reserved_bytes", "restore")

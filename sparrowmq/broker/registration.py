@@ -4,14 +4,13 @@
 
     ask for the route of our own topic ── it does not lead to us ───── register all topics
     and which version of our topics it knows ── ours ──────────────── done; it counts as a heartbeat
+    and which version of our topics it knows ── ours ──────────────── done; it counts as a heartbeat
                                              ── one that we sent ───── register the topics changed since
                                              ── none, or another ───── register all topics
 
-The version alone is not enough. If another broker had our name and id for a while, Apache's name server still knows our
-version, but its routes do not lead to us. So the link asks for the route too.
-
-Name servers merge a registration with the topics that they know. So a change sends only the changed topics. A link that
-fails tries again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
+If another broker had our name and id for a while, Apache's name server still knows our version, but its routes do not
+lead to us. So the link asks for the route too. Name servers merge a registration with the topics that they know. A link
+that fails tries again after 1, 2, 4, 5, 5 s ..., and at once when an open connection ends.
 Source: BrokerController.registerBrokerAll and BrokerOuterAPI, Java 4.9.8, and the answers of 4.9.7 and 5.4.0.
 """
 
@@ -64,9 +63,8 @@ LARGE_BODY_BYTES: Final = 8 << 20
 class Registration:
     """The broker's registration at all its name servers.
 
-    Attributes:
-        on_master: called on a slave with its master's two addresses: for clients, and for log shipping. Both may be "".
-        may_register: whether the broker may register and unregister. An elected master that lost the lead may not.
+    `on_master` gets, on a slave, its master's addresses for clients and for log shipping. Both may be "". An elected
+    master that lost the lead may not register and unregister (`may_register`).
     """
 
     def __init__(
@@ -87,13 +85,11 @@ class Registration:
         return not self._links or any(link.is_up for link in self._links)
 
     async def run(self) -> None:
-        """Announce the broker until `leave`. Returns at once without name servers."""
         async with asyncio.TaskGroup() as tasks:
             for link in self._links:
                 tasks.create_task(link.run(), name=f"registration at {link.namesrv}")
 
     def apply_settings(self, settings: BrokerSettings) -> None:
-        """Use other settings from now on, and register all topics again, because the permission concerns each."""
         for link in self._links:
             link.apply_settings(settings)
 
@@ -104,18 +100,22 @@ class Registration:
         self._topics.announce_all()
 
     def part(self) -> Part:
-        probes = ((UNREGISTERED, self._unregistered), (NAME_SERVER_AWAY, self._away), (NAME_TAKEN, self._rivals))
+        probes = (
+            (UNREGISTERED, self._unregistered_condition),
+            (NAME_SERVER_AWAY, self._away_condition),
+            (NAME_TAKEN, self._rival_condition),
+        )
         return Part(tasks=(Task("registration", self.run),), probes=probes)
 
-    def _unregistered(self) -> str:
+    def _unregistered_condition(self) -> str:
         if self.is_known or not self.may_register():
             return ""
         return f"no name server knows this broker, so no client finds it: {self._problems()}"
 
-    def _away(self) -> str:
+    def _away_condition(self) -> str:
         return self._problems() if self.is_known else ""
 
-    def _rivals(self) -> str:
+    def _rival_condition(self) -> str:
         rivals = sorted({link.rival for link in self._links if link.rival and self.may_register()})
         if not rivals:
             return ""
@@ -126,35 +126,31 @@ class Registration:
         return "; ".join(f"{link.namesrv}: {link.problem}" for link in self._links if link.is_up is False)
 
     def topics_changed(self) -> None:
-        """Announce changed topics soon. Many changes at once cost one registration."""
         for link in self._links:
             link.wake()
 
     async def announced(self) -> None:
         """Return when every name server that can be reached knows all topics, or after 3 s."""
-        waits = [link.registered_once() for link in self._links if link.is_up is not False]
-        await self._limited(waits, ANNOUNCE_LIMIT_S)
+        awaitables = [link.registered_once() for link in self._links if link.is_up is not False]
+        await self._wait_for_all(awaitables, ANNOUNCE_LIMIT_S)
 
     async def leave(self) -> None:
         """Unregister at every name server that can be reached. Nothing is announced after that."""
-        await self._limited([link.leave() for link in self._links], LEAVE_LIMIT_S)
+        await self._wait_for_all([link.leave() for link in self._links], LEAVE_LIMIT_S)
 
-    def answered(self, answer: RegisterBrokerReply) -> None:
-        """Pass on the addresses of the master from a name server's answer to a slave."""
+    def note_answer(self, answer: RegisterBrokerReply) -> None:
         self.on_master(answer.master_addr or "", answer.ha_server_addr or "")
 
-    async def _limited(self, waits: Iterable[Awaitable[None]], limit_s: float) -> None:
+    async def _wait_for_all(self, awaitables: Iterable[Awaitable[None]], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await self._clock.wait_for(asyncio.gather(*waits), limit_s)
+            await self._clock.wait_for(asyncio.gather(*awaitables), limit_s)
 
 
 class NameServerLink:
     """The registration at one name server.
 
-    Attributes:
-        is_up: whether the last attempt succeeded; None before the first.
-        problem: why it did not.
-        rival: the address of another broker that registers with our name and id; "" if none does.
+    `is_up` says whether the last attempt succeeded; None before the first. `rival` is the address of another broker
+    that registers with our name and id; "" if none does.
     """
 
     def __init__(
@@ -175,49 +171,44 @@ class NameServerLink:
         self._owner = owner
         self._identity = (settings.name, address, settings.cluster, settings.broker_id)
         self._settings = settings
-        self._permitted: int = Perm.READ_WRITE
+        self._permission_limit: int = Perm.READ_WRITE
         self._topics = topics
         self._clock = clock
         self._pool = pool
         # Invariant: attempts.value <= wanted. They are equal if nothing changed since the last attempt began.
         self._next_attempt = 1
-        self._attempts = Watermark()
-        self._changed = asyncio.Event()
-        self._left = False
-        self._watched: Session | None = None
+        self._finished_attempts = Watermark()
+        self._wake = asyncio.Event()
+        self._has_left = False
+        self._watched_session: Session | None = None
         # The version and topics that we sent. The name server has them while it answers with this version.
         self._known_version: DataVersion | None = None
         self._known_topics: dict[str, TopicConfig] = {}
 
     def apply_settings(self, settings: BrokerSettings) -> None:
-        """Use other settings, and register all topics again."""
         self._settings = settings
         self._known_version, self._known_topics = None, {}
         self.wake()
 
     def refuse_writes(self) -> None:
-        """Register topics without write permission, regardless of the settings."""
-        self._permitted = Perm.READ
+        self._permission_limit = Perm.READ
         self.apply_settings(self._settings)
 
     def wake(self) -> None:
-        """Start another attempt soon, because something has changed."""
         self._next_attempt += 1
-        self._changed.set()
+        self._wake.set()
 
     async def registered_once(self) -> None:
-        """Return after an attempt that began after the latest change."""
-        await self._attempts.reached(self._next_attempt)
+        await self._finished_attempts.reached(self._next_attempt)
 
     async def run(self) -> None:
-        """Announce the broker periodically, until `leave`."""
         retry_s = FIRST_RETRY_S
-        while not self._left:
+        while not self._has_left:
             attempt = self._next_attempt
-            self._changed.clear()
-            error = await self._try()
-            self._note(error)
-            self._attempts.advance(attempt)
+            self._wake.clear()
+            error = await self._try_to_announce()
+            self._note_result(error)
+            self._finished_attempts.advance(attempt)
             if error is None:
                 retry_s = FIRST_RETRY_S
                 await self._pause(self._settings.register_period_ms / 1000)
@@ -226,9 +217,8 @@ class NameServerLink:
                 retry_s = min(2 * retry_s, MAX_RETRY_S)
 
     async def leave(self) -> None:
-        """Unregister, if there is a connection. Nothing is announced after that."""
-        self._left = True
-        self._changed.set()
+        self._has_left = True
+        self._wake.set()
         session = self._pool.live(self.namesrv)
         if session is None or not self._owner.may_register():
             return
@@ -237,37 +227,38 @@ class NameServerLink:
         except SparrowError as error:
             log.warning("name server %s did not unregister this broker: %s", self.namesrv, error)
 
-    async def _try(self) -> SparrowError | None:
-        """Make one attempt. Returns the error if it failed."""
+    async def _try_to_announce(self) -> SparrowError | None:
         try:
             session = await self._pool.session(self.namesrv)
-            self._watch(session)
-            if not self._left:
+            self._watch_session(session)
+            if not self._has_left:
                 await self._announce(session)
         except SparrowError as error:
             return error
         return None
 
     async def _announce(self, session: Session) -> None:
-        is_shown, known_version = await asyncio.gather(self._is_shown(session), self._known_at_name_server(session))
-        before = known_version if is_shown else {}
-        if before is None and self._settings.is_slave:
-            before = self._known_topics  # The answer to a registration has the master's address now.
-        if before is None or not self._may_register():
+        is_routed_here, known_version = await asyncio.gather(
+            self._is_routed_here(session), self._known_at_name_server(session)
+        )
+        known_topics = known_version if is_routed_here else {}
+        if known_topics is None and self._settings.is_slave:
+            known_topics = self._known_topics  # The answer to a registration has the master's address now.
+        if known_topics is None or not self._may_register():
             return
         settings = self._settings
         version, topics = self._topics.version, dict(self._topics.table)
-        header, body = await run_to_end(self._registration(version, topics, before))
+        header, body = await run_to_end(self._registration(version, topics, known_topics))
         if not self._may_register():
             return
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
-            self._owner.answered(answer.header)
+            self._owner.note_answer(answer.header)
         if settings is self._settings:  # otherwise all topics have to be registered again
             self._known_version, self._known_topics = version, topics
 
     def _may_register(self) -> bool:
-        return not self._left and self._owner.may_register()
+        return not self._has_left and self._owner.may_register()
 
     async def _known_at_name_server(self, session: Session) -> dict[str, TopicConfig] | None:
         """Return the topics that this name server still knows from us; None if it knows our present version."""
@@ -279,7 +270,7 @@ class NameServerLink:
         is_ours = version is not None and self._known_version is not None and version.is_same(self._known_version)
         return self._known_topics if is_ours else {}
 
-    async def _is_shown(self, session: Session) -> bool:
+    async def _is_routed_here(self, session: Session) -> bool:
         """Whether the routes of this name server lead clients to this broker."""
         name, address, _, broker_id = self._identity
         try:
@@ -290,51 +281,51 @@ class NameServerLink:
                 return False
             raise if_broker(error, GetRoute(name), self.namesrv) from None
         brokers = TopicRoute.decode(answer.body).broker_datas
-        found = {each.broker_addrs.get(broker_id, "") for each in brokers if each.broker_name == name}
-        self._note_rival(next(iter(found - {"", address}), ""))
-        return address in found
+        addresses = {broker.broker_addrs.get(broker_id, "") for broker in brokers if broker.broker_name == name}
+        self._note_rival(next(iter(addresses - {"", address}), ""))
+        return address in addresses
 
-    def _note_rival(self, shown: str) -> None:
+    def _note_rival(self, other_address: str) -> None:
         """Note the other address that the routes show. Before our first registration it may be one that we had."""
-        self.rival = shown if self.is_up else ""
+        self.rival = other_address if self.is_up else ""
 
     def _registration(
-        self, version: DataVersion, topics: dict[str, TopicConfig], before: dict[str, TopicConfig]
+        self, version: DataVersion, topics: dict[str, TopicConfig], known_topics: dict[str, TopicConfig]
     ) -> Steps[tuple[RegisterBroker, bytes]]:
         """Write the topics that have changed. Neither table changes meanwhile."""
-        permission = self._settings.permission & self._permitted & ~(Perm.WRITE if self._settings.drained else 0)
-        changed = {}
+        permission = self._settings.permission & self._permission_limit & ~(Perm.WRITE if self._settings.drained else 0)
+        changed_topics = {}
         for name, topic in topics.items():
-            if before.get(name) is not topic:
+            if known_topics.get(name) is not topic:
                 if permission != Perm.READ_WRITE:
                     perm = topic.perm & (permission | ~Perm.READ_WRITE)
                     topic = msgspec.structs.replace(topic, perm=perm)
-                changed[name] = topic
+                changed_topics[name] = topic
             yield
-        content = RegisterBrokerBody(TopicConfigTable(version, changed))
+        content = RegisterBrokerBody(TopicConfigTable(version, changed_topics))
         body = yield from content.writing()
-        packed = len(body) > LARGE_BODY_BYTES
-        if packed:
+        is_compressed = len(body) > LARGE_BODY_BYTES
+        if is_compressed:
             body = yield from content.packing()
         checksum = yield from summing(body)
-        yield from empty_in_steps(changed)
+        yield from empty_in_steps(changed_topics)
         name, address, cluster, broker_id = self._identity
         header = RegisterBroker(
-            name, address, cluster, self._ha_address, broker_id, compressed=packed, body_crc32=checksum
+            name, address, cluster, self._ha_address, broker_id, compressed=is_compressed, body_crc32=checksum
         )
         return header, body
 
-    def _watch(self, session: Session) -> None:
+    def _watch_session(self, session: Session) -> None:
         """Try again at once when the connection ends: a name server that restarts does not know this broker."""
-        if session is not self._watched:
-            self._watched = session
+        if session is not self._watched_session:
+            self._watched_session = session
             session.on_end(partial(_ended, ref(self)))  # a member's connection outlives its brokers
 
-    def ended(self, session: Session) -> None:
-        if session is self._watched:
-            self._changed.set()
+    def on_session_end(self, session: Session) -> None:
+        if session is self._watched_session:
+            self._wake.set()
 
-    def _note(self, error: SparrowError | None) -> None:
+    def _note_result(self, error: SparrowError | None) -> None:
         is_up = error is None
         if is_up and not self.is_up:
             log.info("registered at name server %s", self.namesrv)
@@ -344,7 +335,7 @@ class NameServerLink:
 
     async def _pause(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await self._clock.wait_for(self._changed.wait(), pause_s)
+            await self._clock.wait_for(self._wake.wait(), pause_s)
 
     @property
     def _timeout_s(self) -> float:
@@ -352,5 +343,5 @@ class NameServerLink:
 
 
 def _ended(link: ReferenceType[NameServerLink], session: Session) -> None:
-    if (known_version := link()) is not None:
-        known_version.ended(session)
+    if (registration_link := link()) is not None:
+        registration_link.on_session_end(session)

@@ -5,8 +5,8 @@
                                      not stored    ── stored, and its id noted for two minutes
     the first send, late  another connection overtook it: its id is noted ── the answer of the second
 
-Only a repeated send has the field MAY_BE_STORED, so the first send of a message costs nothing, and no ids are kept in
-memory for it. The log and its index are what the broker remembers: they survive a crash, and each slave has them too.
+Only a repeated send has the field MAY_BE_STORED, so the first send of a message costs nothing. The log and its index
+are what the broker remembers: they survive a crash, and each slave has them too.
 
 An id is only a claim: another account can send a message with it first. So the broker compares the whole message,
 body and properties too. What differs is stored. One message for another can be taken only if both are the same.
@@ -21,9 +21,8 @@ ids of stored repeated sends (`RetriedIds`):
     first send ── in a buffer of the network, or of the broker's system ─────────> recognised by its id
     the producer's connection ends ── second send, on a new one ──> stored, noted
 
-On one connection the first send always comes first. So few messages are noted, and for two minutes at most. The ids are
-in two generations, and the older one is forgotten every minute. Each account has its own ids and its own limit: it
-cannot displace those of others. An id takes about 180 bytes.
+On one connection the first send always comes first. So few messages are noted, and for two minutes at most, in two
+generations. Each account has its own ids and its own limit: it cannot displace those of others.
 """
 
 from __future__ import annotations
@@ -82,13 +81,7 @@ class StoredBefore(NamedTuple):
 
 
 class RepeatedSends:
-    """The repeated sends to one broker.
-
-    Args:
-        window_ms: how long ago a message may have been stored; 0 disables this.
-    Attributes:
-        retried: the ids of messages whose repeated send came first.
-    """
+    """The repeated sends to one broker, of messages that were stored up to `window_ms` ago; 0 disables this."""
 
     def __init__(self, store: MessageStore, clock: Clock, window_ms: int, figures: Figures) -> None:
         self.retried = RetriedIds(clock)
@@ -109,19 +102,14 @@ class RepeatedSends:
         return self._window_ms or None
 
     def status_lines(self) -> dict[str, str]:
-        """The line of `brokerStatus`."""
         if not any(self._counts.values()):
             return {}
         return {"repeatedSends": " ".join([f"{name}:{count}" for name, count in self._counts.items()])}
 
     def before(self, entry: Entry, is_repeated: bool) -> StoredBefore | None:
-        """Return the place of a message that was stored before; None if it must be stored.
+        """Return the place of a message that was stored before, as its producer sent it; None if it must be stored.
 
-        Args:
-            entry: as the producer sent it, before a redirect.
-            is_repeated: whether the producer says so. Otherwise only a message that came late is found.
-        Raises:
-            RemoteError: SYSTEM_BUSY, the broker cannot find out.
+        Without `is_repeated` only a message that came late is found. Raises: RemoteError, SYSTEM_BUSY, this is unknown.
         """
         retried = self.retried
         if retried.pending and retried.is_under_way(key(entry)):
@@ -150,9 +138,7 @@ class RepeatedSends:
     def under_way(self, keys: list[set[Key]], topic: str | None = None) -> Iterator[None]:
         """Let a batch be looked up and stored in slices: its messages are refused meanwhile if they are sent again.
 
-        Args:
-            keys: of its messages with unique ids, in several sets.
-            topic: its topic if it was sent before. Then its first send may come meanwhile, and is refused, too.
+        With a `topic`, it was sent before: its first send may come meanwhile, and is refused, too.
         """
         self.retried.begin(keys, topic)
         try:
@@ -186,12 +172,10 @@ class RepeatedSends:
 
 
 def key(entry: Entry) -> Key:
-    """The key by which a message is recognised, if it has a unique id."""
     return entry.owner, entry.topic, entry.properties.unique_key or ""
 
 
 def keys(entries: Iterable[Entry]) -> set[Key]:
-    """The keys of the messages with unique ids."""
     return {key(entry) for entry in entries if entry.properties.unique_key is not None}
 
 
@@ -250,12 +234,7 @@ def _producers(properties: dict[str, str]) -> dict[str, str]:
 
 
 class RetriedIds:
-    """The ids of one broker, with the log offsets of their messages.
-
-    Attributes:
-        topics: the topics with ids. The sends of others need no look.
-        pending: the ids of the batch that is looked up or stored now, in several sets.
-    """
+    """The ids of one broker, with the log offsets of their messages, and the ids of the batch that is stored now."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -291,7 +270,6 @@ class RetriedIds:
         self.pending, self._pending_topic = [], None
 
     def is_under_way(self, key: Key) -> bool:
-        """Whether a batch with this message is looked up or stored now."""
         return any(key in each for each in self.pending)
 
     def offset(self, owner: str | None, topic: str, unique_id: str) -> int | None:

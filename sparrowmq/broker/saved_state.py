@@ -2,9 +2,9 @@
 
     change ── touch ── dirty ── (chores, every few seconds) ── snapshot.save in a thread ── clean
 
-The event loop builds the JSON value, so the thread saves the state of one moment. Encoding, writing and the two syncs
-happen in the thread. Offsets are too many for that: the thread reads them, too. `ReservedSpace` keeps disk space for
-the files. Other state is in queues of the broker's own topics, which a start reads with `records_from`.
+The event loop builds the JSON value, so the thread saves the state of one moment. Offsets are too many for that: the
+thread reads them, too. `ReservedSpace` keeps disk space for the files. Other state is in queues of the broker's own
+topics, which a start reads with `records_from`.
 
 Topics, groups, offsets, users and request modes are tables of one kind. A table takes its content from the log if it is
 `replayed`, else from its file, and raises BadStore if neither the file nor one of its copies can be read. It calls
@@ -35,18 +35,15 @@ from sparrowmq.store.message_store import MessageStore
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-_READ: Final = 512
-_READ_BYTES: Final = 4 << 20
+_ENTRIES_PER_READ: Final = 512
+_BYTES_PER_READ: Final = 4 << 20
 MIN_RESERVED_BYTES: Final = 4 << 20
-PERIOD_S: Final = 10.0
+RESERVE_PERIOD_S: Final = 10.0
 
 
 def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> T | None:
-    """Return the content of a broker's file; None if it was never saved.
-
-    If the file is damaged, a copy is read instead, and the log has a warning.
-
-    Raises: BadStore, neither the file nor one of its copies can be read.
+    """Return the content of a broker's file, or of a copy if it is damaged; None if it was never saved. Raises:
+    BadStore.
     """
     return snapshot.load(path, kind, decode=decode, report=log.warning)
 
@@ -56,20 +53,17 @@ def unmarked() -> JournalMark | None:
     return None
 
 
-async def _not_logged(done: str) -> bool:
+async def _not_logged(done_text: str) -> bool:
     return False
 
 
 class SavedFile:
     """One JSON file in the store's `config` folder, which is dirty while the state in memory is newer.
 
-    Args:
-        content: builds the value to save. No part of the value may change afterwards.
-        encode: encodes the value, in the thread.
-        is_secret: whether only the owner can read the file.
-    Attributes:
-        problem: why the last attempt to save failed; "" if it did not.
-        logged: returns True when the log has all changes as safely as promised; False if only the file can have them.
+    `content` builds the value to save, which must not change afterwards; `encode` encodes it, in the thread. Only the
+    owner can read a file that `is_secret`. `problem` says why the last attempt to save failed.
+    `logged` returns True when the log has all changes as safely as promised; False if only the file can
+    have them.
     """
 
     def __init__(
@@ -85,17 +79,16 @@ class SavedFile:
         self._is_secret = is_secret
         self.logged: Callable[[str], Awaitable[bool]] = _not_logged
         self.problem = ""
-        self._changes = 0
+        self._change_count = 0
         # Invariant: saved <= changes. If they are equal, the file has the state of memory.
-        self._saved = 0
-        self._one_at_a_time = asyncio.Lock()
+        self._saved_changes = 0
+        self._save_lock = asyncio.Lock()
 
     @property
     def dirty(self) -> bool:
-        return self._saved < self._changes
+        return self._saved_changes < self._change_count
 
     def part(self, name: str, period_s: float) -> Part:
-        """A part that saves the file each period if it is dirty, and when the broker stops."""
         return Part(
             chores=(Chore(f"save {name}", period_s, self.save),),
             saves=(self.save,),
@@ -103,17 +96,13 @@ class SavedFile:
         )
 
     def touch(self) -> None:
-        """Mark the file as dirty: its content has changed."""
-        self._changes += 1
+        self._change_count += 1
 
     async def save(self) -> None:
-        """Save the content if it has changed. Returns when the file is on disk. Waits for a save that is running.
-
-        Raises: OSError, the file could not be written. It stays dirty, and the next call tries again.
-        """
-        async with self._one_at_a_time:
+        """Save the content if it has changed; after a failure the file stays dirty. Raises: OSError."""
+        async with self._save_lock:
             if self.dirty:
-                changes = self._changes
+                change_count = self._change_count
                 try:
                     await asyncio.to_thread(
                         snapshot.save, self.path, self._content(), encode=self._encode, is_secret=self._is_secret
@@ -121,23 +110,22 @@ class SavedFile:
                 except OSError as error:
                     self.problem = f"{self.path} cannot be written ({write_problem(error)})"
                     raise
-                self._saved, self.problem = changes, ""
+                self._saved_changes, self.problem = change_count, ""
 
-    async def confirm(self, done: str) -> None:
+    async def confirm(self, done_text: str) -> None:
         """Return when the change of a request is safe, so that the request can be answered.
 
         It is safe in the log. The file is saved too: Apache's broker reads it, and on a full disk it may have room.
 
         Raises: RemoteError, neither the log nor the file has the change, or the log not as safely as promised. The
-        change stays in effect in memory, and is saved as soon as possible. It is not undone: a topic is in the route
-        already, and perhaps in use, so undoing it would do more harm.
+        change stays in effect in memory, and is saved as soon as possible: a topic is in the route already.
         """
         problem = await self._try_to_save()
-        if await self.logged(done) or problem is None:
+        if await self.logged(done_text) or problem is None:
             return
         reason = f"{self.path} could not be written ({write_problem(problem)})"
         remark = (
-            f"{done} and in effect, but not saved: {reason}. It is tried again every few seconds: "
+            f"{done_text} and in effect, but not saved: {reason}. It is tried again every few seconds: "
             "free some space, or fix what is wrong; if the broker ends before that, the change is lost"
         )
         raise RemoteError(ResponseCode.SYSTEM_ERROR, remark) from problem
@@ -158,12 +146,12 @@ def records_from(store: MessageStore, topic: str, queue_id: int, offset: int) ->
         return
     offset = max(offset, queue.min_offset)
     while offset < queue.max_offset:
-        found = store.read(topic, queue_id, offset, _READ, _READ_BYTES)
-        if found.next_offset <= offset:
+        read = store.read(topic, queue_id, offset, _ENTRIES_PER_READ, _BYTES_PER_READ)
+        if read.next_offset <= offset:
             raise BadStore(f"{topic}[{queue_id}] cannot be read at offset {offset}")
-        for view in found.views:
+        for view in read.views:
             yield from record.walk(view)
-        offset = found.next_offset
+        offset = read.next_offset
 
 
 class ReservedSpace:
@@ -182,7 +170,7 @@ class ReservedSpace:
     def part(self) -> Part:
         """Reserve the space now. Returns a part that checks it every 10 s."""
         self.reserve()
-        return Part(chores=(Chore("keep spare room", PERIOD_S, self.reserve),))
+        return Part(chores=(Chore("keep spare room", RESERVE_PERIOD_S, self.reserve),))
 
     def reserve(self) -> None:
         """Reserve the space if it is missing or too small, and the disk has twice as much free. Otherwise wait."""

@@ -1,12 +1,11 @@
 """SQL92 filters, each compiled once for all its consumers. Tag filters are in protocol/selector.py.
 
-A consumer sends an expression with the check at its start (CHECK_CLIENT_CONFIG) and with its heartbeats. Some clients
-send it with every pull too. The broker compiles an expression for the first check or pull that needs it, and keeps the
-result. It keeps the error of a bad expression too, because the consumer goes on asking. A long expression is compiled
-in slices. `enablePropertyFilter` allows these filters.
+A consumer sends an expression with the check at its start (CHECK_CLIENT_CONFIG), with its heartbeats, and perhaps with
+every pull. The broker compiles an expression for the first check or pull that needs it, and keeps the result, or the
+error. A long expression is compiled in slices. `enablePropertyFilter` allows these filters.
 
-A heartbeat with a bad expression is accepted, because it carries other groups too, and nothing is compiled for it. The
-pull is refused. Unlike Java: the refusal has code 23 and the place of the error; Java answers 27 without a text.
+A heartbeat with a bad expression is accepted, because it carries other groups too. The pull is refused. Unlike Java:
+the refusal has code 23 and the place of the error; Java answers 27 without a text.
 
 A filter finds the properties that it needs in the records of the log:
 
@@ -48,22 +47,15 @@ _ZERO: Final = 48  # "0"; as a literal it is compiled in
 log = logging.getLogger(__name__)
 MAX_FILTERS: Final = 1000
 MAX_FILTER_CHARACTERS: Final = 1 << 20  # of all expressions together
-_SHORT: Final = 256  # characters of an expression that is compiled in about 1 ms
+_MAX_SHORT_EXPRESSION: Final = 256  # characters of an expression that is compiled in about 1 ms
 _USUAL_SIZE: Final = 64  # of a filter; with a larger one, one read scans fewer records
 PARSE_FAILED: Final = "parse the consumer's subscription failed"
 
 
 class Filters:
-    """The filters of all consumers.
-
-    Args:
-        are_allowed: whether consumers may filter by more than tags (enablePropertyFilter).
-        clock: for the limit of log lines, because a consumer can invent any number of bad expressions.
-    """
-
     def __init__(self, are_allowed: bool, clock: Clock | None = None) -> None:
         self._are_allowed = are_allowed
-        self._lines = LogLimit(clock or SystemClock())
+        self._log_limit = LogLimit(clock or SystemClock())
         self._parsing: Callable[[str], Steps[Filter]] | None = None
         if are_allowed:
             # Import it at the start, because this blocks the loop for some time, and only if it is needed: 1.5 MB.
@@ -74,10 +66,7 @@ class Filters:
         self._cached_characters = 0
 
     def selector(self, kind: str, expression: str | None) -> Selector | Steps[Selector]:
-        """Return the selector of the messages that match an expression, or the work to compile a long one.
-
-        Raises: RemoteError, this broker has no filters of this kind, or the expression is bad.
-        """
+        """Return the selector of an expression, or the work to compile a long one. Raises: RemoteError, it is bad."""
         if kind != SQL92 or not self._are_allowed:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {shown(kind)}"
@@ -86,15 +75,15 @@ class Filters:
         selector = self._by_expression.pop(text, None)
         if selector is not None:
             self._by_expression[text] = selector  # the last, so the least recently used expression is the first
-            return _sound(selector)
-        return self._compiled(text) if len(text) > _SHORT else at_once(self._compiled(text))
+            return _selector_or_error(selector)
+        return self._compiled(text) if len(text) > _MAX_SHORT_EXPRESSION else at_once(self._compiled(text))
 
     def _compiled(self, expression: str) -> Steps[Selector]:
         assert self._parsing is not None, "unreachable where there are no filters"
         selector = yield from _compile(expression, self._parsing)
         if isinstance(selector, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
-            self._lines.log(log, logging.WARNING, text, shown(selector, LONGEST_REMARK))
+            self._log_limit.log(log, logging.WARNING, text, shown(selector, LONGEST_REMARK))
         if self._by_expression.pop(expression, None) is None:  # another pull may have compiled it during a pause
             self._cached_characters += len(expression)
         self._by_expression[expression] = selector
@@ -102,10 +91,10 @@ class Filters:
             oldest = next(iter(self._by_expression))
             del self._by_expression[oldest]
             self._cached_characters -= len(oldest)
-        return _sound(selector)
+        return _selector_or_error(selector)
 
 
-def _sound(compiled: Selector | str) -> Selector:
+def _selector_or_error(compiled: Selector | str) -> Selector:
     if isinstance(compiled, Selector):
         return compiled
     raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{PARSE_FAILED}: {compiled}")
@@ -145,13 +134,10 @@ class RecordFilter(Predicate):
 
 
 class NumberFilter(Predicate):
-    """The predicate of a filter that compares one property with a whole number, as most filters do.
-
-    It keeps nothing between its steps. Any value but one to nine digits is left to a `RecordFilter`.
-    """
+    """The predicate of a filter that compares one property with a whole number of nine digits at most, as most do."""
 
     def __init__(self, expression: Filter, condition: WholeComparison) -> None:
-        self._any = RecordFilter(expression)
+        self._slow_filter = RecordFilter(expression)
         self._search = _PropertySearch(expression.names[condition.index])
         low, high = condition.bounds(_MAX_SHORT_NUMBER)
         self._low: i64 = low
@@ -163,11 +149,11 @@ class NumberFilter(Predicate):
             return False  # unknown
         number = _short_number(records, start, end)
         if number < 0:
-            return self._any.holds(records, begin, end)
+            return self._slow_filter.holds(records, begin, end)
         return self._low <= number <= self._high
 
     def leave(self) -> None:
-        self._any.leave()
+        self._slow_filter.leave()
 
 
 class RecordValues(Values):
@@ -178,56 +164,54 @@ class RecordValues(Values):
         self._records = b""
         self._begin: i64 = 0
         self._end: i64 = 0
-        self._turn: i64 = 0
+        self._record_number: i64 = 0
 
     def move(self, records: bytes, begin: i64, end: i64) -> None:
-        """Go to the record whose properties are `records[begin:end]`."""
         self._records = records
         self._begin = begin
         self._end = end
-        self._turn += 1
+        self._record_number += 1
 
     def leave(self) -> None:
-        """Drop the reference to the records and their texts."""
         self._records = b""
-        for place in self._searches:
-            place.text = None
+        for search in self._searches:
+            search.text = None
 
     def text(self, index: int) -> str | None:
-        start = self._start(index)
+        start = self._value_start(index)
         if start < 0:
             return None
-        place = self._searches[index]
-        if place.text is None:
+        search = self._searches[index]
+        if search.text is None:
             end: i64 = start
             while end < self._end and self._records[end] != _VALUE_END:
                 end += 1
-            place.text = self._records[start:end].decode("utf-8", "replace")
-        return place.text
+            search.text = self._records[start:end].decode("utf-8", "replace")
+        return search.text
 
     def is_same(self, index: int, text: str, encoded: bytes) -> bool:
         if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
             return self.text(index) == text
-        start = self._start(index)
-        behind: i64 = start + len(encoded)
-        if start < 0 or behind > self._end or not _is_at(self._records, start, encoded):
+        start = self._value_start(index)
+        end: i64 = start + len(encoded)
+        if start < 0 or end > self._end or not _is_at(self._records, start, encoded):
             return False
-        return behind == self._end or self._records[behind] == _VALUE_END
+        return end == self._end or self._records[end] == _VALUE_END
 
     def is_missing(self, index: int) -> bool:
-        return self._start(index) < 0
+        return self._value_start(index) < 0
 
     def short_number(self, index: int) -> int:
-        start = self._start(index)
+        start = self._value_start(index)
         return -1 if start < 0 else _short_number(self._records, start, self._end)
 
-    def _start(self, index: int) -> i64:
-        place = self._searches[index]
-        if place.turn != self._turn:
-            place.turn = self._turn
-            place.text = None
-            place.start = place.find(self._records, self._begin, self._end)
-        return place.start
+    def _value_start(self, index: int) -> i64:
+        search = self._searches[index]
+        if search.record_number != self._record_number:
+            search.record_number = self._record_number
+            search.text = None
+            search.start = search.find(self._records, self._begin, self._end)
+        return search.start
 
 
 class _PropertySearch:
@@ -237,52 +221,52 @@ class _PropertySearch:
     bytes further to the left the next possible place is.
     """
 
-    __slots__ = ("_name", "_steps", "start", "text", "turn")
+    __slots__ = ("_name", "_shifts", "record_number", "start", "text")
 
     def __init__(self, name: str) -> None:
         self._name = name.encode() + _NAME_END
         self.start: i64 = -1
         self.text: str | None = None  # the value, once it was decoded
-        self.turn: i64 = 0
+        self.record_number: i64 = 0
         size = len(self._name)
-        steps = [min(size, 255)] * 256
+        shifts = [min(size, 255)] * 256
         for behind in range(min(size, 256) - 1, 0, -1):
-            steps[self._name[behind]] = behind
-        self._steps = bytes(steps)
+            shifts[self._name[behind]] = behind
+        self._shifts = bytes(shifts)
 
     def find(self, records: bytes, begin: i64, end: i64) -> i64:
         """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
-        name, steps = self._name, self._steps
+        name, shifts = self._name, self._shifts
         size: i64 = len(name)
         first: i64 = name[0]
-        at: i64 = end - size - 1  # a value has at least one byte
-        while at >= begin:
-            here: i64 = records[at]
+        position: i64 = end - size - 1  # a value has at least one byte
+        while position >= begin:
+            byte: i64 = records[position]
             if (
-                here == first
-                and records[at + size] != _VALUE_END
-                and (at == begin or records[at - 1] == _VALUE_END)
-                and _is_at(records, at, name)
+                byte == first
+                and records[position + size] != _VALUE_END
+                and (position == begin or records[position - 1] == _VALUE_END)
+                and _is_at(records, position, name)
             ):
-                return at + size
-            at -= steps[here]
+                return position + size
+            position -= shifts[byte]
         return -1
 
 
 def _short_number(records: bytes, start: i64, end: i64) -> i64:
     """Return the number at `start`; -1 if it is not one to nine digits."""
-    at: i64 = start
+    position: i64 = start
     longest: i64 = start + _MAX_SHORT_DIGITS
     number: i64 = 0
-    while at < end:
-        digit: i64 = records[at] - _ZERO
-        if not 0 <= digit <= 9 or at == longest:
+    while position < end:
+        digit: i64 = records[position] - _ZERO
+        if not 0 <= digit <= 9 or position == longest:
             # Two returns: for one return with a condition, the compiler would create an object.
-            if records[at] == _VALUE_END:
+            if records[position] == _VALUE_END:
                 return number
             return -1
         number = 10 * number + digit
-        at += 1
+        position += 1
     return number
 
 

@@ -75,10 +75,8 @@ async def open_store(
 ) -> MessageStore:
     """Open the store of a broker, or of a member with failover (`term`).
 
-    Raises:
-        CorruptRecord: the log is damaged, and no other broker has the records.
-        DiskFull: there is no room for the store of a master with failover.
-        StoreLocked, BadStore, LogsDiffer: as `MessageStore.open`.
+    Raises: as `MessageStore.open`. CorruptRecord also says that no other broker has the records, and DiskFull that
+    there is no room for the store of a master with failover.
     """
     has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
     store_settings = replace(store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
@@ -113,22 +111,20 @@ async def _open(store_settings: StoreSettings, clock: Clock, term: Term | None) 
 async def repair_from_peers(
     settings: BrokerSettings,
     clock: Clock,
-    damaged: int,
+    first_damage: int,
     patience_s: float = 0.0,
     peers: Callable[[], Awaitable[Sequence[str]]] | None = None,
 ) -> str:
-    """Take damaged records from another broker; return why that was impossible, or "".
+    """Take damaged records, from the first one on, from another broker; return why that was impossible, or "".
 
-    Args:
-        damaged: the offset of the first damage.
-        patience_s: the time to wait for a broker that has the records.
-        peers: returns the addresses of brokers with the same log; without it the name servers are asked.
+    `peers` returns the addresses of brokers with the same log; without it the name servers are asked. `patience_s` is
+    the time to wait for a broker that has the records.
     """
     tls = client_context(settings) if settings.talks_tls else None
     pool = Pool(clock, sign=sign_of(settings), tls=tls)
     peers = peers or partial(same_log_addresses, settings, settings.address(settings.port), pool)
     try:
-        return await repair_closed(settings.store(settings.port), damaged, pool, peers, clock, patience_s)
+        return await repair_closed(settings.store(settings.port), first_damage, pool, peers, clock, patience_s)
     finally:
         pool.close()
         await pool.ended()
@@ -155,7 +151,7 @@ def store_part(
     figures.gauge(
         "sparrowmq_dispatch_behind_bytes", "bytes not in the queues yet", lambda: store.end - store.dispatched.value
     )
-    _declare_times(store, figures)
+    _declare_store_times(store, figures)
     scrubber = store.scrubber
     figures.gauge("sparrowmq_scrub_rounds", "complete checks of the log for damage", lambda: scrubber.rounds)
     figures.gauge("sparrowmq_scrub_bytes", "bytes checked for damage", lambda: scrubber.checked_bytes)
@@ -176,37 +172,24 @@ def store_part(
     )
 
 
-def _declare_times(store: MessageStore, figures: Figures) -> None:
+def _declare_store_times(store: MessageStore, figures: Figures) -> None:
     def oldest_ms() -> int:
         record = store.record_at(store.begin)
         return store_timestamp_ms(record) if record is not None else -1
 
-    figures.gauges(
-        "sparrowmq_oldest_message_timestamp_seconds",
-        "store time of the oldest message",
-        (),
-        lambda: _moment(oldest_ms()),
-    )
-    figures.gauges(
-        "sparrowmq_newest_message_timestamp_seconds",
-        "store time of the newest message",
-        (),
-        lambda: _moment(store.newest_ms),
-    )
-    figures.gauges(
-        "sparrowmq_index_lacks_from_timestamp_seconds",
-        "time from which on the index lacks keys",
-        (),
-        lambda: _moment(store.index_filler.lacks_from_ms),
-    )
+    def declare(name: str, help: str, time_ms: Callable[[], int]) -> None:
+        def read() -> Rows:
+            return [((), time_ms() / 1000)] if time_ms() > 0 else []
 
+        figures.gauges(f"sparrowmq_{name}_timestamp_seconds", help, (), read)
 
-def _moment(time_ms: int) -> Rows:
-    return [((), time_ms / 1000)] if time_ms > 0 else []
+    declare("oldest_message", "store time of the oldest message", oldest_ms)
+    declare("newest_message", "store time of the newest message", lambda: store.newest_ms)
+    lacks_from_ms = "time from which on the index lacks keys"
+    declare("index_lacks_from", lacks_from_ms, lambda: store.index_filler.lacks_from_ms)
 
 
 def has_failed(store: MessageStore) -> bool:
-    """Whether a write or a sync has failed, so the store takes no more messages."""
     return store.flushed.error is not None
 
 
@@ -217,10 +200,7 @@ def opened_full(store: MessageStore) -> bool:
 
 
 class FreedSpace:
-    """Notices that a full disk has got room for a start, from now on. Create it as soon as the store is open.
-
-    The log may be on another disk than the rest of the store. Then the fuller one counts.
-    """
+    """Notices that a full disk has got room for a start. The log may be on another disk: then the fuller one counts."""
 
     def __init__(self, store: MessageStore) -> None:
         layout = store.settings.layout
@@ -277,7 +257,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         reason = store.appender.full
         if isinstance(reason, LogEnded):
             return ""
-        return f"{reason}{_share_of_log(store)}" if reason else ""
+        return f"{reason}{_usage_of_log(store)}" if reason else ""
 
     def nearly_full() -> str:
         return "" if full() else _nearly_full(store)
@@ -293,21 +273,21 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         )
 
     def forked() -> str:
-        names = ", ".join(piece.name for piece in _pieces_set_aside(store, FORKED))
+        names = ", ".join(piece.name for piece in _set_aside_pieces(store, FORKED))
         return f"messages that no other member had are in set-aside: {names}" if names else ""
 
     def lost() -> str:
         return "; ".join(
             f"a start found {piece.size} damaged bytes at the end of the log and cut them off: {piece.name}"
-            for piece in _pieces_set_aside(store, LOST)
+            for piece in _set_aside_pieces(store, LOST)
         )
 
     def lacks_keys() -> str:
         begin_ms = store.index_filler.lacks_from_ms
         if not begin_ms:
             return ""
-        since = datetime.fromtimestamp(begin_ms / 1000, UTC).isoformat(timespec="seconds")
-        return f"the index lacks the keys of messages from {since} on, so searches do not find them"
+        begin_text = datetime.fromtimestamp(begin_ms / 1000, UTC).isoformat(timespec="seconds")
+        return f"the index lacks the keys of messages from {begin_text} on, so searches do not find them"
 
     scrubber = store.scrubber
     return (
@@ -324,23 +304,19 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
 
 
 class _Standstill:
-    """Measures for how long nothing has come to the disk although messages wait.
-
-    The age of these messages is not enough: those that a slave catches up on are old when they arrive.
-    """
+    """Measures for how long nothing came to the disk although messages wait; the age of copied ones says nothing."""
 
     def __init__(self, store: MessageStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._flushed = store.flushed.value
-        self._since_s = clock.monotonic()
+        self._flushed_end = store.flushed.value
+        self._standstill_begin_s = clock.monotonic()
 
     def age_s(self) -> float:
-        """Return this time, but at most the age of the oldest message that waits."""
         flushed = self._store.flushed.value
-        if flushed != self._flushed or flushed >= self._store.end:
-            self._flushed, self._since_s = flushed, self._clock.monotonic()
-        return min(self._clock.age(self._since_s), lag_s(self._store, flushed, self._clock.now_ms()))
+        if flushed != self._flushed_end or flushed >= self._store.end:
+            self._flushed_end, self._standstill_begin_s = flushed, self._clock.monotonic()
+        return min(self._clock.age(self._standstill_begin_s), lag_s(self._store, flushed, self._clock.now_ms()))
 
 
 def _nearly_full(store: MessageStore) -> str:
@@ -351,9 +327,9 @@ def _nearly_full(store: MessageStore) -> str:
         return ""
     usage = f"{used:.0%} of the disk of {folder} is used"
     if files == "commitlog":
-        return f"{usage}, from {limit:.0%} on no message is taken{_share_of_log(store)}"
+        return f"{usage}, from {limit:.0%} on no message is taken{_usage_of_log(store)}"
     when = "so" if used >= _NO_ROOM else "when it is full,"
-    return f"{usage}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_share_of(folder)}"
+    return f"{usage}; {when} {_WHEN_FULL.get(files, 'its files cannot be written')}{_usage_of_files(folder)}"
 
 
 def _index_incomplete(store: MessageStore) -> Kind:
@@ -365,16 +341,15 @@ def _index_incomplete(store: MessageStore) -> Kind:
 
 
 def _fenced(store: MessageStore) -> str:
-    stored = {piece.name for piece in _pieces_set_aside(store, DAMAGED)}
+    names = {piece.name for piece in _set_aside_pieces(store, DAMAGED)}
     by_name = {f"{begin:020d}-{end:020d}.{DAMAGED}": (begin, end) for begin, end in store.scrubber.fenced.items()}
-    ranges = {name: each for name, each in by_name.items() if name in stored}
+    ranges = {name: range_of_name for name, range_of_name in by_name.items() if name in names}
     sentence = _describe_ranges("fenced off", dict(ranges.values()))
     files = (f"{store.settings.layout.set_aside}/{name}" for name in sorted(ranges))
     return f"{sentence}: {', '.join(files)}" if sentence else ""
 
 
 def folders(store: MessageStore) -> dict[str, str | Path]:
-    """Return the folders of a store that may be on disks of their own, by the files in them."""
     layout = store.settings.layout
     return {
         "commitlog": layout.commit_log,
@@ -391,7 +366,7 @@ def _disk_uses(store: MessageStore) -> Iterator[tuple[str, str, float]]:
             yield files, str(folder), disk_use(folder).used
 
 
-def _share_of_log(store: MessageStore) -> str:
+def _usage_of_log(store: MessageStore) -> str:
     try:
         size = disk_use(store.settings.layout.commit_log).size_bytes
     except OSError:
@@ -399,7 +374,7 @@ def _share_of_log(store: MessageStore) -> str:
     return f"; the log has {(store.end - store.begin) >> 20} of {size >> 20} MiB"
 
 
-def _share_of(folder: str) -> str:
+def _usage_of_files(folder: str) -> str:
     try:
         size = sum(each.stat().st_size for each in Path(folder).iterdir())
         return f"; the files there have {size / (1 << 20):.1f} of {disk_use(folder).size_bytes / (1 << 20):.1f} MiB"
@@ -413,7 +388,7 @@ def set_aside(store: MessageStore) -> tuple[int, int]:
     return sum(piece.size for piece in set_aside_pieces), sum(piece.reason == FORKED for piece in set_aside_pieces)
 
 
-def _pieces_set_aside(store: MessageStore, reason: str) -> list[Piece]:
+def _set_aside_pieces(store: MessageStore, reason: str) -> list[Piece]:
     return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == reason]
 
 

@@ -44,10 +44,8 @@ _WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC, names.STATE_TOPIC)
 class Topics:
     """The topics, and one version for all of them (see saved_state.py).
 
-    Attributes:
-        on_change: called after every change, when it is visible here.
-        saved_ms: the time of the last known change before the start.
-        permission: the limit of permissions on all topics, also of a topic that permits more (brokerPermission).
+    `on_change` is called after every change, when it is visible here. `saved_ms` is the time of the last known change
+    before the start. `permission` limits permissions on all topics (brokerPermission).
     """
 
     def __init__(
@@ -66,37 +64,39 @@ class Topics:
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = saved.data_version.after_change(clock.now_ms())
         self._table: dict[str, TopicConfig] = saved.topic_config_table
-        self._incarnations = {name: known for name, known in (saved.incarnations or {}).items() if name in self._table}
+        self._incarnations = {
+            name: known_incarnation
+            for name, known_incarnation in (saved.incarnations or {}).items()
+            if name in self._table
+        }
         self._system = {topic.topic_name: topic for topic in _system_topics(settings)}
         self._table = self._system | self._table
         if not settings.auto_create_topic:
             self._table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
-        self._deleted = 0  # the largest incarnation of a deleted topic
+        self._last_deleted_incarnation = 0  # the largest incarnation of a deleted topic
         self.file = SavedFile(path, self.content)
 
     def apply_settings(self, settings: BrokerSettings) -> None:
-        """Create topics, and limit permissions, by other settings from now on. Name servers are informed."""
         self._settings = settings
         self.permission = settings.permission
         # After a start without autoCreateTopicEnable there is no template. Here it stays, because name servers know it,
         # but no topic can be created from it.
         inherit = Perm.INHERIT if settings.auto_create_topic else 0
         if inherit or names.DEFAULT_TOPIC in self._table:
-            template = _plain(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
+            template = _simple_topic(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
             self._system[names.DEFAULT_TOPIC] = template
             self.put(template)
         else:
-            self._changed()
+            self._note_change()
 
     def announce_all(self) -> None:
         """Announce all topics to name servers again, because permissions changed, though no topic did."""
-        self._changed()
+        self._note_change()
 
     def get(self, name: str) -> TopicConfig | None:
         return self._table.get(name)
 
     def all(self) -> list[TopicConfig]:
-        """All topics, including the system topics."""
         return list(self._table.values())
 
     def content(self) -> TopicConfigTable:
@@ -105,11 +105,9 @@ class Topics:
 
     @property
     def incarnations(self) -> dict[str, int]:
-        """The known incarnations by topic, as they change."""
         return self._incarnations
 
     def forbidden(self, action: str) -> RemoteError:
-        """Return the refusal of requests that the permission of the broker forbids."""
         return RemoteError(
             ResponseCode.NO_PERMISSION,
             f"the broker[{self.broker_name}] {action} message is forbidden: its brokerPermission is {self.permission}",
@@ -125,7 +123,6 @@ class Topics:
 
     @property
     def table(self) -> dict[str, TopicConfig]:
-        """All topics by name, as they change."""
         return self._table
 
     def is_system(self, name: str) -> bool:
@@ -136,30 +133,29 @@ class Topics:
         return sorted(self._system.keys() | names.SYSTEM_TOPICS)
 
     def ensure_for_send(self, name: str, template: str, queues: int, peer: str) -> TopicConfig:
-        """Return the topic; create it from its template if it does not exist.
-
-        Args:
-            queues: the number that the producer asks for (defaultTopicQueueNums).
-        Raises:
-            RemoteError: TOPIC_NOT_EXIST, a send may not create the topic.
-            InvalidName
-        """
+        """Return the topic; create it from its template if it does not exist. Raises: RemoteError, InvalidName."""
         known = self._table.get(name)
         if known is not None:
             return known
         names.check_topic(name)
         if name.startswith(names.RETRY):
             return self._ensure_inner(name, 1)
-        model = self._table.get(template)
-        if model is None or not model.perm & Perm.INHERIT:
+        template_topic = self._table.get(template)
+        if template_topic is None or not template_topic.perm & Perm.INHERIT:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{name}] not exist, apply first please! {self._how_to_create(template)}",
             )
-        queues = max(1, min(queues, model.write_queue_nums))
+        queues = max(1, min(queues, template_topic.write_queue_nums))
         log.info("topic %s is made by a send from %s, with %d queues", name, peer, queues)
-        made = TopicConfig(name, queues, queues, model.perm & ~Perm.INHERIT, topic_filter_type=model.topic_filter_type)
-        return self.put(made)
+        topic = TopicConfig(
+            name,
+            queues,
+            queues,
+            template_topic.perm & ~Perm.INHERIT,
+            topic_filter_type=template_topic.topic_filter_type,
+        )
+        return self.put(topic)
 
     def ensure_retry(self, group: str, queues: int = 1) -> TopicConfig:
         """Return the retry topic of a group, where failed messages wait; create it if it does not exist."""
@@ -177,26 +173,22 @@ class Topics:
         """Add the queues of the store that no topic has: of an unknown topic, or behind the queues of a known one.
 
         The log has each change of topics before the messages that rely on it. So this only finds queues if the log
-        could not take the change, or if the master keeps no journal.
-        A known topic may have been made narrower on purpose. So only queues with messages after the last known change
-        count.
-
-        Args:
-            newest_ms: returns the time of a queue's newest message.
+        could not take the change, or if the master keeps no journal. A known topic may have been made narrower on
+        purpose. So only queues with messages after the last known change count; `newest_ms` returns the time.
         """
-        found: dict[str, int] = {}
-        wider: dict[str, int] = {}
+        unknown_topics: dict[str, int] = {}
+        wider_topics: dict[str, int] = {}
         for name, queue_id in queues:
             known = self._table.get(name)
             if known is None and name not in _WITHOUT_CONFIG:
-                found[name] = max(found.get(name, 0), queue_id + 1)
-            elif known is not None and self._is_wider(known, queue_id, newest_ms):
-                wider[name] = max(wider.get(name, 0), queue_id + 1)
-        for name, count in wider.items():
+                unknown_topics[name] = max(unknown_topics.get(name, 0), queue_id + 1)
+            elif known is not None and self._is_behind_known_queues(known, queue_id, newest_ms):
+                wider_topics[name] = max(wider_topics.get(name, 0), queue_id + 1)
+        for name, count in wider_topics.items():
             log.warning("topic %s has messages in %d queues, more than it was known to have", name, count)
             known = self._table[name]
             self.put(msgspec.structs.replace(known, read_queue_nums=count, write_queue_nums=count))
-        for name, count in found.items():
+        for name, count in unknown_topics.items():
             is_system = names.is_system_topic(name)  # No change says that the broker has made it.
             is_own = names.group_of(name) or is_system
             least = 1 if is_own else min(self._settings.topic_queues, MIN_ADOPTED_QUEUES)
@@ -206,28 +198,29 @@ class Topics:
                 name,
             )
             self._incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
-            self.put(_plain(name, max(count, least)))
+            self.put(_simple_topic(name, max(count, least)))
 
-    def _is_wider(self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]) -> bool:
+    def _is_behind_known_queues(
+        self, topic: TopicConfig, queue_id: int, newest_ms: Callable[[str, int], int | None]
+    ) -> bool:
         name = topic.topic_name
         if queue_id < max(topic.read_queue_nums, topic.write_queue_nums) or self.is_system(name):
             return False
         return (newest_ms(name, queue_id) or 0) > self.saved_ms
 
     def put(self, topic: TopicConfig) -> TopicConfig:
-        """Create or replace a topic; the caller has checked it."""
         name = topic.topic_name
         if name not in self._table:
             # Two topics of a name may be made in one millisecond.
-            self._incarnations.setdefault(name, max(self._clock.now_ms(), self._deleted + 1))
+            self._incarnations.setdefault(name, max(self._clock.now_ms(), self._last_deleted_incarnation + 1))
         self._table[name] = topic
-        self._changed(topic)
+        self._note_change(topic)
         return topic
 
     def delete(self, name: str) -> bool:
         """Delete a topic. Returns whether it existed. If not, slaves still hear that its queues are to go."""
         is_known = self._table.pop(name, None) is not None
-        self._deleted = max(self._deleted, self._incarnations.pop(name, 0))
+        self._last_deleted_incarnation = max(self._last_deleted_incarnation, self._incarnations.pop(name, 0))
         if is_known:
             log.info("topic %s is deleted", name)
             self.version = self.version.after_change(self._clock.now_ms())
@@ -237,7 +230,6 @@ class Topics:
         return is_known
 
     def follow(self, masters: TopicConfigTable) -> None:
-        """Take over the topics of the master, on its slave."""
         if not masters.data_version.is_same(self.version):
             self.replace(masters.data_version, dict(masters.topic_config_table), masters.incarnations or {})
 
@@ -253,7 +245,7 @@ class Topics:
         known = self._table.get(name)
         return known or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
 
-    def _changed(self, topic: TopicConfig | None = None) -> None:
+    def _note_change(self, topic: TopicConfig | None = None) -> None:
         self.version = self.version.after_change(self._clock.now_ms())
         if topic is not None:
             self.on_put(topic)
@@ -270,22 +262,22 @@ class Topics:
 
 
 def _system_topics(settings: BrokerSettings) -> Iterator[TopicConfig]:
-    open_if = {True: Perm.INHERIT | Perm.READ_WRITE, False: Perm.INHERIT}
-    yield _plain(names.SELF_TEST_TOPIC, 1)
+    perm_if_open = {True: Perm.INHERIT | Perm.READ_WRITE, False: Perm.INHERIT}
+    yield _simple_topic(names.SELF_TEST_TOPIC, 1)
     if settings.auto_create_topic:
-        yield _plain(names.DEFAULT_TOPIC, settings.topic_queues, Perm.INHERIT | Perm.READ_WRITE)
-    yield _plain(names.BENCHMARK_TOPIC, BENCHMARK_QUEUES)
+        yield _simple_topic(names.DEFAULT_TOPIC, settings.topic_queues, Perm.INHERIT | Perm.READ_WRITE)
+    yield _simple_topic(names.BENCHMARK_TOPIC, BENCHMARK_QUEUES)
     # The admin tool finds the brokers of a cluster by the route of a topic of its name.
-    yield _plain(settings.cluster, CLUSTER_QUEUES, open_if[settings.cluster_topic])
-    yield _plain(settings.name, 1, open_if[settings.broker_topic])
-    yield _plain(names.OFFSET_MOVED_TOPIC, 1)
-    yield _plain(names.SCHEDULE_TOPIC, max(SCHEDULE_QUEUES, settings.delay_levels.max))
+    yield _simple_topic(settings.cluster, CLUSTER_QUEUES, perm_if_open[settings.cluster_topic])
+    yield _simple_topic(settings.name, 1, perm_if_open[settings.broker_topic])
+    yield _simple_topic(names.OFFSET_MOVED_TOPIC, 1)
+    yield _simple_topic(names.SCHEDULE_TOPIC, max(SCHEDULE_QUEUES, settings.delay_levels.max))
     if settings.trace_topic_enabled:
-        yield _plain(settings.trace_topic, 1)
-    yield _plain(settings.cluster + names.REPLY_SUFFIX, 1)
+        yield _simple_topic(settings.trace_topic, 1)
+    yield _simple_topic(settings.cluster + names.REPLY_SUFFIX, 1)
 
 
-def _plain(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:
+def _simple_topic(name: str, queues: int, perm: int = Perm.READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
 
 

@@ -317,7 +317,7 @@ def seconds_to_leave(clock, groups):
         for number in range(groups):
             clients.produce(peer, "one", f"p{number}")
             clients.consume(peer, "one", ConsumerBeat(f"g{number}"))
-        clients._ended(peer)
+        clients._on_connection_end(peer)
         best = min(best, process_time() - begin)
         assert not list(clients.producer_groups()) and not clients.consumer_groups()
     gc.enable()
@@ -349,7 +349,7 @@ def test_many_groups_of_one_client_are_one_line_of_the_log(clients, caplog):
     for name in names:
         clients.produce(peer, "one", name)
         clients.consume(peer, "one", ConsumerBeat(name))
-    clients._ended(peer)
+    clients._on_connection_end(peer)
     assert [record.getMessage() for record in caplog.records] == [
         "consumer one of 200 groups, such as p0, connected from 10.0.0.1:5",
         "producer one of 200 groups, such as p0, connected from 10.0.0.1:5",
@@ -372,7 +372,7 @@ async def test_a_look_for_silent_clients_may_pause_after_each_of_them(clients, c
     for _ in range(3):
         clients.produce(stranger(), "one", "p")
     await clock.advance(SILENCE_S + 1)
-    assert [len(clients.producers("p")) for _ in clients._without_silent()] == [2, 1, 0]
+    assert [len(clients.producers("p")) for _ in clients._close_silent()] == [2, 1, 0]
 
 
 def test_the_list_of_members_is_encoded_once_for_all_who_ask(clients):
@@ -393,8 +393,8 @@ async def test_two_thousand_joins_cost_few_notices():
     for peer in peers:
         clients.consume(peer, f"client {id(peer)}", ConsumerBeat("g"))
     assert sum(peer.told for peer in peers) <= 100
-    await clients.notices.round()
+    await clients.notices.send_round()
     assert all(1 <= peer.told <= 14 for peer in peers)
     told = [peer.told for peer in peers]
-    await clients.notices.round()
+    await clients.notices.send_round()
     assert [peer.told for peer in peers] == told, "each change is told once"

@@ -57,5 +57,5 @@ async def test_a_limited_number_of_topics_is_kept(pool, monkeypatch):
     monkeypatch.setattr(assignment_handler, "MAX_CACHED_TOPICS", 2)
     queues = ClusterQueues([], pool, ManualClock())
     for number in range(5):
-        queues._keep(f"T{number}", 0.0, [])
+        queues._cache(f"T{number}", 0.0, [])
     assert list(queues._cached) == ["T3", "T4"]

@@ -10,7 +10,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.ports import VIP_PORT_BELOW, bind_vip_port
-from sparrowmq.broker.replication.ha_master import ABOVE
+from sparrowmq.broker.replication.ha_master import PORTS_ABOVE
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.client import connect
 from sparrowmq.errors import ConfigError, RemoteError
@@ -51,7 +51,7 @@ async def test_all_but_pulls_is_served_two_below_the_port(tmp_path: Path) -> Non
 def test_the_ports_are_those_of_apache_unless_they_are_changed() -> None:
     broker = BrokerSettings()
     assert (NamesrvSettings().port, broker.port) == (9876, 10911)
-    assert (broker.port - VIP_PORT_BELOW, broker.port + ABOVE) == (10909, 10912)
+    assert (broker.port - VIP_PORT_BELOW, broker.port + PORTS_ABOVE) == (10909, 10912)
 
 
 @pytest.mark.covers("S-PORT-01")
@@ -79,7 +79,7 @@ async def test_every_port_can_be_changed(tmp_path: Path) -> None:
 
 
 def test_as_apaches_the_ports_are_by_default() -> None:
-    assert (BrokerSettings().port, VIP_PORT_BELOW, ABOVE) == (10911, 2, 1)
+    assert (BrokerSettings().port, VIP_PORT_BELOW, PORTS_ABOVE) == (10911, 2, 1)
 
 
 async def test_without_a_fixed_port_or_switched_off_there_is_none(tmp_path: Path) -> None:

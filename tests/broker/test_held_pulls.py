@@ -168,7 +168,7 @@ async def test_pulls_above_a_limit_are_refused_so_that_clients_pause(store: Mess
     with pytest.raises(RemoteError, match=r"5 of all .maxHeldPulls is 5"):
         hold(pulls, store)
     figures = Figures()
-    pulls.show(figures)
+    pulls.declare_figures(figures)
     assert figures.value("sparrowmq_held_pulls") == 5
     assert figures.value("sparrowmq_held_pulls_refused_total") == 2
 

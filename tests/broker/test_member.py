@@ -351,7 +351,7 @@ async def test_a_master_of_another_line_is_followed_though_its_epoch_has_the_sam
     async with Member(members.settings(3)) as member:
         for number in (1, 2):
             leader = await elected(number)
-            await member._step()
+            await member._change_role_if_needed()
             term = member.broker.term if member.broker is not None else None
             assert term is not None and term.leader == leader
 
@@ -371,7 +371,7 @@ async def test_settings_that_are_reloaded_while_a_member_changes_its_role_count_
     member = await members.start(1)
     assert await members.leader() == 1
     member._is_deposed = True
-    member._changed.set()
+    member._wake.set()
     async with asyncio.timeout(20):
         while member.broker is not None:
             await asyncio.sleep(0)

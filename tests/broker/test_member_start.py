@@ -132,7 +132,7 @@ async def test_room_that_comes_while_the_broker_still_starts_is_noticed(small: S
         leave_open(settings)
         small.fill()
         await start.begin(replace(settings, namesrv=(address,)), Term(2, 0))
-        assert start.full and start.has_space()
+        assert start.disk_full_reason and start.has_space()
         await start.end()
 
 
@@ -190,8 +190,8 @@ async def test_a_member_that_cannot_start_though_there_is_room_pauses_between_it
         tries.append(second._clock.monotonic())
         raise DiskFull("no room again")
 
-    monkeypatch.setattr(second._start, "_start_broker", fail)
-    monkeypatch.setattr(second._start, "has_space", lambda: True)
+    monkeypatch.setattr(second._member_start, "_start_broker", fail)
+    monkeypatch.setattr(second._member_start, "has_space", lambda: True)
     async with asyncio.timeout(30):
         while len(tries) < 4:
             await asyncio.sleep(0.05)

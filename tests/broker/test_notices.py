@@ -33,32 +33,32 @@ def told(it):
 async def test_a_small_group_is_notified_at_once_until_it_changes_often():
     notices, small = Notices(SystemClock()), group(40)
     for expected in (1, 2, 2, 2):
-        notices.changed(small)
+        notices.notify(small)
         assert told(small) == expected
-    await notices.round()
+    await notices.send_round()
     assert told(small) == 3
-    notices.changed(small)
+    notices.notify(small)
     assert told(small) == 4
-    await notices.round()
+    await notices.send_round()
     assert told(small) == 4
 
 
 async def test_a_large_group_is_notified_once_in_a_round():
     notices, large, other = Notices(SystemClock()), group(101), group(1, "h")
     for _ in range(3):
-        notices.changed(large)
-        notices.changed(other)
+        notices.notify(large)
+        notices.notify(other)
     assert (told(large), told(other)) == (0, 3)
-    await notices.round()
+    await notices.send_round()
     assert (told(large), told(other)) == (1, 3)
 
 
 async def test_who_left_before_the_round_is_not_notified():
     notices, large = Notices(SystemClock()), group(101)
-    notices.changed(large)
+    notices.notify(large)
     gone = next(iter(large.members))
     del large.members[gone]
-    await notices.round()
+    await notices.send_round()
     assert gone.notices == [] and told(large) == 1
 
 
@@ -66,8 +66,8 @@ async def test_who_left_before_the_round_is_not_notified():
 async def test_a_round_of_many_notices_goes_out_in_portions(portions, pause_s):
     clock = ManualClock()
     notices, huge = Notices(clock), group(portions * MAX_NOTICES_AT_ONCE)
-    notices.changed(huge)
-    round_ = asyncio.create_task(notices.round())
+    notices.notify(huge)
+    round_ = asyncio.create_task(notices.send_round())
     for done in (1, 2, 3):
         await clock.advance(pause_s * 1.001 if done > 1 else 0)
         assert sum(len(member.notices) for member in huge.members) == done * MAX_NOTICES_AT_ONCE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.saved_state import MIN_RESERVED_BYTES, PERIOD_S, ReservedSpace
+from sparrowmq.broker.saved_state import MIN_RESERVED_BYTES, RESERVE_PERIOD_S, ReservedSpace
 from sparrowmq.core import snapshot
 from tests.broker.live import live_broker
 
@@ -36,5 +36,5 @@ async def test_a_broker_keeps_it_and_makes_it_anew(tmp_path: Path, clock):
         spare = live.broker.settings.config_path / "spare"
         assert spare.stat().st_size >= MIN_RESERVED_BYTES
         spare.unlink()
-        await clock.advance(PERIOD_S)
+        await clock.advance(RESERVE_PERIOD_S)
         assert spare.stat().st_size >= MIN_RESERVED_BYTES

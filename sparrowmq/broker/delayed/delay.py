@@ -5,11 +5,8 @@
                           ...
     due ── restore topic and queue (redirect.py) ── store again, with the place in its level ── offset of the level + 1
 
-`delay_levels` is the redirect that puts messages into these queues; `DelayedDelivery` takes them out.
-
-Each queue entry has its due time in the field that has the tags' hash in other queues. The due time is store time plus
-delay. (Birth time plus delay would be wrong: a retried message keeps its old birth time.) One coroutine sleeps until
-the earliest first message is due, or an empty queue gets one. There is no other polling.
+Each queue entry has its due time, store time plus delay, in the field that has the tags' hash in other queues. One
+coroutine sleeps until the earliest first message is due, or an empty queue gets one. There is no other polling.
 
 Each message is delivered once, also after a crash. A delivered record names the message that it delivers, so the log
 shows how far each level is delivered. delayOffset.json saves a start from reading the whole log:
@@ -24,8 +21,8 @@ on a disk that lost synced bytes. Points after the log's end are dropped before 
 are 16 MiB, 32 MiB, 64 MiB and so on back. So a start that drops points reads at most four times what the log has lost.
 
 A point is saved in each save period in which messages were delivered, or in which the log grew by `MAX_UNSAVED_BYTES`
-while messages wait. So a start reads the log of one period and 16 MiB. It reads in slices, while the broker serves. If
-no message waits, it reads nothing. A slave takes a point of its master once its own log is on disk up to there.
+while messages wait. A start reads the log in slices, while the broker serves; if no message waits, it reads nothing. A
+slave takes a point of its master once its own log is on disk up to there.
 
 A file of Java's has no X. Its offsets count, and so do the delivered records after the first message that waits by
 them. Records that Java delivered have no mark. So after Java ran, a crash of its process may double messages, as with
@@ -65,8 +62,8 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 # The number of a level's messages to deliver before other work of the broker gets its turn.
-TURN: Final = 128
-TURN_BYTES: Final = 1 << 20
+MESSAGES_PER_TURN: Final = 128
+BYTES_PER_TURN: Final = 1 << 20
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
 # once if it is one millisecond further, small corrections of the clock are waited out.
 CLOCK_SLACK_MS: Final = 60_000
@@ -81,8 +78,6 @@ class _Level:
 
 
 def delay_levels(delays: DelayLevels, clock: Clock) -> Redirect:
-    """Return the redirect of messages with a delay level."""
-
     def divert(entry: Entry) -> bool:
         text = entry.properties.get(Property.DELAY) or "0"
         try:
@@ -109,16 +104,7 @@ def _restore(message: StoredMessage) -> Entry:
 
 
 class DelayedDelivery:
-    """The delay levels of one broker.
-
-    Args:
-        redirect: `delay_levels`, the same object that the writer uses.
-        path: the path of delayOffset.json.
-    Attributes:
-        delivery: delivers due messages to their queues while it runs.
-    Raises:
-        BadStore: neither the file nor its copies can be read.
-    """
+    """The delay levels of one broker; the writer uses the same `redirect`. Raises: BadStore."""
 
     def __init__(
         self,
@@ -135,30 +121,27 @@ class DelayedDelivery:
         self._clock = clock
         self.delivery = Delivery("delayed messages", self._deliver_levels, clock)
         self._progress = DelayProgress(store, path)
-        self._masters_need: int | None = 0
-        self._awaited: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
+        self._needed_from: int | None = 0
+        self._awaited_progress: DelayOffsets | None = None  # The master's, until our log is on disk up to its end.
         self._damage_log = DamageLog()
         self._redelivery = Redelivery("delayed message", store, writer, redirect)
         self._levels = [_Level(level) for level in self._known_levels()]
-        self._use(self._progress.saved.offset_table)
+        self._set_offsets(self._progress.saved.offset_table)
         store.hold.needed_from.append(self._first_waiting)
         self.file = SavedFile(path, self.content)
-        figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered)
-        figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked)
+        figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered_rows)
+        figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked_rows)
 
     def part(self, save_period_s: float) -> Part:
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self.save),),
             tasks=(Task("delayed delivery", self.delivery.run),),
             saves=(self.close,),
-            probes=((DELIVERY_LATE, self.delivery.late),),
+            probes=((DELIVERY_LATE, self.delivery.late_condition),),
         )
 
     def part_of_slave(self, save_period_s: float) -> Part:
-        """Return the tasks of a slave: it delivers nothing, and saves its master's progress.
-
-        It may be the next master. So it keeps what its master needs, and everything until the master says what that is.
-        """
+        """Return the tasks of a slave: it delivers nothing, and keeps what its master needs, as it may be next."""
         self._store.hold.needed_from.append(self._needed_by_master)
         return Part(
             chores=(Chore("save delay offsets", save_period_s, self._save_masters),), saves=(self._save_masters,)
@@ -167,11 +150,11 @@ class DelayedDelivery:
     def follow(self, progress: DelayOffsets) -> None:
         """Take over the master's progress, on a slave. Java's does not say what it needs."""
         if progress.needed is None:
-            self._masters_need = self._awaited = None
+            self._needed_from = self._awaited_progress = None
         else:
-            self._awaited = self._awaited or progress
+            self._awaited_progress = self._awaited_progress or progress
         if self._progress.follow(progress):
-            self._use(self._progress.saved.offset_table)
+            self._set_offsets(self._progress.saved.offset_table)
             self.file.touch()
 
     async def close(self) -> None:
@@ -181,27 +164,24 @@ class DelayedDelivery:
         await self.save()
 
     async def save(self) -> None:
-        """Save the progress of the levels, as soon as the log is on disk.
-
-        Raises:
-            StoreFailed: it never will be.
-            OSError: the file could not be written.
-        """
+        """Save the progress of the levels, once the log is on disk. Raises: StoreFailed, it never will be; OSError."""
         progress, end = self._progress, self._store.end
         if not progress.is_found:
             return  # so nothing was delivered yet
-        offsets = {each.level: each.offset for each in self._levels if each.offset}
-        is_javas = bool(offsets) and not progress.saved.log_offset
-        is_new = is_javas or offsets != progress.saved.offset_table
-        is_old = end - progress.saved.log_offset >= MAX_UNSAVED_BYTES and any(map(self._waits, self._levels))
-        if is_new or is_old:
+        offsets = {level.level: level.offset for level in self._levels if level.offset}
+        is_java_file = bool(offsets) and not progress.saved.log_offset
+        has_changed = is_java_file or offsets != progress.saved.offset_table
+        is_far_behind = end - progress.saved.log_offset >= MAX_UNSAVED_BYTES and any(
+            map(self._has_waiting, self._levels)
+        )
+        if has_changed or is_far_behind:
             await self._store.flushed.reached(end)
             progress.add(DelayPoint(end, offsets))
             self.file.touch()
         await self.file.save()
 
     async def _save_masters(self) -> None:
-        if self._progress.reach():
+        if self._progress.take_awaited_point():
             self.file.touch()
         await self.file.save()
 
@@ -219,37 +199,37 @@ class DelayedDelivery:
 
     def leave_master(self) -> None:
         """Forget what the master needs as soon as our log is as long as its own: another one may follow."""
-        self._awaited = None
+        self._awaited_progress = None
 
     def _needed_by_master(self) -> int | None:
         """The log offset from which the master needs records. What it no longer needs is delivered in our log too."""
-        told = self._awaited
-        if told is not None and self._store.flushed.value >= (told.log_end or 0):
-            self._masters_need, self._awaited = told.needed, None
-        return self._masters_need
+        progress = self._awaited_progress
+        if progress is not None and self._store.flushed.value >= (progress.log_end or 0):
+            self._needed_from, self._awaited_progress = progress.needed, None
+        return self._needed_from
 
     def _first_waiting(self) -> int | None:
-        return self._progress.first_waiting({each.level: each.offset for each in self._levels})
+        return self._progress.first_waiting({level.level: level.offset for level in self._levels})
 
-    def _delivered(self) -> Rows:
-        return [((str(each.level),), each.offset) for each in self._levels if self._end_of(each)]
+    def _delivered_rows(self) -> Rows:
+        return [((str(level.level),), level.offset) for level in self._levels if self._queue_end(level)]
 
-    def _parked(self) -> Rows:
-        return [((str(each.level),), end) for each in self._levels if (end := self._end_of(each))]
+    def _parked_rows(self) -> Rows:
+        return [((str(level.level),), end) for level in self._levels if (end := self._queue_end(level))]
 
-    def _end_of(self, level: _Level) -> int:
+    def _queue_end(self, level: _Level) -> int:
         return self._store.queues.max_offset(SCHEDULE_TOPIC, queue_of(level.level))
 
-    def _use(self, offsets: dict[int, int]) -> None:
-        for each in self._levels:
-            each.offset = offsets.get(each.level, 0)
+    def _set_offsets(self, offsets: dict[int, int]) -> None:
+        for level in self._levels:
+            level.offset = offsets.get(level.level, 0)
 
     def _deliver_levels(self) -> float:
         if not self._progress.is_found:
-            if self._progress.find_some():
-                self._use(self._progress.exact_offsets())
-                for each in self._levels:
-                    self._bring_back(each)
+            if self._progress.search_some():
+                self._set_offsets(self._progress.exact_offsets())
+                for level in self._levels:
+                    self._clamp_offset(level)
             return 0
         return min(map(self._deliver_some, self._levels))
 
@@ -263,8 +243,8 @@ class DelayedDelivery:
             return level.retry_s - now_s
         try:
             return self._deliver_turn(level)
-        except (CorruptRecord, BadStore) as bad:
-            self._damage_log.tell(f"delay level {level.level}, at message {level.offset},", bad)
+        except (CorruptRecord, BadStore) as damage:
+            self._damage_log.log_problem(f"delay level {level.level}, at message {level.offset},", damage)
             level.retry_s = now_s + MAX_WAIT_S
             return MAX_WAIT_S
 
@@ -276,10 +256,10 @@ class DelayedDelivery:
             self.delivery.wake_at(end, level.offset + 1)
             return MAX_WAIT_S
         level.offset = max(level.offset, queue.min_offset)
-        entries = queue.read(level.offset, TURN)
+        entries = queue.read(level.offset, MESSAGES_PER_TURN)
         size = 0
         for i in range(len(entries)):
-            if size >= TURN_BYTES:
+            if size >= BYTES_PER_TURN:
                 break
             wait_ms = self._wait_ms(level.level, entries.tags_code(i))
             if wait_ms > 0:
@@ -297,31 +277,29 @@ class DelayedDelivery:
         return 0 if wait_ms > self._delays.delay_ms(level) + CLOCK_SLACK_MS else wait_ms
 
     def _known_levels(self) -> list[int]:
-        parked = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
-        return sorted(parked | set(range(1, self._delays.max + 1)))
+        parked_levels = {level_of(queue.queue_id) for queue in self._store.queues if queue.topic == SCHEDULE_TOPIC}
+        return sorted(parked_levels | set(range(1, self._delays.max + 1)))
 
-    def _waits(self, level: _Level) -> bool:
+    def _has_waiting(self, level: _Level) -> bool:
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
         return queue is not None and level.offset < queue.max_offset
 
-    def _bring_back(self, level: _Level) -> None:
+    def _clamp_offset(self, level: _Level) -> None:
         queue = self._store.queues.get(SCHEDULE_TOPIC, queue_of(level.level))
-        least, most = (queue.min_offset, queue.max_offset) if queue else (0, 0)
-        if not least <= level.offset <= most and level.offset:
+        min_offset, max_offset = (queue.min_offset, queue.max_offset) if queue else (0, 0)
+        if not min_offset <= level.offset <= max_offset and level.offset:
             log.warning(
-                "delay level %d was delivered up to %d, but has %d to %d", level.level, level.offset, least, most
+                "delay level %d was delivered up to %d, but has %d to %d",
+                level.level,
+                level.offset,
+                min_offset,
+                max_offset,
             )
-        level.offset = min(max(level.offset, least), most)
+        level.offset = min(max(level.offset, min_offset), max_offset)
 
 
 class DelayProgress:
-    """The saved points of delayOffset.json, and the search for later progress in the log.
-
-    Attributes:
-        is_found: whether the log was read to the end that it had at the start.
-    Raises:
-        BadStore: neither the file nor its copies can be read.
-    """
+    """The saved points of delayOffset.json, and the search for later progress in the log. Raises: BadStore."""
 
     def __init__(self, store: MessageStore, path: Path) -> None:
         self.is_found = False
@@ -331,10 +309,10 @@ class DelayProgress:
         points: list[DelayPoint] = [newest, *(saved.earlier or ())]
         in_log = [point for point in points if point.log_offset <= store.end]
         self._points = in_log or [DelayPoint()]
-        self._at: int | None = None  # the offset from which the log is not read yet; None before the search
-        self._end = store.end
-        self._marks: set[int] = set()
-        self._awaited: DelayPoint | None = None  # the master's, until our log is on disk up to there
+        self._search_offset: int | None = None  # the offset from which the log is not read yet; None before the search
+        self._search_end = store.end
+        self._delivered_marks: set[int] = set()
+        self._awaited_point: DelayPoint | None = None  # the master's, until our log is on disk up to there
         if len(in_log) < len(points):
             log.warning("the delay progress is newer than the log; reading it from the log")
             self._save_at_once(path)
@@ -345,26 +323,26 @@ class DelayProgress:
         return newest
 
     def content(self) -> DelayOffsets:
-        """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         newest, *earlier = self._points
         return DelayOffsets(dict(newest.offset_table), log_offset=newest.log_offset or None, earlier=earlier or None)
 
-    def find_some(self) -> bool:
+    def search_some(self) -> bool:
         """Read some of the log; return whether the search is complete. Raises: BadStore, the next call tries again."""
-        if self._at is None:
-            self._at = self._search_from()
-        if self._at < self._end:
-            self._at = self._store.collect_prepared(self._at, self._end, self._marks)
-        self.is_found = self._at >= self._end
+        if self._search_offset is None:
+            self._search_offset = self._search_from()
+        if self._search_offset < self._search_end:
+            self._search_offset = self._store.collect_prepared(
+                self._search_offset, self._search_end, self._delivered_marks
+            )
+        self.is_found = self._search_offset >= self._search_end
         return self.is_found
 
     def exact_offsets(self) -> dict[int, int]:
-        """Return the exact offset of each level, once `is_found`."""
         offsets = dict(self.saved.offset_table)
-        for queue_id, queue_offset in filter(None, map(delivered, self._marks)):
+        for queue_id, queue_offset in filter(None, map(delivered, self._delivered_marks)):
             level = level_of(queue_id)
             offsets[level] = max(offsets.get(level, 0), queue_offset + 1)
-        self._marks.clear()
+        self._delivered_marks.clear()
         return offsets
 
     def add(self, point: DelayPoint) -> None:
@@ -372,51 +350,45 @@ class DelayProgress:
         if point.log_offset < self.saved.log_offset:
             return
         by_distance: dict[int, DelayPoint] = {}
-        for each in self._points:  # of each distance, from 16 MiB to 32, to 64 ..., the oldest stays
-            by_distance[((point.log_offset - each.log_offset) // MAX_UNSAVED_BYTES).bit_length()] = each
-        self._points = [point, *(each for each in by_distance.values() if each.log_offset)]
+        for known_point in self._points:  # of each distance, from 16 MiB to 32, to 64 ..., the oldest stays
+            by_distance[((point.log_offset - known_point.log_offset) // MAX_UNSAVED_BYTES).bit_length()] = known_point
+        self._points = [point, *(kept for kept in by_distance.values() if kept.log_offset)]
 
     def follow(self, progress: DelayOffsets) -> bool:
-        """Take over the master's progress; return whether the file has to be saved."""
         if progress.log_offset is None:  # Java's
-            is_new = progress.offset_table != self.saved.offset_table or self.saved.log_offset != 0
+            has_changed = progress.offset_table != self.saved.offset_table or self.saved.log_offset != 0
             self._points = [DelayPoint(0, dict(progress.offset_table))]
-            return is_new
-        is_new = self.reach()
-        if self._awaited is None and progress.log_offset > self.saved.log_offset:
-            self._awaited = DelayPoint(progress.log_offset, dict(progress.offset_table))
-        return self.reach() or is_new
+            return has_changed
+        has_changed = self.take_awaited_point()
+        if self._awaited_point is None and progress.log_offset > self.saved.log_offset:
+            self._awaited_point = DelayPoint(progress.log_offset, dict(progress.offset_table))
+        return self.take_awaited_point() or has_changed
 
-    def reach(self) -> bool:
+    def take_awaited_point(self) -> bool:
         """Take the awaited point if our log is on disk up to there; return whether that was so."""
-        point = self._awaited
+        point = self._awaited_point
         if point is None or self._store.flushed.value < point.log_offset:
             return False
-        self._awaited = None
-        is_new = point.offset_table != self.saved.offset_table
-        if is_new or point.log_offset - self.saved.log_offset >= MAX_UNSAVED_BYTES:
+        self._awaited_point = None
+        has_changed = point.offset_table != self.saved.offset_table
+        if has_changed or point.log_offset - self.saved.log_offset >= MAX_UNSAVED_BYTES:
             self.add(point)
             return True
         return False
 
     def _search_from(self) -> int:
-        """Return the offset from which the log is read: of a record, or the log's end if nothing waits."""
         begin = self.first_waiting(self.saved.offset_table)
-        return self._end if begin is None else max(self.saved.log_offset, begin, self._store.begin)
+        return self._search_end if begin is None else max(self.saved.log_offset, begin, self._store.begin)
 
     def first_waiting(self, offsets: dict[int, int]) -> int | None:
-        """Return the log offset of the first message that waits; None if none does. Raises: BadStore.
-
-        Args:
-            offsets: how far each level is delivered.
-        """
-        begins = []
+        """Return the log offset of the first message that waits; None if none does. `offsets`: what is delivered."""
+        offsets_of_first = []
         for queue in self._store.queues.of_topic(SCHEDULE_TOPIC):
             offset = max(offsets.get(level_of(queue.queue_id), 0), queue.min_offset)
             if offset < queue.max_offset:
                 entry = queue.entry(offset)
-                begins.append(entry.offset if entry is not None else 0)
-        return min(begins, default=None)
+                offsets_of_first.append(entry.offset if entry is not None else 0)
+        return min(offsets_of_first, default=None)
 
     def _save_at_once(self, path: Path) -> None:
         """Drop the points from the file before the log grows: later they would look as if they fitted it."""

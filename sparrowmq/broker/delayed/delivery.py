@@ -4,10 +4,9 @@
         └─ sleep: until the next is due, at most a minute, or `wake`
     Redelivery ── message: the record as it was diverted ── put: through its redirect to its real queue
 
-Delay levels (delay.py) and timers (timer.py) use it, each with one coroutine; there is no other polling. They differ in
-how they find due messages. A level is a queue of messages that wait equally long; its progress is one offset in
-delayOffset.json. A timer is an entry of a wheel with its own files. Apache's broker reads and writes both formats, so
-levels cannot be stored as timers.
+Delay levels (delay.py) and timers (timer.py) use it, each with one coroutine. A level is a queue of messages that wait
+equally long; its progress is one offset in delayOffset.json. A timer is an entry of a wheel with its own files.
+Apache's broker reads and writes both formats, so levels cannot be stored as timers.
 """
 
 from __future__ import annotations
@@ -51,21 +50,18 @@ class DamageLog:
     def __init__(self) -> None:
         self._logged: dict[str, str] = {}
 
-    def tell(self, subject: str, error: StoreError) -> None:
-        """Log the problem, unless it is the last one logged for this subject."""
+    def log_problem(self, subject: str, error: StoreError) -> None:
         if self._logged.get(subject) != str(error):
             self._logged[subject] = str(error)
             log.error("%s waits; retrying each minute: %s", subject, error)
 
 
 class Redelivery:
-    """Return diverted messages to their queues."""
-
     def __init__(self, subject: str, store: MessageStore, writer: Writer, redirect: Redirect) -> None:
         self._subject = subject
         self._store = store
         self._writer = writer
-        self._detour = redirect
+        self._redirect = redirect
 
     def message(self, offset: int, size: int) -> StoredMessage | None:
         """Return a diverted message; None if it can never be delivered. Raises: CorruptRecord, it waits for repair."""
@@ -79,106 +75,101 @@ class Redelivery:
         try:
             return record.decode(view)
         except RemoteProtocolError as error:
-            self._pass_over(offset, error)
+            self._skip(offset, error)
             return None
 
     def put(self, message: StoredMessage, again_at_ms: int | None = None) -> bool:
         """Store a message at its real address, or divert it again for a time; return whether that is possible."""
         try:
-            entry = self._detour.restore(message)
+            entry = self._redirect.restore(message)
             if again_at_ms is not None:
                 entry.topic, entry.queue_id = message.topic, message.queue_id
                 entry.deliver_at_ms = again_at_ms
-            self._writer.put(entry, back_from=self._detour)
+            self._writer.put(entry, back_from=self._redirect)
         except (InvalidMessage, InvalidName, RemoteError) as error:
-            self._pass_over(message.physical_offset, error)
+            self._skip(message.physical_offset, error)
             return False
         return True
 
-    def _pass_over(self, offset: int, error: Exception) -> None:
+    def _skip(self, offset: int, error: Exception) -> None:
         """Log and skip a message; otherwise it would block all messages after it."""
         log.error("the %s at log offset %d cannot be delivered: %s", self._subject, offset, shown(error))
 
 
 class Delivery:
-    """The delivery of one kind of waiting messages.
+    """The delivery of one kind of waiting messages, with the name `subject` in the broker's log.
 
-    Args:
-        what: their name in the broker's log.
-        deliver_some: delivers some due messages; returns the seconds until more are due. Raises: DiskFull, BadStore:
-            the loop calls it again. Any other error ends the delivery.
+    `deliver_some` delivers some due messages; returns the seconds until more are due. After DiskFull and BadStore the
+    loop calls it again. Any other error ends the delivery.
     """
 
     def __init__(self, subject: str, deliver_some: Callable[[], float], clock: Clock) -> None:
         self._subject = subject
         self._deliver_some = deliver_some
         self._clock = clock
-        self._more = asyncio.Event()
+        self._wake = asyncio.Event()
         self._failure: BaseException | None = None
-        self._awaited: set[Watermark] = set()
-        self._closed = False
-        self._trouble: type[StoreError] | None = None  # the last one logged
+        self._awaited_ends: set[Watermark] = set()
+        self._is_closed = False
+        self._logged_problem_type: type[StoreError] | None = None  # the last one logged
         self._last_problem = ""  # the text of the trouble, while it lasts
-        self._behind_since: float | None = None  # since when there was always something due
+        self._behind_since_s: float | None = None  # since when there was always something due
 
     async def run(self) -> None:
-        """Deliver until `close`. Raises: StoreFailed, the store accepts no more messages."""
-        while not self._closed:
-            self._more.clear()
+        while not self._is_closed:
+            self._wake.clear()
             wait_s = await self.deliver_due()
             if self._failure is not None:
                 raise self._failure
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._more.wait(), wait_s)
+                await self._clock.wait_for(self._wake.wait(), wait_s)
 
     def wake(self, error: BaseException | None = None) -> None:
         """Report more messages, or, with `error`, that none will come: the error ends `run`."""
         self._failure = self._failure or error
-        self._more.set()
+        self._wake.set()
 
     def wake_at(self, end: Watermark, target: int) -> None:
         """Wake when a queue has reached `target`, unless a wait for its end exists already."""
-        if end not in self._awaited:
-            self._awaited.add(end)
-            end.when(target, partial(self._grown, end))
+        if end not in self._awaited_ends:
+            self._awaited_ends.add(end)
+            end.when(target, partial(self._on_growth, end))
 
-    def _grown(self, end: Watermark, error: BaseException | None) -> None:
-        self._awaited.discard(end)
+    def _on_growth(self, end: Watermark, error: BaseException | None) -> None:
+        self._awaited_ends.discard(end)
         self.wake(error)
 
-    def late(self) -> str:
+    def late_condition(self) -> str:
         """Return since when due messages wait, and why; "" if they do not."""
-        if self._behind_since is None or self._closed:
+        if self._behind_since_s is None or self._is_closed:
             return ""
-        late_s = self._clock.age(self._behind_since)
+        late_s = self._clock.age(self._behind_since_s)
         why = self._last_problem or "more become due than the broker delivers: use more brokers for their topics"
         return f"{self._subject} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
 
     def close(self) -> None:
-        """Stop delivery. Messages that become due now wait for the next start."""
-        self._closed = True
-        self._more.set()
+        self._is_closed = True
+        self._wake.set()
 
     async def deliver_due(self) -> float:
-        """Deliver all due messages; return the seconds until more may be due."""
-        while not self._closed:
+        while not self._is_closed:
             try:
                 wait_s = self._deliver_some()
             except (DiskFull, BadStore) as error:
-                if self._trouble is not type(error):
+                if self._logged_problem_type is not type(error):
                     level = logging.WARNING if isinstance(error, DiskFull) else logging.ERROR
                     log.log(level, "%s wait: %s", self._subject, error)
-                self._trouble, self._last_problem = type(error), str(error)
+                self._logged_problem_type, self._last_problem = type(error), str(error)
                 self._note_behind()
                 return RETRY_PAUSE_S
-            self._trouble, self._last_problem = None, ""
+            self._logged_problem_type, self._last_problem = None, ""
             if wait_s > 0:
-                self._behind_since = None
+                self._behind_since_s = None
                 return min(wait_s, MAX_WAIT_S)
             self._note_behind()
             await asyncio.sleep(0)
         return 0
 
     def _note_behind(self) -> None:
-        if self._behind_since is None:
-            self._behind_since = self._clock.monotonic()
+        if self._behind_since_s is None:
+            self._behind_since_s = self._clock.monotonic()

@@ -3,10 +3,8 @@
     36 from a consumer     ── send_back ─────┐   tries left: %RETRY%group, delay level 3 + tries (10 s, 30 s, 1 m, ...)
     send to %RETRY%group   ── is_exhausted ──┘   none left:  %DLQ%group
 
-A group's own retry policy (5.x) takes the place of the levels, to the millisecond: TIMER_DELAY_MS. In Java only
-clients at the gRPC port know it.
-The first failure writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id) in any case; later
-failures keep both.
+A group's own retry policy (5.x) takes the place of the levels, to the millisecond: TIMER_DELAY_MS. The first failure
+writes RETRY_TOPIC (its original topic) and ORIGIN_MESSAGE_ID (its first offset id); later failures keep both.
 Source: SendMessageProcessor.consumerSendMsgBack and handleRetryAndDLQ, Java 4.9.8.
 """
 
@@ -26,8 +24,6 @@ _OF_DELAYS = frozenset({*DELAYS, *TIMER_NOTES})
 
 @dataclass(frozen=True, slots=True)
 class SentBack:
-    """The message as it is stored again."""
-
     topic: str  # the group's retry topic, or its dead-letter queue
     properties: Properties  # include the DELAY or TIMER_DELAY_MS that parks a retry
     reconsume_times: int
@@ -42,9 +38,7 @@ def send_back(
 ) -> SentBack:
     """Return the record to store for a message that a consumer of `group` sent back.
 
-    Args:
-        delay_level: 0 lets the broker choose by the number of tries; below 0 gives up at once.
-        pause_ms: the pause of the group's own policy, which counts where the broker chooses.
+    A `delay_level` of 0 lets the broker choose, by `pause_ms` or the number of tries; below 0 gives up at once.
     """
     dead = delay_level < 0 or message.reconsume_times >= max_reconsume_times
     by_policy = pause_ms is not None and delay_level == 0 and not dead

@@ -9,8 +9,8 @@
 
 The store knows the pending timers and their times, and explains why no timer is lost or doubled
 (store/timers.py). One coroutine sleeps until the next slot of 16 ms is over or the queue grows. It delivers
-`TURN` messages, or about 1 MB, before the sockets get their turn. The recalls of a slot are read in such turns too,
-once, before its first message. A message with a delay level, such as every retry, uses that level
+`TIMERS_PER_TURN` messages, or about 1 MB, before the sockets get their turn. The recalls of a slot are read in such
+turns too, once, before its first message. A message with a delay level, such as every retry, uses that level
 and loses its timer properties, as in Java. A delivered message keeps all these properties; TIMER_OUT_MS shows that it
 has waited already.
 
@@ -49,29 +49,25 @@ log = logging.getLogger(__name__)
 
 SAVE_PERIOD_S: Final = 1.0
 
-_OUT: Final = mark(Property.TIMER_OUT_MS)
+_OUT_MARK: Final = mark(Property.TIMER_OUT_MS)
 _DAMAGE_PAUSE_MS: Final = 60_000
-_DIGITS: Final = 19  # the longest Java long
+_MAX_DIGITS: Final = 19  # the longest Java long
 _ROLL_DIGITS: Final = 9
-TURN: Final = 64
-TURN_BYTES: Final = 1 << 20  # of records that are read and stored in one turn
+TIMERS_PER_TURN: Final = 64
+BYTES_PER_TURN: Final = 1 << 20  # of records that are read and stored in one turn
 # Room for the properties that delivery adds: two times, and the number of repeated stores.
-_ROOM: Final = sum(
+_ADDED_PROPERTY_BYTES: Final = sum(
     len(name) + 2 + digits
     for name, digits in (
-        (Property.TIMER_ENQUEUE_MS, _DIGITS),
-        (Property.TIMER_DEQUEUE_MS, _DIGITS),
+        (Property.TIMER_ENQUEUE_MS, _MAX_DIGITS),
+        (Property.TIMER_DEQUEUE_MS, _MAX_DIGITS),
         (Property.TIMER_ROLL_TIMES, _ROLL_DIGITS + 1),
     )
 )
 
 
 def timer_redirect(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redirect:
-    """Return the redirect of messages for a time. It comes before the redirect of the levels.
-
-    Args:
-        max_delay_s: longer delays are refused.
-    """
+    """Return the redirect of messages for a time. It comes before the redirect of the levels."""
 
     def divert(entry: Entry) -> bool:
         properties = entry.properties
@@ -81,18 +77,20 @@ def timer_redirect(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redi
             return False
         is_half = entry.sys_flag & SysFlag.PREPARED  # a half message, or one that was rolled back
         now_ms = clock.now_ms()
-        due_ms = None if is_half or properties.has(_OUT) else _due_ms(entry, now_ms)
+        due_ms = None if is_half or properties.has(_OUT_MARK) else _due_ms(entry, now_ms)
         if due_ms is None:
             return False
         if not enabled:
-            raise _illegal("this broker delivers at no other time than a delay level's: timerWheelEnable is false")
+            raise _illegal_timer(
+                "this broker delivers at no other time than a delay level's: timerWheelEnable is false"
+            )
         is_recall = properties.get(Property.TIMER_DEL_UNIQKEY) is not None
         if due_ms <= now_ms:
             if is_recall:
-                raise _illegal("the message to recall is due already")
+                raise _illegal_timer("the message to recall is due already")
             return False
         if due_ms - now_ms > max_delay_s * 1000:
-            raise _illegal(
+            raise _illegal_timer(
                 f"the delivery is {(due_ms - now_ms) // 1000} s away; timerMaxDelaySec allows {max_delay_s} s"
             )
         properties.put(Property.TIMER_OUT_MS, str(due_ms))
@@ -102,7 +100,7 @@ def timer_redirect(clock: Clock, max_delay_s: int, enabled: bool = True) -> Redi
         entry.deliver_at_ms = due_ms | RECALL if is_recall else due_ms
         return True
 
-    return Redirect(TIMERS, divert, _restore, _ROOM)
+    return Redirect(TIMERS, divert, _restore, _ADDED_PROPERTY_BYTES)
 
 
 def _due_ms(entry: Entry, now_ms: int) -> int | None:
@@ -114,13 +112,13 @@ def _due_ms(entry: Entry, now_ms: int) -> int | None:
     ):
         text = entry.properties.get(name)
         if text is not None:
-            if whole_number(text.removeprefix("-"), _DIGITS) is None:
-                raise _illegal(f"{name} is {text[:40]!r}, and not a number")
+            if whole_number(text.removeprefix("-"), _MAX_DIGITS) is None:
+                raise _illegal_timer(f"{name} is {text[:40]!r}, and not a number")
             return start_ms + int(text) * unit_ms
     return None
 
 
-def _illegal(reason: str) -> RemoteError:
+def _illegal_timer(reason: str) -> RemoteError:
     return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal: {reason}")
 
 
@@ -131,15 +129,7 @@ def _restore(message: StoredMessage) -> Entry:
 
 
 class TimedDelivery:
-    """The timers of one broker.
-
-    Args:
-        redirect: `timer_redirect`, the same object that the writer uses.
-    Attributes:
-        delivery: delivers due messages to their queues while it runs.
-    Raises:
-        BadStore, DiskFull: the pending timers cannot be determined.
-    """
+    """The timers of one broker; the writer uses the same `redirect`. Raises: BadStore, DiskFull."""
 
     def __init__(self, store: MessageStore, writer: Writer, redirect: Redirect, clock: Clock, figures: Figures) -> None:
         self._store = store
@@ -149,10 +139,10 @@ class TimedDelivery:
         self._damage_log = DamageLog()
         self._redelivery = Redelivery("message for a time", store, writer, redirect)
         self._recalled_ids = RecalledIds(self._redelivery)
-        self._one_save = asyncio.Lock()
-        self._delivered = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
-        self._recalled = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
-        self._rolled = figures.counter("sparrowmq_timers_rolled_total", "timers moved to newer files")
+        self._save_lock = asyncio.Lock()
+        self._delivered_counter = figures.counter("sparrowmq_timers_delivered_total", "timers delivered")
+        self._recalled_counter = figures.counter("sparrowmq_timers_recalled_total", "timers recalled")
+        self._rolled_counter = figures.counter("sparrowmq_timers_rolled_total", "timers moved to newer files")
         figures.gauge("sparrowmq_timers_pending", "timers waiting", lambda: len(self._timers))
 
     def part(self) -> Part:
@@ -160,11 +150,10 @@ class TimedDelivery:
             chores=(Chore("save timers", SAVE_PERIOD_S, self.save),),
             tasks=(Task("timed delivery", self.delivery.run),),
             saves=(self.close,),
-            probes=((DELIVERY_LATE, self.delivery.late),),
+            probes=((DELIVERY_LATE, self.delivery.late_condition),),
         )
 
     def is_over(self, due_ms: int) -> bool:
-        """Whether it is too late to recall a message with this due time."""
         return self._timers.is_over(due_ms, self._clock.now_ms())
 
     async def close(self) -> None:
@@ -177,13 +166,8 @@ class TimedDelivery:
             self._timers.close()
 
     async def save(self) -> None:
-        """Write the settled timers, once the records that settle them are on disk.
-
-        Raises:
-            StoreFailed: they never will be.
-            OSError: the file could not be written.
-        """
-        async with self._one_save:
+        """Write the settled timers, once the records that settle them are on disk. Raises: StoreFailed, OSError."""
+        async with self._save_lock:
             saved = self._timers.unsaved()
             if saved is not None:
                 await self._store.flushed.reached(saved.log_offset)
@@ -193,13 +177,13 @@ class TimedDelivery:
     def _deliver_some(self) -> float:
         """Deliver at most one turn's worth; return the seconds to wait for the next timer."""
         timers = self._timers
-        self._learn()
-        due = timers.due(self._clock.now_ms(), TURN)
-        for timer in turn_of(due) if self._recalled_ids.are_known(timers) else ():
+        self._read_new_timers()
+        due_timers = timers.due(self._clock.now_ms(), TIMERS_PER_TURN)
+        for timer in turn_of(due_timers) if self._recalled_ids.are_known(timers) else ():
             try:
                 self._deliver(timer)
-            except CorruptRecord as bad:
-                self._damage_log.tell(f"the message for a time at log offset {bad.offset}", bad)
+            except CorruptRecord as damage:
+                self._damage_log.log_problem(f"the message for a time at log offset {damage.offset}", damage)
                 timers.put_off_next(self._clock.now_ms() + _DAMAGE_PAUSE_MS)
             else:
                 timers.settle_next()
@@ -209,20 +193,20 @@ class TimedDelivery:
     def _roll_some(self) -> None:
         timers = self._timers
         size, count = 0, 0
-        while size < TURN_BYTES and count < TURN:
+        while size < BYTES_PER_TURN and count < TIMERS_PER_TURN:
             timer_to_roll = timers.to_roll()
             if timer_to_roll is None:
                 break
             size, count = size + timer_to_roll.size, count + 1
             try:
                 self._roll(timer_to_roll)
-            except CorruptRecord as bad:
-                self._damage_log.tell(f"the message for a time at log offset {bad.offset}", bad)
+            except CorruptRecord as damage:
+                self._damage_log.log_problem(f"the message for a time at log offset {damage.offset}", damage)
                 timers.put_off_roll()
             else:
                 timers.rolled()
 
-    def _learn(self) -> None:
+    def _read_new_timers(self) -> None:
         """Take over new timers, including those of this turn, so that every accepted recall takes effect."""
         self._store.publish()
         self._timers.read_new()
@@ -234,13 +218,13 @@ class TimedDelivery:
             return
         properties = message.properties
         if self._recalled_ids.include(properties):
-            self._recalled.value += 1
+            self._recalled_counter.value += 1
             return
         properties.pop(Property.TIMER_OWNER, None)
         properties[Property.TIMER_ENQUEUE_MS] = str(message.store_timestamp_ms)
         properties[Property.TIMER_DEQUEUE_MS] = str(self._clock.now_ms())
         if self._redelivery.put(message):
-            self._delivered.value += 1
+            self._delivered_counter.value += 1
 
     def _roll(self, timer: Timer) -> None:
         message = self._redelivery.message(timer.offset, timer.size)
@@ -249,38 +233,31 @@ class TimedDelivery:
         times = whole_number(message.properties.get(Property.TIMER_ROLL_TIMES), _ROLL_DIGITS) or 0
         message.properties[Property.TIMER_ROLL_TIMES] = str(times + 1)
         if self._redelivery.put(message, again_at_ms=timer.due):
-            self._rolled.value += 1
+            self._rolled_counter.value += 1
 
 
 class RecalledIds:
-    """The messages that the recalls of one slot of the timer wheel name.
-
-    A slot may contain tens of thousands of recalls. Each is read once, some in each turn, before the slot's first
-    message is delivered.
-    """
+    """The messages that the recalls of one slot of the timer wheel name. Each of the recalls is read once."""
 
     def __init__(self, redelivery: Redelivery) -> None:
         self._redelivery = redelivery
         self._slot = 0
-        self._read = 0  # recalls of the slot that have been read
+        self._read_count = 0  # recalls of the slot that have been read
         self._recalls = Recalls()
         self._damage: CorruptRecord | None = None
 
     def are_known(self, timers: Timers) -> bool:
-        """Read one batch of recalls; return whether all recalls of the current slot have been read.
-
-        A slot with a damaged recall is known too: none of its messages can be delivered.
-        """
+        """Read one batch of recalls; return whether the current slot has no more, or a damaged one."""
         if self._slot != timers.slot:
-            self._slot, self._read, self._recalls, self._damage = timers.slot, 0, Recalls(), None
-        for recall in turn_of(timers.recalls(self._read, TURN)):
+            self._slot, self._read_count, self._recalls, self._damage = timers.slot, 0, Recalls(), None
+        for recall in turn_of(timers.recalls(self._read_count, TIMERS_PER_TURN)):
             try:
-                self._add(recall)
-            except CorruptRecord as bad:
-                self._damage, self._read = bad, timers.recall_count
+                self._add_recall(recall)
+            except CorruptRecord as damage:
+                self._damage, self._read_count = damage, timers.recall_count
                 return True
-            self._read += 1
-        return self._read >= timers.recall_count
+            self._read_count += 1
+        return self._read_count >= timers.recall_count
 
     def include(self, properties: Mapping[str, str]) -> bool:
         """Whether a message of the slot was recalled. Raises: CorruptRecord, a recall is damaged."""
@@ -292,17 +269,17 @@ class RecalledIds:
             properties.get(Property.TIMER_OWNER),
         )
 
-    def _add(self, timer: Timer) -> None:
+    def _add_recall(self, timer: Timer) -> None:
         recall = self._redelivery.message(timer.offset, timer.size)
         if recall is not None:
             self._recalls.add(recall.properties)
 
 
 def turn_of(timers: Sequence[Timer]) -> Iterator[Timer]:
-    """Yield timers whose records together have about `TURN_BYTES`, at least one."""
+    """Yield timers whose records together have about `BYTES_PER_TURN`, at least one."""
     size = 0
     for timer in timers:
-        if size >= TURN_BYTES:
+        if size >= BYTES_PER_TURN:
             break
         size += timer.size
         yield timer

@@ -38,131 +38,104 @@ _UNFIT_LEASES: Final = 2  # likewise, for one that can start, but has no room
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a member does not lead."""
-
     text: str
     remedy: str = ""  # what an operator has to do; "" if the group goes on by itself
-    is_able: bool = False  # it could lead, and only lets others go first
+    is_able_to_lead: bool = False  # it could lead, and only lets others go first
 
 
 class Candidacy:
-    """The record of one member, from its start on.
+    """The record of one member of the group `name`. `is_proved`: since its start a master has checked its log."""
 
-    Args:
-        name: the brokerName of the group.
-    Attributes:
-        is_proved: a master has checked since the start that our log lacks nothing.
-    """
-
-    def __init__(self, member: int, name: str, lease_s: float, own: OwnEpoch, clock: Clock) -> None:
+    def __init__(self, member: int, name: str, lease_s: float, own_record: OwnEpoch, clock: Clock) -> None:
         self.is_proved = False
         self._member = member
         self._name = name
         self._lease_s = lease_s
-        self._own = own
+        self._own_record = own_record
         self._clock = clock
-        self._started = clock.monotonic()
-        self._vacant: float | None = None  # since when there is no master
-        self._first_proved: int | None = None  # the first settled epoch that etcd had since the start
-        self._was_out = False  # out of sync at some time since the start
-        self._seen: dict[int, str] = {}  # the addresses at which members led or ran last
-        self._failed = ""
-        self._failed_at = 0.0
-        self._chosen: int | None = None  # the version of the state for which an operator chose us
+        self._started_s = clock.monotonic()
+        self._vacant_since_s: float | None = None  # since when there is no master
+        self._first_settled_epoch: int | None = None  # the first settled epoch that etcd had since the start
+        self._was_out_of_sync = False  # out of sync at some time since the start
+        self._addresses: dict[int, str] = {}  # the addresses at which members led or ran last
+        self._failure = ""
+        self._failed_s = 0.0
+        self._chosen_version: int | None = None  # the version of the state for which an operator chose us
 
     def note_group(self, leader: Leader | None, state: GroupState | None) -> None:
-        """Note what etcd has now."""
         if leader is not None:
-            self._vacant = None
-            self._seen[leader.member] = leader.address
-        elif self._vacant is None:
-            self._vacant = self._clock.monotonic()
+            self._vacant_since_s = None
+            self._addresses[leader.member] = leader.address
+        elif self._vacant_since_s is None:
+            self._vacant_since_s = self._clock.monotonic()
         if state is not None:
             self._note_proof(state)
 
     def _note_proof(self, state: GroupState) -> None:
-        """Note a proof that we are in sync: a master has taken us in, and so has checked that our log lacks nothing.
-
-        That is so if we were out of sync before, or if an epoch was settled since the start.
-        """
-        if self._first_proved is None:
-            self._first_proved = state.proved_epoch
+        """Note that a master has taken us in since the start, and so has checked that our log lacks nothing."""
+        if self._first_settled_epoch is None:
+            self._first_settled_epoch = state.proved_epoch
         if self._member not in state.in_sync:
-            self._was_out = True
-        elif self._was_out or state.proved_epoch > self._first_proved:
+            self._was_out_of_sync = True
+        elif self._was_out_of_sync or state.proved_epoch > self._first_settled_epoch:
             self.is_proved = True
 
     def choose(self, version: int) -> None:
-        """Note that an operator has decided that this member begins a new line of epochs.
-
-        Args:
-            version: of the state in etcd; 0 if there is none. A later state makes the decision void.
-        """
-        self._chosen = version
+        """Note that an operator has decided, at this version of the state in etcd, that we begin a new line."""
+        self._chosen_version = version
 
     def is_chosen(self, version: int) -> bool:
-        """Whether an operator has chosen this member while etcd had this state."""
-        return self._chosen == version
+        return self._chosen_version == version
 
     def note_failed_start(self, reason: str) -> None:
         """Note that the start as the master failed; let others go first."""
-        self._failed, self._failed_at = reason, self._clock.monotonic()
+        self._failure, self._failed_s = reason, self._clock.monotonic()
 
     def note_lead(self) -> None:
-        """Note that this member is the master."""
-        self._failed, self._chosen = "", None
+        self._failure, self._chosen_version = "", None
 
     def reason(self, state: GroupState | None, version: int, end: int, others: Collection[Present]) -> Reason | None:
-        """Return why this member does not try to lead now, while there is no master; None if it does.
-
-        Args:
-            end: the end of its log.
-            others: the other members that run.
-        """
-        self._seen |= {each.member: each.address for each in others}
-        if self._failed and self._clock.age(self._failed_at) < COOLDOWN_S:
-            return Reason(f"it could not start as the master: {self._failed}")
+        """Return why this member, whose log ends at `end`, does not try to lead without a master; None if it does."""
+        self._addresses |= {each.member: each.address for each in others}
+        if self._failure and self._clock.age(self._failed_s) < COOLDOWN_S:
+            return Reason(f"it could not start as the master: {self._failure}")
         if self.is_chosen(version):
             return None
         if state is None:
-            return self._without_state(others)
-        in_sync = ", ".join(map(self._named, state.in_sync))
+            return self._reason_without_state(others)
+        in_sync = ", ".join(map(self._describe_member, state.in_sync))
         if self._member not in state.in_sync:
             return Reason(f"there is no master, and this member is not in sync (in sync: {in_sync})")
-        doubt = state.doubt(self._member, self._own, end)
+        doubt = state.doubt(self._member, self._own_record, end)
         if doubt is not None:
             return Reason(
                 f"not elected, though in sync: this is not the store that was ({doubt})",
                 f"bring that one back, or another member that is in sync (in sync: {in_sync}). Only if they are lost "
                 f"for good: {self._command(' --force')} (docs/operate/failover.md)",
             )
-        first = "" if self.is_proved else compare_first(self._own, end, state, others)
+        first = "" if self.is_proved else compare_first(self._own_record, end, state, others)
         if first:
-            what = f"not elected before another member, which may have more: {first}"
-            return Reason(what, is_able=not self._own.doubt)
+            text = f"not elected before another member, which may have more: {first}"
+            return Reason(text, is_able_to_lead=not self._own_record.doubt)
         may_lead_at_once = state.may_lead(self._member, is_fresh=True) or none_can_have_more(
             self._member, end, state, others
         )
-        if self.is_fresh and (self._own.doubt or not may_lead_at_once):
-            what = f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
-            return Reason(what, is_able=True)
+        if self.is_fresh and (self._own_record.doubt or not may_lead_at_once):
+            text = f"there is no master; this member has just started, and waits for others (in sync: {in_sync})"
+            return Reason(text, is_able_to_lead=True)
         if state.successor not in (0, self._member) and self._vacant_s < self._lease_s:
-            return Reason(f"the lead is handed over to member {state.successor}", is_able=True)
+            return Reason(f"the lead is handed over to member {state.successor}", is_able_to_lead=True)
         return None
 
     async def obstacle(
         self, store: MessageStore, port: Listener, vfs: Vfs = _DISK, *, is_chosen: bool = False
     ) -> Reason | None:
-        """Try whether this member could start as the master; return why not.
+        """Try whether this member could start as the master, with this port for slaves; return why not.
 
-        A slow disk delays the answer, so that quicker members go first.
-
-        Args:
-            port: that for slaves; it is released again.
-            is_chosen: an operator wants this member, so it lets no others go first, and does not begin without room:
-                etcd would have it in sync alone.
+        A slow disk delays the answer, so that quicker members go first. A member that an operator has chosen lets no
+        others go first, and does not begin without room: etcd would have it in sync alone.
         """
-        began = self._clock.monotonic()
+        begin_s = self._clock.monotonic()
         try:
             descriptors.divide(descriptors.limit(), with_store=True)
             port.bind()
@@ -171,7 +144,7 @@ class Candidacy:
             return Reason(f"it cannot start as the master: {error}")
         try:
             layout, room_bytes = store.settings.layout, store.appender.needed_bytes()
-            folders = (layout.root, str(self._own.path.parent))
+            folders = (layout.root, str(self._own_record.path.parent))
             await asyncio.to_thread(probe_writes, vfs, folders, layout.commit_log, room_bytes)
         except DiskFull as full:
             if is_chosen:
@@ -180,20 +153,19 @@ class Candidacy:
         except (StoreError, OSError) as error:
             return Reason(f"it cannot start as the master: {error}")
         else:
-            took_s = self._clock.monotonic() - began
+            took_s = self._clock.monotonic() - begin_s
             problem = f"its disk took {took_s:.1f} s for small files" if took_s > SLOW_S else ""
         if not problem or is_chosen or self._vacant_s >= _UNFIT_LEASES * self._lease_s:
             return None
         return Reason(f"other members go first: {problem}")
 
-    def _named(self, member: int) -> str:
-        return f"{member} at {self._seen[member]}" if member in self._seen else str(member)
+    def _describe_member(self, member: int) -> str:
+        return f"{member} at {self._addresses[member]}" if member in self._addresses else str(member)
 
-    def _without_state(self, others: Collection[Present]) -> Reason | None:
-        """Return the reason if etcd does not know the group, and this store or another one was part of an epoch."""
+    def _reason_without_state(self, others: Collection[Present]) -> Reason | None:
         known = {each.member: each.epoch for each in others if each.epoch}
-        if self._own.epoch:
-            known[self._member] = self._own.epoch
+        if self._own_record.epoch:
+            known[self._member] = self._own_record.epoch
         if not known:
             return None
         stores = ", ".join(f"that of member {member} of epoch {known[member]}" for member in sorted(known))
@@ -202,15 +174,14 @@ class Candidacy:
             f"start all members, and let the one begin that has most: {self._command()} (docs/operate/failover.md)",
         )
 
-    def _command(self, more: str = "") -> str:
-        return f"`sparrowmq cluster elect -b {self._name}{more}`"
+    def _command(self, options: str = "") -> str:
+        return f"`sparrowmq cluster elect -b {self._name}{options}`"
 
     @property
     def _vacant_s(self) -> float:
-        return self._clock.age(self._vacant) if self._vacant is not None else 0.0
+        return self._clock.age(self._vacant_since_s) if self._vacant_since_s is not None else 0.0
 
     @property
     def is_fresh(self) -> bool:
-        """Whether it has just started, without a proof that it is in sync."""
-        since_s = self._clock.monotonic() - self._started
+        since_s = self._clock.monotonic() - self._started_s
         return not self.is_proved and since_s < _FRESH_LEASES * self._lease_s

@@ -7,13 +7,13 @@
     POST /v3/lease/revoke        ... which ends now
     POST /v3/auth/authenticate   a token for a user, sent with each request
 
-Keys and values are base64, numbers are texts, and zeros are left out. Each request has its own connection: there are
-only a few per second, and so no request waits for an answer that never comes. The client tries the endpoints in turn,
-beginning with the one that answered last. A change may have happened even if no answer came.
+Keys and values are base64, numbers are texts, and zeros are left out. Each request has its own connection, so no
+request waits for an answer that never comes. The client tries the endpoints in turn, beginning with the one that
+answered last. A change may have happened even if no answer came.
 
-Etcd has users after a call of `etcdctl auth enable`. A client then exchanges its name and password for a token. The
-token expires after a while, or when etcd restarts; then the client asks for another one. With TLS, etcd must show a
-certificate for the name in etcdEndpoints. Each new connection gets the files of TLS as they are then.
+With users, a client exchanges its name and password for a token. The token expires after a while, or when etcd
+restarts; then the client asks for another one. With TLS, etcd must show a certificate for the name in etcdEndpoints.
+Each new connection gets the files of TLS as they are then.
 Source: https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway, and the answers of etcd 3.4.23.
 """
 
@@ -38,8 +38,8 @@ from sparrowmq.remoting.tls.contexts import ClientContext, trusting_context
 _UNAUTHENTICATED: Final = 16  # a status code of gRPC
 # Etcd's text after a change of its users; the gRPC code is that of an invalid argument.
 _OLD_RIGHTS: Final = "revision of auth store is old"
-_CHUNK: Final = 64 << 10
-_MOST_BYTES: Final = 4 << 20  # the limit of an answer; the broker's are a few hundred bytes
+_READ_BYTES: Final = 64 << 10
+_MAX_ANSWER_BYTES: Final = 4 << 20  # the limit of an answer; the broker's are a few hundred bytes
 _NOT_FOUND: Final = 5  # a status code of gRPC
 # An etcd 3.4 that reads its settings from a file has no gateway by default, and says so by this status.
 _NO_GATEWAY: Final = (
@@ -65,7 +65,7 @@ class EtcdAccess:
         return cls(tls, settings.etcd_user, settings.etcd_password)
 
 
-_OPEN: Final = EtcdAccess()
+_NO_TLS_AND_NO_USER: Final = EtcdAccess()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,10 @@ class EtcdValue:
 
 
 class Etcd:
-    """Requests to one etcd.
-
-    Args:
-        endpoints: the etcd members, as host:port.
-        timeout_s: the time limit for one member.
-        access: TLS and user.
-    """
+    """Requests to one etcd, whose members are `endpoints`, as host:port. Each member has `timeout_s` to answer."""
 
     def __init__(
-        self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0, access: EtcdAccess = _OPEN
+        self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0, access: EtcdAccess = _NO_TLS_AND_NO_USER
     ) -> None:
         self._endpoints = list(endpoints)
         self._clock = clock
@@ -98,10 +92,10 @@ class Etcd:
         """Return all keys that begin with a prefix. Raises: EtcdFailed."""
         begin = prefix.encode()
         end = begin[:-1] + bytes([begin[-1] + 1])
-        answer = await self._ask("kv/range", {"key": _packed(begin), "range_end": _packed(end)})
+        answer = await self._ask("kv/range", {"key": _base64(begin), "range_end": _base64(end)})
         return {
-            b64decode(each["key"]).decode(): EtcdValue(b64decode(each.get("value", "")), int(each["mod_revision"]))
-            for each in answer.get("kvs", ())
+            b64decode(row["key"]).decode(): EtcdValue(b64decode(row.get("value", "")), int(row["mod_revision"]))
+            for row in answer.get("kvs", ())
         }
 
     async def change(
@@ -114,26 +108,17 @@ class Etcd:
     ) -> bool:
         """Put and delete, if each of these keys still has its version (0: does not exist); return whether it did.
 
-        Args:
-            leased: the lease of each put that has one.
-        Raises:
-            EtcdFailed: the change may have happened, or not.
+        `leased` has the lease of each put that has one. Raises: EtcdFailed, the change may have happened, or not.
         """
         compare = [
-            {"key": _packed(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
+            {"key": _base64(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
             for key, version in versions.items()
         ]
         success: list[dict[str, Any]] = [
-            {
-                "request_put": {
-                    "key": _packed(key),
-                    "value": _packed(value),
-                    "lease": str((leased or {}).get(key, 0)),
-                }
-            }
+            {"request_put": {"key": _base64(key), "value": _base64(value), "lease": str((leased or {}).get(key, 0))}}
             for key, value in puts.items()
         ]
-        success += [{"request_delete_range": {"key": _packed(key)}} for key in deletes]
+        success += [{"request_delete_range": {"key": _base64(key)}} for key in deletes]
         answer = await self._ask("kv/txn", {"compare": compare, "success": success})
         return bool(answer.get("succeeded", False))
 
@@ -165,23 +150,22 @@ class Etcd:
                 return answer
             if answer.get("code") == _NOT_FOUND and path.startswith("lease/"):
                 raise KeyError(question)
-            unsaid = _NO_GATEWAY if status == 404 else f"status {status}"
-            problems.append(f"{endpoint}: {answer.get('error') or unsaid}")
+            default_problem = _NO_GATEWAY if status == 404 else f"status {status}"
+            problems.append(f"{endpoint}: {answer.get('error') or default_problem}")
             self._endpoints.append(self._endpoints.pop(0))
         raise EtcdFailed(f"etcd cannot be asked ({'; '.join(problems)})")
 
     async def _ask_endpoint(self, endpoint: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        """Return the status and the answer of one endpoint; replace an expired token."""
         access = self._access
         if access.user is None:
             return await _post(endpoint, path, body, access)
-        known = self._token
-        if known:
-            status, answer = await _post(endpoint, path, body, access, known)
+        known_token = self._token
+        if known_token:
+            status, answer = await _post(endpoint, path, body, access, known_token)
             if status == 200 or not wants_new_token(answer):
                 return status, answer
-        asks = msgspec.json.encode({"name": access.user, "password": access.password})
-        status, answer = await _post(endpoint, "auth/authenticate", asks, access)
+        question = msgspec.json.encode({"name": access.user, "password": access.password})
+        status, answer = await _post(endpoint, "auth/authenticate", question, access)
         if status != 200:
             return status, answer
         self._token = str(answer.get("token", ""))
@@ -191,10 +175,7 @@ class Etcd:
 async def _post(
     endpoint: str, path: str, body: bytes, access: EtcdAccess, token: str = ""
 ) -> tuple[int, dict[str, Any]]:
-    """Send one request on its own connection; an error without a JSON object comes as an empty answer.
-
-    Raises: msgspec.DecodeError, the answer is not a JSON object.
-    """
+    """Send one request on its own connection; an error without a JSON object comes as an empty answer."""
     reader, writer = await asyncio.open_connection(*split_address(endpoint), ssl=access.tls)
     try:
         http = h11.Connection(h11.CLIENT)
@@ -220,23 +201,22 @@ async def _post(
 
 
 async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """Raises: h11.RemoteProtocolError."""
     status, content = 0, b""
     while True:
         event = http.next_event()
         if event is h11.NEED_DATA:
-            http.receive_data(await reader.read(_CHUNK))
+            http.receive_data(await reader.read(_READ_BYTES))
         elif isinstance(event, h11.Response):
             status = event.status_code
         elif isinstance(event, h11.Data):
             content += event.data
-            if len(content) > _MOST_BYTES:
-                raise h11.RemoteProtocolError(f"an answer of more than {_MOST_BYTES} bytes")
+            if len(content) > _MAX_ANSWER_BYTES:
+                raise h11.RemoteProtocolError(f"an answer of more than {_MAX_ANSWER_BYTES} bytes")
         elif isinstance(event, h11.EndOfMessage):
             return status, content
 
 
-def _packed(content: bytes | str) -> str:
+def _base64(content: bytes | str) -> str:
     return b64encode(content.encode() if isinstance(content, str) else content).decode()
 
 

@@ -29,8 +29,6 @@ _PREFIX = Kind(_prefix, "a path such as /sparrowmq, without a final /")
 
 @dataclass(frozen=True, kw_only=True)
 class FailoverSettings(Settings):
-    """Settings that switch failover on, and set its speed."""
-
     LEAST_LEASE_S: ClassVar[int] = 2  # with its usual settings, etcd grants no shorter lease
 
     failover: bool = setting("enableControllerMode", False, BOOLEAN)

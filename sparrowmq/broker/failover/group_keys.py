@@ -13,12 +13,11 @@ So the lease ends first at the master: no other broker is elected while this one
 covers clocks of different speed, and work that is under way during the check. Acknowledgements that wait for the
 members in sync need no clock, because only one of those members can be the next master (in_sync.py).
 
-A live lease does not prove that its key still exists. An operator may have deleted the key. Another process may own it:
-a copy of our store can mistake us for an earlier process of its own. So each renewal also checks the key.
+A live lease does not prove that its key still exists: an operator may have deleted it, or a copy of our store may own
+it. So each renewal also checks the key.
 
 A member whose recovery cut or fenced off bytes may lack acknowledged messages. It is not elected before its log has
-been compared with the logs of other members (`compare_first`). Damaged records are taken from the addresses here
-(replication/peer_repair.py).
+been compared with the logs of other members (`compare_first`).
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ LEASES: Final = 2  # the lease times for which a member that ended is still seen
 
 
 class Granting(Protocol):
-    """The lease requests of an etcd; they raise EtcdFailed."""
-
     async def grant(self, ttl_s: int) -> int:
         """Return a new lease."""
 
@@ -63,12 +60,7 @@ async def _always_ours() -> bool:
 
 
 class Lease:
-    """One lease: `begin` it, then `renew` it while it is needed.
-
-    Attributes:
-        number: the lease id of etcd.
-        deadline: the end of the time that the master relies on it, by the clock's `monotonic`.
-    """
+    """One lease: `begin` it, then `renew` it while it is needed. The master relies on it until `deadline`."""
 
     def __init__(self, etcd: Granting, clock: Clock, ttl_s: int) -> None:
         self.number = 0
@@ -80,36 +72,31 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether no other broker can own the lease's key."""
         return self._clock.monotonic() < self.deadline
 
     async def begin(self) -> None:
         """Get a new lease from etcd. Raises: EtcdFailed."""
-        asked = self._clock.monotonic()
+        requested_s = self._clock.monotonic()
         self.number = await self._etcd.grant(self._ttl_s)
-        self._lives_from(asked, self._ttl_s)
+        self._extend_deadline(requested_s, self._ttl_s)
 
-    async def renew(self, stands: Callable[[], Awaitable[bool]] = _always_ours) -> None:
-        """Renew the lease until it has ended, at etcd or here, or until its key is no longer ours.
-
-        Args:
-            stands: whether the key is still ours; called at each renewal. Raises: EtcdFailed.
-        """
+    async def renew(self, is_key_ours: Callable[[], Awaitable[bool]] = _always_ours) -> None:
+        """Renew the lease until it has ended, at etcd or here, or until its key is no longer ours."""
         while self.is_valid:
-            asked = self._clock.monotonic()
+            requested_s = self._clock.monotonic()
             try:
                 ttl_s = await self._etcd.keep_alive(self.number)
-                is_ours = await stands()
+                is_ours = await is_key_ours()
             except EtcdFailed as error:
                 log.warning("the lease cannot be renewed now: %s", error)
                 await self._pause(_RETRY_S)
                 continue
             if not ttl_s or not is_ours:
-                what = "its key belongs to another member" if ttl_s else "etcd does not know it"
-                log.error("the lease has ended: %s", what)
+                reason = "its key belongs to another member" if ttl_s else "etcd does not know it"
+                log.error("the lease has ended: %s", reason)
                 self.deadline = 0.0
                 return
-            self._lives_from(asked, ttl_s)
+            self._extend_deadline(requested_s, ttl_s)
             await self._pause(self._ttl_s / _RENEWALS)
         if self.deadline:  # otherwise this member has given the lead up
             log.error("the lease was not renewed in time")
@@ -124,7 +111,7 @@ class Lease:
             except EtcdFailed as error:
                 log.warning("the lease ends by its time: %s", error)
 
-    def _lives_from(self, requested_s: float, ttl_s: float) -> None:
+    def _extend_deadline(self, requested_s: float, ttl_s: float) -> None:
         self.deadline = 0.0 if self._is_over else requested_s + ttl_s * (1 - _MARGIN)
 
     async def _pause(self, pause_s: float) -> None:
@@ -134,14 +121,9 @@ class Lease:
 class Present(msgspec.Struct, frozen=True, kw_only=True):
     """One member that runs.
 
-    Attributes:
-        store: the mark of its store (`OwnEpoch`).
-        address: its address for clients.
-        epoch, line: the last epoch that its log was part of.
-        end: the end of its log; UNKNOWN while there is a master.
-        problem: why it cannot lead; "" if it can.
-        is_proved: a master has checked since its start that its log lacks nothing. An older version, which does not say
-            this, counts as proved.
+    `store` is the mark of its store (`OwnEpoch`); `epoch` and `line` the last epoch that its log was part of; `end` is
+    UNKNOWN while there is a master. `is_proved`: a master has checked since its start that its log lacks nothing. An
+    older version, which does not say this, counts as proved.
     """
 
     member: int
@@ -154,13 +136,13 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     is_proved: bool = True
 
     @classmethod
-    def of(cls, member: int, own: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool) -> Present:
+    def of(cls, member: int, own_record: OwnEpoch, address: str, end: int, problem: str, *, is_proved: bool) -> Present:
         return cls(
             member=member,
-            store=own.store,
+            store=own_record.store,
             address=address,
-            epoch=own.epoch,
-            line=own.line,
+            epoch=own_record.epoch,
+            line=own_record.line,
             end=end,
             problem=problem,
             is_proved=is_proved,
@@ -180,95 +162,79 @@ class Keeping(Granting, Protocol):
 
 
 class Presence:
-    """Keeps the entry of one member in etcd.
-
-    Args:
-        key: of the entry.
-        lease_s: the lease time of a master; the entry lasts `LEASES` times as long.
-    """
+    """Keeps the entry of one member in etcd, for `LEASES` times the lease time of a master."""
 
     def __init__(self, etcd: Keeping, key: str, lease_s: int) -> None:
         self._etcd = etcd
         self._key = key
         self._ttl_s = LEASES * lease_s
         self._lease = 0
-        self._shown = b""
+        self._stored_entry = b""
 
     async def show(self, present: Present) -> None:
-        """Let etcd have this entry, for some more time. Raises: EtcdFailed."""
         content = present.encode()
         if self._lease and not await self._etcd.keep_alive(self._lease):
             self._lease = 0
-        if self._lease and content == self._shown:
+        if self._lease and content == self._stored_entry:
             return
         self._lease = self._lease or await self._etcd.grant(self._ttl_s)
-        self._shown = b""
+        self._stored_entry = b""
         await self._etcd.change({}, {self._key: content}, leased={self._key: self._lease})
-        self._shown = content
+        self._stored_entry = content
 
     async def end(self) -> None:
-        """Remove the entry, if etcd answers."""
         if self._lease:
             with suppress(EtcdFailed):  # it ends by its time
                 await self._etcd.revoke(self._lease)
 
 
 def decoded(content: bytes) -> Present | None:
-    """Return the member that an entry describes; None if it is not one of ours."""
     try:
         return msgspec.json.decode(content, type=Present)
     except msgspec.DecodeError:
         return None
 
 
-def compare_first(own: OwnEpoch, end: int, state: GroupState, others: Iterable[Present]) -> str:
+def compare_first(own_record: OwnEpoch, end: int, state: GroupState, others: Iterable[Present]) -> str:
     """Return why this store must first be compared with others before it leads; "" if it may lead.
 
     A member that was not yet proved to be in sync since its start lets a member in sync with a longer log go first. A
     member in doubt needs at least one other member in sync to be compared with, and then the longest log of all.
-
-    Args:
-        own: the member's own record, with the doubt in its store.
-        end: the end of its log.
-        others: the other members that run.
     """
-    alike = _comparable(state, others)
-    in_sync = [each for each in alike if each.member in state.in_sync]
-    able = alike if own.doubt else [each for each in in_sync if not each.problem]
-    longest = max(able, key=lambda each: each.end, default=None)
+    comparable = _comparable(state, others)
+    in_sync = [member for member in comparable if member.member in state.in_sync]
+    candidates = comparable if own_record.doubt else [member for member in in_sync if not member.problem]
+    longest = max(candidates, key=lambda member: member.end, default=None)
     if longest is not None and longest.end > end:
         return f"the log of member {longest.member} ends at {longest.end}, and ours at {end}" + (
-            f"; {own.doubt}" if own.doubt else ""
+            f"; {own_record.doubt}" if own_record.doubt else ""
         )
-    if own.doubt and not in_sync and len(state.in_sync) > 1:
-        return f"{own.doubt}, and no other member in sync runs, whose log could be compared"
+    if own_record.doubt and not in_sync and len(state.in_sync) > 1:
+        return f"{own_record.doubt}, and no other member in sync runs, whose log could be compared"
     return ""
 
 
 def none_can_have_more(member: int, end: int, state: GroupState, others: Iterable[Present]) -> bool:
     """Return whether all other members in sync run, and none can have more than this store.
 
-    A log ends where its entry says or earlier: the entry was written after the last epoch whose messages were
-    acknowledged, and a log only loses bytes until the next epoch. So nothing more can come. A member that is proved to
-    lack nothing goes first, as a longer log can be that of an epoch without acknowledgements.
+    A log ends where its entry says or earlier, so nothing more can come. A member that is proved to lack nothing goes
+    first, as a longer log can be that of an epoch without acknowledgements.
     """
-    shorter = {each.member for each in _comparable(state, others) if each.end <= end and not each.is_proved}
+    shorter = {other.member for other in _comparable(state, others) if other.end <= end and not other.is_proved}
     return {*state.in_sync} <= {member, *shorter}
 
 
 def _comparable(state: GroupState, others: Iterable[Present]) -> list[Present]:
     """Return the members whose logs can be compared: they were part of the last epoch that was settled."""
     return [
-        each for each in others if each.end != UNKNOWN and each.line == state.line and each.epoch >= state.proved_epoch
+        member
+        for member in others
+        if member.end != UNKNOWN and member.line == state.line and member.epoch >= state.proved_epoch
     ]
 
 
 class EtcdGroup(NamedTuple):
-    """The state of the group in etcd. A version of 0 means that the key does not exist.
-
-    Attributes:
-        is_read: etcd has answered; not so at the start, or after the end of our lead.
-    """
+    """The state of the group in etcd; `is_read` says that etcd has answered. A version of 0: the key does not exist."""
 
     leader: Leader | None = None
     leader_version: int = 0
@@ -279,31 +245,27 @@ class EtcdGroup(NamedTuple):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether there is no master, as etcd said."""
         return self.is_read and self.leader is None
 
     @property
     def expected(self) -> frozenset[int]:
-        """The members that should follow the next master soon: those in sync and those that run.
-
-        A master that died may still be among those that run, so it is left out.
-        """
+        """The members that should follow the next master soon: those in sync and those that run, but not its master."""
         if self.state is None:
             return frozenset()
-        return frozenset((*self.state.in_sync, *(each.member for each in self.others))) - self.state.away
+        return frozenset((*self.state.in_sync, *(member.member for member in self.others))) - self.state.away
 
 
-def read_group(values: Mapping[str, EtcdValue], keys: str, me: int) -> EtcdGroup:
+def read_group(values: Mapping[str, EtcdValue], keys: str, own_member: int) -> EtcdGroup:
     """Return what these keys say; `keys` is the beginning of their names. Raises: EtcdFailed, they are not ours."""
     leader, state = values.get(keys + "leader"), values.get(keys + "state")
-    entries = [decoded(each.value) for key, each in values.items() if key.startswith(keys + FOLDER)]
+    entries = [decoded(member.value) for key, member in values.items() if key.startswith(keys + FOLDER)]
     try:
         return EtcdGroup(
             Leader.decode(leader.value) if leader else None,
             leader.version if leader else 0,
             GroupState.decode(state.value) if state else None,
             state.version if state else 0,
-            tuple(each for each in entries if each and each.member != me),
+            tuple(member for member in entries if member and member.member != own_member),
             is_read=True,
         )
     except msgspec.DecodeError as error:

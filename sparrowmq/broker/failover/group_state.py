@@ -23,31 +23,26 @@ in sync can be the next master, with the store that it had then.
     epoch settled       the master has named the members that really follow; from then on it acknowledges
                         ... at the first message or read that waits for it, or once all members follow (in_sync.py)
 
-So a master that dies, or cannot start, before its epoch is settled takes no member's right to lead. Several epochs may
-follow each other like that. A member that leads without having been part of the last of them may have other bytes
-behind the begin of that epoch. Its own epoch then begins there (`elected`), so no proof covers those bytes.
+So a master that dies, or cannot start, before its epoch is settled takes no member's right to lead. A member that leads
+without having been part of the last of such epochs may have other bytes behind its begin. Its own epoch then begins
+there (`elected`), so no proof covers those bytes.
 
 A member that returns with another store, because its disk was replaced or is missing, has none of the messages. Its own
 record shows this (`doubt`), because a member notes each epoch in that record before it takes a byte of the epoch. A
 member in sync was part of the epoch that was settled last. Another store cannot become part of that epoch while etcd
 has the member in sync (`InSync.may_come`).
 
-The record of a member (`OwnEpoch`) is independent of etcd. It has the last epoch that its log was part of, and its
-store's mark. `epoch` means: when this was written, this log was the beginning of the log of that epoch's master. A
-follower raises it before it appends the first byte of that epoch, a master before it accepts one. `epochs` are the
-earlier ones, too. They show that this store is the one that was in sync in an epoch, although it follows a later one
-now (`GroupState.doubt`).
+The record of a member (`OwnEpoch`) has the last epoch that its log was part of, and its store's mark. `epoch` means:
+when this was written, this log was the beginning of the log of that epoch's master. A follower raises it before it
+appends the first byte of that epoch, a master before it accepts one. `epochs` are the earlier ones, too: they show that
+this store is the one that was in sync in an epoch (`GroupState.doubt`).
 
 `acknowledged` is what a master records when its epoch ends: the offset up to which all members in sync had the log. If
 a successor's epoch begins before that offset, the successor has lost messages, and this log is not cut for it.
 
 `doubt` says why the store may lack acknowledged messages, until it was compared with those of other members
-(group_keys.py):
-
-    the store was not closed in order    RECOVERING, written before recovery may cut anything
-    recovery has cut or fenced off       how much, and where
-    it was killed during recovery        the next start finds RECOVERING, and cannot know what was cut
-    a master took it in, or it leads     ""
+(group_keys.py). RECOVERING is written before recovery may cut anything: if the process is killed then, the next start
+cannot know what was cut.
 
 Source: the idea of Kafka's KIP-101 and KIP-279, and of ReplicasInfoManager and EpochFileCache, Java 5.3.
 """
@@ -80,13 +75,9 @@ class _Saved(msgspec.Struct):
 class OwnEpoch:
     """The record; `load` reads it.
 
-    Attributes:
-        epoch: 0 if the log was never part of one.
-        line: the mark of the line of epochs (group_state.py).
-        store: a mark that no other store has.
-        acknowledged: the offset that the other members had when this master's epoch ended; 0 once it follows another.
-        doubt: why the store may lack acknowledged messages; "" if nothing says so.
-        epochs: the epochs of the line that the log was part of, up to `epoch`; the newest ones.
+    `epoch` is 0 if the log was never part of one; `line` is the mark of the line of epochs, and `store` a mark that no
+    other store has. `acknowledged` is 0 once this member follows another. `epochs` are those of the line that the log
+    was part of, the newest ones up to `epoch`.
     """
 
     path: Path
@@ -103,15 +94,15 @@ class OwnEpoch:
         path = folder / "epoch.json"
         saved = snapshot.load(path, _Saved) or _Saved()
         mark = saved.store or os.urandom(8).hex()
-        epochs = saved.epochs or _later((), saved.epoch)  # an older version wrote the last one only
-        own = cls(path, saved.epoch, saved.line, mark, saved.acknowledged, saved.doubt, epochs)
+        epochs = saved.epochs or _with_epoch((), saved.epoch)  # an older version wrote the last one only
+        own_record = cls(path, saved.epoch, saved.line, mark, saved.acknowledged, saved.doubt, epochs)
         if not saved.store:
-            own.save(saved.epoch, saved.line)
-        return own
+            own_record.save(saved.epoch, saved.line)
+        return own_record
 
     def save(self, epoch: int, line: str, acknowledged: int = 0) -> None:
         """Record that the log is part of this epoch; on disk when this returns. Raises: OSError."""
-        epochs = _later(self.epochs if line == self.line else (), epoch)
+        epochs = _with_epoch(self.epochs if line == self.line else (), epoch)
         snapshot.save(self.path, _Saved(epoch, line, self.store, acknowledged, self.doubt, epochs))
         self.epoch, self.line, self.acknowledged, self.epochs = epoch, line, acknowledged, epochs
 
@@ -122,19 +113,16 @@ class OwnEpoch:
             self.save(self.epoch, self.line, self.acknowledged)
 
 
-def _later(epochs: tuple[int, ...], epoch: int) -> tuple[int, ...]:
+def _with_epoch(epochs: tuple[int, ...], epoch: int) -> tuple[int, ...]:
     return (*(each for each in epochs if each != epoch), *([epoch] if epoch else []))[-MOST_EPOCHS:]
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
     """The master.
 
-    Attributes:
-        member: its brokerId among the members; clients see the master as brokerId 0.
-        store: the mark of its store (group_state.py). If it equals our own, the leader is an earlier process of ours.
-        address: its address for clients.
-        shipping: its address for slaves.
-        tells_shown: whether it tells slaves how far consumers may read; older versions do not.
+    `member` is its brokerId among the members; clients see it as brokerId 0. `store` is the mark of its store: if it
+    equals our own, the leader is an earlier process of ours. `tells_shown`: older versions do not tell slaves how far
+    consumers may read.
     """
 
     member: int
@@ -201,90 +189,67 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset() if self.stays else frozenset({self.leader})
 
     def may_lead(self, member: int, is_fresh: bool) -> bool:
-        """Whether a member can be the next master.
-
-        Args:
-            is_fresh: the member has just started and may lack messages that it acknowledged, as after a power cut.
-                Then another member in sync goes first.
-        """
+        """Whether a member can be the next master. If it `is_fresh`, another one in sync goes first."""
         return member in self.in_sync and not (is_fresh and len(self.in_sync) > 1)
 
-    def doubt(self, member: int, own: OwnEpoch, end: int) -> str | None:
+    def doubt(self, member: int, own_record: OwnEpoch, end: int) -> str | None:
         """Return why an in-sync member's store cannot be the store that was in sync; None if it can be.
 
         An elected member may have crashed before it wrote its epoch down. For it, the mark of its store is enough.
-
-        Args:
-            own: the member's own record.
-            end: the end of its log.
         """
-        was_elected = self.settled != self.epoch and member == self.leader and own.store == self.store
+        was_elected = self.settled != self.epoch and member == self.leader and own_record.store == self.store
         proved = self.proved_epoch
-        was_part = proved in own.epochs or own.epoch > self.epoch  # etcd was restored from an older copy
-        if not was_elected and (own.line != self.line or not was_part):
-            last = f"was last part of epoch {own.epoch}" if own.epoch else "never was part of one"
-            return f"its log {last}, by its own record"
+        was_part = proved in own_record.epochs or own_record.epoch > self.epoch  # etcd was restored from an older copy
+        if not was_elected and (own_record.line != self.line or not was_part):
+            last_part = f"was last part of epoch {own_record.epoch}" if own_record.epoch else "never was part of one"
+            return f"its log {last_part}, by its own record"
         begin = dict(self.begins).get(self.epoch if was_elected else proved, 0)
         return f"its log ends at {end}, and that epoch began at {begin}" if end < begin else None
 
     def shared_end(self, epoch: int, line: str) -> int | None:
-        """Return the offset up to which a log, last part of `epoch`, equals the master's; None without a proof.
-
-        The offset may be past that log's end: then the whole log is equal.
-        """
+        """Return the offset up to which a log, last part of `epoch`, equals the master's; None without a proof."""
         later = [begin for number, begin in self.begins if number > epoch]
         is_known = line == self.line and epoch >= self.begins[0][0]
         return min(later) if later and is_known else None
 
 
-def elected(last: GroupState | None, member: int, own: OwnEpoch, end: int) -> GroupState:
-    """Return the state after the election of a member whose log ends at `end`.
-
-    Args:
-        last: the state in etcd; None if etcd does not know these brokers.
-        own: the member's own record. Its epoch keeps numbers from coming again if etcd lost its memory.
-    """
-    if last is None:
-        return new_line(member, own, end)
+def elected(last_state: GroupState | None, member: int, own_record: OwnEpoch, end: int) -> GroupState:
+    """Return the state after the election of a member whose log ends at `end`; `last_state` is that in etcd."""
+    if last_state is None:
+        return new_line(member, own_record, end)
     # Only the log before the begins of epochs that it was no part of is known to be the same as theirs.
-    begin = min([end, *(begin for number, begin in last.begins if number > own.epoch)])
-    epoch = max(last.epoch, own.epoch) + 1
+    begin = min([end, *(begin for number, begin in last_state.begins if number > own_record.epoch)])
+    epoch = max(last_state.epoch, own_record.epoch) + 1
     return GroupState(
         epoch=epoch,
-        line=last.line,
+        line=last_state.line,
         leader=member,
-        in_sync=last.in_sync,
-        begins=_needed((*last.begins, (epoch, begin)), last.proved_epoch),
-        store=own.store,
-        settled=last.proved_epoch,
+        in_sync=last_state.in_sync,
+        begins=_needed_begins((*last_state.begins, (epoch, begin)), last_state.proved_epoch),
+        store=own_record.store,
+        settled=last_state.proved_epoch,
     )
 
 
-def new_line(member: int, own: OwnEpoch, end: int, epoch: int = 0) -> GroupState:
-    """Return the state of a new line of epochs, which proves nothing of the line before.
-
-    Args:
-        epoch: the last epoch of the line before, if etcd knows one.
-    """
-    epoch, line = max(epoch, own.epoch) + 1, os.urandom(8).hex()
+def new_line(member: int, own_record: OwnEpoch, end: int, epoch: int = 0) -> GroupState:
+    """Return the state of a new line of epochs, which proves nothing of the line before, with the last `epoch`."""
+    epoch, line = max(epoch, own_record.epoch) + 1, os.urandom(8).hex()
     begins = ((epoch, end),)
     return GroupState(
-        epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own.store, settled=0
+        epoch=epoch, line=line, leader=member, in_sync=(member,), begins=begins, store=own_record.store, settled=0
     )
 
 
 def with_in_sync(state: GroupState, members: set[int]) -> GroupState:
-    """Return the state of the same epoch, settled, with these members in sync."""
     in_sync = tuple(sorted(members))
     return msgspec.structs.replace(state, in_sync=in_sync, settled=state.epoch, successor=0, stays=False)
 
 
 def with_successor(state: GroupState, successor: int, stays: bool) -> GroupState:
-    """Return the state in which the master of a settled epoch has left its place to a member in sync."""
     return msgspec.structs.replace(state, successor=successor, stays=stays)
 
 
-def _needed(begins: tuple[tuple[int, int], ...], proved: int) -> tuple[tuple[int, int], ...]:
+def _needed_begins(begins: tuple[tuple[int, int], ...], proved: int) -> tuple[tuple[int, int], ...]:
     """Return the newest begins, without those that prove nothing because a later epoch began at or before them.
 
     So elections in which nothing is appended do not push out the begins that are needed.

@@ -17,9 +17,8 @@ With a slow disk the others may not get the log in time. Then the master gives u
 everything that was acknowledged.
 
 If the disks of all members are full or slow, the lead must not go around. So a member leaves for either one only once
-in LEAVES_AGAIN_S, and for a slow disk not right after an election. A disk that hangs is a reason at once, also if it
-was slow before: a member whose disk hangs is not elected. Only a member that left for that less than LEAVES_AGAIN_S
-ago stays for STAYS_S after its election.
+in LEAVES_AGAIN_S, and for a slow disk not right after an election. A disk that hangs is a reason at once. Only a member
+that left for that less than LEAVES_AGAIN_S ago stays for STAYS_S after its election.
 """
 
 from __future__ import annotations
@@ -47,36 +46,36 @@ STAYS_S: Final = 30.0  # after an election: another member has found its own dis
 LEAVES_AGAIN_S: Final = 600.0  # so that the disks of all members do not send the lead around
 
 
-def next_master(in_sync: InSync, me: int, chosen: int) -> int:
-    """Return the member to hand the lead over to: the wanted one, or for 0 the one with most. Raises: RemoteError."""
-    others = sorted(in_sync.members - {me}, key=lambda member: (-in_sync.end_of(member), member))
+def next_master(in_sync: InSync, own_member: int, wanted_member: int) -> int:
+    """Return the member to hand the lead over to; for 0 the one with most. Raises: RemoteError."""
+    others = sorted(in_sync.members - {own_member}, key=lambda member: (-in_sync.end_of(member), member))
     if not in_sync.is_settled or not others:
         raise refusal("no other member is in sync")
-    if chosen and chosen not in others:
-        raise refusal(f"member {chosen} is not in sync; the other members in sync: {_listed(others)}")
-    return chosen or others[0]
+    if wanted_member and wanted_member not in others:
+        raise refusal(f"member {wanted_member} is not in sync; the other members in sync: {_listed(others)}")
+    return wanted_member or others[0]
 
 
-async def drain(store: MessageStore, settle: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock) -> None:
+async def drain(
+    store: MessageStore, write_changes: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock
+) -> None:
     """End the log when no batch is stored in part, and all members in sync, or about to be, have it up to its end.
 
-    Args:
-        settle: writes to the log what is in memory alone.
-    Raises:
-        RemoteError: one of both takes too long, or the store has failed.
+    `write_changes` writes to the log what is in memory alone. Raises: RemoteError, the store has failed, or that takes
+    too long.
     """
-    begun = clock.monotonic()
+    begin_s = clock.monotonic()
     if store.flushed.error is not None:
         raise refusal("the store of this member has failed")
-    await settle()
+    await write_changes()
     while store.appender.unfinished:
-        if clock.age(begun) > HAND_OVER_S:
+        if clock.age(begin_s) > HAND_OVER_S:
             raise refusal(f"a large batch is not stored after {HAND_OVER_S:g} s")
         await clock.sleep(_LOOK_S)
     store.publish()
     store.flusher.kick()
     while in_sync.replicated.value < store.end or in_sync.is_changing:
-        if clock.age(begun) > HAND_OVER_S:
+        if clock.age(begin_s) > HAND_OVER_S:
             raise refusal(
                 f"the other members do not have the whole log, or etcd does not know it, after {HAND_OVER_S:g} s"
             )
@@ -91,15 +90,8 @@ async def wait_until_flushed(store: MessageStore, end: int) -> None:
         await store.flushed.reached(end)
 
 
-def check_begin(group: EtcdGroup, own: OwnEpoch, end: int, is_forced: bool, unfit: str) -> None:
-    """Check that only an operator's decision can give the group a master, and that no other member has more.
-
-    Args:
-        own, end: the record of this member, and the end of its log.
-        unfit: why it could not start as the master; "" if it could. etcd would have it in sync alone, without a master.
-    Raises:
-        RemoteError
-    """
+def check_begin(group: EtcdGroup, own_record: OwnEpoch, end: int, is_forced: bool, unfit: str) -> None:
+    """Check that only an operator can give the group a master, and no other member has more. Raises: RemoteError."""
     if group.leader is not None:
         raise refusal(f"member {group.leader.member} is the master; stop it first")
     if unfit:
@@ -114,19 +106,18 @@ def check_begin(group: EtcdGroup, own: OwnEpoch, end: int, is_forced: bool, unfi
             f"in sync: {_listed(list(group.state.in_sync))}. One of these members leads as soon as it is back with its "
             "store. This member may lack acknowledged messages; `--force` discards them"
         )
-    for each in group.others:
-        if each.end == UNKNOWN and each.epoch >= own.epoch:
-            why = each.problem or "it has not said so yet; try again in a second"
-            raise refusal(f"where the log of member {each.member} ends is not known: {why}")
-        if (each.epoch, each.end) > (own.epoch, end):
+    for other in group.others:
+        if other.end == UNKNOWN and other.epoch >= own_record.epoch:
+            reason = other.problem or "it has not said so yet; try again in a second"
+            raise refusal(f"where the log of member {other.member} ends is not known: {reason}")
+        if (other.epoch, other.end) > (own_record.epoch, end):
             raise refusal(
-                f"member {each.member} has more: its log is of epoch {each.epoch} and ends at {each.end}, and ours of "
-                f"epoch {own.epoch} at {end}. Let that member begin; `--force` discards what this one lacks"
+                f"member {other.member} has more: its log is of epoch {other.epoch} and ends at {other.end}, and ours "
+                f"of epoch {own_record.epoch} at {end}. Let that member begin; `--force` discards what this one lacks"
             )
 
 
 def refusal(reason: str) -> RemoteError:
-    """Return the answer to an operator whose order cannot be carried out."""
     return RemoteError(ResponseCode.SYSTEM_ERROR, reason)
 
 
@@ -135,82 +126,71 @@ def _listed(members: list[int]) -> str:
 
 
 class RoomWatch:
-    """Notices that the disk of a master has had no room for messages for a while.
-
-    Args:
-        patience_s: the time for which it must have refused messages.
-    """
+    """Notices that the disk of a master has refused messages for `patience_s`."""
 
     def __init__(self, clock: Clock, patience_s: float) -> None:
         self._clock = clock
         self._patience_s = patience_s
-        self._first, self._again = 0.0, clock.monotonic()
-        self._last = clock.monotonic() - FORGETS_S - 1
+        self._first_refusal_s, self._next_leave_s = 0.0, clock.monotonic()
+        self._last_refusal_s = clock.monotonic() - FORGETS_S - 1
 
-    def leaves(self) -> None:
+    def note_leave(self) -> None:
         """Note that this member leaves the lead because of its disk."""
-        self._again = self._clock.monotonic() + LEAVES_AGAIN_S
+        self._next_leave_s = self._clock.monotonic() + LEAVES_AGAIN_S
 
     def is_short(self, store: MessageStore, has_successor: bool) -> bool:
-        """Check the store, about twice a second. After True, the next True comes PAUSE_S later at the earliest.
-
-        Args:
-            has_successor: whether another member could lead; until one can, there is nothing to try.
-        """
+        """Check the store, about twice a second. After True, the next True comes PAUSE_S later at the earliest."""
         if store.appender.full is None:
             return False
         now = self._clock.monotonic()
-        if now - self._last > FORGETS_S:
-            self._first = now
-        self._last = now
-        if now - self._first < self._patience_s or now < self._again or not has_successor:
+        if now - self._last_refusal_s > FORGETS_S:
+            self._first_refusal_s = now
+        self._last_refusal_s = now
+        if now - self._first_refusal_s < self._patience_s or now < self._next_leave_s or not has_successor:
             return False
-        self._again = now + PAUSE_S
+        self._next_leave_s = now + PAUSE_S
         return True
 
 
 class SlowWatch:
-    """Notices that the disk of a master hangs, or has been slow for a while.
-
-    Args:
-        patience_s: the disk hangs if nothing comes to it for this time, although something waits.
-    """
+    """Notices that the disk of a master hangs, with nothing written for `patience_s`, or has been slow for a while."""
 
     def __init__(self, clock: Clock, patience_s: float) -> None:
         self._clock = clock
         self._patience_s = patience_s
-        self._slow_from = self._hang_from = 0.0  # when a disk that is slow, or hangs, is a reason to leave
+        self._slow_leave_from_s = self._hang_leave_from_s = (
+            0.0  # when a disk that is slow, or hangs, is a reason to leave
+        )
         self._hangs = False  # at the last check
-        self._hung_till = 0.0
+        self._hung_until_s = 0.0
         self.begin()
 
     def begin(self) -> None:
-        """Note that this member has become the master."""
-        self._began = self._looked = now = self._clock.monotonic()
-        self._flushed, self._waits_since = -1, now
+        self._window_begin_s = self._last_check_s = now = self._clock.monotonic()
+        self._flushed_end, self._waits_since_s = -1, now
         self._slow_s = 0.0
-        self._slow_from = max(self._slow_from, now + STAYS_S)
-        self._hang_from = now + STAYS_S if now < self._hung_till else now
+        self._slow_leave_from_s = max(self._slow_leave_from_s, now + STAYS_S)
+        self._hang_leave_from_s = now + STAYS_S if now < self._hung_until_s else now
 
-    def leaves(self) -> None:
+    def note_leave(self) -> None:
         """Note that this member leaves the lead because of its disk."""
-        self._slow_from = again = self._clock.monotonic() + LEAVES_AGAIN_S
+        self._slow_leave_from_s = again_s = self._clock.monotonic() + LEAVES_AGAIN_S
         if self._hangs:
-            self._hung_till = again
+            self._hung_until_s = again_s
 
     def problem(self, store: MessageStore) -> str:
         """Check the store, about twice a second. Returns why to leave the lead now, or ""."""
         now, flushed = self._clock.monotonic(), store.flushed.value
-        if flushed >= store.end or flushed != self._flushed:
-            self._flushed, self._waits_since = flushed, now
-        waits_s = self._clock.age(self._waits_since)
-        self._slow_s += self._clock.age(self._looked) if waits_s > SLOW_S else 0.0
-        self._looked, is_slow = now, self._slow_s > SLOW_FOR_S
-        if self._clock.age(self._began) >= SLOW_WITHIN_S:
-            self._began, self._slow_s = now, 0.0
-        self._hangs = waits_s > self._patience_s and now >= self._hang_from
+        if flushed >= store.end or flushed != self._flushed_end:
+            self._flushed_end, self._waits_since_s = flushed, now
+        waits_s = self._clock.age(self._waits_since_s)
+        self._slow_s += self._clock.age(self._last_check_s) if waits_s > SLOW_S else 0.0
+        self._last_check_s, is_slow = now, self._slow_s > SLOW_FOR_S
+        if self._clock.age(self._window_begin_s) >= SLOW_WITHIN_S:
+            self._window_begin_s, self._slow_s = now, 0.0
+        self._hangs = waits_s > self._patience_s and now >= self._hang_leave_from_s
         if self._hangs:
             return f"for {waits_s:.0f} s no message came to the disk"
-        if not is_slow or now < self._slow_from:
+        if not is_slow or now < self._slow_leave_from_s:
             return ""
         return f"for {SLOW_FOR_S:g} of {SLOW_WITHIN_S:g} s messages waited for the disk"

@@ -8,9 +8,8 @@
 So the master always waits at least for the members that etcd has in sync, and only one of those can be elected. The
 next master therefore has every message that was acknowledged as replicated, even if clocks are wrong. Etcd may have
 stored a report even if no answer came. So the master also waits for every member that it reported, and repeats the
-report until etcd answers. A master that is alone in sync acknowledges no message as replicated, and only it can be
-elected. A send waits for a slave that is near the end, and gets SLAVE_NOT_AVAILABLE if none is. A slave that returns
-must catch up again before it counts.
+report until etcd answers. A master that is alone in sync acknowledges no message as replicated. A send waits for a
+slave that is near the end, and gets SLAVE_NOT_AVAILABLE if none is.
 
 A new master begins with the members in sync of the epoch before: each of them has all that was ever acknowledged. It
 acknowledges and shows nothing until it has settled its epoch, so it takes no member's right to lead for nothing:
@@ -47,11 +46,9 @@ _LOOK_S: Final = 0.25
 class InSync:
     """A master's record of its members in sync.
 
-    Args:
-        me: the master's own id among the members.
-        commit: writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
-        holds: whether no other broker can be the master now.
-        expected: members that should follow soon: those in sync and those that run, but not a master that died.
+    `commit` writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
+    `is_valid` says whether no other broker can be the master now. `expected` are members that should follow soon.
+
     Attributes:
         members: the members in sync, as etcd has them.
         inherited: the other members that were in sync when this master was elected.
@@ -64,63 +61,61 @@ class InSync:
 
     def __init__(
         self,
-        me: int,
+        own_member: int,
         state: GroupState,
         commit: Callable[[GroupState], Awaitable[GroupState | None]],
         clock: Clock,
         catch_up_s: float,
-        holds: Callable[[], bool],
+        is_valid: Callable[[], bool],
         expected: frozenset[int] = frozenset(),
     ) -> None:
         self.members = set(state.in_sync)
-        self.inherited = frozenset(state.in_sync) - {me}
+        self.inherited = frozenset(state.in_sync) - {own_member}
         self.replicated = Watermark()
         self.shipped = Watermark()
         self.log_end: Callable[[], int] = lambda: self.shipped.value
         self.on_advance: Callable[[], object] = lambda: None
         self.on_settled: Callable[[], object] = lambda: None
-        self._me = me
+        self._own_member = own_member
         self._state = state
         # Members in a change that etcd has not answered: etcd may already have them in sync.
         self._unconfirmed: set[int] = set()
         self._commit = commit
         self._clock = clock
         self._catch_up_s = catch_up_s
-        self._holds = holds
+        self._is_valid = is_valid
         self._expected = expected
         self._settle_requested_s: float | None = None  # when the first send or read waited for a settled epoch
         self._ends: dict[int, int] = {}  # the log's end at each connected member
         self._joining: dict[int, tuple[int, float]] = {}  # the offset to reach, and since when
-        self._left: set[int] = set()  # members in sync whose connection ended
-        self._caught_up: dict[int, float] = {}
+        self._disconnected: set[int] = set()  # members in sync whose connection ended
+        self._caught_up_s: dict[int, float] = {}
         self._end_before = 0
-        self._is_due = False  # whether more is shown when the log is shipped up to its end
-        self._changed = asyncio.Event()
+        self._awaits_shipping = False  # whether more is shown when the log is shipped up to its end
+        self._wake = asyncio.Event()
 
-    def reported(self, member: int, end: int) -> None:
-        """Note that a member has the log up to `end`."""
+    def note_report(self, member: int, end: int) -> None:
         mark, _ = self._joining.get(member, (end + 1, 0.0))
-        if member not in self._ends or end >= mark or self._comes_near(member, end):
-            self._changed.set()
+        if member not in self._ends or end >= mark or self._is_near(member, end):
+            self._wake.set()
         self._ends[member] = end
         self._advance()
 
-    def left(self, member: int) -> None:
+    def note_disconnected(self, member: int) -> None:
         self._ends.pop(member, None)
         self._joining.pop(member, None)
-        self._caught_up.pop(member, None)
-        if member in self._reported_here:
-            self._left.add(member)
-        self._changed.set()
+        self._caught_up_s.pop(member, None)
+        if member in self._reported_members:
+            self._disconnected.add(member)
+        self._wake.set()
         self._refuse_alone()
 
-    def may_come(self, member: int) -> bool:
+    def may_connect(self, member: int) -> bool:
         """Whether a member may be served: not while etcd has it in sync through a connection that ended.
 
-        From its first byte of this epoch on, its own record names the epoch. If it were then elected with a store that
-        lacks acknowledged messages, no broker could notice.
+        Its own record would name this epoch. If it were elected with an empty store, no broker could notice.
         """
-        return member in self._ends or member not in self._reported_here
+        return member in self._ends or member not in self._reported_members
 
     @property
     def is_settled(self) -> bool:
@@ -129,8 +124,7 @@ class InSync:
 
     @property
     def leads(self) -> bool:
-        """Whether no other broker can be the master now."""
-        return self._holds()
+        return self._is_valid()
 
     @property
     def has_successor(self) -> bool:
@@ -143,10 +137,9 @@ class InSync:
         return not self.is_settled and len(self._electable) > 1
 
     def request_settle(self) -> None:
-        """Settle the epoch soon: a send or a read waits for that."""
         if self._settle_requested_s is None and not self.is_settled:
             self._settle_requested_s = self._clock.monotonic()
-            self._changed.set()
+            self._wake.set()
 
     def end_of(self, member: int) -> int:
         """Return the end of the log at a member; -1 if it is not connected."""
@@ -159,29 +152,25 @@ class InSync:
 
     @property
     def is_changing(self) -> bool:
-        """Whether etcd is about to get other members in sync."""
-        return bool(self._joining or self._unconfirmed) or self._changed.is_set()
+        return bool(self._joining or self._unconfirmed) or self._wake.is_set()
 
     def lacks(self, target: int) -> NoSlaveNear | None:
-        """Return why a wait for the other members is useless; None if it is not."""
         self.request_settle()
         return _no_other() if self.is_alone else None
 
     async def run(self) -> None:
-        """Update the members in sync until another broker is the master."""
         while True:
-            self._changed.clear()
+            self._wake.clear()
             to_report = self._members_to_report()
             if to_report is not None:
-                if not await self._agree(to_report):
+                if not await self._report(to_report):
                     return
                 if to_report == self.members and not self._unconfirmed:
                     continue
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._changed.wait(), _LOOK_S)
+                await self._clock.wait_for(self._wake.wait(), _LOOK_S)
 
     def lead_lost_error(self) -> NoSlaveNear:
-        """Return the error for waiting sends when another broker may be the master."""
         what = "this broker is the master no more, and the next one may lack it"
         return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
 
@@ -191,24 +180,23 @@ class InSync:
         return self.members | self._unconfirmed
 
     @property
-    def _reported_here(self) -> set[int]:
+    def _reported_members(self) -> set[int]:
         """The members that etcd may have in sync by a report of this master."""
         return self.members | self._unconfirmed if self.is_settled else self._unconfirmed
 
     @property
-    def _others(self) -> set[int]:
-        """The members that an acknowledgement waits for."""
-        return (self._electable | self._joining.keys()) - {self._me}
+    def _awaited_members(self) -> set[int]:
+        return (self._electable | self._joining.keys()) - {self._own_member}
 
     def _advance(self) -> None:
-        others = self._others
-        if not self.is_settled or len(self.members) < 2 or not others <= self._ends.keys():
+        awaited = self._awaited_members
+        if not self.is_settled or len(self.members) < 2 or not awaited <= self._ends.keys():
             self.on_advance()
             return
-        if not self._holds():
+        if not self._is_valid():
             self.replicated.fail(self.lead_lost_error())
             return
-        self.replicated.advance(min(self._ends[member] for member in others))
+        self.replicated.advance(min(self._ends[member] for member in awaited))
         self.on_advance()
 
     def visible_end(self) -> int:
@@ -217,20 +205,20 @@ class InSync:
         Otherwise a consumer could continue after an offset where the next master has other messages. A master that is
         alone in sync can be the next one itself, after a power cut: so it shows what it would ship.
         """
-        others = self._others
-        if not others:
+        awaited = self._awaited_members
+        if not awaited:
             self._advance_when_shipped()
             return self.shipped.value
-        return min(self._ends.get(member, 0) for member in others)
+        return min(self._ends.get(member, 0) for member in awaited)
 
     def _advance_when_shipped(self) -> None:
         end = self.log_end()
-        if end > self.shipped.value and not self._is_due:
-            self._is_due = True
+        if end > self.shipped.value and not self._awaits_shipping:
+            self._awaits_shipping = True
             self.shipped.when(end, self._shipped)
 
     def _shipped(self, error: BaseException | None) -> None:
-        self._is_due = False
+        self._awaits_shipping = False
         if error is None:
             self.on_advance()
 
@@ -241,46 +229,42 @@ class InSync:
         return following if following != self.members or self._unconfirmed else None
 
     def _may_settle(self, following: set[int]) -> bool:
-        """Whether the epoch should be settled with these members."""
         if self._unconfirmed or self.members <= following:
             return True
         if self._settle_requested_s is None:
             return False
-        if following == {self._me}:  # alone: any follower is worth the wait
-            coming = (self._expected | self._ends.keys()) - following
+        if following == {self._own_member}:  # alone: any follower is worth the wait
+            awaited_members = (self._expected | self._ends.keys()) - following
         else:
-            coming = (self._expected & self.members) - following
-        return not coming or self._clock.age(self._settle_requested_s) >= SETTLE_S
+            awaited_members = (self._expected & self.members) - following
+        return not awaited_members or self._clock.age(self._settle_requested_s) >= SETTLE_S
 
     @property
-    def _members_found(self) -> set[int]:
-        """The members that this master has found to be in sync."""
-        return self.members if self.is_settled else {self._me}
+    def _confirmed_members(self) -> set[int]:
+        return self.members if self.is_settled else {self._own_member}
 
-    def _comes_near(self, member: int, end: int) -> bool:
-        """Whether a member whose log ends at `end` is to be waited for from now on."""
-        is_new = member not in self._joining and member not in self._members_found
+    def _is_near(self, member: int, end: int) -> bool:
+        is_new = member not in self._joining and member not in self._confirmed_members
         return is_new and self.shipped.value - end <= NEAR_BYTES
 
     def _following(self) -> set[int]:
-        """Return the members that have what a member in sync must have."""
-        inside, now, end = self._members_found, self._clock.monotonic(), self.shipped.value
-        for member, reached in self._ends.items():
-            if reached >= self._end_before or member not in self._caught_up:
-                self._caught_up[member] = now
-        self._end_before = end
-        late = {m for m, since in self._caught_up.items() if self._clock.age(since) > self._catch_up_s}
-        for member, reached in self._ends.items():
-            if self._comes_near(member, reached):
+        confirmed, now, shipped_end = self._confirmed_members, self._clock.monotonic(), self.shipped.value
+        for member, end_at_member in self._ends.items():
+            if end_at_member >= self._end_before or member not in self._caught_up_s:
+                self._caught_up_s[member] = now
+        self._end_before = shipped_end
+        late = {m for m, since in self._caught_up_s.items() if self._clock.age(since) > self._catch_up_s}
+        for member, end_at_member in self._ends.items():
+            if self._is_near(member, end_at_member):
                 # What is not shipped yet may have been answered, or shown, while this master was alone in sync.
                 self._joining[member] = (self.log_end(), now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}
         for member in [m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s]:
             del self._joining[member]
-        gone = (self._left | late | (inside - self._ends.keys())) - {self._me}
-        return (inside - gone) | (ready - late)
+        lagging = (self._disconnected | late | (confirmed - self._ends.keys())) - {self._own_member}
+        return (confirmed - lagging) | (ready - late)
 
-    async def _agree(self, members: set[int]) -> bool:
+    async def _report(self, members: set[int]) -> bool:
         """Write the members to etcd; return whether etcd still names this broker as the master."""
         self._unconfirmed |= members
         try:
@@ -292,7 +276,7 @@ class InSync:
             return False
         was_settled = self.is_settled
         self._state, self.members, self._unconfirmed = state, set(state.in_sync), set()
-        self._left &= self.members
+        self._disconnected &= self.members
         for member in self.members:
             self._joining.pop(member, None)
         log.info("in sync in epoch %d: %s", state.epoch, ", ".join(map(str, state.in_sync)))
@@ -303,7 +287,7 @@ class InSync:
         return True
 
     def _refuse_alone(self) -> None:
-        """Answer the waiting sends if no other member is to come: they would only wait for their timeout."""
+        """Answer the waiting sends if no other member is to come."""
         if self.is_alone:
             self.replicated.refuse(_no_other())
 

@@ -18,23 +18,10 @@ async def no_peers() -> Sequence[str]:
 class Term:
     """One period as master or slave.
 
-    Attributes:
-        member: the broker's id among the members.
-        epoch: the current master's epoch; 0 if there was no master yet.
-        process_ms: when the process began. `bootTimestamp` is that of the period.
-        log_epoch: the last epoch that the log here was part of; a slave that lacks its master's log has an earlier one.
-        leader: the master to follow; None for the master itself, and while no master is known.
-        in_sync: the members in sync; only at a master.
-        cut_at: the offset up to which the log is proved equal to the master's; the rest is moved aside.
-        is_shared: whether the whole log is proved equal to the begin of the master's.
-        holds: whether this period still lasts; a master announces itself only then.
-        takes: whether the master takes messages and changes; not while it hands over the lead.
-        joined: called before anything is appended, once the log is known to be the beginning of the master's.
-        problem: why the broker neither leads nor follows; "" if there is no problem.
-        peers: asks etcd for the addresses of the other members that run, for a log that has to be repaired.
-        elect: an operator decides that this member begins a new line of epochs; True although etcd has members in sync.
-        hand_over: an operator wants the member to lead, 0: any one that is in sync. Returns that member.
-        etcd_tls: of the connections to etcd; None if they are not encrypted.
+    `leader` is the master to follow, and `epoch` that of the master; `log_epoch` is the last one that the log here was
+    part of. Up to `cut_at` the log is proved equal to the master's, or all of it if it `is_shared`. `on_joined` is
+    called before anything is appended. `problem` says why the broker neither leads nor follows. `peers` asks etcd for
+    the other members that run. `elect` and `hand_over` are for operators; the latter takes 0 for any member in sync.
     """
 
     member: int
@@ -43,11 +30,11 @@ class Term:
     in_sync: InSync | None = None
     cut_at: int | None = None
     is_shared: bool = False
-    holds: Callable[[], bool] = lambda: True
-    joined: Callable[[], object] = lambda: None
+    is_current: Callable[[], bool] = lambda: True
+    on_joined: Callable[[], object] = lambda: None
     problem: Callable[[], str] = lambda: ""
     peers: Callable[[], Awaitable[Sequence[str]]] = no_peers
-    takes: Callable[[], bool] = lambda: True
+    accepts_writes: Callable[[], bool] = lambda: True
     elect: Callable[[bool], Awaitable[None]] | None = None
     hand_over: Callable[[int], Awaitable[int]] | None = None
     process_ms: int = 0
@@ -68,14 +55,13 @@ class Term:
         return self.cut_at is None or end > self.cut_at
 
     def status_lines(self) -> dict[str, str]:
-        """Return the entries of `brokerStatus` about the leader."""
-        table = {
+        lines = {
             "memberId": str(self.member),
             "masterEpoch": str(self.epoch),
             "logEpoch": str(self.log_epoch()),
             "memberBootTimestamp": str(self.process_ms),
         }
-        if self.in_sync is not None and self.holds():
-            table["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
-            table["epochSettled"] = str(self.in_sync.is_settled).lower()
-        return table
+        if self.in_sync is not None and self.is_current():
+            lines["inSyncMembers"] = ",".join(map(str, sorted(self.in_sync.members)))
+            lines["epochSettled"] = str(self.in_sync.is_settled).lower()
+        return lines

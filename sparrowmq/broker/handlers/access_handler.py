@@ -4,10 +4,10 @@
                                                updateGlobalWhiteAddr (53), getAclConfig (54)
     users and policies, as in mqadmin of 5.3   createUser (3001) to listAcl (3010)
 
-The access guard lets only administrators send requests about accounts. Unlike Java: the broker shows secret keys only
-to a client that signed as an administrator. Java shows them to every client at a white-listed address and to every
-account. Only Super users may send requests about users. Unlike Java, where a user that may update the cluster can give
-itself everything. Passwords are only in answers to clients that signed as a Super user.
+The access guard lets only administrators send requests about accounts. Unlike Java: secret keys are only for a client
+that signed as an administrator. Java shows them to every client at a white-listed address and to every account. Only
+Super users may send requests about users, and get passwords. Unlike Java, where a user that may update the cluster can
+give itself everything.
 Source: AdminBrokerProcessor and PlainPermissionManager, Java 4.9.7; the managers of metadata, Java 5.4.0.
 """
 
@@ -72,14 +72,13 @@ class AccessHandler:
         self._access = access
         self._identity = identity
         self._clock = clock
-        self._one_at_a_time = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
 
     @handles(UpdateAndCreateAclConfig)
     async def update(self, header: UpdateAndCreateAclConfig, body: bytes, peer: Peer) -> None:
-        """Create an account, or change the fields of it that the header names."""
         from sparrowmq.auth import accounts  # a broker without access control loads nothing of auth/
 
-        policies_to_add = {
+        header_fields = {
             accounts.ACCESS_KEY: header.access_key,
             accounts.SECRET_KEY: header.secret_key or None,
             accounts.ADDRESS: header.white_remote_address,
@@ -89,12 +88,12 @@ class AccessHandler:
             accounts.TOPIC_PERMS: _split_list(header.topic_perms),
             accounts.GROUP_PERMS: _split_list(header.group_perms),
         }
-        fields = {name: value for name, value in policies_to_add.items() if value is not None}
+        fields = {name: value for name, value in header_fields.items() if value is not None}
         if words := accounts.unknown_words(fields):
             raise RemoteError(
                 UPDATE_FAILED, f"{words[0]!r} is not a permission; write one of {', '.join(accounts.PERMS)}"
             )
-        await self._do(lambda files: files.with_account(fields, self._clock.now_ms()), UPDATE_FAILED)
+        await self._apply_change(lambda files: files.with_account(fields, self._clock.now_ms()), UPDATE_FAILED)
         log.info("account %s was changed by %s", shown(header.access_key), peer.address)
 
     @handles(DeleteAclConfig)
@@ -105,13 +104,13 @@ class AccessHandler:
                 raise ConfigError(f"there is no account {header.access_key}")
             return change
 
-        await self._do(change, DELETE_FAILED)
+        await self._apply_change(change, DELETE_FAILED)
         log.info("account %s was removed by %s", shown(header.access_key), peer.address)
 
     @handles(UpdateGlobalWhiteAddrsConfig)
     async def white_list(self, header: UpdateGlobalWhiteAddrsConfig, body: bytes, peer: Peer) -> None:
         patterns = _split_list(header.global_white_addrs) or []
-        await self._do(
+        await self._apply_change(
             lambda files: files.with_addresses(patterns, header.acl_file_full_path or "", self._clock.now_ms()),
             WHITE_LIST_FAILED,
         )
@@ -119,7 +118,6 @@ class AccessHandler:
 
     @handles(GetBrokerClusterAcl)
     def versions(self, header: GetBrokerClusterAcl, body: bytes, peer: Peer) -> GetBrokerClusterAclReply:
-        """Return the number of changes over the wire, for each file."""
         files = self._files()
         cluster, name, address = self._identity
         versions = files.current.versions
@@ -135,29 +133,28 @@ class AccessHandler:
     @handles(GetBrokerClusterAclConfig)
     def show(self, header: GetBrokerClusterAclConfig, body: bytes, peer: Peer) -> Reply:
         """Return all accounts. Secret keys are only for an administrator who has signed the request."""
-        now = self._files().current
+        documents = self._files().current.documents.values()
         by_admin = peer.principal is not None and peer.principal.is_admin
         entries: dict[str, AccountEntry] = {}
-        for document in now.documents.values():
+        for document in documents:
             for fields in document.accounts:
                 entry = _account_entry(fields, with_secret=by_admin)
                 entries.setdefault(entry.access_key, entry)
-        patterns = [pattern for document in now.documents.values() for pattern in document.addresses]
+        patterns = [pattern for document in documents for pattern in document.addresses]
         return Reply(body=AccountList(patterns, list(entries.values())))
 
-    async def _do(self, change: Callable[[AccountFiles], AccountChange], failed: int) -> None:
-        """Write a change to its files and put it into effect."""
+    async def _apply_change(self, change: Callable[[AccountFiles], AccountChange], error_code: int) -> None:
         files = self._files()
-        async with self._one_at_a_time:
+        async with self._change_lock:
             try:
-                changed = change(files)
-                await asyncio.to_thread(changed.write)
+                account_change = change(files)
+                await asyncio.to_thread(account_change.write)
             except (ConfigError, ValueError) as error:
-                raise RemoteError(failed, str(error)) from error
+                raise RemoteError(error_code, str(error)) from error
             except OSError as error:
                 reason = error.strerror or error
-                raise RemoteError(failed, f"{error.filename} cannot be written ({reason})") from error
-            files.apply(changed)
+                raise RemoteError(error_code, f"{error.filename} cannot be written ({reason})") from error
+            files.apply(account_change)
 
     def _files(self) -> AccountFiles:
         if self._access.files is None:
@@ -175,16 +172,16 @@ def _split_list(text: str | None) -> list[str] | None:
 def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
     from sparrowmq.auth import accounts
 
-    text, listed = accounts.text_of, accounts.list_of
+    text_of, list_of = accounts.text_of, accounts.list_of
     return AccountEntry(
-        access_key=text(fields, accounts.ACCESS_KEY),
-        secret_key=text(fields, accounts.SECRET_KEY) if with_secret else None,
-        white_remote_address=text(fields, accounts.ADDRESS) or None,
+        access_key=text_of(fields, accounts.ACCESS_KEY),
+        secret_key=text_of(fields, accounts.SECRET_KEY) if with_secret else None,
+        white_remote_address=text_of(fields, accounts.ADDRESS) or None,
         admin=accounts.is_admin(fields),
-        default_topic_perm=text(fields, accounts.TOPIC_PERM) or None,
-        default_group_perm=text(fields, accounts.GROUP_PERM) or None,
-        topic_perms=list(listed(fields, accounts.TOPIC_PERMS)) or None,
-        group_perms=list(listed(fields, accounts.GROUP_PERMS)) or None,
+        default_topic_perm=text_of(fields, accounts.TOPIC_PERM) or None,
+        default_group_perm=text_of(fields, accounts.GROUP_PERM) or None,
+        topic_perms=list(list_of(fields, accounts.TOPIC_PERMS)) or None,
+        group_perms=list(list_of(fields, accounts.GROUP_PERMS)) or None,
     )
 
 
@@ -199,17 +196,17 @@ class UsersHandler:
         from sparrowmq.auth.users import complete_user
 
         if self._users.get(header.username) is not None:
-            raise _refused(f"The user {header.username} exists; change it with updateUser")
-        user = complete_user(_named(UserEntry.of_request(body), header.username))
-        await self._put(user, peer, "created")
+            raise _refusal(f"The user {header.username} exists; change it with updateUser")
+        user = complete_user(_with_name(UserEntry.of_request(body), header.username))
+        await self._put_user(user, peer, "created")
 
     @handles(UpdateUser)
     async def update_user(self, header: UpdateUser, body: bytes, peer: Peer) -> None:
-        before = self._user(header.username)
+        former_user = self._known_user(header.username)
         from sparrowmq.auth.users import complete_user
 
-        user = complete_user(_named(UserEntry.of_request(body), header.username), before)
-        await self._put(user, peer, "changed")
+        user = complete_user(_with_name(UserEntry.of_request(body), header.username), former_user)
+        await self._put_user(user, peer, "changed")
 
     @handles(DeleteUser)
     async def delete_user(self, header: DeleteUser, body: bytes, peer: Peer) -> None:
@@ -221,14 +218,12 @@ class UsersHandler:
 
     @handles(GetUser)
     def get_user(self, header: GetUser, body: bytes, peer: Peer) -> Reply:
-        """Return a user; no body if there is none."""
         self._check_has_users()
         user = self._users.get(header.username)
         return Reply(body=_shown_to(peer, user) if user is not None else b"")
 
     @handles(ListUsers)
     def list_users(self, header: ListUsers, body: bytes, peer: Peer) -> Reply:
-        """Return the users whose names contain the filter."""
         self._check_has_users()
         name_filter = header.filter or ""
         entries = [_shown_to(peer, user) for name, user in sorted(self._users.table.items()) if name_filter in name]
@@ -237,41 +232,39 @@ class UsersHandler:
     @handles(CreateAcl, UpdateAcl)
     async def put_policies(self, header: CreateAcl | UpdateAcl, body: bytes, peer: Peer) -> None:
         """Add entries to the policies of a user. As in Java, both replace an entry of the same resource."""
-        name = self._subject(header.subject)
+        name = self._user_of_subject(header.subject)
         from sparrowmq.auth.users import merge_policies
 
         policies_to_add = UserPolicies.of_request(body).policies
         if not any(policy.entries for policy in policies_to_add):
-            raise _refused("The policies have no entry: give a resource, actions and a decision")
+            raise _refusal("The policies have no entry: give a resource, actions and a decision")
         try:
             policies = merge_policies(self._users.policies.get(name, []), policies_to_add)
         except ConfigError as error:
-            raise _refused(str(error)) from error
-        await self._set(name, policies, peer)
+            raise _refusal(str(error)) from error
+        await self._set_policies(name, policies, peer)
 
     @handles(DeleteAcl)
     async def delete_policies(self, header: DeleteAcl, body: bytes, peer: Peer) -> None:
         """Delete all policies of a user, those of one kind, or the entry of one resource."""
-        name = self._subject(header.subject)
+        name = self._user_of_subject(header.subject)
         from sparrowmq.auth.users import remove_policies
 
         if name not in self._users.policies:
-            raise _refused(f"{header.subject} has no policies")
+            raise _refusal(f"{header.subject} has no policies")
         try:
             policies = remove_policies(self._users.policies[name], header.policy_type, header.resource)
         except ConfigError as error:
-            raise _refused(str(error)) from error
-        await self._set(name, policies, peer)
+            raise _refusal(str(error)) from error
+        await self._set_policies(name, policies, peer)
 
     @handles(GetAcl)
     def get_policies(self, header: GetAcl, body: bytes, peer: Peer) -> Reply:
-        """Return the policies of a user; no body if it has none."""
-        policies = self._users.of_subject(self._subject(header.subject))
+        policies = self._users.of_subject(self._user_of_subject(header.subject))
         return Reply(body=policies if policies is not None else b"")
 
     @handles(ListAcls)
     def list_policies(self, header: ListAcls, body: bytes, peer: Peer) -> Reply:
-        """Return the policies whose subject and resources contain the filters."""
         self._check_has_users()
         entries = []
         for name in sorted(self._users.policies):
@@ -283,34 +276,34 @@ class UsersHandler:
                 entries.append(UserPolicies(policies.subject, matching))
         return Reply(body=encode_list(entries) if entries else b"")
 
-    async def _put(self, user: UserEntry, peer: Peer, done: str) -> None:
+    async def _put_user(self, user: UserEntry, peer: Peer, action: str) -> None:
         from sparrowmq.auth.users import check_user
 
         try:
             check_user(user)
         except ConfigError as error:
-            raise _refused(str(error)) from error
+            raise _refusal(str(error)) from error
         self._users.put(user)
-        log.info("user %s was %s by %s", shown(user.username), done, peer.address)
-        await self._users.file.confirm(f"user {user.username} is {done}")
+        log.info("user %s was %s by %s", shown(user.username), action, peer.address)
+        await self._users.file.confirm(f"user {user.username} is {action}")
 
-    async def _set(self, name: str, policies: list[Policy], peer: Peer) -> None:
+    async def _set_policies(self, name: str, policies: list[Policy], peer: Peer) -> None:
         self._users.set_policies(name, policies)
         log.info("the policies of user %s were changed by %s", shown(name), peer.address)
         await self._users.file.confirm(f"the policies of user {name} are changed")
 
-    def _subject(self, subject: str) -> str:
+    def _user_of_subject(self, subject: str) -> str:
         if not subject.startswith(SUBJECT):
-            raise _refused(f"The subject {shown(subject)} is invalid; write User:NAME")
+            raise _refusal(f"The subject {shown(subject)} is invalid; write User:NAME")
         name = subject.removeprefix(SUBJECT)
-        self._user(name)
+        self._known_user(name)
         return name
 
-    def _user(self, name: str) -> UserEntry:
+    def _known_user(self, name: str) -> UserEntry:
         self._check_has_users()
         user = self._users.get(name)
         if user is None:
-            raise _refused(f"The user {shown(name)} does not exist; create it with createUser")
+            raise _refusal(f"The user {shown(name)} does not exist; create it with createUser")
         return user
 
     def _check_has_users(self) -> None:
@@ -322,7 +315,7 @@ class UsersHandler:
             )
 
 
-def _named(user: UserEntry, name: str) -> UserEntry:
+def _with_name(user: UserEntry, name: str) -> UserEntry:
     return msgspec.structs.replace(user, username=name)
 
 
@@ -332,11 +325,12 @@ def _shown_to(peer: Peer, user: UserEntry) -> UserEntry:
 
 
 def _policies_of_resource(policies: Iterable[Policy], resource: str) -> list[Policy]:
-    filtered = [
-        Policy(each.policy_type, [rule for rule in each.entries if resource in rule.resource]) for each in policies
+    matching = [
+        Policy(policy.policy_type, [rule for rule in policy.entries if resource in rule.resource])
+        for policy in policies
     ]
-    return [policy for policy in filtered if policy.entries]
+    return [policy for policy in matching if policy.entries]
 
 
-def _refused(reason: str) -> RemoteError:
+def _refusal(reason: str) -> RemoteError:
     return RemoteError(ResponseCode.NO_PERMISSION, reason)

@@ -70,7 +70,6 @@ class InspectHandler:
 
     @handles(GetBrokerConfig)
     def config(self, header: GetBrokerConfig, body: bytes, peer: Peer) -> Reply:
-        """Return the settings as a properties file."""
         body = settings_text.render({OWN_VERSION: VERSION} | self._settings.current.as_shown())
         version = DataVersion(timestamp=self._status.started_ms, counter=self._settings.count).encode().decode()
         return Reply(header=GetBrokerConfigReply(version), body=body)
@@ -82,17 +81,14 @@ class InspectHandler:
 
     @handles(GetBrokerRuntime)
     def runtime(self, header: GetBrokerRuntime, body: bytes, peer: Peer) -> Reply:
-        """Return about fifty figures."""
         return Reply(body=KVTable(self._status.table()))
 
     @handles(GetHaStatus)
     def replication(self, header: GetHaStatus, body: bytes, peer: Peer) -> Reply:
-        """Return the state of the slaves, or of this slave."""
         return Reply(body=self._replication())
 
     @handles(GetDiagnosis)
     async def diagnosis(self, header: GetDiagnosis, body: bytes, peer: Peer) -> Reply:
-        """Return what the process says of itself, without secrets."""
         return Reply(body=KVTable(await diagnosis(self._settings.current)))
 
     @handles(RestartBroker)
@@ -108,19 +104,16 @@ class InspectHandler:
     @handles(ViewBrokerStats)
     def traffic(self, header: ViewBrokerStats, body: bytes, peer: Peer) -> Reply:
         """Return one figure for the last minute, hour and day. Tools expect an error if the figure does not exist."""
-        found = self._traffic.of(header.stats_name, header.stats_key)
-        if found is None:
+        spans = self._traffic.of(header.stats_name, header.stats_key)
+        if spans is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
             )
-        return Reply(body=BrokerStats(*found))
+        return Reply(body=BrokerStats(*spans))
 
 
 class LeadershipHandler:
-    """Take an operator's orders to the members of a group. The member itself carries them out (member.py).
-
-    A broker without failover has no term, and refuses them.
-    """
+    """Take an operator's orders to the members of a group. A broker without failover has no term, and refuses them."""
 
     def __init__(self, term: Term | None, figures: Figures) -> None:
         self._term = term
@@ -134,51 +127,45 @@ class LeadershipHandler:
 
     @handles(HandOverLead)
     async def hand_over(self, header: HandOverLead, body: bytes, peer: Peer) -> HandOverLeadReply:
-        """Let another member in sync lead."""
         if self._term is None or self._term.hand_over is None:
-            raise _not_here(self._term)
+            raise _no_term_error(self._term)
         return HandOverLeadReply(await self._term.hand_over(header.member))
 
     @handles(ElectMember)
     async def elect(self, header: ElectMember, body: bytes, peer: Peer) -> None:
-        """Let this member begin a new line of epochs."""
         if self._term is None or self._term.elect is None:
-            raise _not_here(self._term)
+            raise _no_term_error(self._term)
         if header.member != self._term.member:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"this is member {self._term.member}")
         await self._term.elect(header.force)
 
 
-def _not_here(term: Term | None) -> RemoteError:
+def _no_term_error(term: Term | None) -> RemoteError:
     what = "enableControllerMode is not set" if term is None else "this member is not the master"
     return RemoteError(ResponseCode.SYSTEM_ERROR, what)
 
 
 class CleaningHandler(Handler):
-    """Clean the store for an operator who needs the disk space now. The store also cleans on its own schedule.
+    """Clean the store for an operator who needs the disk space now. The answer means that cleaning has begun.
 
-    The answer means that cleaning has begun. Unlike Java, a queue whose messages are all deleted keeps its offsets: its
-    next message does not get offset 0 again.
+    Unlike Java, a queue whose messages are all deleted keeps its offsets: its next message does not get offset 0 again.
     """
 
     @handles(CleanExpiredConsumeQueue)
     def queues(self, header: CleanExpiredConsumeQueue, body: bytes, peer: Peer) -> None:
-        """Remove the entries of queues and index whose messages are no longer in the log."""
         log.info("%s starts the cleaning of queues and index", peer.address)
         self._store.clean(Cleaning.QUEUES)
 
     @handles(DeleteExpiredCommitLog)
     def files(self, header: DeleteExpiredCommitLog, body: bytes, peer: Peer) -> None:
-        """Delete the log files that are past their retention time."""
         log.info("%s starts the deletion of expired log files", peer.address)
         self._store.clean(Cleaning.FILES)
 
     @handles(CleanUnusedTopic)
     def topics(self, header: CleanUnusedTopic, body: bytes, peer: Peer) -> Awaitable[None] | None:
-        """Delete the queues of topics that no longer exist."""
-        return in_slices(self._cleaning(peer))
+        return in_slices(self._clean_topics(peer))
 
-    def _cleaning(self, peer: Peer) -> Steps[None]:
+    def _clean_topics(self, peer: Peer) -> Steps[None]:
         for topic in self._store.queues.topics():
             if topic not in _WITHOUT_CONFIG and self._topics.get(topic) is None:
                 log.info("%s deletes the queues of topic %s, which does not exist", peer.address, topic)

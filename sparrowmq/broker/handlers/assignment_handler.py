@@ -75,28 +75,25 @@ class AssignmentHandler(Handler):
             members = {member.client_id for member in self._clients.members(query.consumer_group)}
             if strategy is None or not members:
                 return Reply(body=Assignments())
-            share = allocation.for_pop(strategy, mode.pop_share_queue_num) if mode.mode == POP else strategy
-            queues = share(queues, members, query.client_id)
+            assign_share = allocation.for_pop(strategy, mode.pop_share_queue_num) if mode.mode == POP else strategy
+            queues = assign_share(queues, members, query.client_id)
         if queues is None:
             return Reply(body=Assignments())
         return Reply(body=Assignments([Assignment(queue, mode.mode) for queue in queues]))
 
     @handles(SetRequestMode)
     async def set(self, header: SetRequestMode, body: bytes, peer: Peer) -> None:
-        """Let a group pull or pop a topic; answer when that is on disk."""
         mode = RequestMode.of_request(body)
-        self._check(mode)
+        self._check_mode(mode)
         log.info("the request mode of group %s is set by %s: %s", mode.consumer_group, peer.address, shown(mode))
         self._modes.put(mode)
         await self._modes.file.confirm(f"the mode of group {mode.consumer_group} is set")
 
     @handles(GetAllRequestModes)
     def all(self, header: GetAllRequestModes, body: bytes, peer: Peer) -> Reply:
-        """Return the current content of messageRequestMode.json."""
         return Reply(body=self._modes.content())
 
-    def _check(self, mode: RequestMode) -> None:
-        """Raises: RemoteError."""
+    def _check_mode(self, mode: RequestMode) -> None:
         if mode.topic.startswith(names.RETRY):
             raise RemoteError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._topics.get(mode.topic) is None:
@@ -113,11 +110,7 @@ class AssignmentHandler(Handler):
 
 
 class ClusterQueues:
-    """The queues of a topic at all brokers of the cluster that may be read, as a name server says.
-
-    The answer is kept for a while, because each member of a group asks every 20 seconds. While no name server answers,
-    the last answer stays in use.
-    """
+    """The readable queues of a topic in the cluster. While no name server answers, the last answer stays in use."""
 
     def __init__(self, namesrv: Sequence[str], pool: Pool, clock: Clock) -> None:
         self._namesrv = namesrv
@@ -127,10 +120,10 @@ class ClusterQueues:
 
     async def readable(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic in order; None if no name server knows it, or none has ever answered."""
-        now = self._clock.monotonic()
-        known = self._cached.get(topic)
-        if known is not None and now - known[0] < CACHE_S:
-            return known[1]
+        now_s = self._clock.monotonic()
+        cached = self._cached.get(topic)
+        if cached is not None and now_s - cached[0] < CACHE_S:
+            return cached[1]
         for address in self._namesrv:
             try:
                 session = await self._pool.session(address)
@@ -143,19 +136,18 @@ class ClusterQueues:
                 continue
             else:
                 queues = queues_of(topic, TopicRoute.decode(answer.body))
-                self._keep(topic, now, queues)
+                self._cache(topic, now_s, queues)
                 return queues
-        return known[1] if known is not None else None
+        return cached[1] if cached is not None else None
 
-    def _keep(self, topic: str, now: float, queues: list[MessageQueue]) -> None:
+    def _cache(self, topic: str, now_s: float, queues: list[MessageQueue]) -> None:
         self._cached.pop(topic, None)
-        self._cached[topic] = (now, queues)
+        self._cached[topic] = (now_s, queues)
         if len(self._cached) > MAX_CACHED_TOPICS:
             del self._cached[next(iter(self._cached))]  # the one that was asked for first
 
 
 def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """Return the queues of a route that may be read, at brokers with an address."""
     brokers = {each.broker_name for each in route.broker_datas if each.broker_addrs}
     return [
         MessageQueue(topic, row.broker_name, queue_id)
@@ -166,7 +158,6 @@ def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def lock_part(shared: SharedParts, state: BrokerState) -> Part:
-    """Return the part that locks queues; the journal has the holders from now on."""
     locks = QueueLocks(shared.clock, state.locks)
     if state.journal is not None:
         state.journal.watch_locks(locks)
@@ -194,36 +185,36 @@ class LockHandler(Handler):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR, f"the client id has {size} bytes; it must have 1 to {_MAX_CLIENT_ID_BYTES}"
             )
-        self._check_id(request, peer)
-        answer = await run_to_end(self._lock(request))
+        self._check_client_id(request, peer)
+        answer = await run_to_end(self._lock_queues(request))
         if self._journal is not None:
-            await self._journal.safe_locks()
+            await self._journal.wait_until_locks_are_safe()
         return answer
 
     @handles(UnlockBatchMq)
     def unlock(self, header: UnlockBatchMq, body: bytes, peer: Peer) -> None:
         request = LockQueues.of_request(body)
-        self._check_id(request, peer)
+        self._check_client_id(request, peer)
         for queue in request.mq_set:
-            self._locks.unlock(_key(request, queue), request.client_id)
+            self._locks.unlock(_queue_key(request, queue), request.client_id)
         if self._journal is not None:
             self._journal.note_locks()
 
-    def _check_id(self, request: LockQueues, peer: Peer) -> None:
+    def _check_client_id(self, request: LockQueues, peer: Peer) -> None:
         member = self._clients.member(request.consumer_group, request.client_id)
         if member is not None and not may_act_for(peer, member.owner):
             raise AccessDenied(f"client {shown(request.client_id)} belongs to another account")
 
-    def _lock(self, request: LockQueues) -> Steps[Reply]:
+    def _lock_queues(self, request: LockQueues) -> Steps[Reply]:
         locked: list[MessageQueue] = []
         for queue in request.mq_set:
             topic = self._topics.get(queue.topic)
             count = 0 if topic is None else max(topic.read_queue_nums, topic.write_queue_nums)
-            if 0 <= queue.queue_id < count and self._locks.lock(_key(request, queue), request.client_id):
+            if 0 <= queue.queue_id < count and self._locks.lock(_queue_key(request, queue), request.client_id):
                 locked.append(queue)
             yield
         return (yield from encoded(LockedQueues(locked)))
 
 
-def _key(request: LockQueues, queue: MessageQueue) -> Queue:
+def _queue_key(request: LockQueues, queue: MessageQueue) -> Queue:
     return request.consumer_group, queue.topic, queue.queue_id

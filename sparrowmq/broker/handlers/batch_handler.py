@@ -1,7 +1,7 @@
 """Our own batches: STAGE_BATCH (32001), COMMIT_BATCH (32002) and COPY_BATCH (32007). Not in RocketMQ.
 
 Staged batches appear once or not at all. Staging makes the same checks as a send, so a commit never has to refuse a
-message. Both need PUB of the topics that they write to, and a writer that belongs to the account (staging/writers.py).
+message. Both need PUB of their topics, and a writer that belongs to the account (staging/writers.py).
 
 Copies of messages of another queue are stored in order, and none twice:
 
@@ -10,9 +10,8 @@ Copies of messages of another queue are stored in order, and none twice:
     the same again, or from a copier that counts as dead: not stored, because the copies end at 1200 now
 
 So a mirror may have many requests under way, and may send all again after a lost answer. An answer that says where the
-copies end waits until these copies are as safe as sent messages, too. The broker knows the ends in memory only. After
-its restart, or if it has forgotten a source, the mirror looks for the last copy in the queue, and its next request
-`begins`. Each copy has its own born time.
+copies end waits until they are as safe as sent messages. The broker knows the ends in memory only. After its restart,
+or if it has forgotten a source, the mirror looks for the last copy in the queue, and its next request `begins`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import msgspec
 
 from sparrowmq.broker.batches import PART_OF_ENTRIES, while_leading
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, body_too_large
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.staging.staged_batches import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
@@ -62,13 +61,12 @@ _ENVELOPE_BYTES: Final = 64 << 10
 
 
 def batch_parts(shared: SharedParts, settings: BrokerSettings, figures: Figures, term: Term | None) -> tuple[Part, ...]:
-    """The parts that take our own kinds of batches: staged ones, and copies."""
-    path, largest = settings.config_path / "stagedBatches.json", settings.max_message_bytes
+    path, max_body_bytes = settings.config_path / "stagedBatches.json", settings.max_message_bytes
     store, writer, topics = shared.store, shared.writer, shared.topics
-    staging = Staging(store, writer, topics, path, shared.clock, figures, is_masters=settings.is_slave)
-    accepts_writes = term.takes if term is not None else lambda: True
-    staged = StagingHandler(shared, staging, largest, accepts_writes)
-    return staging.part(), Part((staged, CopyHandler(shared, largest, accepts_writes)))
+    staging = Staging(store, writer, topics, path, shared.clock, figures, is_slave=settings.is_slave)
+    accepts_writes = term.accepts_writes if term is not None else lambda: True
+    staged = StagingHandler(shared, staging, max_body_bytes, accepts_writes)
+    return staging.part(), Part((staged, CopyHandler(shared, max_body_bytes, accepts_writes)))
 
 
 class StagingHandler(Handler):
@@ -81,14 +79,15 @@ class StagingHandler(Handler):
         self._staging = staging
         self._max_body_bytes = max_body_bytes
         self._accepts_writes = accepts_writes
-        self._line = WorkQueue()  # of parts, which are checked in slices
+        self._work_queue = WorkQueue()  # of parts, which are checked in slices
 
     @handles(StageBatch)
     def stage(self, header: StageBatch, body: bytes, peer: Peer) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Store a part of a batch; the answer waits until the part is as safe as a sent message."""
-        self._check_size(body)
+        if len(body) > self._max_body_bytes:
+            raise body_too_large(len(body), self._max_body_bytes)
         self._check_target(header.topic, header.queue_id, peer)
-        return self._line.work(while_leading(self._store, self._accepts_writes, self._stage(header, body, peer)))
+        return self._work_queue.work(while_leading(self._store, self._accepts_writes, self._stage(header, body, peer)))
 
     def _stage(self, header: StageBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable]:
         entry = Entry(header.topic, header.queue_id, body, Properties(), header.born_timestamp, peer.host)
@@ -99,8 +98,8 @@ class StagingHandler(Handler):
 
     @handles(CommitBatch)
     def commit(self, header: CommitBatch, body: bytes, peer: Peer) -> ReplyWhenDurable:
-        """Decide on a batch; the answer waits until the decision is as safe as a sent message."""
-        self._check_size(body)
+        if len(body) > self._max_body_bytes:
+            raise body_too_large(len(body), self._max_body_bytes)
         _check_commit(body)
         try:
             commit_body = msgspec.json.decode(body, type=CommitBody)
@@ -114,16 +113,9 @@ class StagingHandler(Handler):
             for topic in topics:
                 if not principal.may_from(peer.host, topic, _PUB):
                     raise AccessDenied(f"No default permission for topic:{topic}")
-        decided = self._staging.commit(source, commit_body.attempts, commit_body.others, header.plan or "")
-        reply = CommitBatchReply(decided.is_repeated, decided.others.decode() or None)
-        return ReplyWhenDurable(self._store.durability(True), decided.end, reply)
-
-    def _check_size(self, body: bytes) -> None:
-        if len(body) > self._max_body_bytes:
-            raise RemoteError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the body takes {len(body)} bytes; this broker's maxMessageSize is {self._max_body_bytes}",
-            )
+        decision = self._staging.commit(source, commit_body.attempts, commit_body.others, header.plan or "")
+        reply = CommitBatchReply(decision.is_repeated, decision.others.decode() or None)
+        return ReplyWhenDurable(self._store.durability(True), decision.end, reply)
 
     def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
         if not 0 <= header.batch < _END_OF_BATCHES:
@@ -178,7 +170,7 @@ def _check_name(field: str, name: str) -> str:
     return name
 
 
-class _Way(NamedTuple):
+class _CopyPath(NamedTuple):
     """A source and its target: an account sees only its own, and a topic that was made again has no copies."""
 
     owner: str | None
@@ -195,8 +187,8 @@ class CopyHandler(Handler):
         super().__init__(shared)
         self._max_body_bytes = max_body_bytes
         self._accepts_writes = accepts_writes
-        self._line = WorkQueue()  # of batches, which are stored in slices
-        self._reached: dict[_Way, int] = {}  # the source that waited longest is first
+        self._work_queue = WorkQueue()  # of batches, which are stored in slices
+        self._copies_end: dict[_CopyPath, int] = {}  # the source that waited longest is first
 
     @handles(CopyBatch)
     def copy(
@@ -204,11 +196,15 @@ class CopyHandler(Handler):
     ) -> ReplyWhenDurable | CopyBatchReply | Awaitable[ReplyWhenDurable | CopyBatchReply]:
         """Store copies behind those that are there; the answer waits until they are as safe as a sent message."""
         self._check_target(header)
-        return self._line.work(while_leading(self._store, self._accepts_writes, self._copied(header, body, peer)))
+        return self._work_queue.work(
+            while_leading(self._store, self._accepts_writes, self._store_copies(header, body, peer))
+        )
 
-    def _copied(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable | CopyBatchReply]:
-        way = _Way(owner_of(peer), header.source, header.topic, self._topics.incarnation(header.topic), header.queue_id)
-        reached = self._reached.get(way)
+    def _store_copies(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[ReplyWhenDurable | CopyBatchReply]:
+        path = _CopyPath(
+            owner_of(peer), header.source, header.topic, self._topics.incarnation(header.topic), header.queue_id
+        )
+        reached = self._copies_end.get(path)
         if reached is None and header.begins:
             reached = header.follows
         if reached is None:
@@ -216,18 +212,18 @@ class CopyHandler(Handler):
         if reached != header.follows:
             reply = CopyBatchReply(stored=False, reached=reached)
             return ReplyWhenDurable(self._store.durability(True), self._store.end, reply)
-        parts = yield from self._parts(header, body, peer)
+        parts = yield from self._read_parts(header, body, peer)
         # If only the first of several parts is stored, the copier has to look where the copies end.
-        self._reached.pop(way, None)
+        self._copies_end.pop(path, None)
         end = 0
         for part in parts:
             self._check_target(header)  # in a pause its topic may be deleted
-            end = self._put(part)
+            end = self._put_in_halves(part)
             yield
-        self._note(way, header.reaches)
+        self._note_end(path, header.reaches)
         return ReplyWhenDurable(self._store.durability(True), end, CopyBatchReply(True, header.reaches))
 
-    def _put(self, entries: list[Entry]) -> int:
+    def _put_in_halves(self, entries: list[Entry]) -> int:
         """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""
         try:
             return self._writer.put_prepared(entries)[-1].end
@@ -235,30 +231,29 @@ class CopyHandler(Handler):
             if len(entries) == 1:
                 raise
         half = len(entries) // 2
-        self._put(entries[:half])
-        return self._put(entries[half:])
+        self._put_in_halves(entries[:half])
+        return self._put_in_halves(entries[half:])
 
-    def _note(self, way: _Way, reached: int) -> None:
-        self._reached[way] = reached  # as the newest
-        if len(self._reached) > MAX_SOURCES:
-            del self._reached[next(iter(self._reached))]
+    def _note_end(self, path: _CopyPath, reached: int) -> None:
+        self._copies_end[path] = reached  # as the newest
+        if len(self._copies_end) > MAX_SOURCES:
+            del self._copies_end[next(iter(self._copies_end))]
 
-    def _parts(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[list[list[Entry]]]:
-        """Read and check the copies. Raises: RemoteError, one of them cannot be stored."""
+    def _read_parts(self, header: CopyBatch, body: bytes, peer: Peer) -> Steps[list[list[Entry]]]:
         shared = Entry(header.topic, header.queue_id, b"", Properties(), 0, peer.host)
         parts: list[list[Entry]] = []
-        largest = 0
+        largest_bytes = 0
         for entries in copied_batch.entries(shared, body, PART_OF_ENTRIES):
             for entry in entries:
-                largest = max(largest, len(entry.body))
+                largest_bytes = max(largest_bytes, len(entry.body))
                 if half_message.is_half(entry.properties):
                     raise _illegal("a copy cannot belong to a transaction; copy what consumers see")
                 self._writer.prepare(entry)
             parts.append(entries)
             yield
-        if largest > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
+        if largest_bytes > self._max_body_bytes or len(body) > self._max_body_bytes + _ENVELOPE_BYTES:
             raise _illegal(
-                f"a body takes {largest} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
+                f"a body takes {largest_bytes} bytes, and all copies {len(body)}; this broker's maxMessageSize is "
                 f"{self._max_body_bytes}"
             )
         return parts

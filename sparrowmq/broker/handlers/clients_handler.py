@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, physical_offset_of
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
@@ -26,7 +26,6 @@ from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.admin_headers import InvokeGetConsumerStatus
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat, ConsumerStatus, Heartbeat
 from sparrowmq.protocol.requests.headers import (
@@ -52,23 +51,19 @@ STATUS_TIMEOUT_S: Final = 5.0
 
 
 class ClientHandler(Handler):
-    """Track clients.
-
-    `announced` returns when name servers know every topic of this broker. `offers` is the answer to heartbeats, except
-    for `is_sub_change`.
-    """
+    """Track clients. `announced` returns when name servers know every topic; `answer_template` answers heartbeats."""
 
     def __init__(
         self,
         shared: SharedParts,
         announced: Callable[[], Awaitable[None]],
         filters: Filters,
-        offers: HeartBeatReply | None = None,
+        answer_template: HeartBeatReply | None = None,
     ) -> None:
         super().__init__(shared)
         self._announced = announced
         self._filters = filters
-        self._offers = offers or HeartBeatReply()
+        self._answer_template = answer_template or HeartBeatReply()
 
     @handles(HeartBeat)
     def heart_beat(self, header: HeartBeat, body: bytes, peer: Peer) -> HeartBeatReply | Awaitable[HeartBeatReply]:
@@ -84,7 +79,7 @@ class ClientHandler(Handler):
             self._clients.produce(peer, beat.client_id, group)
         differences = [self._clients.difference(group, peer) for group in consumed]
         reply = msgspec.structs.replace(
-            self._offers,
+            self._answer_template,
             is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
             difference="\n".join(filter(None, differences)) or None,
         )
@@ -92,7 +87,6 @@ class ClientHandler(Handler):
 
     @handles(UnregisterClient)
     def unregister(self, header: UnregisterClient, body: bytes, peer: Peer) -> None:
-        """Remove the client's groups on this connection."""
         group = self._groups.get(header.consumer_group) if header.consumer_group else None
         self._clients.leave(
             peer,
@@ -140,20 +134,14 @@ def _compile(compiling: Steps[Selector]) -> Steps[None]:
 
 
 class RelayHandler(Handler):
-    """Pass questions of tools on to consumers.
-
-    tool ── request ──> broker ── the same on the member's own connection ──> member
-    tool <── its answer, unchanged ── broker <── answer ── member
-    """
+    """Pass questions of tools on to consumers, on their own connections, and the answers back unchanged."""
 
     @handles(GetConsumerRunning)
     async def running(self, header: GetConsumerRunning, body: bytes, peer: Peer) -> Reply:
-        """Return a consumer's own report of its state."""
         return await self._call(header.consumer_group, header.client_id, header)
 
     @handles(ConsumeMessageDirectly)
     async def consume(self, header: ConsumeMessageDirectly, body: bytes, peer: Peer) -> Reply:
-        """Have a consumer handle one message now; return the consumer's own report of the result."""
         log.info(
             "%s has consumer %s of group %s handle message %s",
             peer.address,
@@ -162,7 +150,7 @@ class RelayHandler(Handler):
             shown(header.msg_id or ""),
         )
         request = msgspec.structs.replace(header, broker_name=self._topics.broker_name)
-        record = self._record(header.msg_id or "")
+        record = bytes(self._record_at(physical_offset_of(header.msg_id or "")))
         return await self._call(header.consumer_group, header.client_id or "", request, record)
 
     @handles(InvokeGetConsumerStatus)
@@ -186,16 +174,6 @@ class RelayHandler(Handler):
             else:
                 table[member.client_id] = status.message_queue_table
         return Reply(body=ConsumerStatus(consumer_table=table))
-
-    def _record(self, msg_id: str) -> bytes:
-        try:
-            offset = parse_offset_id(msg_id).physical_offset
-        except RemoteProtocolError as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
-        record = self._store.record_at(offset)
-        if record is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return bytes(record)
 
     async def _call(self, group: str, client_id: str, request: Request[Any], body: bytes = b"") -> Reply:
         member = self._clients.member(group, client_id)

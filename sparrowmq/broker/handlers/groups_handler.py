@@ -60,56 +60,49 @@ from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
 
-_OF_5X: Final = (
+_FIELDS_OF_5X: Final = (
     "consume_message_orderly",
     "consume_timeout_minute",
     "group_sys_flag",
     "group_retry_policy",
     "subscription_data_set",
 )
-TO_THE_END: Final = -1
+TIMESTAMP_OF_END: Final = -1
 MAX_RETRY_QUEUES: Final = 1024
 _TIMEOUT_MINUTES: Final = 15  # as in Java
 _MAX_LOGGED_QUEUES: Final = 64  # queues in a log line
 
 
 class GroupHandler(Handler):
-    """
-    Args:
-        pops: the messages that are with consumers that pop.
-    """
-
     def __init__(self, shared: SharedParts, pops: PopState) -> None:
         super().__init__(shared)
         self._pops = pops
 
     @handles(UpdateAndCreateSubscriptionGroup)
     async def update(self, header: UpdateAndCreateSubscriptionGroup, body: bytes, peer: Peer) -> None:
-        """Create or change a group; answer when the change is on disk."""
-        await self._set([self._checked(GroupConfig.of_request(body))], peer)
+        await self._set_groups([self._checked_group(GroupConfig.of_request(body))], peer)
 
     @handles(UpdateAndCreateGroupList)
     async def update_all(self, header: UpdateAndCreateGroupList, body: bytes, peer: Peer) -> None:
-        """Create or change many groups, or none if one of them cannot be."""
-        target = GroupConfigList.of_request(body).group_config_list
-        check_list_length(len(target), "groups")
-        await self._set([self._checked(group) for group in target], peer)
+        configs = GroupConfigList.of_request(body).group_config_list
+        check_list_length(len(configs), "groups")
+        await self._set_groups([self._checked_group(group) for group in configs], peer)
 
-    async def _set(self, groups: Sequence[GroupConfig], peer: Peer) -> None:
+    async def _set_groups(self, groups: Sequence[GroupConfig], peer: Peer) -> None:
         for group in groups:
             log.info("group %s is set by %s: %s", group.group_name, peer.address, shown(group))
             self._groups.put(group)
         subject = f"group {groups[0].group_name}" if len(groups) == 1 else f"each of {len(groups)} groups"
         await self._groups.file.confirm(f"{subject} is set")
 
-    def _checked(self, group: GroupConfig) -> GroupConfig:
+    def _checked_group(self, group: GroupConfig) -> GroupConfig:
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MAX_RETRY_QUEUES}",
             )
-        return _completed(group, self._groups.get(group.group_name))
+        return _with_former_settings(group, self._groups.get(group.group_name))
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
@@ -123,55 +116,47 @@ class GroupHandler(Handler):
 
     @handles(GetAllSubscriptionGroup)
     def all(self, header: GetAllSubscriptionGroup, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the current content of subscriptionGroup.json."""
-        return self._large.make(peer, self._all)
+        return self._large.make(peer, self._all_reply)
 
-    def _all(self) -> Steps[Reply]:
+    def _all_reply(self) -> Steps[Reply]:
         table = self._groups.content()
         return (yield from encoded(table, GetAllSubscriptionGroupReply(len(table.subscription_group_table))))
 
     @handles(GetGroupConfig)
     def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Reply:
-        """Return the settings of one group; those of a new one, if its first consumer would create it.
-
-        Unlike Java, which creates a group that a tool asks for.
-        """
+        """Return the settings of a group, or of a new one. Unlike Java, which creates a group that a tool asks for."""
         return Reply(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
 
     @handles(QueryTopicConsumeByWho)
     def consumers(self, header: QueryTopicConsumeByWho, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the groups that subscribe to a topic now or have consumed it before."""
-        return self._large.make(peer, partial(self._consumers, header.topic))
+        return self._large.make(peer, partial(self._consumers_reply, header.topic))
 
-    def _consumers(self, topic: str) -> Steps[Reply]:
+    def _consumers_reply(self, topic: str) -> Steps[Reply]:
         subscribed = yield from self._clients.groups_subscribed_to(topic)
         consumed = yield from self._offsets.groups_of(topic)
         return (yield from encoded(GroupList(list(dict.fromkeys([*subscribed, *consumed])))))
 
     @handles(QueryTopicsByConsumer)
     def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the topics that a group has consumed."""
-        return self._large.make(peer, partial(self._consumed, header.group))
+        return self._large.make(peer, partial(self._topics_reply, header.group))
 
-    def _consumed(self, group: str) -> Steps[Reply]:
+    def _topics_reply(self, group: str) -> Steps[Reply]:
         return (yield from encoded(TopicList(self._offsets.topics_of(group))))
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Reply:
-        """Return the subscription of the online members of a group to a topic."""
         subscription_data = self._clients.subscription(header.group, header.topic)
         return Reply(body=GroupTopicSubscription(header.group, header.topic, subscription_data))
 
     @handles(GetConsumerConnectionList)
     def connections(self, header: GetConsumerConnectionList, body: bytes, peer: Peer) -> Reply:
-        """Return the online members of a consumer group, and its subscriptions."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
             raise RemoteError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{header.consumer_group}] not online"
             )
         members = list(group.members.values())
-        subscription_data = ConsumerConnections(
+        reply = ConsumerConnections(
             [
                 msgspec.structs.replace(each, wanted=member.filters or None)
                 for each, member in zip(_connections(members), members, strict=True)
@@ -182,7 +167,7 @@ class GroupHandler(Handler):
             group.message_model,
             group.consume_from_where,
         )
-        return Reply(body=subscription_data)
+        return Reply(body=reply)
 
     @handles(GetProducerConnectionList)
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Reply:
@@ -193,12 +178,12 @@ class GroupHandler(Handler):
 
     @handles(GetAllProducers)
     def all_producers(self, header: GetAllProducers, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        return self._large.make(peer, self._producers)
+        return self._large.make(peer, self._producers_reply)
 
-    def _producers(self) -> Steps[Reply]:
+    def _producers_reply(self) -> Steps[Reply]:
         table: dict[str, list[ProducerEntry]] = {}
         for group, members in list(self._clients.producer_groups()):
-            table[group] = [self._entry(member) for member in members]
+            table[group] = [self._producer_entry(member) for member in members]
             yield
         return (yield from encoded(ProducerTable(table)))
 
@@ -222,8 +207,8 @@ class GroupHandler(Handler):
                 f"Consumer not online, so can not reset offset, Group: {header.group} Topic: {header.topic} "
                 f"Timestamp: {header.timestamp}",
             )
-        chosen = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
-        answer, is_popped = await run_to_end(self._reset(header, chosen, peer))
+        queue_ids = range(topic.write_queue_nums) if header.queue_id < 0 else (header.queue_id,)
+        answer, is_popped = await run_to_end(self._reset_queues(header, queue_ids, peer))
         if is_popped:
             await self._offsets.file.confirm(f"group {header.group} is reset")
         return answer
@@ -236,12 +221,12 @@ class GroupHandler(Handler):
         if self._groups.get(group) is None and not self._offsets.of_group(group, topic):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
 
-    def _reset(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Reply, bool]]:
+    def _reset_queues(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Reply, bool]]:
         offsets: dict[MessageQueue, int] = {}
         is_popped = False
         for queue_id in queue_ids:
             queue = MessageQueue(header.topic, self._topics.broker_name, queue_id)
-            offsets[queue] = offset = self._reset_to(header, queue_id)
+            offsets[queue] = offset = self._reset_offset(header, queue_id)
             is_popped |= self._pops.reset(header.group, header.topic, queue_id, offset)
             yield
         table = ResetOffsets(offsets)
@@ -249,12 +234,12 @@ class GroupHandler(Handler):
         push = ResetConsumerClientOffset(header.topic, header.group, header.timestamp, is_force=False)
         body = b"".join((yield from table.encoding()))
         yield
-        for_c = b""
+        body_for_c = b""
         for member in self._clients.members(header.group):
             # Unlike Java, which sends every member the format of the tool's language.
             if member.language == "CPP":
-                for_c = for_c or b"".join((yield from table.encoding_for_c()))
-                member.peer.tell(push, for_c)
+                body_for_c = body_for_c or b"".join((yield from table.encoding_for_c()))
+                member.peer.tell(push, body_for_c)
             else:
                 member.peer.tell(push, body)
             yield
@@ -268,7 +253,7 @@ class GroupHandler(Handler):
         yield from empty_in_steps(offsets)
         return Reply(body=body), is_popped
 
-    def _entry(self, member: Member) -> ProducerEntry:
+    def _producer_entry(self, member: Member) -> ProducerEntry:
         silent_ms = round((self._clock.monotonic() - member.last_seen) * 1000)
         return ProducerEntry(
             member.client_id,
@@ -278,7 +263,7 @@ class GroupHandler(Handler):
             self._clock.now_ms() - silent_ms,
         )
 
-    def _reset_to(self, header: ResetOffset, queue_id: int) -> int:
+    def _reset_offset(self, header: ResetOffset, queue_id: int) -> int:
         """Return the offset for one queue: that of the time, or the current one if it is lower and force is off.
 
         Unlike Java, which refuses the whole reset if one queue has no committed offset: such a queue goes to the time.
@@ -288,7 +273,7 @@ class GroupHandler(Handler):
             return 0
         if header.offset is not None and header.queue_id >= 0:
             target = min(max(header.offset, queue.min_offset), queue.max_offset)
-        elif header.timestamp == TO_THE_END:
+        elif header.timestamp == TIMESTAMP_OF_END:
             target = queue.max_offset
         else:
             target = self._store.offset_by_time(header.topic, queue_id, header.timestamp)
@@ -297,20 +282,18 @@ class GroupHandler(Handler):
 
 
 def with_defaults(group: GroupConfig) -> GroupConfig:
-    """Return the settings with those of 5.x that a group of 4.x does not have."""
+    timeout_minutes = group.consume_timeout_minute
     return msgspec.structs.replace(
         group,
         consume_message_orderly=bool(group.consume_message_orderly),
-        consume_timeout_minute=_TIMEOUT_MINUTES
-        if group.consume_timeout_minute is None
-        else group.consume_timeout_minute,
+        consume_timeout_minute=_TIMEOUT_MINUTES if timeout_minutes is None else timeout_minutes,
         group_sys_flag=group.group_sys_flag or 0,
         group_retry_policy=group.group_retry_policy or CLASSIC,
         attributes=group.attributes or {},
     )
 
 
-def _completed(requested: GroupConfig, former: GroupConfig | None) -> GroupConfig:
+def _with_former_settings(requested: GroupConfig, former: GroupConfig | None) -> GroupConfig:
     """Return the settings after a request: its own, and those of 5.x that it does not have as they were.
 
     Unlike Java, where a change by a tool of 4.x resets them.
@@ -319,12 +302,14 @@ def _completed(requested: GroupConfig, former: GroupConfig | None) -> GroupConfi
     current = former.attributes if former is not None else None
     try:
         changes = attributes.of_signed(requested.attributes or {})
-        made = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=former is None)
+        group_attributes = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=former is None)
         (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    absent = [name for name in _OF_5X if former is not None and getattr(requested, name) is None]
-    return msgspec.structs.replace(requested, attributes=made, **{name: getattr(former, name) for name in absent})
+    absent = [name for name in _FIELDS_OF_5X if former is not None and getattr(requested, name) is None]
+    return msgspec.structs.replace(
+        requested, attributes=group_attributes, **{name: getattr(former, name) for name in absent}
+    )
 
 
 def _connections(members: Iterable[Member]) -> list[Connection]:

@@ -10,9 +10,10 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.topics import Topics
-from sparrowmq.errors import RemoteError
+from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
+from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.remoting.handler import LargeAnswers
 from sparrowmq.store.message_store import MessageStore
@@ -20,8 +21,6 @@ from sparrowmq.store.message_store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The parts of a broker that many of its handlers use."""
-
     store: MessageStore
     writer: Writer
     topics: Topics
@@ -33,8 +32,6 @@ class SharedParts:
 
 
 class Handler:
-    """A handler, with the shared parts at hand."""
-
     def __init__(self, shared: SharedParts) -> None:
         self._store = shared.store
         self._writer = shared.writer
@@ -46,6 +43,12 @@ class Handler:
         self._clock = shared.clock
         self._large = LargeAnswers()
 
+    def _record_at(self, offset: int) -> memoryview:
+        view = self._store.record_at(offset)
+        if view is None:
+            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return view
+
     def _known_topic(self, name: str) -> TopicConfig:
         topic = self._topics.get(name)
         if topic is None:
@@ -53,8 +56,21 @@ class Handler:
         return topic
 
 
+def body_too_large(size_bytes: int, limit_bytes: int) -> RemoteError:
+    return RemoteError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {limit_bytes}",
+    )
+
+
+def physical_offset_of(msg_id: str) -> int:
+    try:
+        return parse_offset_id(msg_id).physical_offset
+    except RemoteProtocolError as error:
+        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
+
+
 def no_topic(name: str) -> RemoteError:
-    """Return the refusal of a read of a topic that does not exist."""
     return RemoteError(
         ResponseCode.TOPIC_NOT_EXIST,
         f"topic[{name}] not exist, apply first please! It is created by mqadmin updateTopic, or by a send where "

@@ -64,22 +64,19 @@ _NO_STORE_TIME: Final = -1  # the store time of a message that does not exist
 
 
 class OffsetHandler(Handler):
-    """Answer questions about the offsets of groups and queues.
-
-    `committed` returns the answer to a commit, which leaves when the log has it; None to answer at once.
-    """
+    """Answer questions about offsets. `answer_commit` returns the answer to a commit; None to answer at once."""
 
     def __init__(
         self,
         shared: SharedParts,
         delayed: DelayedDelivery,
         young_bytes: int,
-        committed: Callable[[], PendingReply | None] = lambda: None,
+        answer_commit: Callable[[], PendingReply | None] = lambda: None,
     ) -> None:
         super().__init__(shared)
         self._delayed = delayed
         self._young_bytes = young_bytes
-        self._committed = committed
+        self._answer_commit = answer_commit
 
     @handles(QueryConsumerOffset)
     def query(self, header: QueryConsumerOffset, body: bytes, peer: Peer) -> OffsetReply:
@@ -118,7 +115,7 @@ class OffsetHandler(Handler):
                 f"and {topic.write_queue_nums} write queues",
             )
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-        return self._committed()
+        return self._answer_commit()
 
     @handles(GetMaxOffset)
     def maximum(self, header: GetMaxOffset, body: bytes, peer: Peer) -> OffsetReply:
@@ -144,17 +141,15 @@ class OffsetHandler(Handler):
 
     @handles(GetEarliestMsgStoretime)
     def earliest(self, header: GetEarliestMsgStoretime, body: bytes, peer: Peer) -> GetEarliestMsgStoretimeReply:
-        """Return the store time of the oldest message; -1 if there is none."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         time_ms = self._store.store_time(header.topic, header.queue_id, queue.min_offset) if queue else None
         return GetEarliestMsgStoretimeReply(-1 if time_ms is None else time_ms)
 
     @handles(GetAllConsumerOffset)
     def all_groups(self, header: GetAllConsumerOffset, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the current content of consumerOffset.json."""
-        return self._large.make(peer, self._all_groups)
+        return self._large.make(peer, self._all_groups_reply)
 
-    def _all_groups(self) -> Steps[Reply]:
+    def _all_groups_reply(self) -> Steps[Reply]:
         mark = self._offsets.mark()
         rows = json.Pairs((key, dict(queues)) for key, queues in self._offsets.rows())
         return (yield from encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
@@ -173,36 +168,33 @@ class ProgressHandler(Handler):
 
     @handles(GetConsumeStats)
     def of_group(self, header: GetConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return a group's offsets in one topic, or in each that it has consumed, and its rate per second."""
-        group = header.consumer_group
-        return self._large.make(peer, partial(self._of_group, group, header.topic))
+        return self._large.make(peer, partial(self._of_group_reply, header.consumer_group, header.topic))
 
-    def _of_group(self, group: str, topic: str | None) -> Steps[Reply]:
+    def _of_group_reply(self, group: str, topic: str | None) -> Steps[Reply]:
         topics = self._lags.consumed(group, [topic]) if topic else self._lags.topics_of(group)
         return (yield from encoded(self._stats(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the offsets of every group, topic by topic."""
-        return self._large.make(peer, partial(self._of_all, header))
+        return self._large.make(peer, partial(self._of_all_reply, header))
 
-    def _of_all(self, header: GetBrokerConsumeStats) -> Steps[Reply]:
-        found = BrokerConsumeStats([], self._address)
+    def _of_all_reply(self, header: GetBrokerConsumeStats) -> Steps[Reply]:
+        stats = BrokerConsumeStats([], self._address)
         for config in self._groups.all():
             group = config.group_name
             configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
             topics = [each.topic_name for each in configs if each is not None and (each.order or not header.is_order)]
-            found.consume_stats_list.append({group: [self._stats(group, [topic], found) for topic in topics]})
+            stats.consume_stats_list.append({group: [self._stats(group, [topic], stats) for topic in topics]})
             yield
-        return (yield from encoded(found))
+        return (yield from encoded(stats))
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         queue_count = self._known_topic(header.topic).write_queue_nums
-        return self._large.make(peer, partial(self._spans, header, queue_count))
+        return self._large.make(peer, partial(self._spans_reply, header, queue_count))
 
-    def _spans(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Reply]:
-        spans = (self._span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
+    def _spans_reply(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Reply]:
+        spans = (self._time_span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
         return (yield from encoded(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
 
     @handles(QueryCorrectionOffset)
@@ -211,26 +203,26 @@ class ProgressHandler(Handler):
 
         Unlike Java, whose filter deletes the groups that it names from the broker's offsets.
         """
-        return self._large.make(peer, partial(self._slowest, header))
+        return self._large.make(peer, partial(self._slowest_reply, header))
 
-    def _slowest(self, header: QueryCorrectionOffset) -> Steps[Reply]:
-        left_out = set((header.filter_groups or "").split(","))
-        least: dict[int, int] = {}
+    def _slowest_reply(self, header: QueryCorrectionOffset) -> Steps[Reply]:
+        excluded_groups = set((header.filter_groups or "").split(","))
+        lowest_offsets: dict[int, int] = {}
         groups = yield from self._offsets.groups_of(header.topic)
         for group in groups:
-            if group in left_out:
+            if group in excluded_groups:
                 continue
             for queue_id, offset in list(self._offsets.of_group(group, header.topic).items()):
                 queue = self._store.queues.get(header.topic, queue_id)
                 if offset >= (queue.min_offset if queue else 0):
-                    least[queue_id] = min(offset, least.get(queue_id, _MAX_INT64))
+                    lowest_offsets[queue_id] = min(offset, lowest_offsets.get(queue_id, _MAX_INT64))
                 yield
         compared = self._offsets.of_group(header.compare_group or "", header.topic)
         for queue_id, offset in list(compared.items()):
-            if least.get(queue_id, _MAX_INT64) > offset:
-                least[queue_id] = _MAX_INT64
+            if lowest_offsets.get(queue_id, _MAX_INT64) > offset:
+                lowest_offsets[queue_id] = _MAX_INT64
             yield
-        return (yield from encoded(CorrectionOffsets(least)))
+        return (yield from encoded(CorrectionOffsets(lowest_offsets)))
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:
@@ -261,20 +253,20 @@ class ProgressHandler(Handler):
         count = None if lag.in_flight is None else lag.messages
         return QueueProgress(lag.end, lag.offset, lag.next_offset, last_ms, count, lag.in_flight)
 
-    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+    def _time_span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
         queue = self._store.queues.get(topic, queue_id)
         begin, end = (queue.min_offset, queue.max_offset) if queue else (0, 0)
         offset = self._offsets.query(group, topic, queue_id) or 0
 
-        def stored(queue_offset: int) -> int:
-            found = self._store.store_time(topic, queue_id, queue_offset)
-            return _NO_STORE_TIME if found is None else found
+        def stored_ms_of(queue_offset: int) -> int:
+            stored_ms = self._store.store_time(topic, queue_id, queue_offset)
+            return _NO_STORE_TIME if stored_ms is None else stored_ms
 
-        next_ms = stored(offset) if offset < end else _NO_STORE_TIME
+        next_ms = stored_ms_of(offset) if offset < end else _NO_STORE_TIME
         return QueueTimeSpan(
             MessageQueue(topic, self._topics.broker_name, queue_id),
-            stored(begin),
-            stored(end - 1),
-            stored(offset - 1) if offset > 0 else stored(begin),
+            stored_ms_of(begin),
+            stored_ms_of(end - 1),
+            stored_ms_of(offset - 1) if offset > 0 else stored_ms_of(begin),
             self._clock.now_ms() - next_ms if next_ms != _NO_STORE_TIME else 0,
         )

@@ -80,7 +80,7 @@ class PopAckHandler:
                     f"a request acknowledges at most {_MAX_ACKS} messages; send several requests",
                 )
             queue = self._pops.current(_topic_of(each), each.consumer_group, each.queue_id)
-            valid = queue.valid(offsets, each.revive_queue_id) if queue is not None else []
+            valid = queue.with_token(offsets, each.revive_queue_id) if queue is not None else []
             left_out += len(offsets) - len(valid)
             if queue is not None and valid:
                 self._pops.settle(queue, valid)

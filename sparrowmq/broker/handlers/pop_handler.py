@@ -3,9 +3,8 @@
     pop ── messages ── their records, and the parts of their handles
         └─ none     ── hold until one comes ── or 210: the time is over; 209: too many wait
 
-A handle is made by the client, as by those of Java, from the header of the answer. So a word of ours at its end would
-be lost. But every client sends the revive queue back, and we have none: it is a random token, and a handle without the
-right one does nothing.
+A handle is made by the client, from the header of the answer. Every client sends the revive queue back, and we have
+none: it is a random token, and a handle without the right one does nothing.
 Source: PopMessageProcessor, PeekMessageProcessor, NotificationProcessor and PollingInfoProcessor, Java 5.4.
 """
 
@@ -23,7 +22,7 @@ from sparrowmq.broker.handlers.handler import Handler, SharedParts, no_topic
 from sparrowmq.broker.handlers.pop_ack_handler import PopAckHandler
 from sparrowmq.broker.handlers.pull_handler import selector_of
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
-from sparrowmq.broker.journal import Journal, not_safe
+from sparrowmq.broker.journal import Journal, not_safe_error
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.pop.pop_state import PopState
@@ -72,7 +71,7 @@ _MAX_HOLD_MS: Final = 60_000
 _MAX_INVISIBLE_MS: Final = 7 * 86_400_000
 _MIN_HOLD_S: Final = 1.0  # for a read that goes on
 _MANY_QUEUES: Final = 1024
-_Asks = PopMessage | PeekMessage | Notification
+_PopRequests = PopMessage | PeekMessage | Notification
 _Result = Reply | PendingReply | Awaitable[Reply | PendingReply]
 
 
@@ -83,7 +82,7 @@ class PopHandler(Handler):
         self,
         shared: SharedParts,
         popper: Popper,
-        waits: PopWakeups,
+        wakeups: PopWakeups,
         filters: Filters,
         limits: HeldLimits | None = None,
         journal: Journal | None = None,
@@ -91,25 +90,23 @@ class PopHandler(Handler):
         super().__init__(shared)
         self._journal = journal
         self._popper = popper
-        self._waits = waits
+        self._wakeups = wakeups
         self._filters = filters
-        self._turns: Counter[tuple[str, str]] = Counter()
+        self._first_queues: Counter[tuple[str, str]] = Counter()
         self.held_pops = HeldPulls(shared.clock, self._serve_held, limits)
 
     @handles(PopMessage)
     def pop(self, header: PopMessage, body: bytes, peer: Peer) -> _Result:
-        """Return messages, and hide them."""
         self._check(header, peer)
         if not 0 <= header.invisible_time <= _MAX_INVISIBLE_MS:
             raise RemoteError(
                 ResponseCode.INVALID_PARAMETER,
                 f"invisibleTime is {header.invisible_time} ms; it must be between 0 and {_MAX_INVISIBLE_MS}",
             )
-        return self._selected(header, lambda selector: self._pop(header, selector, peer))
+        return self._with_selector(header, lambda selector: self._pop(header, selector, peer))
 
     @handles(PeekMessage)
     def peek(self, header: PeekMessage, body: bytes, peer: Peer) -> Reply:
-        """Return messages, and hide none."""
         self._check(header, peer)
         request = self._request(header)
         result = self._popper.peek(request, self._clock.now_ms())
@@ -118,19 +115,19 @@ class PopHandler(Handler):
 
     @handles(Notification)
     def notify(self, header: Notification, body: bytes, peer: Peer) -> Reply | PendingReply:
-        """Answer when there is a message."""
         self._check(header, peer)
-        found = self._notice(header)
-        if found.count:
+        result = self._find_any(header)
+        if result.count:
             return Reply(0, NotificationReply(True, False))
-        return self._hold(header, ALL, peer, found.is_out_of_time) or Reply(0, NotificationReply(False, False))
+        return self._hold_if_wanted(header, ALL, peer, result.is_out_of_time) or Reply(
+            0, NotificationReply(False, False)
+        )
 
     @handles(Polling)
     def polling(self, header: Polling, body: bytes, peer: Peer) -> PollingReply:
-        """Return how many pops of a group wait for a topic."""
-        return PollingReply(self.held_pops.waiting_for(self._waits.watermark(header.topic, header.consumer_group)))
+        return PollingReply(self.held_pops.waiting_for(self._wakeups.watermark(header.topic, header.consumer_group)))
 
-    def _selected(self, header: PopMessage, serve: Callable[[Selector], _Result]) -> _Result:
+    def _with_selector(self, header: PopMessage, serve: Callable[[Selector], _Result]) -> _Result:
         if not header.exp:
             return serve(ALL)
         if not header.exp_type or header.exp_type == TAG:
@@ -138,27 +135,27 @@ class PopHandler(Handler):
         selector = self._filters.selector(header.exp_type, header.exp)
         if isinstance(selector, Selector):
             return serve(selector)
-        return await_result(in_slices(_after(selector, serve)))
+        return await_result(in_slices(_serve_after(selector, serve)))
 
     def _pop(self, header: PopMessage, selector: Selector, peer: Peer) -> _Result:
         request = self._request(header, selector)
-        cold = self._popper.cold_read(request)
-        if cold is not None:
-            return after_thread(cold, lambda: self._pop_or_hold(header, request, peer))
+        read_cold = self._popper.cold_read(request)
+        if read_cold is not None:
+            return after_thread(read_cold, lambda: self._pop_or_hold(header, request, peer))
         return self._pop_or_hold(header, request, peer)
 
     def _pop_or_hold(self, header: PopMessage, request: PopRequest, peer: Peer) -> Reply | PendingReply:
-        result = self._give(header, request)
+        result = self._pop_messages(header, request)
         if result.count:
             return self._answer_when_safe(header, result, self._answer(header, result, peer))
-        pending = self._hold(header, request.selector, peer, result.is_out_of_time)
+        pending = self._hold_if_wanted(header, request.selector, peer, result.is_out_of_time)
         return pending or self._answer(header, result, peer)
 
-    def _give(self, header: PopMessage, request: PopRequest) -> PopResult:
+    def _pop_messages(self, header: PopMessage, request: PopRequest) -> PopResult:
         now_ms, result = self._clock.now_ms(), None
-        for retry in self._left_by_apache(header):
-            ids = QueueIds(self._waits.queues_of(retry.topic_name, retry.read_queue_nums))
-            of_retry = replace(
+        for retry in self._retry_topics_of_apache(header):
+            ids = QueueIds(self._wakeups.queues_of(retry.topic_name, retry.read_queue_nums))
+            retry_request = replace(
                 request,
                 topic=retry.topic_name,
                 queue_ids=ids,
@@ -167,73 +164,72 @@ class PopHandler(Handler):
                 init_mode=FROM_OLDEST,
                 visible_topic=request.topic,
             )
-            result = self._popper.pop(of_retry, now_ms, result)
+            result = self._popper.pop(retry_request, now_ms, result)
         result = self._popper.pop(request, now_ms, result)
         self._note_unchecked(header, request, result)
         return result
 
-    def _note_unchecked(self, header: _Asks, request: PopRequest, result: PopResult) -> None:
+    def _note_unchecked(self, header: _PopRequests, request: PopRequest, result: PopResult) -> None:
         """If time ended, let the next pop begin with the next queue, until all of them were looked at in vain."""
         key = (header.topic, header.consumer_group)
         if result.count:
-            self._waits.empty_pops.pop(key, None)
+            self._wakeups.empty_pops.pop(key, None)
         if not result.is_out_of_time or header.queue_id != ANY_QUEUE:
             return
         if result.checked_queues == 0:  # one queue has much to read
-            self._waits.empty_pops.pop(key, None)
+            self._wakeups.empty_pops.pop(key, None)
             return
-        self._turns[key] += result.checked_queues - 1
-        self._waits.empty_pops[key] += result.checked_queues
-        result.is_out_of_time = self._waits.empty_pops[key] < len(request.queue_ids)
+        self._first_queues[key] += result.checked_queues - 1
+        self._wakeups.empty_pops[key] += result.checked_queues
+        result.is_out_of_time = self._wakeups.empty_pops[key] < len(request.queue_ids)
 
-    def _left_by_apache(self, header: PopMessage) -> Iterator[TopicConfig]:
+    def _retry_topics_of_apache(self, header: PopMessage) -> Iterator[TopicConfig]:
         """Yield the group's retry topics of this topic. The first kind could be the retry topic of another group."""
         group, topic = header.consumer_group, header.topic
         if header.order or topic.startswith(RETRY):
             return
         for kind in (Kind.RETRY_V1, Kind.RETRY_V2):
             name = kind.topic_of(topic, group)
-            found = self._topics.get(name)
-            if found is not None and self._groups.get(name.removeprefix(RETRY)) is None:
-                yield found
+            retry_topic = self._topics.get(name)
+            if retry_topic is not None and self._groups.get(name.removeprefix(RETRY)) is None:
+                yield retry_topic
 
-    def _hold(
-        self, header: PopMessage | Notification, selector: Selector, peer: Peer, goes_on: bool = False
+    def _hold_if_wanted(
+        self, header: PopMessage | Notification, selector: Selector, peer: Peer, is_unfinished: bool = False
     ) -> PendingReply | None:
         """Hold a request, if it wants to wait. Raises: RemoteError, POLLING_FULL."""
         timeout_s = min(header.poll_time, _MAX_HOLD_MS) / 1000
-        if goes_on:
+        if is_unfinished:
             timeout_s = max(timeout_s, _MIN_HOLD_S)
         if timeout_s <= 0:
             return None
         topic, group = header.topic, header.consumer_group
         try:
             pending = self.held_pops.hold(
-                HeldPull(header, selector, peer), self._waits.watermark(topic, group), timeout_s
+                HeldPull(header, selector, peer), self._wakeups.watermark(topic, group), timeout_s
             )
         except RemoteError as full:
             raise RemoteError(ResponseCode.POLLING_FULL, full.remark) from full
-        self._waits.watch(topic)
-        if goes_on:
-            self._waits.wake_soon(topic, group)
+        self._wakeups.watch(topic)
+        if is_unfinished:
+            self._wakeups.wake_soon(topic, group)
         return pending
 
     def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | PendingReply | None:
-        """Return the answer to a held request, if it has one now."""
         header = pull.header
         assert not isinstance(header, PullMessage)
         if pull.pending.is_doubtful:
-            return _ask_again(header)
+            return _retry_reply(header)
         if isinstance(header, Notification):
-            result = self._notice(header)
+            result = self._find_any(header)
         else:
             assert pull.selector is not None
-            result = self._give(header, self._request(header, pull.selector))
+            result = self._pop_messages(header, self._request(header, pull.selector))
         is_over = is_over or (header.poll_time <= 0 and not result.is_out_of_time)
         if result.is_out_of_time:
-            self._waits.wake_soon(header.topic, header.consumer_group)
+            self._wakeups.wake_soon(header.topic, header.consumer_group)
         if not result.count and not is_over:
-            self._waits.watch(header.topic)
+            self._wakeups.watch(header.topic)
             return None
         if isinstance(header, Notification):
             return Reply(0, NotificationReply(result.count > 0, False))
@@ -243,28 +239,25 @@ class PopHandler(Handler):
     def _answer_when_safe(
         self, header: PopMessage, result: PopResult, answer: Reply, pending: PendingReply | None = None
     ) -> Reply | PendingReply:
-        """Return the answer to a pop. One with messages in order waits until no election gives them to others.
-
-        If that takes too long, no consumer has them, and they are visible again.
-        """
+        """Return the answer to a pop. One with messages in order waits until no election gives them to others."""
         if not header.order or not result.count or self._journal is None:
             return answer
-        refusal = partial(self._take_back, header, result)
-        return self._journal.answer_soon(answer, pending, refusal)
+        make_refusal = partial(self._undo_pop, header, result)
+        return self._journal.answer_soon(answer, pending, make_refusal)
 
-    def _take_back(self, header: PopMessage, result: PopResult, problem: BaseException) -> RemoteError:
-        error = not_safe("the messages are given", problem)
+    def _undo_pop(self, header: PopMessage, result: PopResult, problem: BaseException) -> RemoteError:
+        error = not_safe_error("the messages are given", problem)
         if isinstance(problem, NotSafeInTime):
             self._popper.take_back(header.topic, header.consumer_group, result)
             error = RemoteError(problem.code, f"no message is given now, as that is not safe: {problem}")
         error.__cause__ = problem
         return error
 
-    def _notice(self, header: Notification) -> PopResult:
+    def _find_any(self, header: Notification) -> PopResult:
         request = self._request(header)
-        found = self._popper.has_any(request, self._clock.now_ms())
-        self._note_unchecked(header, request, found)
-        return found
+        result = self._popper.has_any(request, self._clock.now_ms())
+        self._note_unchecked(header, request, result)
+        return result
 
     def _answer(
         self, header: PopMessage | PeekMessage, result: PopResult, peer: Peer, usages: list[Usage] | None = None
@@ -281,7 +274,7 @@ class PopHandler(Handler):
             pop_time=result.pop_ms,
             invisible_time=header.invisible_time if isinstance(header, PopMessage) else 0,
             revive_qid=result.token,
-            rest_num=self._popper.rest(topic, group, self._all_of(header)),
+            rest_num=self._popper.count_unread(topic, group, self._all_queue_ids(header)),
             start_offset_info=start_offsets_text(result.queues),
             msg_offset_info=None if counts else message_offsets_text(result.queues),
             most_msg_nums=MAX_MESSAGES,
@@ -292,7 +285,7 @@ class PopHandler(Handler):
         code = ResponseCode.POLLING_TIMEOUT if isinstance(header, PopMessage) else ResponseCode.PULL_NOT_FOUND
         return Reply(code, reply, "NO_MESSAGE_IN_QUEUE")
 
-    def _request(self, header: _Asks, selector: Selector = ALL) -> PopRequest:
+    def _request(self, header: _PopRequests, selector: Selector = ALL) -> PopRequest:
         place = (header.topic, header.consumer_group, self._queue_ids(header))
         if isinstance(header, Notification):
             return PopRequest(*place, 1, is_orderly=bool(header.order), attempt_id=header.attempt_id or "")
@@ -309,28 +302,27 @@ class PopHandler(Handler):
             attempt_id=header.attempt_id or "",
         )
 
-    def _queue_ids(self, header: _Asks) -> QueueIds:
-        ids = self._all_of(header)
+    def _queue_ids(self, header: _PopRequests) -> QueueIds:
+        ids = self._all_queue_ids(header)
         if header.queue_id != ANY_QUEUE:
             return QueueIds(ids)
         key = (header.topic, header.consumer_group)
-        self._turns[key] = first = (self._turns[key] + 1) % max(len(ids), 1)
+        self._first_queues[key] = first = (self._first_queues[key] + 1) % max(len(ids), 1)
         return QueueIds(ids, first)
 
-    def _all_of(self, header: _Asks) -> Sequence[int]:
-        """All queues. A topic with very many has only those that exist: a new one rings."""
+    def _all_queue_ids(self, header: _PopRequests) -> Sequence[int]:
         if header.queue_id != ANY_QUEUE:
             return (header.queue_id,)
         count = self._topic(header).read_queue_nums
-        return range(count) if count <= _MANY_QUEUES else self._waits.queues_of(header.topic, count)
+        return range(count) if count <= _MANY_QUEUES else self._wakeups.queues_of(header.topic, count)
 
-    def _topic(self, header: _Asks) -> TopicConfig:
+    def _topic(self, header: _PopRequests) -> TopicConfig:
         topic = self._topics.get(header.topic)
         if topic is None:
             raise no_topic(header.topic)
         return topic
 
-    def _check(self, header: _Asks, peer: Peer) -> None:
+    def _check(self, header: _PopRequests, peer: Peer) -> None:
         if not self._topics.permission & Perm.READ:
             raise self._topics.forbidden("pop")
         if not isinstance(header, Notification) and header.max_msg_nums > MAX_MESSAGES:
@@ -351,14 +343,14 @@ class PopHandler(Handler):
             raise RemoteError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
 
 
-def _ask_again(header: PopMessage | Notification) -> Reply:
+def _retry_reply(header: PopMessage | Notification) -> Reply:
     """Return the answer after which a client asks again, as the accounts have changed: it may be denied then."""
     if isinstance(header, Notification):
         return Reply(0, NotificationReply(True, False))
     return Reply(ResponseCode.POLLING_TIMEOUT, PopMessageReply(0, 0, 0, 0), "the accounts have changed")
 
 
-def _after(compiling: Steps[Selector], serve: Callable[[Selector], _Result]) -> Steps[_Result]:
+def _serve_after(compiling: Steps[Selector], serve: Callable[[Selector], _Result]) -> Steps[_Result]:
     return serve((yield from compiling))
 
 
@@ -370,18 +362,18 @@ def pop_parts(
     settings: BrokerSettings,
     quotas: Quotas,
 ) -> Part:
-    waits = PopWakeups(shared.store)
-    pops.on_ready = waits.wake
+    wakeups = PopWakeups(shared.store)
+    pops.on_ready = wakeups.wake
     limits = HeldLimits(settings.max_held_pulls, settings.max_held_pulls_of_one)
     popper = Popper(shared.store, pops, settings.name, settings.message_group_read_ahead)
-    pops_handler = PopHandler(shared, popper, waits, filters, limits, journal)
+    pops_handler = PopHandler(shared, popper, wakeups, filters, limits, journal)
     pops_handler.held_pops.quotas = quotas
-    acks = PopAckHandler(pops, journal, shared.clock, settings.name)
+    ack_handler = PopAckHandler(pops, journal, shared.clock, settings.name)
 
     async def close() -> None:
         pops.close()
 
-    return Part((pops_handler, acks), saves=(close,))
+    return Part((pops_handler, ack_handler), saves=(close,))
 
 
 def pops_of(
@@ -393,16 +385,15 @@ def pops_of(
     figures: Figures,
     young_bytes: int,
 ) -> PopState:
-    """Return the pop state, which the journal has from now on."""
     pops = PopState(state.pops, store, state.offsets, clock, turn, state.journal, young_bytes)
     pops.move_to_dlq = PopDeadLetters(store, writer, state.topics, state.groups).move_to_dlq
     if state.journal is not None:
         state.journal.watch_pops(pops)
-    _show(pops, figures)
+    _declare_figures(pops, figures)
     return pops
 
 
-def _show(pops: PopState, figures: Figures) -> None:
+def _declare_figures(pops: PopState, figures: Figures) -> None:
     figures.gauge(
         "sparrowmq_pop_messages",
         "popped messages that are not acknowledged: with consumers, visible again, or waiting",

@@ -55,18 +55,16 @@ _CODES = {
 
 @dataclass(frozen=True)
 class PullRules:
-    """The limits and rules for one pull.
+    """The limits and rules for one pull, with Java's names in brackets.
 
     Attributes:
-        max_count: the limit for a request without a byte limit (Java: maxTransferCountOnMessageInMemory).
-        max_bytes: likewise (Java: maxTransferBytesOnMessageInMemory).
+        max_count, max_bytes: the limits for a request without a byte limit (maxTransferCountOnMessageInMemory).
         max_sized_bytes: the limit for a request with a byte limit, `maxMsgBytes`. Unlike Java: bytes limit such a
             request, and not a count of 32 messages. This makes bulk readers fast.
         near_bytes: a client that reads further than this from the log's end is sent to another broker, the one that
             its group names for slow reads. None sends no client away (slaveReadEnable).
         serves: whether this broker answers pulls. A slave without slaveReadEnable, or one that knows no master, sends
             every client away.
-        held_limits: the most pulls that wait for messages.
         keeps_offsets: whether pulls commit offsets here. A slave ignores them, because its master has newer ones.
     """
 
@@ -92,17 +90,15 @@ class PullHandler:
         self._offsets: Offsets = shared.offsets
         self._consumption: Consumption = shared.consumption
         self._rules = rules
-        self._read_s = 0.0  # the time of the last read
+        self._last_read_s = 0.0  # the time of the last read
         self.held_pulls = HeldPulls(shared.clock, self._serve_held, rules.held_limits)
         shared.store.queues.on_removed = lambda queue: self.held_pulls.void(queue.end)
         self.quotas: Quotas | None = None
 
     def limit(self, quotas: Quotas) -> None:
-        """Count bytes and held pulls by quotas."""
         self.quotas = self.held_pulls.quotas = quotas
 
     def apply_rules(self, rules: PullRules) -> None:
-        """Answer by these rules from now on."""
         self._rules = rules
         self.held_pulls.apply_limits(rules.held_limits)
 
@@ -110,13 +106,12 @@ class PullHandler:
     def pull(
         self, header: PullMessage, body: bytes, peer: Peer
     ) -> Reply | PendingReply | Awaitable[Reply | PendingReply]:
-        """Return the records from `queue_offset` on that match the subscription."""
         group = self._groups.get(header.consumer_group) or self._groups.ensure(header.consumer_group)
         self._check(header, group, peer)
         if not self._rules.serves:
             # After a pause. Unlike Java, which answers at once, so clients loop while the master is gone.
             return self.held_pulls.hold(HeldPull(header, None, peer, header.queue_offset), None, SENT_AWAY_S)
-        selector = self._selector_of(header)
+        selector = self._find_selector(header)
         if not isinstance(selector, Selector):
             return await_result(in_slices(self._pull_after(selector, header, peer)))
         return self._pull(header, selector, peer)
@@ -133,14 +128,14 @@ class PullHandler:
         if header.sys_flag & COMMIT_OFFSET and header.commit_offset >= 0 and self._rules.keeps_offsets:
             self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         size = self._limits(header)[1]
-        cache = self._store.cold_read(header.topic, header.queue_id, header.queue_offset, size)
-        if cache is not None:
-            return after_thread(cache, lambda: self._serve(header, selector, peer))
+        read_cold = self._store.cold_read(header.topic, header.queue_id, header.queue_offset, size)
+        if read_cold is not None:
+            return after_thread(read_cold, lambda: self._serve(header, selector, peer))
         return self._serve(header, selector, peer)
 
     def _serve(self, header: PullMessage, selector: Selector, peer: Peer) -> Reply | PendingReply:
         read = self._read(header, header.queue_offset, selector)
-        if self._shows_less(read, header):
+        if self._hides_known_messages(read, header):
             return self._hold(header, selector, peer, SENT_AWAY_S)
         may_wait = header.sys_flag & SUSPEND and header.suspend_timeout_millis > 0
         if may_wait and _code(read, header) == ResponseCode.PULL_NOT_FOUND:
@@ -148,11 +143,8 @@ class PullHandler:
             return self._hold(header, selector, peer, timeout_s)
         return self._answer(read, header, peer)
 
-    def _shows_less(self, read: Read, header: PullMessage) -> bool:
-        """Whether the client knows messages that this broker does not show yet. The client must not go back.
-
-        A slave may get them later. A master with a full disk, or a new one, has them in its log.
-        """
+    def _hides_known_messages(self, read: Read, header: PullMessage) -> bool:
+        """Whether the client knows messages that this broker does not show yet. The client must not go back."""
         offset = header.queue_offset
         if offset <= read.max_offset:
             return False
@@ -176,14 +168,14 @@ class PullHandler:
             # in a topic that was made again, that would skip messages.
             return Reply(ResponseCode.PULL_OFFSET_MOVED, PullMessageReply(0, 0, 0, 0), "the topic was deleted")
         if pull.pending.is_doubtful:
-            return _ask_again(header, "the accounts have changed: pull again")
+            return _retry_reply(header, "the accounts have changed: pull again")
         if selector is None:
-            return _sent_away(header) if is_over else None
+            return _sent_away_reply(header) if is_over else None
         if is_over and pull.scanned is not None:
             return self._answer(pull.scanned, header, pull.peer, pull.usages)
         read = self._read(header, pull.next_offset, selector)
-        if is_over and self._shows_less(read, header):
-            return _sent_away(header)
+        if is_over and self._hides_known_messages(read, header):
+            return _sent_away_reply(header)
         if is_over or read.status is Status.FOUND or read.status is Status.MESSAGE_WAS_REMOVING:
             return self._answer(read, header, pull.peer, pull.usages)
         if read.next_offset > pull.next_offset:
@@ -192,9 +184,9 @@ class PullHandler:
 
     def _read(self, header: PullMessage, offset: int, selector: Selector) -> Read:
         count, size = self._limits(header)
-        began_s = perf_counter()
+        begin_s = perf_counter()
         read = self._store.read(header.topic, header.queue_id, offset, count, size, selector)
-        self._read_s = perf_counter() - began_s
+        self._last_read_s = perf_counter() - begin_s
         return read
 
     def _limits(self, header: PullMessage) -> tuple[int, int]:
@@ -208,7 +200,7 @@ class PullHandler:
         if self.quotas is not None and self.quotas.is_on:
             self.quotas.pulled(peer, header.topic, read.size, usages)
         self._consumption.count_received(
-            header.consumer_group, header.topic, read.count, header.queue_id, read.size, self._read_s
+            header.consumer_group, header.topic, read.count, header.queue_id, read.size, self._last_read_s
         )
         near_bytes = self._rules.near_bytes
         whom_next = 0 if near_bytes is None else self._next_broker(header, read, near_bytes)
@@ -255,18 +247,14 @@ class PullHandler:
             )
 
     def _refuse_broadcasting(self, name: str) -> None:
-        """Raise if the group's heartbeats say that it consumes in broadcasting mode.
-
-        Unlike Java: also when the pull carries its own subscription.
-        """
+        """Raise if the group consumes in broadcasting mode. Unlike Java: also if the pull has its own subscription."""
         group = self._clients.group_view(name)
         if group is not None and group.message_model == "BROADCASTING":
             raise RemoteError(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{name}] can not consume by broadcast way"
             )
 
-    def _selector_of(self, header: PullMessage) -> Selector | Steps[Selector]:
-        """Return the filter of a pull, or the work to compile it. It is in the request, or in the group's heartbeat."""
+    def _find_selector(self, header: PullMessage) -> Selector | Steps[Selector]:
         if header.sys_flag & SUBSCRIPTION:
             kind = header.expression_type
             if kind and kind != TAG:
@@ -275,7 +263,7 @@ class PullHandler:
         subscription = self._known_subscription(header)
         if subscription.kind != TAG:
             return self._filters.selector(subscription.kind, subscription.expression)
-        return _of_codes(subscription.codes)
+        return _selector_of_codes(subscription.codes)
 
     def _known_subscription(self, header: PullMessage) -> Subscription:
         subscription = self._clients.subscription(header.consumer_group, header.topic)
@@ -293,15 +281,15 @@ class PullHandler:
         return subscription
 
 
-def _sent_away(header: PullMessage) -> Reply:
-    return _ask_again(
+def _sent_away_reply(header: PullMessage) -> Reply:
+    return _retry_reply(
         header,
         "this broker does not show this offset now; pull from its master. It is a slave (slaveReadEnable=false, or no "
         "master is known, or the message has not come yet), or its disk is full",
     )
 
 
-def _ask_again(header: PullMessage, reason: str) -> Reply:
+def _retry_reply(header: PullMessage, reason: str) -> Reply:
     reply = PullMessageReply(0, header.queue_offset, 0, header.queue_offset)
     return Reply(ResponseCode.PULL_RETRY_IMMEDIATELY, reply, reason)
 
@@ -320,20 +308,20 @@ _MAX_CACHED_EXPRESSION: Final = 1024  # characters of an expression that is cach
 
 
 @lru_cache(maxsize=4096)
-def _of_codes(codes: frozenset[int]) -> Selector:
+def _selector_of_codes(codes: frozenset[int]) -> Selector:
     return Selector(codes or None)
 
 
 def selector_of(expression: str) -> Selector:
-    return _usual_selector(expression) if len(expression) <= _MAX_CACHED_EXPRESSION else _parsed(expression)
+    return _cached_selector(expression) if len(expression) <= _MAX_CACHED_EXPRESSION else _parse_selector(expression)
 
 
 @lru_cache(maxsize=4096)
-def _usual_selector(expression: str) -> Selector:
-    return _parsed(expression)
+def _cached_selector(expression: str) -> Selector:
+    return _parse_selector(expression)
 
 
-def _parsed(expression: str) -> Selector:
+def _parse_selector(expression: str) -> Selector:
     try:
         return Selector(Subscription.build("", expression).codes or None)
     except InvalidMessage as error:

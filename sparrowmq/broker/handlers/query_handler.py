@@ -53,11 +53,9 @@ class QueryHandler(Handler):
 
     @handles(ViewMessage)
     def by_offset(self, header: ViewMessage, body: bytes, peer: Peer) -> Reply:
-        records = self._store.record_at(header.offset)
-        if records is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
-        self._count(peer, "", len(records))
-        return Reply(body=[records])
+        record = self._record_at(header.offset)
+        self._count(peer, "", len(record))
+        return Reply(body=[record])
 
     def _count(self, peer: Peer, topic: str, size: int) -> None:
         if self._quotas is not None and self._quotas.is_on:
@@ -65,7 +63,6 @@ class QueryHandler(Handler):
 
     @handles(QueryConsumeQueue)
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return a queue's entries from an offset on, and the subscription of the group's online members."""
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")

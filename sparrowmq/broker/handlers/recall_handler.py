@@ -36,7 +36,6 @@ class RecallHandler(Handler):
 
     @handles(RecallMessage)
     def recall(self, header: RecallMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:
-        """Store the recall; the answer waits until the recall is as safe as a sent message."""
         if not self._enabled:
             raise _refused(ResponseCode.NO_PERMISSION, "operation is forbidden: recallMessageEnable is false")
         if self._topics.get(header.topic) is None:

@@ -3,11 +3,10 @@
     requester ── request, REPLY_TO_CLIENT=its id ──> topic ──> replier
     requester <── PUSH_REPLY_MESSAGE_TO_CLIENT (326) ── broker <── SEND_REPLY_MESSAGE ── replier
 
-The replier sends to `<cluster>_REPLY_TOPIC`; Java's replier in a namespace, to this name in its namespace. Unlike
-Java, which checks no topic here, every other topic is refused: an account needs no permission to answer. No client
-needs to consume the topic: the send succeeds when the requester has confirmed the answer. Without that confirmation the
-code is 1, whether the answer was stored or not. The replier may then try another broker, to which the requester may be
-connected. A master that was just elected does not know its clients yet: it waits for the requester.
+The replier sends to `<cluster>_REPLY_TOPIC`; Java's replier in a namespace, to this name in its namespace. Unlike Java,
+every other topic is refused: an account needs no permission to answer. The send succeeds when the requester has
+confirmed the answer. Otherwise the code is 1, whether the answer was stored or not: the replier may try another broker.
+A master that was just elected does not know its clients yet: it waits for the requester.
 Source: ReplyMessageProcessor, Java 4.9.8.
 """
 
@@ -93,7 +92,6 @@ class ReplyHandler:
         return after.reply
 
     async def _push(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> str | None:
-        """Push the answer to the asker; return the reason of a failure."""
         properties = Properties(header.properties or "")
         client_id = properties.get(Property.REPLY_TO_CLIENT)
         if client_id is None:

@@ -39,12 +39,9 @@ MIN_VERSION_WITH_MAX_TIMES: Final = 121
 
 
 class RetryHandler(Handler):
-    """Store again the messages that consumers send back.
+    """Store again the messages that consumers send back. `longest_ms` is 0 without timers.
 
-    Unlike Java, the answer waits until the message is as safe as a sent one. The consumer commits its offset after the
-    answer, so a retry lost in a crash would never come back.
-
-    The longest pause of a group's retry policy, `longest_ms`, is 0 without timers: then there are only delay levels.
+    Unlike Java, the answer waits until the message is as safe as a sent one: the consumer commits its offset after it.
     """
 
     def __init__(self, shared: SharedParts, pops: PopState, longest_ms: int = 0) -> None:
@@ -55,7 +52,6 @@ class RetryHandler(Handler):
 
     @handles(ConsumerSendMsgBack)
     def send_back(self, header: ConsumerSendMsgBack, body: bytes, peer: Peer) -> ReplyWhenDurable | None:
-        """Store the message for its next try, or in the group's dead-letter queue."""
         if not self._topics.permission & Perm.WRITE:
             raise self._topics.forbidden("sending")
         group = self._groups.ensure(header.group)
@@ -90,9 +86,8 @@ class RetryHandler(Handler):
         return ReplyWhenDurable(self._store.durability(True), placed.end, None)
 
     def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:
-        """Return the state of the message's queue; None if no message of this place was popped.
-
-        A message of a topic that was deleted has the place of another one, if the topic was made again.
+        """Return the state of the message's queue; None if no message of this place was popped, or it is of a deleted
+        topic.
         """
         queue = self._store.queues.get(message.topic, message.queue_id)
         entry = queue.entry(message.queue_offset) if queue is not None else None

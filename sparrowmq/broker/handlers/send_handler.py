@@ -15,15 +15,10 @@ from typing import Final
 from librt.strings import BytesWriter
 
 from sparrowmq.broker import batches
-from sparrowmq.broker.batches import (
-    are_neighbours,
-    check_repeated_size,
-    put_missing,
-    render_positions,
-)
+from sparrowmq.broker.batches import are_neighbours, check_repeated_size, put_missing, render_positions
 from sparrowmq.broker.delayed.retry_rules import is_exhausted
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.handler import SharedParts
+from sparrowmq.broker.handlers.handler import SharedParts, body_too_large
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated_sends import RepeatedSends, StoredBefore, in_progress, key
 from sparrowmq.broker.topics import Topics
@@ -50,9 +45,9 @@ from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.timer_wheel import RECALL
 
-_OF_SENDER: Final[int] = SysFlag.OF_SENDER
+_SENDER_FLAGS: Final[int] = SysFlag.OF_SENDER
 MAX_RECONSUME_TIMES: Final = 1 << 30  # that a message can have had; each failure adds one to it
-_ASKS: Final = mark(Property.REPLY_TO_CLIENT)
+_ASKS_FOR_REPLY: Final = mark(Property.REPLY_TO_CLIENT)
 
 
 @dataclass(frozen=True)
@@ -65,50 +60,47 @@ class SendRules:
 class SendHandler:
     """Store the messages of producers.
 
-    Attributes:
-        quotas: limit the topics that sends create.
-        accepts_writes: whether messages are taken; not while the lead is handed over.
-        on_request_message: called with the topic, properties and sender of each stored message that asks for a reply.
+    `quotas` limit the topics that sends create. `accepts_writes` says no while the lead is handed over.
+    `on_request_message` gets the topic, properties and sender of each stored message that asks for a reply.
     """
 
-    def __init__(self, shared: SharedParts, rules: SendRules, figures: Figures, repeats: RepeatedSends) -> None:
-        self._store: MessageStore = shared.store
-        self._writer: Writer = shared.writer
-        self._topics: Topics = shared.topics
-        self._groups: Groups = shared.groups
+    def __init__(self, shared_parts: SharedParts, rules: SendRules, figures: Figures, repeats: RepeatedSends) -> None:
+        self._store: MessageStore = shared_parts.store
+        self._writer: Writer = shared_parts.writer
+        self._topics: Topics = shared_parts.topics
+        self._groups: Groups = shared_parts.groups
         self._repeats = repeats
-        self._retried = repeats.retried
+        self._retried_ids = repeats.retried
         self._rules = rules
-        self._received = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
-        self._ids = OffsetIds(rules.store_host)
-        self._line = WorkQueue()  # of large batches, and of batches that are sent again
+        self._received_counter = figures.counter("sparrowmq_messages_received_total", "messages stored for producers")
+        self._offset_ids = OffsetIds(rules.store_host)
+        self._batch_queue = WorkQueue()  # of large batches, and of batches that are sent again
         # Topics that clients may send to; each has passed the check once.
-        self._open: set[str] = set()
-        self.on_request_message: Callable[[str, Properties, Peer], None] = _forget
+        self._open_topics: set[str] = set()
+        self.on_request_message: Callable[[str, Properties, Peer], None] = _ignore_request_message
         self.quotas: Quotas | None = None
         self.accepts_writes: Callable[[], bool] = lambda: True
 
     def apply_rules(self, rules: SendRules) -> None:
-        """Accept by these rules from now on, and check the topics again."""
         self._rules = rules
-        self._open.clear()
+        self._open_topics.clear()
 
     @handles(SendMessage, SendMessageV2, SendBatchMessage)
     def send(
         self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         if len(body) > self._rules.max_body_bytes:
-            self._refuse_size(len(body))
+            raise body_too_large(len(body), self._rules.max_body_bytes)
         name = header.topic
         topic = self._topics.get(name)
-        if topic is None or name not in self._open:
-            topic = self._admitted_topic(header, peer)
+        if topic is None or name not in self._open_topics:
+            topic = self._checked_topic(header, peer)
         queue_id = header.queue_id
         if not 0 <= queue_id < topic.write_queue_nums:
-            queue_id = self._other_queue(topic, queue_id, peer)
+            queue_id = self._replacement_queue_id(topic, queue_id, peer)
         times = header.reconsume_times or 0
         if not 0 <= times <= MAX_RECONSUME_TIMES:
-            _refuse_tries(times)
+            raise _invalid_tries(times)
         properties = Properties(header.properties or "")
         if header.batch or type(header) is SendBatchMessage:
             return self._send_batch(header, queue_id, properties, body, peer)
@@ -120,7 +112,7 @@ class SendHandler:
             header.born_timestamp,
             peer.host,
             header.flag,
-            header.sys_flag & _OF_SENDER,
+            header.sys_flag & _SENDER_FLAGS,
             times,
         )
         entry.group = header.producer_group
@@ -130,35 +122,37 @@ class SendHandler:
         if name.startswith("%RETRY%") and self._has_no_tries_left(header):
             self._move_to_dlq(entry)
         queue_id, wants_safety = entry.queue_id, properties.wants_safety
-        if header.may_be_stored or name in self._retried.topics:
-            before = self._repeats.before(entry, bool(header.may_be_stored))
-            if before is not None:
-                return self._as_before(before, entry)
+        if header.may_be_stored or name in self._retried_ids.topics:
+            earlier_send = self._repeats.before(entry, bool(header.may_be_stored))
+            if earlier_send is not None:
+                return self._reply_as_before(earlier_send, entry)
         topic_name = entry.topic
         placed = self._writer.put(entry)  # may park the message in another queue
         if header.may_be_stored:
             self._repeats.note(entry, topic_name, placed.offset)
-        self._received.value += 1
-        if properties.has(_ASKS):
+        self._received_counter.value += 1
+        if properties.has(_ASKS_FOR_REPLY):
             self.on_request_message(name, properties, peer)
-        msg_id = self._ids.text(placed.offset)
-        reply: ReplyHeader = Stored(msg_id, queue_id, placed.queue_offset)
+        msg_id = self._offset_ids.text(placed.offset)
+        reply: ReplyHeader = StoredReply(msg_id, queue_id, placed.queue_offset)
         if entry.deliver_at_ms and entry.topic == names.TIMER_TOPIC:
             handle = self._recall_handle(name, entry, entry.deliver_at_ms)
             reply = SendMessageReply(msg_id, queue_id, placed.queue_offset, recall_handle=handle)
         return ReplyWhenDurable(self._store.durability(wants_safety), placed.end, reply)
 
-    def _as_before(self, before: StoredBefore, entry: Entry) -> ReplyWhenDurable:
-        reply = SendMessageReply(self._ids.text(before.offset), before.queue_id, before.queue_offset)
-        if before.due_ms:
-            reply.recall_handle = self._recall_handle(entry.topic, entry, before.due_ms)
-        return ReplyWhenDurable(self._store.durability(entry.properties.wants_safety), before.end, reply)
+    def _reply_as_before(self, earlier_send: StoredBefore, entry: Entry) -> ReplyWhenDurable:
+        reply = SendMessageReply(
+            self._offset_ids.text(earlier_send.offset), earlier_send.queue_id, earlier_send.queue_offset
+        )
+        if earlier_send.due_ms:
+            reply.recall_handle = self._recall_handle(entry.topic, entry, earlier_send.due_ms)
+        return ReplyWhenDurable(self._store.durability(entry.properties.wants_safety), earlier_send.end, reply)
 
     def check_request(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
         """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
-        if self._rules.max_body_bytes < len(body):
-            self._refuse_size(len(body))
-        self._admitted_topic(header, peer)
+        if len(body) > self._rules.max_body_bytes:
+            raise body_too_large(len(body), self._rules.max_body_bytes)
+        self._checked_topic(header, peer)
 
     def _send_batch(
         self, header: SendMessage | SendMessageV2, queue_id: int, properties: Properties, body: bytes, peer: Peer
@@ -167,47 +161,51 @@ class SendHandler:
             raise RemoteError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {header.topic}"
             )
-        shared = Entry(
-            header.topic, queue_id, b"", properties, header.born_timestamp, peer.host, 0, header.sys_flag & _OF_SENDER
+        common_entry = Entry(
+            header.topic,
+            queue_id,
+            b"",
+            properties,
+            header.born_timestamp,
+            peer.host,
+            0,
+            header.sys_flag & _SENDER_FLAGS,
         )
         places = batch.places(body)
-        shared.owner = owner_of(peer)
-        if header.may_be_stored or header.topic in self._retried.topics:
-            return self._in_line(shared, body, places, self._send_missing, bool(header.may_be_stored))
+        common_entry.owner = owner_of(peer)
+        if header.may_be_stored or header.topic in self._retried_ids.topics:
+            return self._send_in_line(common_entry, body, places, self._send_missing, bool(header.may_be_stored))
         if batches.is_large(places, len(body)):
-            return self._in_line(shared, body, places, self._send_large, False)
-        placed = self._writer.put_plain(shared, body, places)
+            return self._send_in_line(common_entry, body, places, self._send_large, False)
+        placed = self._writer.put_plain(common_entry, body, places)
         if placed is None:
-            placed = batches.as_one(self._writer.put_batch(_singles(shared, body, places)))
-        self._received.value += len(placed.offsets)
-        reply = Stored(self._ids.joined(placed.offsets), queue_id, placed.queue_offset)
+            placed = batches.as_one(self._writer.put_batch(_batch_entries(common_entry, body, places)))
+        self._received_counter.value += len(placed.offsets)
+        reply = StoredReply(self._offset_ids.joined(placed.offsets), queue_id, placed.queue_offset)
         return ReplyWhenDurable(self._store.durability(properties.wants_safety), placed.end, reply)
 
-    def _in_line(
+    def _send_in_line(
         self,
-        shared: Entry,
+        common_entry: Entry,
         body: bytes,
         places: bytes,
         send: Callable[[Entry, bytes, bytes, bool], Steps[ReplyWhenDurable]],
         is_repeated: bool,
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
-        first = batch.entries(shared, body, places[: batch.PLACE_BYTES])[0]
-        first.owner = shared.owner
-        mark = key(first) if first.properties.unique_key is not None else None
-        if is_repeated and mark is not None and mark in self._line.marks:
+        first = batch.entries(common_entry, body, places[: batch.PLACE_BYTES])[0]
+        first.owner = common_entry.owner
+        send_key = key(first) if first.properties.unique_key is not None else None
+        if is_repeated and send_key is not None and send_key in self._batch_queue.marks:
             raise in_progress()
-        incarnation = self._topics.incarnation(shared.topic)
-        steps = self._while_topic_exists(send(shared, body, places, is_repeated), shared.topic, incarnation)
-        return self._line.work(batches.while_leading(self._store, self.accepts_writes, steps), mark)
+        incarnation = self._topics.incarnation(common_entry.topic)
+        steps = self._while_topic_exists(send(common_entry, body, places, is_repeated), common_entry.topic, incarnation)
+        return self._batch_queue.work(batches.while_leading(self._store, self.accepts_writes, steps), send_key)
 
     def _while_topic_exists(
         self, steps: Steps[ReplyWhenDurable], topic: str, incarnation: int
     ) -> Steps[ReplyWhenDurable]:
-        """Store a batch as long as its topic is the same.
-
-        Raises: RemoteError, the topic was deleted, with the parts of the batch that were stored.
-        """
+        """Store a batch as long as its topic is the same. Raises: RemoteError, it was deleted with the stored parts."""
         try:
             while self._topics.incarnation(topic) == incarnation:
                 next(steps)
@@ -222,46 +220,50 @@ class SendHandler:
             f"topic[{topic}] was deleted before all of this batch was stored, so none of it is stored",
         )
 
-    def _send_large(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
-        ready = yield from batches.prepare_parts(self._writer, shared, body, places, _singles)
-        if shared.topic in self._retried.topics:  # by now: its messages may have been sent again, and stored
-            return (yield from self._send_missing(shared, body, places, is_repeated))
-        self._writer.check_room(shared.topic, len(body), len(places) // batch.PLACE_BYTES)
+    def _send_large(
+        self, common_entry: Entry, body: bytes, places: bytes, is_repeated: bool
+    ) -> Steps[ReplyWhenDurable]:
+        ready = yield from batches.prepare_parts(self._writer, common_entry, body, places, _batch_entries)
+        if common_entry.topic in self._retried_ids.topics:  # by now: its messages may have been sent again, and stored
+            return (yield from self._send_missing(common_entry, body, places, is_repeated))
+        self._writer.check_room(common_entry.topic, len(body), len(places) // batch.PLACE_BYTES)
         with self._repeats.under_way(ready.keys):
             parts = yield from batches.put_in_parts(self._writer, ready)
         yield from empty_in_steps(ready.keys)
         ids: list[str] = []
         for part in parts:
-            self._received.value += len(part.offsets)
-            ids.append(self._ids.joined(part.offsets))
+            self._received_counter.value += len(part.offsets)
+            ids.append(self._offset_ids.joined(part.offsets))
             yield
-        reply = SendMessageReply(",".join(ids), shared.queue_id, parts[0].queue_offset)
+        reply = SendMessageReply(",".join(ids), common_entry.queue_id, parts[0].queue_offset)
         if not batches.are_adjacent(parts):
-            reply.stored_at = yield from batches.render_part_positions(shared.queue_id, parts)
-        return ReplyWhenDurable(self._store.durability(shared.properties.wants_safety), parts[-1].end, reply)
+            reply.stored_at = yield from batches.render_part_positions(common_entry.queue_id, parts)
+        return ReplyWhenDurable(self._store.durability(common_entry.properties.wants_safety), parts[-1].end, reply)
 
-    def _send_missing(self, shared: Entry, body: bytes, places: bytes, is_repeated: bool) -> Steps[ReplyWhenDurable]:
+    def _send_missing(
+        self, common_entry: Entry, body: bytes, places: bytes, is_repeated: bool
+    ) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
         if is_repeated:
             check_repeated_size(len(places) // batch.PLACE_BYTES)
         entries: list[Entry] = []
-        for few in batches.pieces(places, batches.PART_OF_ENTRIES):
-            entries += _singles(shared, body, few)
+        for part_places in batches.pieces(places, batches.PART_OF_ENTRIES):
+            entries += _batch_entries(common_entry, body, part_places)
             yield
-        earlier, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
-        self._received.value += stored_count
+        stored_messages, stored_count = yield from put_missing(self._writer, self._repeats, entries, is_repeated)
+        self._received_counter.value += stored_count
         yield from empty_in_steps(entries)
         ids, end = [], 0
-        for at in range(0, len(earlier), batches.PART):
-            piece = earlier[at : at + batches.PART]
-            ids.append(self._ids.joined([each.offset for each in piece]))
-            end = max(end, *[each.end for each in piece])
+        for index in range(0, len(stored_messages), batches.PART):
+            piece = stored_messages[index : index + batches.PART]
+            ids.append(self._offset_ids.joined([stored_before.offset for stored_before in piece]))
+            end = max(end, *[stored_before.end for stored_before in piece])
             yield
-        reply = SendMessageReply(",".join(ids), earlier[0].queue_id, earlier[0].queue_offset)
-        if not (yield from are_neighbours(earlier)):
-            reply.stored_at = yield from render_positions(earlier)
-        yield from empty_in_steps(earlier)
-        return ReplyWhenDurable(self._store.durability(shared.properties.wants_safety), end, reply)
+        reply = SendMessageReply(",".join(ids), stored_messages[0].queue_id, stored_messages[0].queue_offset)
+        if not (yield from are_neighbours(stored_messages)):
+            reply.stored_at = yield from render_positions(stored_messages)
+        yield from empty_in_steps(stored_messages)
+        return ReplyWhenDurable(self._store.durability(common_entry.properties.wants_safety), end, reply)
 
     def _recall_handle(self, topic: str, entry: Entry, due_ms: int) -> str | None:
         unique_id = entry.properties.unique_key
@@ -279,12 +281,11 @@ class SendHandler:
         group = self._groups.ensure(header.topic.removeprefix(names.RETRY))
         return is_exhausted(header.reconsume_times, header.max_reconsume_times, group.retry_max_times)
 
-    def _admitted_topic(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
+    def _checked_topic(self, header: SendMessage | SendMessageV2, peer: Peer) -> TopicConfig:
         """Return the topic, creating it if allowed, and remember that clients may send to it.
 
-        The topic's own permission does not matter here. Without WRITE, clients with a new route send elsewhere. Clients
-        with an old route still send here, and the broker stores that, as in Java 4.9: a refusal would lose one-way
-        messages.
+        The topic's own permission does not matter here. Clients with an old route still send to a topic without WRITE,
+        and the broker stores that, as in Java 4.9: a refusal would lose one-way messages.
         """
         name = header.topic
         if not self._topics.permission & Perm.WRITE:
@@ -299,10 +300,10 @@ class SendHandler:
             topic = self._topics.ensure_for_send(
                 name, header.default_topic, header.default_topic_queue_nums, peer.address
             )
-        self._open.add(name)
+        self._open_topics.add(name)
         return topic
 
-    def _other_queue(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
+    def _replacement_queue_id(self, topic: TopicConfig, queue_id: int, peer: Peer) -> int:
         if queue_id < 0:
             return random.randrange(topic.write_queue_nums)
         if queue_id < topic.read_queue_nums:
@@ -313,25 +314,19 @@ class SendHandler:
             f"queues Producer: {peer.address}",
         )
 
-    def _refuse_size(self, size_bytes: int) -> None:
-        raise RemoteError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"the body takes {size_bytes} bytes; this broker's maxMessageSize is {self._rules.max_body_bytes}",
-        )
 
-
-def _refuse_tries(times: int) -> None:
+def _invalid_tries(times: int) -> RemoteError:
     """Unlike Java: below 0, failures would come again without a pause; near 2^31, no failure could be stored."""
-    raise RemoteError(
+    return RemoteError(
         ResponseCode.MESSAGE_ILLEGAL,
         f"reconsumeTimes is {times}; it must be 0 (for a new message) to {MAX_RECONSUME_TIMES}",
     )
 
 
-def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:
-    entries = batch.entries(shared, body, places)
+def _batch_entries(common_entry: Entry, body: bytes, places: bytes) -> list[Entry]:
+    entries = batch.entries(common_entry, body, places)
     for entry in entries:
-        entry.owner = shared.owner
+        entry.owner = common_entry.owner
     if any(half_message.is_half(entry.properties) for entry in entries):
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL, "a batch cannot hold messages of a transaction; send them one by one"
@@ -339,11 +334,11 @@ def _singles(shared: Entry, body: bytes, places: bytes) -> list[Entry]:
     return entries
 
 
-def _forget(topic: str, properties: Properties, peer: Peer) -> None:
+def _ignore_request_message(topic: str, properties: Properties, peer: Peer) -> None:
     """Do nothing about a request where no handler takes answers."""
 
 
-class Stored(Written):
+class StoredReply(Written):
     """The `SendMessageReply` of a stored message; none of its fields needs quoting."""
 
     def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:

@@ -46,8 +46,6 @@ FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
 
 class TopicHandler(Handler):
-    """Create, change, delete and show topics; `announced` returns when name servers know every topic."""
-
     def __init__(
         self, shared: SharedParts, announced: Callable[[], Awaitable[None]], quotas: Quotas | None = None
     ) -> None:
@@ -57,7 +55,6 @@ class TopicHandler(Handler):
 
     @handles(UpdateAndCreateTopic)
     async def update(self, header: UpdateAndCreateTopic, body: bytes, peer: Peer) -> None:
-        """Create or change a topic; answer when it is on disk and in the route."""
         topic = TopicConfig(
             header.topic,
             header.read_queue_nums,
@@ -67,19 +64,18 @@ class TopicHandler(Handler):
             order=header.order,
             topic_sys_flag=header.topic_sys_flag or 0,
         )
-        await self._set([self._checked(topic, header.attributes)], peer)
+        await self._set_topics([self._checked_topic(topic, header.attributes)], peer)
 
     @handles(UpdateAndCreateTopicList)
     async def update_all(self, header: UpdateAndCreateTopicList, body: bytes, peer: Peer) -> None:
-        """Create or change many topics, or none if one of them cannot be."""
-        wanted = TopicConfigList.of_request(body).topic_config_list
-        check_list_length(len(wanted), "topics")
+        configs = TopicConfigList.of_request(body).topic_config_list
+        check_list_length(len(configs), "topics")
         if self._quotas is not None and self._quotas.is_on:
-            for _ in wanted:
+            for _ in configs:
                 self._quotas.create_topic(peer)
-        await self._set([self._checked(topic, topic.attributes) for topic in wanted], peer)
+        await self._set_topics([self._checked_topic(topic, topic.attributes) for topic in configs], peer)
 
-    async def _set(self, topics: Sequence[TopicConfig], peer: Peer) -> None:
+    async def _set_topics(self, topics: Sequence[TopicConfig], peer: Peer) -> None:
         for topic in topics:
             log.info("topic %s is set by %s: %s", topic.topic_name, peer.address, shown(topic))
             self._topics.put(topic)
@@ -87,8 +83,7 @@ class TopicHandler(Handler):
         await self._topics.file.confirm(f"{subject} is set")
         await self._announced()
 
-    def _checked(self, topic: TopicConfig, modification: str | Mapping[str, str] | None) -> TopicConfig:
-        """Return a topic as it is kept. Raises: RemoteError, InvalidName."""
+    def _checked_topic(self, topic: TopicConfig, modification: str | Mapping[str, str] | None) -> TopicConfig:
         self._check_not_system(names.check_topic(topic.topic_name))
         _check_queues("readQueueNums", topic.read_queue_nums)
         _check_queues("writeQueueNums", topic.write_queue_nums)
@@ -99,7 +94,7 @@ class TopicHandler(Handler):
                 f"topicFilterType = [{shown(topic.topic_filter_type)}] value invalid; "
                 f"it is {' or '.join(FILTER_TYPES)}",
             )
-        attribute_table = _attributes(self._topics.get(topic.topic_name), modification)
+        attribute_table = _changed_attributes(self._topics.get(topic.topic_name), modification)
         return msgspec.structs.replace(topic, attributes=attribute_table)
 
     @handles(GetTopicConfig)
@@ -112,10 +107,7 @@ class TopicHandler(Handler):
 
     @handles(DeleteTopic)
     async def delete(self, header: DeleteTopic, body: bytes, peer: Peer) -> None:
-        """Delete a topic, its queues and its groups' offsets. A topic that does not exist is no error.
-
-        Topic, queues and offsets are gone in one step. The files of the queues follow in slices; the answer waits.
-        """
+        """Delete a topic, its queues and its groups' offsets, if it exists, in one step. The files follow in slices."""
         self._check_not_system(names.check_topic(header.topic))
         log.info("topic %s is deleted by %s", header.topic, peer.address)
         self._topics.delete(header.topic)
@@ -132,28 +124,26 @@ class TopicHandler(Handler):
         """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._known_topic(header.topic)
         queue_count = max(topic.write_queue_nums, topic.read_queue_nums)
-        return self._large.make(peer, partial(self._stats, header.topic, queue_count))
+        return self._large.make(peer, partial(self._stats_reply, header.topic, queue_count))
 
-    def _stats(self, topic: str, queue_count: int) -> Steps[Reply]:
+    def _stats_reply(self, topic: str, queue_count: int) -> Steps[Reply]:
         broker = self._topics.broker_name
-        rows = ((MessageQueue(topic, broker, each), self._offsets_of(topic, each)) for each in range(queue_count))
+        rows = ((MessageQueue(topic, broker, each), self._queue_offsets(topic, each)) for each in range(queue_count))
         return (yield from encoded(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return the current content of topics.json."""
-        return self._large.make(peer, self._all)
+        return self._large.make(peer, self._all_reply)
 
-    def _all(self) -> Steps[Reply]:
+    def _all_reply(self) -> Steps[Reply]:
         table = self._topics.content()
         return (yield from encoded(table, GetAllTopicConfigReply(len(table.topic_config_table))))
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Reply:
-        """Return the topics that RocketMQ itself uses."""
         return Reply(body=TopicList(self._topics.system_names()))
 
-    def _offsets_of(self, topic: str, queue_id: int) -> TopicOffset:
+    def _queue_offsets(self, topic: str, queue_id: int) -> TopicOffset:
         queue = self._store.queues.get(topic, queue_id)
         if queue is None:
             return TopicOffset(0, 0, 0)
@@ -165,15 +155,17 @@ class TopicHandler(Handler):
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
 
 
-def check_list_length(count: int, things: str) -> None:
+def check_list_length(count: int, kind: str) -> None:
     """Raises: RemoteError, a request has more things than a broker takes at once."""
     if count > MAX_LIST_LENGTH:
         raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"{count} {things} in one request; send at most {MAX_LIST_LENGTH} at a time"
+            ResponseCode.SYSTEM_ERROR, f"{count} {kind} in one request; send at most {MAX_LIST_LENGTH} at a time"
         )
 
 
-def _attributes(former: TopicConfig | None, modification: str | Mapping[str, str] | None) -> dict[str, str] | None:
+def _changed_attributes(
+    former: TopicConfig | None, modification: str | Mapping[str, str] | None
+) -> dict[str, str] | None:
     """Return the attributes after a request. A request without any, as of 4.x tools, leaves them as they are."""
     current = former.attributes if former is not None else None
     try:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 
+from sparrowmq.broker.handlers.handler import physical_offset_of
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import RemoteError, RemoteProtocolError
+from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
 from sparrowmq.remoting.log_limit import LogLimit
@@ -30,7 +30,7 @@ class TransactionHandler:
     def __init__(self, store: MessageStore, transactions: Transactions, clock: Clock) -> None:
         self._store = store
         self._transactions = transactions
-        self._lines = LogLimit(clock)  # a client can invent any number of transactions
+        self._log_limit = LogLimit(clock)  # a client can invent any number of transactions
 
     @handles(EndTransaction)
     def end(self, header: EndTransaction, body: bytes, peer: Peer) -> ReplyWhenDurable | None:
@@ -55,17 +55,12 @@ class TransactionHandler:
         except RemoteError as error:
             text = "%s ends a transaction, %s: %s"
             ended = shown(header.msg_id), shown(error.remark)
-            self._lines.log(log, logging.WARNING, text, peer.address, *ended)
+            self._log_limit.log(log, logging.WARNING, text, peer.address, *ended)
             raise
         return ReplyWhenDurable(self._store.durability(True), self._store.end if placed is None else placed.end, None)
 
     @handles(ResumeCheckHalfMessage)
     def resume(self, header: ResumeCheckHalfMessage, body: bytes, peer: Peer) -> ReplyWhenDurable:
-        """Start a discarded transaction again."""
-        try:
-            offset = parse_offset_id(header.msg_id or "").physical_offset
-        except RemoteProtocolError as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
-        placed = self._transactions.resume(offset)
+        placed = self._transactions.resume(physical_offset_of(header.msg_id or ""))
         log.info("%s resumes the checks of transaction %s", peer.address, shown(header.msg_id or ""))
         return ReplyWhenDurable(self._store.durability(True), placed.end, None)

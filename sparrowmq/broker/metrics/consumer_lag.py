@@ -1,11 +1,9 @@
 """The ends of topics and the lags of groups, looked up for one visit and then forgotten.
 
-    ends      topic                  -> the sum of its queues' ends: messages since it was made
-    bytes     topic                  -> the bytes of its messages since the broker started
-    progress  group, topic           -> the sum of what it committed, what is left for it, and what is in flight
-              the greatest lags only -> when the oldest message was stored that the group has not consumed
-
-A broker may have 200,000 queues, so the look-up lets the loop serve requests in between.
+ends      topic                  -> the sum of its queues' ends: messages since it was made
+bytes     topic                  -> the bytes of its messages since the broker started
+progress  group, topic           -> the sum of what it committed, what is left for it, and what is in flight
+          the greatest lags only -> when the oldest message was stored that the group has not consumed
 """
 
 from __future__ import annotations
@@ -25,8 +23,6 @@ from sparrowmq.store.message_store import MessageStore
 
 
 class GroupProgress(NamedTuple):
-    """A group's offsets and lag in a topic."""
-
     group: str
     topic: str
     committed: int  # the sum of its offsets
@@ -44,11 +40,7 @@ class LagFigures(NamedTuple):
 
 
 class LagLookup:
-    """Looks up topics and groups.
-
-    Attributes:
-        figures: within `look_up_all`, for the figures.
-    """
+    """Looks up topics and groups. Within `look_up_all` it has `figures`."""
 
     def __init__(self, store: MessageStore, offsets: Offsets, lags: GroupLags, clients: Clients) -> None:
         self.figures = LagFigures()

@@ -3,8 +3,8 @@
     count_received    for a pull's answer: n messages, 1 pull, n for its group and topic, bytes and time for its queue
     sample            every 6 s: the counts of now; a pair without messages for a minute is forgotten
 
-There is one small entry for each pair of group and topic of the last minute, and never more than MAX_PAIRS. Reads that
-find nothing are counted as in Java: a pull that is held until its time is over is two of them.
+There is one small entry for each pair of group and topic of the last minute, and never more than MAX_PAIRS. As in Java,
+a pull that is held until its time is over counts as two reads that find nothing.
 Source: BrokerStatsManager.tpsGroupGetNums, Java 4.9.8: messages a second over the last minute.
 """
 
@@ -34,12 +34,7 @@ class PullCounts:
 
 
 class Pair:
-    """Counts of a group in a topic.
-
-    Attributes:
-        rate: the messages, and their rate.
-        queues: by queue id.
-    """
+    """Counts of a group in a topic, and by queue id."""
 
     __slots__ = ("queues", "rate")
 
@@ -49,14 +44,7 @@ class Pair:
 
 
 class Consumption:
-    """Counts of what was handed to consumers.
-
-    Attributes:
-        messages: in answers to pulls.
-        pulls_with_messages: pulls that brought messages.
-        missed: reads that found none.
-        sent_back: by group and topic, the messages that the group sent back.
-    """
+    """Counts of what was handed to consumers."""
 
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
@@ -99,7 +87,6 @@ class Consumption:
         taken.took_ms += int(took_s * 1000)
 
     def count_held(self) -> None:
-        """A pull found nothing, and is held."""
         self.missed.value += 1
 
     def count_sent_back(self, group: str, topic: str) -> None:
@@ -128,7 +115,6 @@ class Consumption:
         return list(self._pairs.items())
 
     def sample(self) -> None:
-        """Remember the counts; called every SAMPLE_PERIOD_S."""
         now_s = self._clock.monotonic()
         for key, pair in list(self._pairs.items()):
             if pair.rate.per_second(now_s)[0]:

@@ -56,7 +56,6 @@ def declare_exporter_names(
 
 
 def _declare_broker(figures: Figures, parts: Measured, settings: BrokerSettings) -> None:
-    """The broker as a whole, mostly from brokerStatus."""
     broker = (settings.cluster, settings.ip, settings.name)
     labels = ("cluster", "brokerIP", "broker")
     of_runtime = ("cluster", "brokerIP", "brokerHost", "des", "boottime", "broker_version")
@@ -102,7 +101,6 @@ def _declare_topics(figures: Figures, progress: LagLookup, settings: BrokerSetti
 def _declare_groups(
     figures: Figures, parts: Measured, progress: LagLookup, settings: BrokerSettings, clock: Clock
 ) -> None:
-    """The lag of groups, and their members."""
     where, clients = (settings.cluster, settings.name), parts.clients
     labels = ("cluster", "broker", "topic", "group")
 

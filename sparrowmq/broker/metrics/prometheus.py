@@ -4,14 +4,11 @@ The figures of topics and groups are looked up for each visit (consumer_lag.py).
 exporter gives them; with /metrics?compat=exporter those of Apache's rocketmq-exporter (exporter_names.py).
 
 Unlike 5.x: `rocketmq_messages_in_total` counts since a topic was created, not since the broker started.
-`rocketmq_send_to_dlq_messages_total` counts as long, and by dead-letter topic, as dead letters are counted where they
-are stored. `rocketmq_messages_out_total` forgets a group that received nothing for a minute. There is no
-`message_type`, as 4.9's topics have none. Ages are `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters
-spell it.
+`rocketmq_send_to_dlq_messages_total` counts as long, and by dead-letter topic. `rocketmq_messages_out_total` forgets a
+group that received nothing for a minute. There is no `message_type`, as 4.9's topics have none. Ages are
+`rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
 
-A slave has the topics, groups and transactions of its master. Only the master shows them, so sums over all brokers
-count nothing twice.
-Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
+Only the master shows topics, groups and transactions, so sums over all brokers count nothing twice.
 """
 
 from __future__ import annotations
@@ -41,16 +38,16 @@ from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listener import Listener
 
 # Names of 5.x for figures that parts of the broker declare.
-ALSO: Final = {
+NAMES_OF_5X: Final = {
     "rocketmq_storage_flush_behind_bytes": "sparrowmq_flush_behind_bytes",
     "rocketmq_storage_dispatch_behind_bytes": "sparrowmq_dispatch_behind_bytes",
 }
-ALSO_OF_MASTERS: Final = {
+NAMES_OF_5X_AT_MASTERS: Final = {
     "rocketmq_half_messages": "sparrowmq_transactions_open",
     "rocketmq_commit_messages_total": "sparrowmq_transactions_committed_total",
     "rocketmq_rollback_messages_total": "sparrowmq_transactions_rolled_back_total",
 }
-_OF_GROUP: Final = ("consumer_group", "topic", "is_retry", "is_system")
+_GROUP_LABELS: Final = ("consumer_group", "topic", "is_retry", "is_system")
 
 
 def metrics_part(
@@ -64,19 +61,16 @@ def metrics_part(
 ) -> Part:
     """Return the part that answers Prometheus and sends to a collector, as the settings say.
 
-    Args:
-        door: as of a MetricsPort.
-        ready: returns the text of /readyz. Raises: SparrowError, the broker cannot do its work.
-    Raises:
-        ConfigError: metrics are to be sent, and OpenTelemetry's exporter is not installed.
+    `door` is as of a MetricsPort, and `ready` returns the text of /readyz. Raises: ConfigError, metrics are to be sent,
+    and OpenTelemetry's exporter is not installed.
     """
     lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, pops)
-    progress, of_exporter = LagLookup(parts.store, parts.offsets, lags, parts.clients), Figures()
+    progress, exporter_figures = LagLookup(parts.store, parts.offsets, lags, parts.clients), Figures()
     declare_names_of_5x(parts, progress, settings, latencies, clock)
     audit_folder = {} if settings.audit_path is None else {"audit": settings.audit_path.parent}
     declare_disks(parts.figures, folders(parts.store) | audit_folder)
     if not settings.is_slave:  # Apache's exporter asks masters only
-        declare_exporter_names(of_exporter, parts, progress, settings, clock)
+        declare_exporter_names(exporter_figures, parts, progress, settings, clock)
     role = "slave" if settings.is_slave else "master"
 
     port = MetricsPort(
@@ -84,14 +78,11 @@ def metrics_part(
         settings,
         parts.figures,
         {"cluster": settings.cluster, "node_type": "broker", "node_id": settings.name, "role": role},
-        {
-            "service.name": "sparrowmq-broker",
-            "service.instance.id": f"{settings.name}:{settings.broker_id}",
-        },
+        {"service.name": "sparrowmq-broker", "service.instance.id": f"{settings.name}:{settings.broker_id}"},
         clock,
         ready=ready,
         lookup=lambda: progress.look_up_all(settings.metrics_series),
-        exporter=of_exporter,
+        exporter=exporter_figures,
     )
     return Part(tasks=tuple(Task(name, start) for name, start in port.tasks.items()))
 
@@ -111,7 +102,7 @@ def declare_names_of_5x(
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
     figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
-    for name, own in (ALSO if settings.is_slave else ALSO | ALSO_OF_MASTERS).items():
+    for name, own in (NAMES_OF_5X if settings.is_slave else NAMES_OF_5X | NAMES_OF_5X_AT_MASTERS).items():
         figures.also(name, own)
 
 
@@ -119,22 +110,21 @@ def _declare_received(parts: Measured) -> None:
     parts.figures.counters(
         "rocketmq_messages_out_total",
         "messages that a group received",
-        _OF_GROUP,
-        lambda: (((group, *_about(topic)), count) for (group, topic), count in parts.consumption.counts()),
+        _GROUP_LABELS,
+        lambda: (((group, *_topic_labels(topic)), count) for (group, topic), count in parts.consumption.counts()),
     )
     parts.figures.counters(
         "rocketmq_throughput_out_total",
         "bytes of the messages that a group received",
-        _OF_GROUP,
+        _GROUP_LABELS,
         lambda: (
-            ((group, *_about(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
+            ((group, *_topic_labels(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
             for (group, topic), pair in parts.consumption.pairs()
         ),
     )
 
 
 def _declare_topics(parts: Measured, progress: LagLookup, clock: Clock) -> None:
-    """Topics and groups, and the messages that come in and wait."""
     figures = parts.figures
     figures.gauge("rocketmq_topic_number", "number of topics", lambda: len(parts.topics.all()))
     figures.gauge("rocketmq_consumer_group_number", "number of consumer groups", lambda: len(parts.groups.all()))
@@ -142,13 +132,13 @@ def _declare_topics(parts: Measured, progress: LagLookup, clock: Clock) -> None:
         "rocketmq_messages_in_total",
         "messages of a topic since it was created",
         ("topic", "is_system"),
-        lambda: (((topic, _flag(is_system_topic(topic))), end) for topic, end in progress.figures.ends.items()),
+        lambda: (((topic, _flag_text(is_system_topic(topic))), end) for topic, end in progress.figures.ends.items()),
     )
     figures.counters(
         "rocketmq_throughput_in_total",
         "bytes of the messages of a topic since the broker started",
         ("topic", "is_system"),
-        lambda: (((topic, _flag(is_system_topic(topic))), size) for topic, size in progress.figures.bytes.items()),
+        lambda: (((topic, _flag_text(is_system_topic(topic))), size) for topic, size in progress.figures.bytes.items()),
     )
     figures.counters(
         "rocketmq_send_to_dlq_messages_total",
@@ -163,28 +153,28 @@ def _declare_lags(figures: Figures, progress: LagLookup, clock: Clock) -> None:
     figures.gauges(
         "rocketmq_consumer_lag_messages",
         "messages that a group has not acknowledged: ready or in flight",
-        _OF_GROUP,
-        lambda: (((each.group, *_about(each.topic)), each.lag) for each in progress.figures.groups),
+        _GROUP_LABELS,
+        lambda: (((each.group, *_topic_labels(each.topic)), each.lag) for each in progress.figures.groups),
     )
 
     figures.gauges(
         "rocketmq_consumer_inflight_messages",
         "messages of a group that pops: with its consumers",
-        _OF_GROUP,
+        _GROUP_LABELS,
         lambda: _of_pops(progress, lambda lag, in_flight: in_flight),
     )
     figures.gauges(
         "rocketmq_consumer_ready_messages",
         "messages of a group that pops: ready to be received",
-        _OF_GROUP,
+        _GROUP_LABELS,
         lambda: _of_pops(progress, lambda lag, in_flight: lag - in_flight),
     )
     figures.gauges(
         "rocketmq_consumer_lag_latency_milliseconds",
         "age of the oldest message that a group has not consumed",
-        _OF_GROUP,
+        _GROUP_LABELS,
         lambda: (
-            ((each.group, *_about(each.topic)), max(clock.now_ms() - stored_ms, 0))
+            ((each.group, *_topic_labels(each.topic)), max(clock.now_ms() - stored_ms, 0))
             for each, stored_ms in progress.figures.waiting
         ),
     )
@@ -193,7 +183,7 @@ def _declare_lags(figures: Figures, progress: LagLookup, clock: Clock) -> None:
 def _of_pops(progress: LagLookup, count: Callable[[int, int], int]) -> Rows:
     for each in progress.figures.groups:
         if each.in_flight is not None:
-            yield (each.group, *_about(each.topic)), count(each.lag, each.in_flight)
+            yield (each.group, *_topic_labels(each.topic)), count(each.lag, each.in_flight)
 
 
 def _dead_letters(groups: Groups, ends: Mapping[str, int]) -> Rows:
@@ -202,7 +192,7 @@ def _dead_letters(groups: Groups, ends: Mapping[str, int]) -> Rows:
         group.group_name for group in groups.all()
     }
     for group in sorted(names):
-        yield (group, DLQ + group, _flag(is_system_group(group))), ends.get(DLQ + group, 0)
+        yield (group, DLQ + group, _flag_text(is_system_group(group))), ends.get(DLQ + group, 0)
 
 
 def _declare_clients(figures: Figures, clients: Clients) -> None:
@@ -210,31 +200,31 @@ def _declare_clients(figures: Figures, clients: Clients) -> None:
         "rocketmq_producer_connections",
         "producers",
         ("language", "version"),
-        lambda: _kinds(member for _, members in clients.producer_groups() for member in members),
+        lambda: _client_kinds(member for _, members in clients.producer_groups() for member in members),
     )
     figures.gauges(
         "rocketmq_consumer_connections",
         "online members of a consumer group",
         ("consumer_group", "language", "version", "consume_mode"),
-        lambda: _consumers(clients),
+        lambda: _consumer_rows(clients),
         along_with="rocketmq_consumer_lag_messages",
     )
 
 
-def _consumers(clients: Clients) -> Rows:
+def _consumer_rows(clients: Clients) -> Rows:
     for group in clients.consumer_groups():
         mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
-        for kind, count in _kinds(group.members.values()):
+        for kind, count in _client_kinds(group.members.values()):
             yield (group.name, *kind, mode), count
 
 
-def _kinds(members: Iterable[Member]) -> Rows:
+def _client_kinds(members: Iterable[Member]) -> Rows:
     return Counter((member.language, str(member.version)) for member in members).items()
 
 
-def _about(topic: str) -> tuple[str, str, str]:
-    return topic, _flag(topic.startswith(RETRY)), _flag(is_system_topic(topic))
+def _topic_labels(topic: str) -> tuple[str, str, str]:
+    return topic, _flag_text(topic.startswith(RETRY)), _flag_text(is_system_topic(topic))
 
 
-def _flag(is_so: bool) -> str:
-    return "true" if is_so else "false"
+def _flag_text(flag: bool) -> str:
+    return "true" if flag else "false"

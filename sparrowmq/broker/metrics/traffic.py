@@ -8,8 +8,7 @@
     BROKER_PUT_NUMS                   DefaultCluster      all that producers sent, and delayed messages at their times
     BROKER_GET_NUMS                   DefaultCluster      all that was pulled
 
-No message is counted for it: the ends of a topic's queues rise by the messages that came in. `statsAll`, the dashboard
-and Apache's exporter read these.
+No message is counted for it: the ends of a topic's queues rise by the messages that came in.
 Source: BrokerStatsManager and AdminBrokerProcessor.ViewBrokerStatsData, Java 4.9.8. Unlike Java, which counts sends, a
 committed message and a dead letter count in their topics.
 
@@ -20,8 +19,7 @@ Few of very many keys are busy, so amounts are kept by interval:
     hour        6 of 10 min
     day         24 of 1 h
 
-An idle key costs one number, and a key that its counter forgot costs nothing. Unlike Java's StatsItem, which keeps 39
-samples for each key that ever was.
+An idle key costs one number. Unlike Java's StatsItem, which keeps 39 samples for each key that ever was.
 """
 
 from __future__ import annotations
@@ -52,15 +50,15 @@ SNDBCK_PUT_NUMS: Final = "SNDBCK_PUT_NUMS"
 BROKER_PUT_NUMS: Final = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS: Final = "BROKER_GET_NUMS"
 # Ours, not for tools: the pulls of a group in a topic, and in a queue.
-_PULLS: Final = "pulls"
-_QUEUE_PULLS: Final = "pulls of a queue"
+_PULL_COUNT: Final = "pulls"
+_QUEUE_PULL_COUNT: Final = "pulls of a queue"
 # What a figure is divided by for its average; the others count one by one, and those of a broker have no average.
-_TIMES: Final = {
+_DIVISORS: Final = {
     TOPIC_PUT_SIZE: TOPIC_PUT_NUMS,
     QUEUE_PUT_SIZE: QUEUE_PUT_NUMS,
-    GROUP_GET_NUMS: _PULLS,
-    GROUP_GET_SIZE: _PULLS,
-    GROUP_GET_LATENCY: _QUEUE_PULLS,
+    GROUP_GET_NUMS: _PULL_COUNT,
+    GROUP_GET_SIZE: _PULL_COUNT,
+    GROUP_GET_LATENCY: _QUEUE_PULL_COUNT,
 }
 _OF_BROKER: Final = (BROKER_PUT_NUMS, BROKER_GET_NUMS)
 _DELIVERED: Final = ("sparrowmq_delay_delivered", "sparrowmq_timers_delivered_total")
@@ -76,11 +74,7 @@ INTERVALS: Final = ((10.0, 6), (600.0, 6), (3600.0, 24))
 
 
 class Traffic:
-    """Messages in by topic, and out by group.
-
-    Args:
-        cluster: the name that Java uses for the figures of a whole broker.
-    """
+    """Messages in by topic, and out by group. Java uses the cluster's name for the figures of a whole broker."""
 
     def __init__(
         self, store: MessageStore, consumption: Consumption, cluster: str, clock: Clock, figures: Figures
@@ -91,46 +85,44 @@ class Traffic:
         self._clock = clock
         self._figures = figures
         self._spans = Spans[Key](clock.monotonic())
-        totals: dict[Key, int] = dict(self._others())
+        totals: dict[Key, int] = dict(self._consumption_totals())
         for queue in store.queues:
-            _add(queue, totals)
+            _add_queue(queue, totals)
         self._spans.sample(totals.items(), clock.monotonic())
 
     def part(self) -> Part:
-        """Return the chore that samples all queues every 10 s."""
         return Part(chores=(Chore("sample traffic", SAMPLE_PERIOD_S, self.sample),))
 
     async def sample(self) -> None:
-        """Note where queues and groups are."""
         totals: dict[Key, int] = {}
         for count, queue in enumerate(self._store.queues, 1):
-            _add(queue, totals)
+            _add_queue(queue, totals)
             if count % _QUEUES_AT_ONCE == 0:
                 await asyncio.sleep(0)
-        totals.update(self._others())
+        totals.update(self._consumption_totals())
         self._spans.sample(totals.items(), self._clock.monotonic())
 
     def of(self, name: str, key: str) -> tuple[StatsSpan, ...] | None:
         """A figure over the last minute, hour and day; None if nothing was counted in any of them."""
-        if name in (_PULLS, _QUEUE_PULLS):
+        if name in (_PULL_COUNT, _QUEUE_PULL_COUNT):
             return None
         now_s = self._clock.monotonic()
-        found = self._spans.of((name, key), now_s)
-        times = self._spans.of((_TIMES.get(name, name), key), now_s)
-        if found is None and times is None:
+        amounts = self._spans.of((name, key), now_s)
+        times = self._spans.of((_DIVISORS.get(name, name), key), now_s)
+        if amounts is None and times is None:
             return None
-        averaged = zip(found or _NOTHING, times or found or (), strict=True)
+        averaged = zip(amounts or _NOTHING, times or amounts or (), strict=True)
         return tuple(_span(amount, 0 if name in _OF_BROKER else each.sum) for amount, each in averaged)
 
-    def _others(self) -> Iterator[tuple[Key, int]]:
+    def _consumption_totals(self) -> Iterator[tuple[Key, int]]:
         for (group, topic), pair in self._consumption.pairs():
             key, queues = f"{topic}@{group}", pair.queues
             yield (GROUP_GET_NUMS, key), pair.rate.counter.value
-            yield (GROUP_GET_SIZE, key), sum([taken.size_bytes for taken in queues.values()])
-            yield (_PULLS, key), sum([taken.pulls for taken in queues.values()])
-            for queue_id, taken in queues.items():
-                yield (GROUP_GET_LATENCY, f"{queue_id}@{key}"), taken.took_ms
-                yield (_QUEUE_PULLS, f"{queue_id}@{key}"), taken.pulls
+            yield (GROUP_GET_SIZE, key), sum([pull_counts.size_bytes for pull_counts in queues.values()])
+            yield (_PULL_COUNT, key), sum([pull_counts.pulls for pull_counts in queues.values()])
+            for queue_id, pull_counts in queues.items():
+                yield (GROUP_GET_LATENCY, f"{queue_id}@{key}"), pull_counts.took_ms
+                yield (_QUEUE_PULL_COUNT, f"{queue_id}@{key}"), pull_counts.pulls
         for (group, topic), count in self._consumption.sent_back.items():
             yield (SNDBCK_PUT_NUMS, f"{topic}@{group}"), count
         yield (BROKER_PUT_NUMS, self._cluster), self._put_count()
@@ -142,11 +134,11 @@ class Traffic:
         return int(sent + sum([sum(values) for values in delivered]))
 
 
-def _span(amount: Amount, times: int) -> StatsSpan:
-    return StatsSpan(amount.sum, amount.per_second, amount.sum / times if times else 0.0)
+def _span(amount: Amount, divisors: int) -> StatsSpan:
+    return StatsSpan(amount.sum, amount.per_second, amount.sum / divisors if divisors else 0.0)
 
 
-def _add(queue: ConsumeQueue, totals: dict[Key, int]) -> None:
+def _add_queue(queue: ConsumeQueue, totals: dict[Key, int]) -> None:
     topic, size_bytes = queue.topic, queue.added_bytes
     if topic == STATE_TOPIC:
         return
@@ -159,8 +151,6 @@ def _add(queue: ConsumeQueue, totals: dict[Key, int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The amount in a span, and per second."""
-
     sum: int
     per_second: float
 
@@ -170,51 +160,48 @@ _NOTHING: Final = (Amount(0, 0.0),) * len(INTERVALS)
 
 class Spans(Generic[K]):
     def __init__(self, now_s: float) -> None:
-        self._last: Mapping[K, int] | None = None
+        self._last_totals: Mapping[K, int] | None = None
         self._spans = [_Span[K](length_s, count, now_s) for length_s, count in INTERVALS]
 
     def sample(self, totals: Iterable[tuple[K, int]], now_s: float) -> None:
         """Remember all counters; called about every ten seconds.
 
-        The first time says where they begin. Later a key that is new begins at 0, and so does one that is lower than
-        before: it was deleted, and made again.
+        The first time says where they begin. Later a key that is new, or lower than before, begins at 0.
         """
-        last = dict(totals)
-        if self._last is not None:
-            before = self._last
-            grown = {
-                key: total - known if total >= (known := before.get(key, 0)) else total
-                for key, total in last.items()
-                if total != before.get(key, 0)
+        last_totals = dict(totals)
+        if self._last_totals is not None:
+            totals_before = self._last_totals
+            growth = {
+                key: total - known if total >= (known := totals_before.get(key, 0)) else total
+                for key, total in last_totals.items()
+                if total != totals_before.get(key, 0)
             }
             for span in self._spans:
-                span.add(grown, now_s)
-        self._last = last
+                span.add(growth, now_s)
+        self._last_totals = last_totals
 
     def of(self, key: K, now_s: float) -> tuple[Amount, ...] | None:
         """The amounts of the last minute, hour and day; None if all are 0."""
-        found = tuple(span.of(key, now_s) for span in self._spans)
-        return found if any(amount.sum for amount in found) else None
+        amounts = tuple(span.of(key, now_s) for span in self._spans)
+        return amounts if any(amount.sum for amount in amounts) else None
 
 
 class _Span(Generic[K]):
-    """One of the spans: its full intervals, and the one that is being filled."""
-
     def __init__(self, length_s: float, count: int, now_s: float) -> None:
         self._length_s = length_s
-        self._full: deque[tuple[float, dict[K, int]]] = deque(maxlen=count)  # each with its beginning
+        self._full_intervals: deque[tuple[float, dict[K, int]]] = deque(maxlen=count)  # each with its beginning
         self._begin_s = now_s
-        self._fresh: dict[K, int] = {}
+        self._current: dict[K, int] = {}
 
-    def add(self, grown: Mapping[K, int], now_s: float) -> None:
-        for key, more in grown.items():
-            self._fresh[key] = self._fresh.get(key, 0) + more
+    def add(self, growth: Mapping[K, int], now_s: float) -> None:
+        for key, more in growth.items():
+            self._current[key] = self._current.get(key, 0) + more
         if now_s - self._begin_s >= self._length_s:
-            self._full.append((self._begin_s, self._fresh))
-            self._begin_s, self._fresh = now_s, {}
+            self._full_intervals.append((self._begin_s, self._current))
+            self._begin_s, self._current = now_s, {}
 
     def of(self, key: K, now_s: float) -> Amount:
-        total = self._fresh.get(key, 0) + sum(row.get(key, 0) for _, row in self._full)
-        begin_s = self._full[0][0] if self._full else self._begin_s
+        total = self._current.get(key, 0) + sum(row.get(key, 0) for _, row in self._full_intervals)
+        begin_s = self._full_intervals[0][0] if self._full_intervals else self._begin_s
         # A rate over less than an interval would be wrong.
         return Amount(total, total / max(now_s - begin_s, self._length_s))

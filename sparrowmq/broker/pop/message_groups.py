@@ -8,11 +8,10 @@ A group has its messages in their order. It is free if none of them is with a co
 are visible again, or wait. `PopQueue` reports each change of a message.
 
 Groups are only in memory. After a start, or after plain pops, an orderly pop reads the message group of each message
-from the log. `unread` has the messages that it has not read yet.
+from the log.
 
 The answer to an orderly pop may be lost: then the same attempt id gets the same messages again (`Attempts`). A message
-belongs to the last pop that got it, until it is done. Steps have a number for each attempt id, so that a client cannot
-make them long.
+belongs to the last pop that got it, until it is done. Steps have a number for each attempt id.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.properties import NAME_END, VALUE_END
 from sparrowmq.protocol.messages.property_names import Property
 
-_MARK: Final = f"{Property.SHARDING_KEY}{NAME_END}".encode()
+_GROUP_MARK: Final = f"{Property.SHARDING_KEY}{NAME_END}".encode()
 _VALUE_END: Final = VALUE_END.encode()
 NO_GROUP: Final = 0
 NO_ATTEMPT: Final = 0
@@ -36,126 +35,114 @@ def key_of(view: memoryview) -> int:
     """Return the key of the message group of a record. Two groups with one key would only share an order."""
     raw = bytes(view)
     begin = record.properties_at(raw, 0)
-    at = raw.rfind(_MARK, begin)
-    while at >= 0:
-        start = at + len(_MARK)
+    position = raw.rfind(_GROUP_MARK, begin)
+    while position >= 0:
+        start = position + len(_GROUP_MARK)
         end = raw.find(_VALUE_END, start)
         name = raw[start : end if end >= 0 else len(raw)]
-        if name and (at == begin or raw[at - 1] == _VALUE_END[0]):  # else it is the end of another name
+        if name and (position == begin or raw[position - 1] == _VALUE_END[0]):  # else it is the end of another name
             return hash(name)
-        at = raw.rfind(_MARK, begin, at)
+        position = raw.rfind(_GROUP_MARK, begin, position)
     return NO_GROUP
 
 
 class MessageGroup:
-    """The messages of one message group. Attributes: hidden: the number of messages that are with consumers."""
-
-    __slots__ = ("hidden", "key", "offsets")
+    __slots__ = ("hidden_count", "key", "offsets")
 
     def __init__(self, key: int) -> None:
         self.key = key
         self.offsets: list[int] = []
-        self.hidden = 0
+        self.hidden_count = 0
 
 
 class MessageGroups:
-    """The message groups of one queue.
+    """The message groups of one queue. `unread` has the messages whose group is not read yet, the last one first."""
 
-    Attributes:
-        unread: messages whose group is not read yet, the last one first.
-        is_full: whether the last pop read no new messages, because too many wait.
-    """
-
-    def __init__(self, live: Iterable[int]) -> None:
-        self.unread = list(live)[::-1]
+    def __init__(self, live_offsets: Iterable[int]) -> None:
+        self.unread = list(live_offsets)[::-1]
         self.is_full = False
         self._by_key: dict[int, MessageGroup] = {}
         self._group_of: dict[int, MessageGroup] = {}  # by offset
-        self._hidden: set[int] = set()
+        self._hidden_offsets: set[int] = set()
         # A heap of the first messages of free groups. It may have others too, and one message twice.
-        self._heads: list[int] = []
+        self._head_offsets: list[int] = []
 
     def __len__(self) -> int:
         return len(self._by_key)
 
     def add(self, offset: int, key: int, is_hidden: bool) -> None:
-        """Add a message behind all others."""
         group = self._by_key.get(key)
         if group is None:
             group = self._by_key[key] = MessageGroup(key)
         group.offsets.append(offset)
         self._group_of[offset] = group
         if is_hidden:
-            self._hidden.add(offset)
-            group.hidden += 1
+            self._hidden_offsets.add(offset)
+            group.hidden_count += 1
         elif len(group.offsets) == 1:
-            heapq.heappush(self._heads, offset)
+            heapq.heappush(self._head_offsets, offset)
 
     def is_free(self, key: int) -> bool:
         """Whether no message of the group is with a consumer."""
         group = self._by_key.get(key)
-        return group is None or not group.hidden
+        return group is None or not group.hidden_count
 
     def hide(self, offset: int) -> None:
-        """Note that a message is with a consumer."""
         group = self._group_of.get(offset)
-        if group is not None and offset not in self._hidden:
-            self._hidden.add(offset)
-            group.hidden += 1
+        if group is not None and offset not in self._hidden_offsets:
+            self._hidden_offsets.add(offset)
+            group.hidden_count += 1
 
     def show(self, offset: int) -> None:
-        """Note that a message is visible again."""
-        if offset in self._hidden:
-            self._hidden.discard(offset)
+        if offset in self._hidden_offsets:
+            self._hidden_offsets.discard(offset)
             group = self._group_of[offset]
-            group.hidden -= 1
-            self._offer(group)
+            group.hidden_count -= 1
+            self._offer_head(group)
 
     def drop(self, offset: int) -> None:
-        """Forget a message that is done."""
         group = self._group_of.pop(offset, None)
         if group is None:
             return
-        if offset in self._hidden:
-            self._hidden.discard(offset)
-            group.hidden -= 1
+        if offset in self._hidden_offsets:
+            self._hidden_offsets.discard(offset)
+            group.hidden_count -= 1
         group.offsets.remove(offset)
         if group.offsets:
-            self._offer(group)
+            self._offer_head(group)
         else:
             del self._by_key[group.key]
 
     def ready(self) -> Iterator[int]:
         """Take the messages of free groups out, in their order. Those that are not taken must be put back."""
-        heads, last = self._heads, -1
-        walks: dict[int, Iterator[int]] = {}  # by the key of their group
+        heads, last_offset = self._head_offsets, -1
+        offsets_of_group: dict[int, Iterator[int]] = {}  # by the key of their group
         while heads:
             offset = heapq.heappop(heads)
             group = self._group_of.get(offset)
-            if group is None or group.hidden or offset == last:
+            if group is None or group.hidden_count or offset == last_offset:
                 continue
-            walk = walks.get(group.key)
-            if walk is None:
+            remaining_offsets = offsets_of_group.get(group.key)
+            if remaining_offsets is None:
                 if group.offsets[0] != offset:
                     continue
-                walk = walks[group.key] = iter(group.offsets)
-                next(walk)
-            last = offset
+                remaining_offsets = offsets_of_group[group.key] = iter(group.offsets)
+                next(remaining_offsets)
+            last_offset = offset
             yield offset
-            behind = next(walk, None)
-            if behind is not None:
-                heapq.heappush(heads, behind)
+            next_offset = next(remaining_offsets, None)
+            if next_offset is not None:
+                heapq.heappush(heads, next_offset)
 
     def put_back(self, offset: int) -> None:
-        """Undo the last message of `ready`."""
-        heapq.heappush(self._heads, offset)
+        heapq.heappush(self._head_offsets, offset)
 
     def has_ready(self) -> bool:
         """Whether a group with messages is free."""
-        heads = self._heads
+        heads = self._head_offsets
         while heads:
             group = self._group_of.get(heads[0])
-            if group is not None and not group.hidden and group.offsets[0] == heads[0]:
+            if group is not None and not group.hidden_count and group.offsets[0] == heads[0]:
                 return True
             heapq.heappop(heads)
         return False
@@ -167,9 +154,9 @@ class MessageGroups:
         leading = {each for group in groups.values() for each in takewhile(members.__contains__, group.offsets)}
         return [offset for offset in offsets if offset in leading]
 
-    def _offer(self, group: MessageGroup) -> None:
-        if not group.hidden:
-            heapq.heappush(self._heads, group.offsets[0])
+    def _offer_head(self, group: MessageGroup) -> None:
+        if not group.hidden_count:
+            heapq.heappush(self._head_offsets, group.offsets[0])
 
 
 def number_of(attempt_id: str) -> int:
@@ -182,8 +169,6 @@ def number_of(attempt_id: str) -> int:
 
 
 class Attempts:
-    """The messages of the attempts of one queue."""
-
     __slots__ = ("_attempt_of", "_messages")
 
     def __init__(self) -> None:
@@ -204,7 +189,6 @@ class Attempts:
             self._messages.setdefault(attempt, set()).update(offsets)
 
     def drop(self, offset: int) -> None:
-        """Forget a message."""
         attempt = self._attempt_of.pop(offset, NO_ATTEMPT)
         if attempt != NO_ATTEMPT:
             messages = self._messages[attempt]
@@ -213,7 +197,6 @@ class Attempts:
                 del self._messages[attempt]
 
     def messages(self, attempt: int) -> list[int]:
-        """Return the messages of an attempt, in their order."""
         return sorted(self._messages.get(attempt, ()))
 
     def attempt_of(self, offset: int) -> int:

@@ -4,11 +4,8 @@
       done        done, or given to a consumer          given to no consumer yet
                   (invisible, or visible again)
 
-`front` is the group's committed offset: the first message that is not done. So the lag and the tools of operators work
-as for other consumers. Messages between front and next are kept in chunks of 64, 24 bytes for each. A chunk whose
-messages are all done is deleted. So one stuck message costs one chunk, however many messages behind it are done.
-
-A message that becomes visible again goes to `ready`, and is given out again before new messages.
+`front` is the group's committed offset: the first message that is not done. Messages between front and next are kept in
+chunks of 64, 24 bytes for each. A chunk whose messages are all done is deleted.
 
 Orderly pops give messages by their message group: then `message_groups` has the messages instead of `ready`
 (message_groups.py). Messages that wait for others of their group are visible messages with attempt 0.
@@ -56,14 +53,14 @@ class InFlight(NamedTuple):
 
 
 class Chunk:
-    """64 messages. Attributes: at_ms: when to check for messages that become visible."""
+    """64 messages; `check_at_ms` says when to check for messages that become visible."""
 
-    __slots__ = ("at_ms", "cells", "live")
+    __slots__ = ("cells", "check_at_ms", "live")
 
     def __init__(self, live: int = 0, cells: bytes = b"") -> None:
         self.live = live
         self.cells = bytearray(cells or _CELL.size * CHUNK)
-        self.at_ms = NEVER_MS
+        self.check_at_ms = NEVER_MS
 
 
 class PopQueue:
@@ -75,13 +72,12 @@ class PopQueue:
         ready: a heap of the messages that are visible again. It may have others too, and one message twice:
             `next_ready` looks at the cell, and takes each message out once.
         chunks: by number, which is the offset of their first message / 64.
-        attempts: the messages of orderly pops.
         is_orderly: whether an orderly pop came, so others may wait.
         message_groups: the messages by message group; None: all have one order, or pops are not orderly.
     """
 
     __slots__ = (
-        "_numbers",
+        "_number_heap",
         "attempts",
         "chunks",
         "count",
@@ -105,12 +101,11 @@ class PopQueue:
         self.attempts = Attempts()
         self.is_orderly = False
         self.message_groups: MessageGroups | None = None
-        self._numbers: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
+        self._number_heap: list[int] = []  # a heap of the chunks' numbers, and of some deleted ones
 
     @property
     def front(self) -> int:
-        """The first message that is not done."""
-        numbers = self._numbers
+        numbers = self._number_heap
         while numbers:
             chunk = self.chunks.get(numbers[0])
             if chunk is not None:
@@ -119,7 +114,6 @@ class PopQueue:
         return self.next_offset
 
     def in_flight(self) -> int:
-        """Return the number of messages that are with consumers, and not visible again."""
         visible = 0
         for chunk in self.chunks.values():
             flags = chunk.cells[_READY_AT :: _CELL.size]
@@ -136,25 +130,24 @@ class PopQueue:
         return InFlight._make(_CELL.unpack_from(chunk.cells, index * _CELL.size))
 
     def is_done(self, offset: int) -> bool:
-        """Whether a message is acknowledged, or a dead letter."""
         return 0 <= offset < self.next_offset and self.cell(offset) is None
 
-    def valid(self, offsets: Sequence[int], token: int) -> Sequence[int]:
+    def with_token(self, offsets: Sequence[int], token: int) -> Sequence[int]:
         """Return those of some messages that are not done and whose handle has this token."""
         if isinstance(offsets, range) and self._are_alike(offsets, token):
             return offsets
-        found, last, live = [], -1, 0
+        matching, last_number, live = [], -1, 0
         tokens: list[tuple[int]] = []
         for offset in offsets:
             number = offset // CHUNK
-            if number != last:
-                chunk, last = self.chunks.get(number), number
+            if number != last_number:
+                chunk, last_number = self.chunks.get(number), number
                 live = chunk.live if chunk is not None else 0
                 tokens = list(_TOKEN.iter_unpack(chunk.cells)) if chunk is not None else []
             index = offset % CHUNK
             if live >> index & 1 and tokens[index][0] == token:
-                found.append(offset)
-        return found
+                matching.append(offset)
+        return matching
 
     def _are_alike(self, offsets: range, token: int) -> bool:
         """Whether messages are not done, and each chunk got all of its own in one pop, with this token."""
@@ -163,7 +156,7 @@ class PopQueue:
             number, index = divmod(begin, CHUNK)
             size = min(end - begin, CHUNK - index)
             chunk = self.chunks.get(number)
-            if chunk is None or ~chunk.live & _bits(index, size):
+            if chunk is None or ~chunk.live & _bit_mask(index, size):
                 return False
             cells = chunk.cells[index * _CELL.size : (index + size) * _CELL.size]
             if _TOKEN.unpack_from(cells)[0] != token or cells != cells[: _CELL.size] * size:
@@ -172,7 +165,6 @@ class PopQueue:
         return True
 
     def live_offsets(self) -> Iterator[int]:
-        """Yield the messages that are not done, in their order."""
         for number in sorted(self.chunks):
             live = self.chunks[number].live
             while live:
@@ -205,7 +197,6 @@ class PopQueue:
                 yield offset
 
     def is_visible(self, offset: int, now_ms: int) -> bool:
-        """Whether a message is not done, and with no consumer."""
         cell = self.cell(offset)
         return cell is not None and bool(cell.is_ready) and cell.due_ms <= now_ms
 
@@ -226,7 +217,6 @@ class PopQueue:
             self.ready[:] = (offset for offset in self.live_offsets() if self._is_ready(offset))
 
     def messages_of(self, attempt: int) -> list[int]:
-        """Return the messages of an attempt that have no others before them."""
         some = self.attempts.messages(attempt)
         if self.message_groups is not None:
             return self.message_groups.leading(some)
@@ -238,33 +228,33 @@ class PopQueue:
                 self._take(step)
             case AckStep():
                 for i in range(0, len(step.runs), 2):
-                    self._clear(step.runs[i], step.runs[i + 1])
+                    self._clear_cells(step.runs[i], step.runs[i + 1])
             case Changed():
                 cell = self.cell(step.offset)
                 if cell is not None:
                     packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, cell.attempt, 0)
-                    self._set(step.offset, 1, packed)
+                    self._set_cells(step.offset, 1, packed)
                     if self.message_groups is not None:
                         self.message_groups.hide(step.offset)
             case RestartStep():
-                self._begin(step.next_offset)
+                self._restart(step.next_offset)
             case Restored():
                 self._restore(step)
             case Dropped():
-                self._begin(self.next_offset)
+                self._restart(self.next_offset)
 
     def check_chunk(self, number: int, now_ms: int) -> list[int]:
-        """Find the messages of a chunk that are visible again now. The chunk's `at_ms` says when to check again."""
+        """Find the messages of a chunk that are visible again now, and when to check again (`check_at_ms`)."""
         chunk = self.chunks.get(number)
         if chunk is None:
             return []
-        found, at_ms = [], NEVER_MS
+        visible_offsets, check_at_ms = [], NEVER_MS
         live = chunk.live
         for index, (_, due_ms, _, _, is_ready) in enumerate(_CELL.iter_unpack(chunk.cells)):
             if not live >> index & 1 or is_ready:
                 continue
             if due_ms > now_ms:
-                at_ms = min(at_ms, due_ms)
+                check_at_ms = min(check_at_ms, due_ms)
                 continue
             _READY.pack_into(chunk.cells, index * _CELL.size + _READY_AT, 1)
             offset = number * CHUNK + index
@@ -272,14 +262,14 @@ class PopQueue:
                 self.message_groups.show(offset)
             else:
                 heapq.heappush(self.ready, offset)
-            found.append(offset)
-        chunk.at_ms = at_ms
-        return found
+            visible_offsets.append(offset)
+        chunk.check_at_ms = check_at_ms
+        return visible_offsets
 
     def cut(self, end: int) -> None:
         """Forget messages from `end` on, which the log does not have."""
         for offset in [offset for offset in self.live_offsets() if offset >= end]:
-            self._clear(offset, 1)
+            self._clear_cells(offset, 1)
         self.next_offset = min(self.next_offset, end)
 
     def snapshot(self) -> Iterator[AnyStep]:
@@ -293,56 +283,55 @@ class PopQueue:
                 yield Restored(*place, number, chunk.live, bytes(chunk.cells), self._pops_of(number))
 
     def acknowledged(self, offsets: Sequence[int]) -> AckStep:
-        """The step that acknowledges messages."""
-        some = offsets if isinstance(offsets, range) else sorted(offsets)
-        return AckStep(self.topic, self.group, self.queue_id, runs_of(some))
+        sorted_offsets = offsets if isinstance(offsets, range) else sorted(offsets)
+        return AckStep(self.topic, self.group, self.queue_id, runs_of(sorted_offsets))
 
-    def _begin(self, next_offset: int) -> None:
+    def _restart(self, next_offset: int) -> None:
         self.chunks.clear()
         self.ready.clear()
-        self._numbers.clear()
+        self._number_heap.clear()
         self.count = 0
         self.attempts.clear()
         self.message_groups = None
         self.next_offset = next_offset
 
-    def _set(self, begin: int, count: int, cell: bytes) -> None:
+    def _set_cells(self, begin: int, count: int, cell: bytes) -> None:
         while count > 0:
             number, index = divmod(begin, CHUNK)
             size = min(count, CHUNK - index)
             chunk = self.chunks.get(number)
             if chunk is None:
                 chunk = self.chunks[number] = Chunk()
-                heapq.heappush(self._numbers, number)
-            some = _bits(index, size)
-            self.count += (some & ~chunk.live).bit_count()
-            chunk.live |= some
+                heapq.heappush(self._number_heap, number)
+            bits = _bit_mask(index, size)
+            self.count += (bits & ~chunk.live).bit_count()
+            chunk.live |= bits
             chunk.cells[index * _CELL.size : (index + size) * _CELL.size] = cell * size
             begin, count = begin + size, count - size
 
-    def _clear(self, begin: int, count: int) -> None:
+    def _clear_cells(self, begin: int, count: int) -> None:
         while count > 0:
             number, index = divmod(begin, CHUNK)
             size = min(count, CHUNK - index)
             chunk = self.chunks.get(number)
             if chunk is not None:
-                some = _bits(index, size) & chunk.live
+                bits = _bit_mask(index, size) & chunk.live
                 if self.message_groups is not None or self.attempts:
-                    self._forget(number, some)
-                chunk.live ^= some
-                self.count -= some.bit_count()
+                    self._forget(number, bits)
+                chunk.live ^= bits
+                self.count -= bits.bit_count()
                 if not chunk.live:
                     del self.chunks[number]
             begin, count = begin + size, count - size
 
     def _take(self, step: PopStep) -> None:
         packed = _CELL.pack(step.pop_ms, step.due_ms, step.token, step.attempt, step.attempt == 0)
-        is_mine = bool(step.pop or self.attempts)
+        has_attempts = bool(step.pop or self.attempts)
         for i in range(0, len(step.runs), 2):
             begin, count = step.runs[i : i + 2]
-            self._set(begin, count, packed)
+            self._set_cells(begin, count, packed)
             offsets = range(begin, begin + count)
-            if is_mine:
+            if has_attempts:
                 self.attempts.take(offsets, step.pop)
             if self.message_groups is not None:
                 for offset in offsets if step.attempt else ():
@@ -374,10 +363,10 @@ class PopQueue:
 
     def _restore(self, step: Restored) -> None:
         number, live, cells = step.number, step.live, step.cells
-        before = self.chunks.pop(number, None)
-        self.count += live.bit_count() - (before.live.bit_count() if before is not None else 0)
+        former = self.chunks.pop(number, None)
+        self.count += live.bit_count() - (former.live.bit_count() if former is not None else 0)
         self.chunks[number] = Chunk(live, cells)
-        heapq.heappush(self._numbers, number)
+        heapq.heappush(self._number_heap, number)
         for index, cell in enumerate(_CELL.iter_unpack(cells)):
             if live >> index & 1 and cell[4]:
                 heapq.heappush(self.ready, number * CHUNK + index)
@@ -387,13 +376,11 @@ class PopQueue:
             self.attempts.take((begin + index,), attempt)
 
 
-def _bits(index: int, size: int) -> int:
+def _bit_mask(index: int, size: int) -> int:
     return ((1 << size) - 1) << index
 
 
 class PopTable:
-    """The queues of groups that consume by pop: by topic and group, and then by id."""
-
     def __init__(self) -> None:
         self.groups: dict[tuple[str, str], dict[int, PopQueue]] = {}
 
@@ -406,7 +393,6 @@ class PopTable:
         return None if queues is None else queues.get(queue_id)
 
     def apply(self, step: AnyStep) -> PopQueue:
-        """Take one step. Returns its queue."""
         queue = self.get(step.topic, step.group, step.queue_id)
         if queue is None:
             queue = PopQueue(step.topic, step.group, step.queue_id, 0)
@@ -419,9 +405,8 @@ class PopTable:
                 del self.groups[step.topic, step.group]
         return queue
 
-    def apply_all(self, piece: list[bytes]) -> None:
-        """Take the steps of one record. Raises: RemoteProtocolError."""
-        for step in decoded(piece):
+    def apply_all(self, encoded_steps: list[bytes]) -> None:
+        for step in decoded(encoded_steps):
             self.apply(step)
 
     def drop_topic(self, topic: str) -> None:
@@ -429,6 +414,5 @@ class PopTable:
             del self.groups[key]
 
     def drop_group(self, group: str) -> None:
-        """Forget a group whose offsets are deleted."""
         for key in [key for key in self.groups if key[1] == group]:
             del self.groups[key]

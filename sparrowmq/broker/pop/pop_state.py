@@ -4,9 +4,9 @@
                           └────── the journal, at the end of the turn (state/journal.py)
     time is over     ── ready ── waiting consumers wake; after too many deliveries: %DLQ%group
 
-The journal has each step before the offset that follows from it. So an offset in the log is never newer than the
-steps, and after a crash the steps decide. Another commit, such as an operator's reset, begins the queue again; that is
-a step too. A slave ignores the steps in its log. When it becomes the master, its start reads them.
+The journal has each step before the offset that follows from it. So after a crash the steps decide. Another commit,
+such as an operator's reset, begins the queue again; that is a step too. A slave ignores the steps in its log. When it
+becomes the master, its start reads them.
 
 Due times are kept for chunks of 64 messages, so an acknowledged message leaves no timer behind.
 """
@@ -49,17 +49,14 @@ class PopJournal(Protocol):
 
 
 class PopState:
-    """The pop state of a master.
+    """The pop state of a master, which begins with the state that the log had at the start (`table`).
 
-    Args:
-        table: the state that the log had at the start.
-        journal: writes the steps; None at a slave, which makes no steps.
-        young_bytes: see `is_young`.
+    A slave has no journal, and makes no steps. For `young_bytes` see `is_young`.
+
     Attributes:
         on_ready: called with the topic and group whose messages are visible again.
         move_to_dlq: called with the queue, offset and state of a message whose time is over. Returns whether the
             message is a dead letter now, because it has no tries left.
-        count_popped, count_acknowledged, expired, moved_to_dlq: the numbers of messages since the start.
     """
 
     def __init__(
@@ -84,8 +81,8 @@ class PopState:
         self._young_bytes = young_bytes
         self._steps: list[AnyStep] = []
         self._is_write_due = False
-        self._times: _Times = []
-        self._most_times = _MIN_HEAP
+        self._chunk_times: _Times = []
+        self._max_chunk_times = _MIN_HEAP
         self._sequence = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -95,7 +92,6 @@ class PopState:
 
     @property
     def invisible(self) -> int:
-        """The number of messages that are with consumers, visible again, or waiting."""
         return sum(queue.count for queue in self.table)
 
     def queue(self, topic: str, group: str, queue_id: int, init_mode: int) -> PopQueue:
@@ -146,47 +142,45 @@ class PopState:
         queue: PopQueue,
         offsets: Sequence[int],
         next_offset: int,
-        until: InFlight,
+        in_flight: InFlight,
         attempt: int | None = None,
         pop: int = NO_ATTEMPT,
     ) -> None:
-        """Give messages to a consumer.
+        """Give messages to a consumer, with the times and the token of `in_flight`.
 
-        Args:
-            until: has the times and the token; its attempt is not used.
-            attempt: the number of this delivery; None: one more than before.
-            pop: the number of the attempt id of an orderly pop.
+        `attempt` is the number of this delivery; None: one more than before. `pop` is the number of the attempt id of
+        an orderly pop.
         """
-        by_attempt = _by_attempt(queue, offsets, attempt)
-        place = (queue.topic, queue.group, queue.queue_id)
-        times = (until.pop_ms, until.due_ms, until.token)
+        by_attempt = _group_by_attempt(queue, offsets, attempt)
+        queue_key = (queue.topic, queue.group, queue.queue_id)
+        times = (in_flight.pop_ms, in_flight.due_ms, in_flight.token)
         # New messages go first: each step moves `next_offset` past them, and a power cut may keep only the first.
-        new_first = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
-        for number in new_first:
-            some = by_attempt.get(number, ())
-            self.step(PopStep(*place, runs_of(some), next_offset, *times, number, pop))
+        attempts = sorted(by_attempt, key=lambda number: number != (attempt or 1)) or (1,)
+        for number in attempts:
+            attempt_offsets = by_attempt.get(number, ())
+            self.step(PopStep(*queue_key, runs_of(attempt_offsets), next_offset, *times, number, pop))
         self.count_popped += len(offsets)
         for number in _chunks_of(offsets):
-            self._schedule(queue, number, until.due_ms)
+            self._schedule(queue, number, in_flight.due_ms)
 
     def hold_back(self, queue: PopQueue, offsets: Sequence[int], next_offset: int, now_ms: int) -> None:
         """Keep new messages for a later pop: they are visible, and no consumer has got them yet."""
-        place = (queue.topic, queue.group, queue.queue_id)
-        self.step(PopStep(*place, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
+        queue_key = (queue.topic, queue.group, queue.queue_id)
+        self.step(PopStep(*queue_key, runs_of(offsets), next_offset, now_ms, now_ms, new_token(), 0))
 
     def take_back(self, queue: PopQueue, offsets: Sequence[int], pop_ms: int) -> None:
         """Make messages of an orderly pop visible again that no consumer got. The delivery does not count."""
         if self._is_closed:
             return
-        place, due_ms = (queue.topic, queue.group, queue.queue_id), self._clock.now_ms()
+        queue_key, due_ms = (queue.topic, queue.group, queue.queue_id), self._clock.now_ms()
         for offset in offsets:
             cell = queue.cell(offset)
             if cell is None:
                 continue
-            before = max(cell.attempt - 1, 0)
+            former_attempt = max(cell.attempt - 1, 0)
             times = (pop_ms, due_ms, new_token())
-            self.step(PopStep(*place, runs_of([offset]), queue.next_offset, *times, before))
-            if before:
+            self.step(PopStep(*queue_key, runs_of([offset]), queue.next_offset, *times, former_attempt))
+            if former_attempt:
                 self._schedule(queue, offset // CHUNK, due_ms)
             elif queue.message_groups is not None:
                 queue.message_groups.show(offset)
@@ -201,40 +195,34 @@ class PopState:
             self.on_ready(queue.topic, queue.group)
 
     def change(self, queue: PopQueue, offset: int, pop_ms: int, due_ms: int) -> int:
-        """Change the time at which a message becomes visible. Returns the token of its new handle."""
         token = new_token()
         self.step(Changed(queue.topic, queue.group, queue.queue_id, offset, pop_ms, due_ms, token))
         self._schedule(queue, offset // CHUNK, due_ms)
         return token
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Begin a queue again at an offset, if the group pops the queue. Returns whether the group does.
-
-        Members that pop keep no offsets, so only the broker can move them.
-        """
+        """Begin a queue again at an offset, if the group pops it: such members keep no offsets. Returns whether."""
         if self.current(topic, group, queue_id) is None:
             return False
-        self._begin(group, topic, queue_id, offset)
+        self._restart(group, topic, queue_id, offset)
         return True
 
     def close(self) -> None:
         """Stop the timer: no message becomes visible again."""
         self._is_closed = True
-        self._times.clear()
+        self._chunk_times.clear()
         self._set_timer()
 
     def _on_offset_moved(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Begin a queue again after a commit that was not made by `step`."""
         queue = self.table.get(topic, group, queue_id)
         if queue is not None and queue.front != offset:
-            self._begin(group, topic, queue_id, offset)
+            self._restart(group, topic, queue_id, offset)
 
-    def _begin(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def _restart(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self.step(RestartStep(topic, group, queue_id, offset))
         self.on_ready(topic, group)
 
     def _adjust_to_offsets(self) -> None:
-        """Adjust the state from the log to the ends of the queues and to the groups' offsets."""
         for queue in self.table:
             committed, end = self._offsets.query(queue.group, queue.topic, queue.queue_id), self._end(queue)
             if queue.next_offset > end:
@@ -251,7 +239,6 @@ class PopState:
         return self._store.queues.max_offset(queue.topic, queue.queue_id)
 
     def take_steps(self) -> Iterator[list[bytes]]:
-        """Yield the steps since the last call, as records of the journal."""
         steps, self._steps = self._steps, []
         return encoded(steps)
 
@@ -269,30 +256,29 @@ class PopState:
             self._journal.note_pops()
 
     def _schedule(self, queue: PopQueue, number: int, at_ms: int) -> None:
-        """Look at a chunk at this time or before."""
         chunk = queue.chunks.get(number)
-        if chunk is None or chunk.at_ms <= at_ms:
+        if chunk is None or chunk.check_at_ms <= at_ms:
             return
-        chunk.at_ms = at_ms
+        chunk.check_at_ms = at_ms
         self._sequence += 1
-        heapq.heappush(self._times, (at_ms, self._sequence, queue, number))
-        if len(self._times) > self._most_times:
+        heapq.heappush(self._chunk_times, (at_ms, self._sequence, queue, number))
+        if len(self._chunk_times) > self._max_chunk_times:
             self._drop_old_times()
         if self._timer is None or at_ms < self._timer_ms:
             self._set_timer()
 
     def _drop_old_times(self) -> None:
-        self._times = [each for each in self._times if _is_valid(each)]
-        heapq.heapify(self._times)
-        self._most_times = max(_MIN_HEAP, 2 * len(self._times))
+        self._chunk_times = [due for due in self._chunk_times if _is_valid(due)]
+        heapq.heapify(self._chunk_times)
+        self._max_chunk_times = max(_MIN_HEAP, 2 * len(self._chunk_times))
 
     def _set_timer(self, is_cut: bool = False) -> None:
         """Set the timer to the next time. `is_cut`: `_check_due` may have left due times for the next turn."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._times:
-            self._timer_ms = self._times[0][0]
+        if self._chunk_times:
+            self._timer_ms = self._chunk_times[0][0]
             wait_s = (self._timer_ms - self._clock.now_ms()) / 1000
             if wait_s <= 0 and is_cut:
                 asyncio.get_running_loop().call_soon(self._check_due)
@@ -300,39 +286,38 @@ class PopState:
                 self._timer = self._clock.call_later(max(_MIN_WAIT_S, wait_s), self._check_due)
 
     def _check_due(self) -> None:
-        """Look at the due chunks, for SLICE_S at most."""
         now_ms, until_s = self._clock.now_ms(), perf_counter() + SLICE_S
-        woken: dict[tuple[str, str], bool] = {}
-        while self._times and self._times[0][0] <= now_ms and perf_counter() < until_s:
-            due = heapq.heappop(self._times)
+        woken_groups: dict[tuple[str, str], bool] = {}
+        while self._chunk_times and self._chunk_times[0][0] <= now_ms and perf_counter() < until_s:
+            due = heapq.heappop(self._chunk_times)
             _, _, queue, number = due
             if _is_valid(due):
-                found = queue.check_chunk(number, now_ms)
+                visible_offsets = queue.check_chunk(number, now_ms)
                 self._reschedule(queue, number)
-                if found and self._expire(queue, found):
-                    woken[queue.topic, queue.group] = True
+                if visible_offsets and self._expire(queue, visible_offsets):
+                    woken_groups[queue.topic, queue.group] = True
         self._set_timer(is_cut=True)
-        for topic, group in woken:
+        for topic, group in woken_groups:
             self.on_ready(topic, group)
 
     def _reschedule(self, queue: PopQueue, number: int) -> None:
         chunk = queue.chunks[number]
-        at_ms, chunk.at_ms = chunk.at_ms, NEVER_MS
+        at_ms, chunk.check_at_ms = chunk.check_at_ms, NEVER_MS
         if at_ms < NEVER_MS:
             self._schedule(queue, number, at_ms)
 
     def _expire(self, queue: PopQueue, offsets: list[int]) -> bool:
         """Count messages whose time is over, and move the dead ones. Returns whether a pop may find a message."""
-        dead = []
+        dead_offsets = []
         for offset in offsets:
             cell = queue.cell(offset)
             if cell is not None and self.move_to_dlq(queue, offset, cell):
-                dead.append(offset)
+                dead_offsets.append(offset)
         self.expired += len(offsets)
-        if dead:
-            self.moved_to_dlq += len(dead)
-            self.step(queue.acknowledged(dead))
-        return queue.may_give() if queue.is_orderly else len(dead) < len(offsets)
+        if dead_offsets:
+            self.moved_to_dlq += len(dead_offsets)
+            self.step(queue.acknowledged(dead_offsets))
+        return queue.may_give() if queue.is_orderly else len(dead_offsets) < len(offsets)
 
 
 def new_token() -> int:
@@ -340,18 +325,17 @@ def new_token() -> int:
     return int.from_bytes(os.urandom(8)) % _TOKENS + 1000
 
 
-def _by_attempt(queue: PopQueue, offsets: Sequence[int], attempt: int | None) -> Mapping[int, Sequence[int]]:
-    """Group messages by the number of the delivery that begins now."""
+def _group_by_attempt(queue: PopQueue, offsets: Sequence[int], attempt: int | None) -> Mapping[int, Sequence[int]]:
     if not offsets:
         return {}
     if (offsets[0] if isinstance(offsets, range) else min(offsets)) >= queue.next_offset:  # new ones
         return {attempt or 1: offsets}
-    found: dict[int, list[int]] = {}
+    by_attempt: dict[int, list[int]] = {}
     for offset in offsets:
-        before = queue.cell(offset) if offset < queue.next_offset else None
-        number = attempt or (1 if before is None else min(before.attempt + 1, 0xFFFF))
-        found.setdefault(number, []).append(offset)
-    return found
+        former_cell = queue.cell(offset) if offset < queue.next_offset else None
+        number = attempt or (1 if former_cell is None else min(former_cell.attempt + 1, 0xFFFF))
+        by_attempt.setdefault(number, []).append(offset)
+    return by_attempt
 
 
 def _chunks_of(offsets: Sequence[int]) -> Iterable[int]:
@@ -364,4 +348,4 @@ def _is_valid(due: tuple[int, int, PopQueue, int]) -> bool:
     """Whether the chunk still has this time; an entry with an older time is left in the heap."""
     at_ms, _, queue, number = due
     chunk = queue.chunks.get(number)
-    return chunk is not None and chunk.at_ms == at_ms
+    return chunk is not None and chunk.check_at_ms == at_ms

@@ -27,21 +27,13 @@ _LARGEST_PIECE: Final = 128 << 10  # bytes of steps in one record
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):
-    """A step of one queue of one group."""
-
     topic: str
     group: str
     queue_id: int
 
 
 class PopStep(Step, array_like=True, frozen=True, tag=0):
-    """Messages were given.
-
-    Attributes:
-        token: of the handles.
-        attempt: the number of this delivery, from 1 on; 0: the messages wait.
-        pop: the attempt id of an orderly pop (message_groups.py).
-    """
+    """Messages were given for the `attempt`-th time; 0: they wait. `pop` is the attempt id of an orderly pop."""
 
     runs: list[int]
     next_offset: int
@@ -57,8 +49,6 @@ class AckStep(Step, array_like=True, frozen=True, tag=1):
 
 
 class Changed(Step, array_like=True, frozen=True, tag=2):
-    """The message has another time and another token."""
-
     offset: int
     pop_ms: int
     due_ms: int
@@ -72,12 +62,7 @@ class RestartStep(Step, array_like=True, frozen=True, tag=3):
 
 
 class Restored(Step, array_like=True, frozen=True, tag=4):
-    """A chunk as it is.
-
-    Attributes:
-        live: has a bit for each message that is not acknowledged.
-        pops: the messages of orderly pops: the index in the chunk, `Taken.pop`, and so on.
-    """
+    """A chunk as it is: `live` has a bit for each unacknowledged message, `pops` pairs of index and attempt id."""
 
     number: int
     live: int
@@ -96,7 +81,6 @@ _decode: Final = msgspec.msgpack.Decoder(AnyStep).decode
 
 
 def encoded(steps: Iterable[AnyStep]) -> Iterator[list[bytes]]:
-    """Encode steps, as lists of the size of one record."""
     piece: list[bytes] = []
     size = 0
     for step in steps:
@@ -111,7 +95,6 @@ def encoded(steps: Iterable[AnyStep]) -> Iterator[list[bytes]]:
 
 
 def decoded(piece: Iterable[bytes]) -> Iterator[AnyStep]:
-    """Decode the steps of one record. Raises: RemoteProtocolError."""
     try:
         for content in piece:
             yield _decode(content)

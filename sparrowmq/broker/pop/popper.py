@@ -4,8 +4,8 @@
         messages that are visible again     one by one, the oldest first; their record says how often they were given
         new messages                        with one read, from the queue's next offset on
 
-A message comes again in its place, and no retry topic has a copy. Unlike Java, where each try after the first one costs
-a record in the log. The retry topics that Apache's broker has left in a store are popped with the topic.
+A message comes again in its place. Unlike Java, where each try after the first one costs a record in the log. The retry
+topics that Apache's broker has left in a store are popped with the topic.
 
 An orderly pop gives a message only if no message of its message group is with a consumer. So it reads ahead:
 
@@ -28,11 +28,10 @@ A pop that finds nothing may wait. Each topic and group has a watermark that ris
     a queue of the topic grows   ── wakes the pops of all groups that wait for the topic
     a message is visible again   ── wakes the pops of its group
 
-A queue is watched until it grows. A pop that then finds nothing watches it again. A queue that does not exist yet is
-watched as soon as it does.
+A queue is watched until it grows. A pop that then finds nothing watches it again.
 
-A message is given 1 + retryMaxTimes times; the tries that its record counts from before count too. When the time of
-the last try is over, the message moves to %DLQ%group.
+A message is given 1 + retryMaxTimes times; the tries that its record counts from before count too. Then it moves to
+%DLQ%group.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ _MAX_BYTES: Final = 256 << 10
 _TIME_LIMIT_S: Final = 0.001  # then the pop gives what it has, and its caller asks again
 _MAX_QUEUES: Final = 1000  # whose messages are counted, or whose place on the disk matters
 _SLICE_S: Final = 0.001
-_GIVES_UP: Final = -1  # the delay level of a message that comes no more
+_GIVE_UP_LEVEL: Final = -1  # the delay level of a message that comes no more
 _RECORD_BYTES: Final = 4 << 20
 
 
@@ -130,8 +129,6 @@ class PopRequest:
 
 @dataclass(slots=True)
 class PopResult:
-    """The messages of one pop."""
-
     pop_ms: int
     token: int  # a part of the messages' handles
     queues: list[PoppedQueue] = field(default_factory=list)
@@ -147,9 +144,8 @@ class PopResult:
 class Popper:
     """Pops of one broker.
 
-    Attributes:
-        read_ahead: the messages of a queue that may be with consumers, or wait for others of their message group; 0:
-            orderly pops do not regard message groups.
+    `read_ahead` is the number of messages of a queue that may be with consumers, or wait for others of their message
+    group; with 0, orderly pops do not regard message groups.
     """
 
     def __init__(self, store: MessageStore, pops: PopState, broker_name: str, read_ahead: int) -> None:
@@ -158,13 +154,13 @@ class Popper:
         self._pops = pops
         self._broker_name = broker_name
 
-    def pop(self, request: PopRequest, now_ms: int, before: PopResult | None = None) -> PopResult:
-        """Give messages to a consumer. They come behind those of the pop `before`."""
-        result = before or PopResult(now_ms, new_token())
+    def pop(self, request: PopRequest, now_ms: int, earlier_result: PopResult | None = None) -> PopResult:
+        """Give messages to a consumer. They come behind those of the pop `earlier_result`."""
+        result = earlier_result or PopResult(now_ms, new_token())
         until_s = result.until_s
-        for result.checked_queues, queue_id in enumerate(self._attempt_first(request)):
+        for result.checked_queues, queue_id in enumerate(self._queues_of_attempt_first(request)):
             queue = self._pops.queue(request.topic, request.group, queue_id, request.init_mode)
-            queue_pop, was = QueuePop(self._store, queue, request, result), _read_position(queue)
+            queue_pop, position_before = QueuePop(self._store, queue, request, result), _read_position(queue)
             if request.is_orderly:
                 self._pop_in_order(queue_pop, until_s)
             else:
@@ -173,7 +169,7 @@ class Popper:
                 break
             if perf_counter() > until_s:
                 result.is_out_of_time = result.count == 0
-                result.checked_queues += was == _read_position(queue)
+                result.checked_queues += position_before == _read_position(queue)
                 break
         return result
 
@@ -182,7 +178,7 @@ class Popper:
         for part in result.queues:
             queue = self._pops.current(topic, group, part.queue_id)
             if queue is not None:
-                self._pops.take_back(queue, queue.valid(part.offsets, result.token), result.pop_ms)
+                self._pops.take_back(queue, queue.with_token(part.offsets, result.token), result.pop_ms)
 
     def cold_read(self, request: PopRequest) -> Callable[[], None] | None:
         """The function to call in a thread before a pop, if the pop would wait for the disk."""
@@ -236,11 +232,8 @@ class Popper:
         has_ready = _has_ready(queue, now_ms) if message_groups is None else message_groups.has_ready()
         return not is_blocked and (has_new or has_ready)
 
-    def rest(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
-        """Return the number of messages that no consumer of the group got, without those that wait.
-
-        Unlike Java, which looks at all queues, this looks at the first thousand.
-        """
+    def count_unread(self, topic: str, group: str, queue_ids: Iterable[int]) -> int:
+        """Return the number of messages that no consumer of the group got. Unlike Java, of 1000 queues at most."""
         total = 0
         for queue_id in islice(queue_ids, _MAX_QUEUES):
             queue = self._pops.table.get(topic, group, queue_id)
@@ -260,20 +253,20 @@ class Popper:
         queue.is_orderly = True
         if not self._has_message_groups(queue, now_ms, until_s):
             return
-        same = queue.messages_of(number_of(queue_pop.request.attempt_id))
-        if same:
-            queue_pop.add_visible(iter(same), is_same=True)
+        attempt_offsets = queue.messages_of(number_of(queue_pop.request.attempt_id))
+        if attempt_offsets:
+            queue_pop.add_visible(iter(attempt_offsets), is_same=True)
         elif queue.message_groups is not None:
-            self._by_message_group(queue_pop, queue.message_groups, until_s)
+            self._pop_by_message_group(queue_pop, queue.message_groups, until_s)
         elif not _is_blocked(queue, now_ms):
             queue_pop.add_visible(_ready(queue, now_ms))
             queue_pop.add_new(until_s)
-        self._deliver(queue_pop, is_same=bool(same))
+        self._deliver(queue_pop, is_same=bool(attempt_offsets))
 
-    def _by_message_group(self, queue_pop: QueuePop, message_groups: MessageGroups, until_s: float) -> None:
+    def _pop_by_message_group(self, queue_pop: QueuePop, message_groups: MessageGroups, until_s: float) -> None:
         try:
             queue_pop.add_visible(message_groups.ready())
-            queue_pop.add_new_of_free_groups(message_groups, self.read_ahead, until_s)
+            queue_pop.add_new(until_s, message_groups, self.read_ahead)
         except BaseException:
             queue_pop.queue.end_message_groups()  # they are read again
             raise
@@ -293,9 +286,9 @@ class Popper:
                 return False
             offset = message_groups.unread.pop()
             if queue.cell(offset) is not None:
-                found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES)
-                is_there = found.count and record.queue_offset(found.views[0]) == offset
-                key = key_of(found.views[0]) if is_there else NO_GROUP
+                read = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES)
+                is_there = read.count and record.queue_offset(read.views[0]) == offset
+                key = key_of(read.views[0]) if is_there else NO_GROUP
                 message_groups.add(offset, key, not queue.is_visible(offset, now_ms))
         return True
 
@@ -305,18 +298,17 @@ class Popper:
             return queue.front if self.read_ahead else queue.next_offset
         return message_groups.unread[-1] if message_groups.unread else queue.next_offset
 
-    def _attempt_first(self, request: PopRequest) -> Iterable[int]:
-        """The queues of a wish; before others those whose messages its attempt has got already."""
+    def _queues_of_attempt_first(self, request: PopRequest) -> Iterable[int]:
         number = number_of(request.attempt_id) if request.is_orderly else NO_ATTEMPT
         if number == NO_ATTEMPT:
             return request.queue_ids
         queues = self._pops.table.groups.get((request.topic, request.group), {})
-        first = {id for id, queue in queues.items() if queue.attempts and queue.attempts.messages(number)}
-        if not first:
+        own_ids = {queue_id for queue_id, queue in queues.items() if queue.attempts and queue.attempts.messages(number)}
+        if not own_ids:
             return request.queue_ids
         return chain(
-            (each for each in request.queue_ids if each in first),
-            (each for each in request.queue_ids if each not in first),
+            (queue_id for queue_id in request.queue_ids if queue_id in own_ids),
+            (queue_id for queue_id in request.queue_ids if queue_id not in own_ids),
         )
 
     def _deliver(self, queue_pop: QueuePop, is_same: bool = False) -> None:
@@ -324,7 +316,7 @@ class Popper:
         if queue_pop.dropped_offsets:
             self._pops.settle(queue, queue_pop.dropped_offsets)
         pop = number_of(request.attempt_id) if request.is_orderly else NO_ATTEMPT
-        self._group_new(queue_pop)
+        self._add_to_groups(queue_pop)
         until = InFlight(result.pop_ms, result.pop_ms + request.invisible_ms, result.token, 0, 0)
         if is_same:
             for offset in queue_pop.offsets:
@@ -337,7 +329,7 @@ class Popper:
             queue_pop.add_handles(request.visible_topic, self._broker_name)
         queue_pop.add_to_result()
 
-    def _group_new(self, queue_pop: QueuePop) -> None:
+    def _add_to_groups(self, queue_pop: QueuePop) -> None:
         """Put new messages into their groups, and let some wait."""
         queue, new_messages = queue_pop.queue, queue_pop.new_messages
         if queue.message_groups is None or not new_messages:
@@ -351,13 +343,11 @@ class Popper:
 
 
 class QueuePop:
-    """The messages of one queue that a pop takes.
+    """The messages of one queue that a pop takes, from `next_offset` on.
 
     Attributes:
-        offsets: of the messages.
         dropped_offsets: of messages that come no more: they are deleted, or the filter excludes them.
-        new_messages: new messages of an orderly pop: the offset, the key of the lane, and whether the message is given.
-        next_offset: the first message that is not looked at.
+        new_messages: of an orderly pop: the offset, the key of the group, and whether the message is given.
     """
 
     def __init__(self, store: MessageStore, queue: PopQueue, request: PopRequest, result: PopResult) -> None:
@@ -383,57 +373,49 @@ class QueuePop:
             offset = next(offsets, None)
             if offset is None:
                 return
-            found = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES, request.selector)
+            read = self._store.read(queue.topic, queue.queue_id, offset, 1, _MAX_BYTES, request.selector)
             cell = queue.cell(offset)
-            if cell is None or not found.count or record.queue_offset(found.views[0]) != offset:
+            if cell is None or not read.count or record.queue_offset(read.views[0]) != offset:
                 self.dropped_offsets.append(offset)
-            elif result.redelivered >= MAX_SINGLE_READS or (result.count and result.size + found.size > _MAX_BYTES):
+            elif result.redelivered >= MAX_SINGLE_READS or (result.count and result.size + read.size > _MAX_BYTES):
                 self._is_full = True
                 queue.put_back(offset)
             else:
                 result.redelivered += 1
-                self._add([offset], [with_deliveries(found.views[0], cell.attempt - is_same)], found.size)
+                self._add([offset], [with_deliveries(read.views[0], cell.attempt - is_same)], read.size)
 
-    def add_new(self, until_s: float) -> None:
-        """Take messages that no consumer got."""
+    def add_new(self, until_s: float, message_groups: MessageGroups | None = None, read_ahead: int = 0) -> None:
+        """Take messages that no consumer got; with message groups only those of free groups."""
         queue, request = self.queue, self.request
         end = self._store.queues.max_offset(queue.topic, queue.queue_id)
+        if message_groups is not None:
+            message_groups.is_full = False
         while self._remaining > 0 and not self._is_full and self.next_offset < end:
+            count = self._remaining
+            if message_groups is not None:
+                count = min(count, read_ahead - queue.count - len(self.new_messages))
+                if count <= 0:
+                    message_groups.is_full = True
+                    return
             room = max(1, _MAX_BYTES - self.result.size)
             begin = self.next_offset
-            found = self._store.read(queue.topic, queue.queue_id, begin, self._remaining, room, request.selector)
-            if self.result.count and found.size > room:
+            read = self._store.read(queue.topic, queue.queue_id, begin, count, room, request.selector)
+            if self.result.count and read.size > room:
                 return
-            self.next_offset = max(begin, found.next_offset)
-            if found.count:
-                self._add(_offsets_of(found.views, found.count, begin, found.next_offset), found.views, found.size)
-            if found.count or self.next_offset == begin or perf_counter() > until_s:
-                return
-
-    def add_new_of_free_groups(self, message_groups: MessageGroups, read_ahead: int, until_s: float) -> None:
-        """Take new messages of free groups. All messages that the queue has in these groups are taken already."""
-        queue, request = self.queue, self.request
-        end = self._store.queues.max_offset(queue.topic, queue.queue_id)
-        message_groups.is_full = False
-        while self._remaining > 0 and not self._is_full and self.next_offset < end:
-            count = min(self._remaining, read_ahead - queue.count - len(self.new_messages))
-            if count <= 0:
-                message_groups.is_full = True
-                return
-            room = max(1, _MAX_BYTES - self.result.size)
-            begin = self.next_offset
-            found = self._store.read(queue.topic, queue.queue_id, begin, count, room, request.selector)
-            if self.result.count and found.size > room:
-                return
-            self.next_offset = max(begin, found.next_offset)
-            offsets = _offsets_of(found.views, found.count, begin, found.next_offset)
-            is_all = self._add_of_free_groups(message_groups, offsets, found)
-            if (found.count and is_all) or self.next_offset == begin or perf_counter() > until_s:
+            self.next_offset = max(begin, read.next_offset)
+            is_done = read.count > 0
+            if read.count:
+                offsets = _offsets_of(read.views, read.count, begin, read.next_offset)
+                if message_groups is None:
+                    self._add(offsets, read.views, read.size)
+                else:
+                    is_done = self._add_of_free_groups(message_groups, offsets, read)
+            if is_done or self.next_offset == begin or perf_counter() > until_s:
                 return
 
     def _add_of_free_groups(self, message_groups: MessageGroups, offsets: Sequence[int], read: Read) -> bool:
         """Add the messages of free groups. Returns whether these are all."""
-        records = [each for view in read.views for each in record.walk(view)]
+        records = [record_view for view in read.views for record_view in record.walk(view)]
         keys = list(map(key_of, records))
         are_free = list(map(message_groups.is_free, keys))
         self.new_messages += zip(offsets, keys, are_free, strict=True)
@@ -445,7 +427,6 @@ class QueuePop:
         return False
 
     def add_to_result(self) -> None:
-        """Add the queue to the answer."""
         if self.offsets:
             kind = Kind.of(self.queue.topic)
             self.result.queues.append(PoppedQueue(kind, self.queue.queue_id, self.offsets[0], self.offsets))
@@ -455,7 +436,7 @@ class QueuePop:
         queue, request, result = self.queue, self.request, self.result
         if not self.offsets:
             return
-        shown = []
+        records = []
         handle = ReceiptHandle(
             self.offsets[0],
             result.pop_ms,
@@ -467,11 +448,11 @@ class QueuePop:
             0,
         )
         for view in self._views:
-            for each in record.walk(view):
-                offset = record.queue_offset(each)
-                shown.append(with_handle(each, topic, str(handle._replace(queue_offset=offset))))
+            for record_view in record.walk(view):
+                offset = record.queue_offset(record_view)
+                records.append(with_handle(record_view, topic, str(handle._replace(queue_offset=offset))))
         del result.views[len(result.views) - len(self._views) :]
-        result.views += shown
+        result.views += records
 
     def _add(self, offsets: Sequence[int], views: list[memoryview], size: int) -> None:
         self.offsets = [*self.offsets, *offsets] if self.offsets else offsets
@@ -506,11 +487,10 @@ def _is_blocked(queue: PopQueue, now_ms: int) -> bool:
 def _offsets_of(views: list[memoryview], count: int, begin: int, end: int) -> Sequence[int]:
     if end - begin == count:
         return range(begin, end)
-    return [record.queue_offset(each) for view in views for each in record.walk(view)]
+    return [record.queue_offset(record_view) for view in views for record_view in record.walk(view)]
 
 
 def with_deliveries(view: memoryview, times: int) -> memoryview:
-    """Return the record with so many deliveries more."""
     if times <= 0:
         return view
     raw = bytearray(view)
@@ -520,7 +500,6 @@ def with_deliveries(view: memoryview, times: int) -> memoryview:
 
 
 def with_handle(view: memoryview, topic: str, handle: str) -> memoryview:
-    """Return the record with another topic, and with a handle."""
     raw = bytearray(view)
     size_at = _body_size_at(raw)
     topic_at = size_at + BODY_SIZE_FIELD + INT.unpack_from(raw, size_at)[0]
@@ -546,11 +525,7 @@ def _body_size_at(raw: bytearray) -> int:
 
 
 class PopWakeups:
-    """The watermarks of waiting pops, by topic and group, for `HeldPulls`.
-
-    Attributes:
-        empty_pops: by topic and group, the queues in a row in which a pop found nothing since the last wake-up.
-    """
+    """The watermarks of waiting pops, for `HeldPulls`. `empty_pops`: queues without a message since a wake-up."""
 
     def __init__(self, store: MessageStore) -> None:
         self.empty_pops: Counter[tuple[str, str]] = Counter()
@@ -558,26 +533,25 @@ class PopWakeups:
         self._watermarks: dict[str, dict[str, Watermark]] = {}  # by topic and group
         # The queues that exist and are not watched, by topic. All others are.
         self._unwatched: dict[str, list[int]] = {}
-        self._busy: set[str] = set()  # topics of which the next turn of the loop watches more queues
+        self._topics_in_progress: set[str] = set()  # topics of which the next turn of the loop watches more queues
         store.queues.on_new = self._on_new_queue
 
     def watermark(self, topic: str, group: str) -> Watermark:
-        bells = self._watermarks.setdefault(topic, {})
-        watermark = bells.get(group)
+        watermarks = self._watermarks.setdefault(topic, {})
+        watermark = watermarks.get(group)
         if watermark is None:
-            watermark = bells[group] = Watermark()
+            watermark = watermarks[group] = Watermark()
         return watermark
 
     def queues_of(self, topic: str, count: int) -> list[int]:
-        """Return the ids below `count` of the topic's queues that exist."""
         ids = self._store.queues.ids(topic)
-        return ids if max(ids, default=0) < count else [each for each in ids if each < count]
+        return ids if max(ids, default=0) < count else [queue_id for queue_id in ids if queue_id < count]
 
     def watch(self, topic: str) -> None:
         """Watch all queues of a topic for the next message. If they are many, all waiting pops wake at the end."""
         if topic not in self._unwatched:
             self._unwatched[topic] = self._store.queues.ids(topic)
-        if self._unwatched[topic] and topic not in self._busy:
+        if self._unwatched[topic] and topic not in self._topics_in_progress:
             self._watch_some(topic)
 
     def wake(self, topic: str, group: str) -> None:
@@ -600,11 +574,11 @@ class PopWakeups:
             if queue is not None:  # else it is deleted
                 self._watch(queue)
             if perf_counter() > end_s and unwatched:
-                self._busy.add(topic)
+                self._topics_in_progress.add(topic)
                 asyncio.get_running_loop().call_soon(self._watch_some, topic)
                 return
-        if topic in self._busy:  # a queue may have grown before it was watched
-            self._busy.discard(topic)
+        if topic in self._topics_in_progress:  # a queue may have grown before it was watched
+            self._topics_in_progress.discard(topic)
             self._wake_all(topic)
 
     def _watch(self, queue: ConsumeQueue) -> None:
@@ -625,8 +599,6 @@ class PopWakeups:
 
 
 class PopDeadLetters:
-    """Moves messages to the dead-letter queues of their groups."""
-
     def __init__(self, store: MessageStore, writer: Writer, topics: Topics, groups: Groups) -> None:
         self._store = store
         self._writer = writer
@@ -636,18 +608,18 @@ class PopDeadLetters:
     def move_to_dlq(self, queue: PopQueue, offset: int, cell: InFlight) -> bool:
         """Move a message whose time is over, if it has no tries left. Returns whether it was moved."""
         group = self._groups.get(queue.group)
-        most = group.retry_max_times if group is not None else 16
+        max_times = group.retry_max_times if group is not None else 16
         # Records of other topics count no tries from before.
-        if cell.attempt <= most and not queue.topic.startswith(RETRY):
+        if cell.attempt <= max_times and not queue.topic.startswith(RETRY):
             return False
         message = self._message(queue, offset)
-        if message is None or message.reconsume_times + cell.attempt <= most:
+        if message is None or message.reconsume_times + cell.attempt <= max_times:
             return False
-        back = retry_rules.send_back(message, queue.group, _GIVES_UP, most)
+        sent_back = retry_rules.send_back(message, queue.group, _GIVE_UP_LEVEL, max_times)
         try:
             topic = self._topics.ensure_dlq(queue.group)
             tries = message.reconsume_times + cell.attempt
-            self._writer.put(readdress(message, topic.topic_name, 0, back.properties, tries))
+            self._writer.put(readdress(message, topic.topic_name, 0, sent_back.properties, tries))
         except (StoreError, InvalidMessage, RemoteError) as error:
             log.warning("a dead letter of group %s cannot be stored, so it is delivered again: %s", queue.group, error)
             return False
@@ -657,8 +629,8 @@ class PopDeadLetters:
         return True
 
     def _message(self, queue: PopQueue, offset: int) -> StoredMessage | None:
-        found = self._store.read(queue.topic, queue.queue_id, offset, 1, _RECORD_BYTES)
-        if not found.count:
+        read = self._store.read(queue.topic, queue.queue_id, offset, 1, _RECORD_BYTES)
+        if not read.count:
             return None
-        message = record.decode(found.views[0])
+        message = record.decode(read.views[0])
         return message if message.queue_offset == offset else None

@@ -6,9 +6,8 @@
     ASYNC_MASTER   no answer waits, and slaves follow as they can
 
 The master sends the log exactly as it is in the files. With SYNC_FLUSH it sends only what is on disk: so after a power
-cut no slave has records that its master lost. Unlike Java, which sends written data at once with SYNC_FLUSH too.
-
-A slave is near enough if it lacks less than haSlaveFallbehindMax. A master without slaves costs only a port.
+cut no slave has records that its master lost. Unlike Java, which sends written data at once with SYNC_FLUSH too. A
+slave is near enough if it lacks less than haSlaveFallbehindMax.
 
 The port for slaves:
 
@@ -18,9 +17,8 @@ The port for slaves:
 
 A SYNC_MASTER needs this port, and a slave has none. Any host that reaches the port can read all messages. So with
 access control or tls.server.mode=enforcing it lets only slaves in that know the haSecret, which Java's do not support.
-Without a haSecret it then lets no slave in.
 
-TLS is as at listenPort: tls.server.mode decides, with the same certificates. A slave encrypts as it does to its name
+tls.server.mode decides about TLS as at listenPort, with the same certificates. A slave encrypts as it does to its name
 servers, by tls.enable. Java's replication has no TLS.
 Source: HAService, HAService.AcceptSocketService, CommitLog.submitReplicaRequest and
 BrokerStartup.createBrokerController, Java 4.9.8.
@@ -43,13 +41,7 @@ from sparrowmq.errors import ConfigError, NoSlaveNear
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.metrics.condition_kinds import (
-    NO_SLAVE,
-    SECRET_MISSING,
-    SECRET_SHORT,
-    SLAVE_BEHIND,
-    SLAVE_GONE,
-)
+from sparrowmq.metrics.condition_kinds import NO_SLAVE, SECRET_MISSING, SECRET_SHORT, SLAVE_BEHIND, SLAVE_GONE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.bodies import HaStatus, SlaveState
@@ -63,8 +55,8 @@ from sparrowmq.store.store_settings import Flush
 
 log = logging.getLogger(__name__)
 
-ABOVE: Final = 1
-_HIGHEST: Final = 65535
+PORTS_ABOVE: Final = 1
+_MAX_PORT: Final = 65535
 BEHIND_S: Final = 30.0
 MIN_SECRET_CHARS: Final = 20  # characters: as hexadecimal digits 80 bits, too many to try out
 NAMES_S: Final = 5.0
@@ -88,57 +80,53 @@ class HaMasterRules:
 
 
 class HaMaster:
-    """Serve the slaves of one master.
+    """Serve the slaves of one master, which connect to `listener`.
 
-    Args:
-        door: the bound port for slaves.
-        in_sync: the members in sync, if the master is elected.
-        tls: decides by the first byte whether a connection is encrypted; without it none is.
-        known: returns the addresses of the brokers of the same name, by their brokerId.
-    Attributes:
-        replicated: the offset up to which at least one slave has the log.
+    `in_sync` has the members in sync, if the master is elected. `tls` decides by the first byte whether a connection is
+    encrypted. `slave_addresses` returns the addresses of the brokers of the same name, by their brokerId. `replicated`
+    is the offset up to which at least one slave has the log.
     """
 
     def __init__(
         self,
         store: MessageStore,
-        door: Listener,
+        listener: Listener,
         clock: Clock,
         rules: HaMasterRules,
         figures: Figures,
         in_sync: InSync | None = None,
         tls: ServerTls | None = None,
-        slaves: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
+        slave_addresses: Callable[[], Awaitable[Mapping[int, str]]] | None = None,
     ) -> None:
         self.replicated = in_sync.replicated if in_sync is not None else Watermark()
         self._store = store
-        self._door = door
+        self._listener = listener
         self._clock = clock
         self._rules = rules
-        self._shipped = store.flushed if store.settings.flush is Flush.SYNC else store.written
+        self._shipped_end = store.flushed if store.settings.flush is Flush.SYNC else store.written
         self._in_sync = in_sync
         self._tls = tls
-        self._slaves = slaves
-        self._lines = LogLimit(clock)
+        self._slave_addresses = slave_addresses
+        self._log_limit = LogLimit(clock)
         limit = descriptors.limit()
-        self._most_links = descriptors.small_port_limit(descriptors.MAX_SLAVES, limit)
-        self._limited = LimitedSessions[SlaveLink](self._most_links, clock, lambda link: link.acked is not None)
-        self.links = self._limited.sessions  # the oldest first
+        self._max_links = descriptors.small_port_limit(descriptors.MAX_SLAVES, limit)
+        self._limited_sessions = LimitedSessions[SlaveLink](self._max_links, clock, lambda link: link.acked is not None)
+        self.links = self._limited_sessions.sessions  # the oldest first
         self._backlog = descriptors.small_port_limit(descriptors.SMALL_BACKLOG, limit)
-        self._most = 0  # slaves that followed at the same time
-        self._began_s = clock.monotonic()
+        self._max_following = 0  # slaves that followed at the same time
+        self._lead_begin_s = clock.monotonic()
         self._followed_members: set[int] = set()  # the members that have followed
         # The slaves that have left since all followed, as far as they were known.
         self._missing_addresses: set[str] = set()
         if in_sync is not None:
-            in_sync.shipped = self._shipped
+            in_sync.shipped = self._shipped_end
             in_sync.log_end = lambda: store.end
-            self._show = store.limit_visibility(in_sync.visible_end)
+            self._update_visible_end = store.limit_visibility(in_sync.visible_end)
             in_sync.on_advance = self._show_visible_end
         if rules.is_sync:
             store.also_wait_for(self._durability())
         figures.gauge("sparrowmq_slaves", "slaves of this master", lambda: len(self._following()))
-        figures.gauges("sparrowmq_slave_behind_bytes", "bytes that a slave lacks", ("slave",), self._behind)
+        figures.gauges("sparrowmq_slave_behind_bytes", "bytes that a slave lacks", ("slave",), self._bytes_behind)
         figures.gauges(
             "sparrowmq_slave_lag_seconds", "age of the oldest message that a slave lacks", ("slave",), self._lags
         )
@@ -159,13 +147,12 @@ class HaMaster:
         return Part(chores=chores, tasks=tuple(tasks), probes=probes)
 
     def status(self) -> HaStatus:
-        """Return the state of each slave."""
-        slaves = [self._state(link, link.acked) for link in self.links if link.acked is not None]
-        in_sync = sum(each.in_sync for each in slaves)
-        return HaStatus(True, self._shipped.value, in_sync, slaves)
+        slaves = [self._slave_state(link, link.acked) for link in self.links if link.acked is not None]
+        in_sync = sum(state.in_sync for state in slaves)
+        return HaStatus(True, self._shipped_end.value, in_sync, slaves)
 
-    def _state(self, link: SlaveLink, acked: int) -> SlaveState:
-        lacks = self._shipped.value - acked
+    def _slave_state(self, link: SlaveLink, acked: int) -> SlaveState:
+        lacks = self._shipped_end.value - acked
         is_near = lacks < self._rules.nearest_bytes
         return SlaveState(link.address, acked, lacks, is_near, link.speed, link.position)
 
@@ -196,35 +183,35 @@ class HaMaster:
         """Return which slave is missing: of those that followed at the same time, or were in sync at the election."""
         if not self._leads:
             return ""
-        count, absent = len(self._following()), len(self._absent())
-        self._most = max(self._most, count)
-        if count == self._most:
+        count, absent_members = len(self._following()), len(self._absent_members())
+        self._max_following = max(self._max_following, count)
+        if count == self._max_following:
             self._missing_addresses.clear()
-            if not absent:
+            if not absent_members:
                 return ""
-        return f"{count} of {max(self._most, count + absent)} slaves follow{self._missing_slaves()}"
+        return f"{count} of {max(self._max_following, count + absent_members)} slaves follow{self._missing_slaves()}"
 
-    def _absent(self) -> list[str]:
-        if self._in_sync is None or self._clock.age(self._began_s) < FOLLOW_S:
+    def _absent_members(self) -> list[str]:
+        if self._in_sync is None or self._clock.age(self._lead_begin_s) < FOLLOW_S:
             return []
         return [f"member {number}" for number in sorted(self._in_sync.inherited - self._followed_members)]
 
     def _missing_slaves(self) -> str:
         gone = [
             *sorted(self._missing_addresses - {link.description for link in self._following()}),
-            *self._absent(),
+            *self._absent_members(),
         ]
         return f"; gone: {', '.join(gone)}" if gone else ""
 
     def _slave_behind(self) -> str:
         now_ms = self._clock.now_ms()
         lags = [
-            (lag_s(self._store, link.acked, now_ms), self._shipped.value - link.acked, link.description)
+            (lag_s(self._store, link.acked, now_ms), self._shipped_end.value - link.acked, link.description)
             for link in self.links
             if link.acked is not None
         ]
-        late_s, lacks, who = max(lags, default=(0.0, 0, ""))
-        return f"{who} lacks {lacks} bytes, the oldest since {late_s:.0f} s" if late_s > BEHIND_S else ""
+        lag, lacks, slave = max(lags, default=(0.0, 0, ""))
+        return f"{slave} lacks {lacks} bytes, the oldest since {lag:.0f} s" if lag > BEHIND_S else ""
 
     @property
     def _leads(self) -> bool:
@@ -236,21 +223,20 @@ class HaMaster:
 
     async def run(self) -> None:
         """Accept slaves until cancelled, then close their connections. Raises: ConfigError, the port cannot be used."""
-        await self._door.serve(self._accept, self._backlog, self.links)
+        await self._listener.serve(self._accept, self._backlog, self.links)
 
     async def name_slaves(self) -> None:
         """Find out which registered brokers the connections belong to, because a slave does not say it."""
         nameless = [link for link in self._following() if link.registered is None]
-        if not nameless or self._slaves is None:
+        if not nameless or self._slave_addresses is None:
             return
-        known = {number: address for number, address in (await self._slaves()).items() if number}
+        slave_addresses = {number: address for number, address in (await self._slave_addresses()).items() if number}
         hosts = Counter(link.host for link in self._following())
         for link in nameless:
             if link.member is not None or hosts[link.host] == 1:
-                link.registered = slave_of(link.host, link.member, known)
+                link.registered = slave_of(link.host, link.member, slave_addresses)
 
     def check_links(self) -> None:
-        """Send heartbeats, and close silent connections."""
         for link in list(self.links):
             link.check()
 
@@ -260,13 +246,13 @@ class HaMaster:
         nearest = max([acked for link in following if (acked := link.acked) is not None], default=0)
         if following and target - nearest < self._rules.nearest_bytes:
             return None
-        what = f"the nearest slave lacks {target - nearest} bytes" if following else "no slave is connected"
-        return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, what, 0)
+        problem = f"the nearest slave lacks {target - nearest} bytes" if following else "no slave is connected"
+        return NoSlaveNear(ResponseCode.SLAVE_NOT_AVAILABLE, problem, 0)
 
     def _durability(self) -> Durability:
-        what = "at a slave"
+        description = "at a slave"
         lacks = self._in_sync.lacks if self._in_sync is not None else self.lacks
-        requirement = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, what, lacks)
+        requirement = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, description, lacks)
         return Durability((requirement,), self._clock, self._rules.timeout_s)
 
     def _accept(self) -> SlaveLink | Opening:
@@ -274,27 +260,27 @@ class HaMaster:
         return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
 
     def _show_visible_end(self) -> None:
-        self._show()
+        self._update_visible_end()
         for link in self.links:
             link.send_visible_end_soon()
 
     def _new_link(self) -> SlaveLink:
         link = SlaveLink(
             self._store,
-            self._shipped,
+            self._shipped_end,
             self._clock,
             self._rules.shipping,
-            self._acknowledged,
-            self._ended,
+            self._on_acknowledgement,
+            self._on_link_end,
             self._in_sync.visible_end if self._in_sync is not None else lambda: 0,
-            self._lines,
+            self._log_limit,
         )
-        above = self._limited.add(link)
-        if above is not None:
-            above.close(f"{self._most_links} connections are the most that there may be")
+        oldest_link = self._limited_sessions.add(link)
+        if oldest_link is not None:
+            oldest_link.close(f"{self._max_links} connections are the most that there may be")
         return link
 
-    def _acknowledged(self, link: SlaveLink) -> None:
+    def _on_acknowledgement(self, link: SlaveLink) -> None:
         if link.acked is None:
             return
         if self._in_sync is None:
@@ -302,22 +288,22 @@ class HaMaster:
                 self.replicated.advance(link.acked)
         elif link.member is not None:
             self._followed_members.add(link.member)
-            for other in [each for each in self.links if each.member == link.member and each is not link]:
+            for other in [other for other in self.links if other.member == link.member and other is not link]:
                 other.close("it has come again")
-                self._ended(other)
-            if self._in_sync.may_come(link.member):
-                self._in_sync.reported(link.member, link.acked if link.is_confirmed else self._store.begin)
+                self._on_link_end(other)
+            if self._in_sync.may_connect(link.member):
+                self._in_sync.note_report(link.member, link.acked if link.is_confirmed else self._store.begin)
             else:
                 link.close("etcd still has it in sync, by its connection before; it can come again at once")
 
-    def _ended(self, link: SlaveLink) -> None:
+    def _on_link_end(self, link: SlaveLink) -> None:
         if link in self.links:
-            self._limited.discard(link)
+            self._limited_sessions.discard(link)
             if link.registered is not None:
                 self._missing_addresses.add(link.description)
             if self._in_sync is not None:
                 if link.member is not None and link.acked is not None:
-                    self._in_sync.left(link.member)
+                    self._in_sync.note_disconnected(link.member)
             elif (lacks := self.lacks(self.replicated.value)) is not None:
                 # The waiting sends would only wait for their timeout.
                 self.replicated.refuse(lacks)
@@ -328,24 +314,17 @@ class HaMaster:
     def _lags(self) -> Rows:
         now_ms = self._clock.now_ms()
         return [
-            ((link.label,), lag_s(self._store, link.acked, now_ms))
-            for link in self._following()
-            if link.acked is not None
+            ((link.label,), lag_s(self._store, link.acked, now_ms)) for link in self.links if link.acked is not None
         ]
 
-    def _behind(self) -> Rows:
-        return [
-            ((link.label,), self._shipped.value - link.acked) for link in self._following() if link.acked is not None
-        ]
+    def _bytes_behind(self) -> Rows:
+        return [((link.label,), self._shipped_end.value - link.acked) for link in self.links if link.acked is not None]
 
 
 def check_role(settings: BrokerSettings) -> None:
-    """Check that the settings fit the broker's role.
+    """Check that the settings fit the broker's role. Raises: ConfigError.
 
     Unlike Java, which gives every master the id 0: a slave without brokerRole then takes its master's place.
-
-    Raises:
-        ConfigError: a setting does not fit.
     """
     role, broker_id = settings.role, settings.broker_id
     if settings.ha_silence_ms <= settings.ha_heartbeat_ms:
@@ -370,25 +349,21 @@ def check_role(settings: BrokerSettings) -> None:
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Listener | None:
-    """Return the bound port for slaves; None if this broker accepts no slaves.
-
-    Args:
-        port: the broker's own port.
-    Raises:
-        ConfigError: the port is required, and not free.
+    """Return the bound port for slaves; None if this broker accepts none. Raises: ConfigError, a required port is
+    taken.
     """
-    wanted = settings.ha_port
-    if settings.is_slave or wanted == 0:
+    port_setting = settings.ha_port
+    if settings.is_slave or port_setting == 0:
         return None
-    door = port_for_slaves(settings, min(port + ABOVE, _HIGHEST) if settings.port else 0)
+    listener = port_for_slaves(settings, min(port + PORTS_ABOVE, _MAX_PORT) if settings.port else 0)
     try:
-        door.bind()
+        listener.bind()
     except ConfigError as error:
-        if wanted is not None or settings.role is BrokerRole.SYNC_MASTER:
+        if port_setting is not None or settings.role is BrokerRole.SYNC_MASTER:
             raise
         log.warning("slaves cannot follow this master (%s; haListenPort=off does without)", error)
         return None
-    return door
+    return listener
 
 
 def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Listener:
@@ -397,7 +372,6 @@ def port_for_slaves(settings: BrokerSettings, beside: int = 0) -> Listener:
 
 
 def ha_master_rules(settings: BrokerSettings, epoch: int | None = None) -> HaMasterRules:
-    """Return the rules of a master; `epoch` is that of an elected one."""
     return HaMasterRules(
         settings.role is BrokerRole.SYNC_MASTER,
         settings.slave_timeout_ms / 1000,
@@ -418,14 +392,13 @@ def _secret(settings: BrokerSettings) -> str | None:
     return settings.ha_secret or ("" if is_guarded else None)
 
 
-def slave_of(host: str, member: int | None, slaves: Mapping[int, str]) -> tuple[int, str] | None:
-    """Return the number and the address of the slave whose connection comes from a host; None if that is open.
-
-    Args:
-        member: its number, if it has introduced itself as a member of a group.
-        slaves: the addresses of the slaves, by their numbers.
-    """
-    if member is not None and member in slaves:
-        return member, slaves[member]
-    there = [(number, at) for number, at in slaves.items() if at.rpartition(":")[0].strip("[]") == host]
-    return there[0] if len(there) == 1 else None
+def slave_of(host: str, member: int | None, slave_addresses: Mapping[int, str]) -> tuple[int, str] | None:
+    """Return the number and address of the slave at a host, or of the `member` that said so; None if that is open."""
+    if member is not None and member in slave_addresses:
+        return member, slave_addresses[member]
+    matches = [
+        (number, address)
+        for number, address in slave_addresses.items()
+        if address.rpartition(":")[0].strip("[]") == host
+    ]
+    return matches[0] if len(matches) == 1 else None

@@ -12,8 +12,8 @@ reports its end of the log after each piece and every haSendHeartbeatInterval. I
 haHousekeepingInterval. It checks each message: the record is whole, at its place, and its CRCs are right.
 
 The slave does not cut its log here, because that log may have acknowledged messages. If the slave has more bytes than
-its master, or others, it stops following and logs the steps to take. Where the master is elected, a proof shows the
-common part of both logs, and the log was cut to that part before (store/truncation.py).
+its master, or others, it stops following and logs the steps to take. Where the master is elected, the log was cut
+before, to the part that is proved to be common (store/truncation.py).
 
 A connection (`MasterLink`) compares received bytes with the slave's log, or appends and reports them:
 
@@ -21,12 +21,10 @@ A connection (`MasterLink`) compares received bytes with the slave's log, or app
     master                    |~~~~~~|■■■■■ ■■     and compares: it follows only a master with the same bytes there
                                      ^ from here on, it appends whole, sound records, and then reports them
 
-Without the comparison, a slave whose log ends inside another log would mix the two, as Java's slaves do. It works with
-a Java master too, which sees a slave that lacks a little more.
-
-A master that sends no bytes during the comparison has lost the end of its log, or never had it. Two heartbeats in a row
-show this, because the first one may have been sent before. A heartbeat with an offset below ours shows it at once;
-SparrowMQ masters send one.
+Without the comparison, a slave whose log ends inside another log would mix the two, as Java's slaves do. A master that
+sends no bytes during the comparison has lost the end of its log, or never had it. Two heartbeats in a row show this,
+because the first one may have been sent before. A heartbeat with an offset below ours shows it at once; SparrowMQ
+masters send one.
 Source: HAClient, Java 4.9.7.
 """
 
@@ -49,15 +47,7 @@ from sparrowmq.metrics.condition_kinds import MASTER_NOT_FOLLOWED
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.hosts import split_address
-from sparrowmq.protocol.replication import (
-    GREETING,
-    HELLO_SIZE,
-    PROOF_SIZE,
-    REPORT,
-    Piece,
-    Transfers,
-    WholeRecords,
-)
+from sparrowmq.protocol.replication import GREETING, HELLO_SIZE, PROOF_SIZE, REPORT, Piece, Transfers, WholeRecords
 from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
 from sparrowmq.remoting.connection_errors import why_not
 from sparrowmq.store.message_store import MessageStore
@@ -65,12 +55,12 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 _ENDED: Final = "it closed the connection: it was stopped, or see its log"
-_SAID_NOTHING: Final = "it closed the connection without a reply: see its log, or set haSecret here"
+_ENDED_WITHOUT_REPLY: Final = "it closed the connection without a reply: see its log, or set haSecret here"
 PAUSE_S: Final = 5.0
 COMPARE_AGAIN_S: Final = 10.0
 CONNECT_S: Final = 5.0
 COMPARED_BYTES: Final = 64 << 10
-_LAST_HEARTBEATS: Final = 2
+_MAX_HEARTBEATS_WITHOUT_BYTES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -82,10 +72,8 @@ class HaSlaveRules:
         report_s: the time between two reports (haSendHeartbeatInterval).
         silence_s: the slave leaves a master that is silent for this long (haHousekeepingInterval).
         is_flushed_first: whether it reports only what is on disk (slaveAck=flushed).
-        secret: the secret that both sides know (haSecret).
         introduction: the bytes by which a member introduces itself to an elected master.
         pause_s: the pause after a connection that ended, instead of PAUSE_S.
-        tls: encrypts the connection (tls.enable, tls.client.*).
     """
 
     master: str | None = None
@@ -113,13 +101,11 @@ class HaSlave:
     """Follow a master while the broker runs.
 
     Attributes:
-        link: the connection to the master, if there is one.
         alarm: the reason why the master is not followed any more.
         trusts_master: whether the log of the master at this address was equal to ours, without a difference since.
         on_trust: called when the logs were found equal.
         on_lost: called each time there is no master to follow; a name server may know a new address.
-        shown: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
-        on_visible_end: called when `visible_end` has risen.
+        visible_end: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, rules: HaSlaveRules, figures: Figures) -> None:
@@ -135,30 +121,29 @@ class HaSlave:
         self._rules = rules
         self._address = rules.master
         self._is_stopped = False
-        self._changed = asyncio.Event()
-        self._logged = ""
-        self._differed_at = 0.0
-        self._why_ended = ""
+        self._wake = asyncio.Event()
+        self._logged_problem = ""
+        self._differed_s = 0.0
+        self._end_reason = ""
         self._speed = 0  # bytes in each second between the last two looks
-        self._seen = clock.monotonic(), 0.0
+        self._last_speed_sample = clock.monotonic(), 0.0
         self._copied_bytes = figures.counter("sparrowmq_replicated_bytes_total", "bytes copied from the master")
         figures.gauge("sparrowmq_follows_master", "1 while connected to a master", lambda: int(self.is_following))
-        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the slave lacks", self._behind)
+        figures.gauge("sparrowmq_master_ahead_bytes", "bytes that the slave lacks", self._bytes_behind)
         figures.gauge("sparrowmq_logs_differ", "1 if the master's log differs", lambda: int(self.alarm is not None))
 
     def part(self) -> Part:
         return Part(tasks=(Task("replica", self.run),), probes=((MASTER_NOT_FOLLOWED, lambda: self.problem),))
 
     def status(self) -> HaStatus:
-        """Return how this slave follows its master."""
         following = FollowingState(self._address, self._speed, self._store.end)
         if self.link is not None:
-            following.last_read_timestamp = self._ms_of(self.link.last_heard)
-            following.last_write_timestamp = self._ms_of(self.link.last_reported)
+            following.last_read_timestamp = self._wall_clock_ms(self.link.last_heard)
+            following.last_write_timestamp = self._wall_clock_ms(self.link.last_reported)
             following.master_flush_offset = self.link.master_end
         return HaStatus(ha_client_runtime_info=following)
 
-    def _ms_of(self, moment: float) -> int:
+    def _wall_clock_ms(self, moment: float) -> int:
         return self._clock.now_ms() - round(1000 * (self._clock.monotonic() - moment))
 
     @property
@@ -171,7 +156,7 @@ class HaSlave:
         """The reason why no master is followed now; "" if one is, or if none is known."""
         if self.is_following or self._is_stopped:
             return ""
-        return str(self.alarm) if self.alarm is not None else self._logged
+        return str(self.alarm) if self.alarm is not None else self._logged_problem
 
     def set_master(self, address: str) -> None:
         """Follow the master at an address from a name server; ignored if haMasterAddress is set."""
@@ -179,7 +164,7 @@ class HaSlave:
             log.info("the master ships its log at %s", address)
             self._address = address
             self.trusts_master = False
-            self._changed.set()
+            self._wake.set()
             if self.link is not None:
                 self.link.close()
 
@@ -191,32 +176,29 @@ class HaSlave:
             self.link.close(problem)
 
     def stop(self) -> None:
-        """Stop following; the end of our log stays as it is."""
         self._address, self._is_stopped = None, True
         if self.link is not None:
             self.link.close()
 
     async def run(self) -> None:
-        """Follow the master until cancelled."""
         while True:
-            self._changed.clear()
+            self._wake.clear()
             address, error = self._address, None
             if address and (self.alarm is None or self._may_compare_again()):
                 error = await self._follow(address)
                 self._log_end(address, error)
             self.on_lost()
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._changed.wait(), self._rules.pause_s or PAUSE_S)
-            if self._changed.is_set():
+                await self._clock.wait_for(self._wake.wait(), self._rules.pause_s or PAUSE_S)
+            if self._wake.is_set():
                 self.alarm = None
 
     def _may_compare_again(self) -> bool:
         """Whether the logs may be equal by now: an elected master may have repaired its log."""
-        is_due = self._clock.age(self._differed_at) >= COMPARE_AGAIN_S
+        is_due = self._clock.age(self._differed_s) >= COMPARE_AGAIN_S
         return isinstance(self.alarm, LogsDiffer) and bool(self._rules.introduction) and is_due
 
     async def _follow(self, address: str) -> SparrowError | None:
-        """Follow until the connection ends; return the reason."""
         try:
             link = await self._connect(address)
         except NetworkError as error:
@@ -232,11 +214,10 @@ class HaSlave:
         finally:
             link.close()
             self.link = None
-        self._why_ended = _ENDED if link.has_heard else _SAID_NOTHING
+        self._end_reason = _ENDED if link.has_heard else _ENDED_WITHOUT_REPLY
         return link.error
 
     async def _connect(self, address: str) -> MasterLink:
-        """Raises: NetworkError."""
         rules = self._rules
         try:
             host, port = split_address(address)
@@ -268,12 +249,11 @@ class HaSlave:
         return link
 
     def _check_link(self, link: MasterLink) -> None:
-        """Send a heartbeat if it is due, and leave a master that is silent."""
         now = self._clock.monotonic()
-        before, taken = self._seen
-        if now > before:
-            self._speed = int((self._copied_bytes.value - taken) / (now - before))
-            self._seen = now, self._copied_bytes.value
+        sampled_s, sampled_bytes = self._last_speed_sample
+        if now > sampled_s:
+            self._speed = int((self._copied_bytes.value - sampled_bytes) / (now - sampled_s))
+            self._last_speed_sample = now, self._copied_bytes.value
         if self._clock.age(link.last_heard) > self._rules.silence_s:
             link.close(NetworkError(f"it was silent for {self._rules.silence_s:g} s"))
         elif now - link.last_reported >= self._rules.report_s:
@@ -290,17 +270,17 @@ class HaSlave:
 
     def _on_appended(self, count: int) -> None:
         self._copied_bytes.value += count
-        self._logged = ""
+        self._logged_problem = ""
 
-    def _behind(self) -> int:
+    def _bytes_behind(self) -> int:
         return max(self.link.master_end - self._store.end, 0) if self.link is not None else 0
 
     def _log_end(self, address: str, error: SparrowError | None) -> None:
         """Log once why the master is not followed now, or raise the alarm if it will not be followed again."""
         if isinstance(error, LogsDiffer):
-            is_known, self._differed_at = self.alarm is not None, self._clock.monotonic()
+            was_differing, self._differed_s = self.alarm is not None, self._clock.monotonic()
             self.alarm, self.trusts_master = error, False
-            if is_known:
+            if was_differing:
                 return
             log.critical(
                 "the master at %s is not followed any more, and nothing is discarded: %s. If the master is right, "
@@ -310,28 +290,18 @@ class HaSlave:
                 *(address, error),
             )
             return
-        text = str(error) if error is not None else self._why_ended
-        if self.alarm is None and text != self._logged:
-            self._logged = text
+        text = str(error) if error is not None else self._end_reason
+        if self.alarm is None and text != self._logged_problem:
+            self._logged_problem = text
             log.warning("the master at %s is not followed now; retrying: %s", address, text)
 
 
 class MasterLink(asyncio.Protocol):
     """One connection to a master.
 
-    Args:
-        secret: the secret that both sides must know; None for a master without one.
-        is_flushed_first: whether only bytes on disk are reported (slaveAck=flushed).
-        introduction: the bytes that a member sends before its first report to an elected master.
-        on_appended: called with the number of bytes that were appended.
-        on_match: called when the master is found to have everything in our log.
-        on_visible: called with the newest offset from the master up to which consumers may read.
-    Attributes:
-        ended: set when the connection is over.
-        error: the reason why this side ended the connection. After `LogsDiffer` another attempt is useless.
-        is_following: whether the master is found to have everything in our log.
-        master_end: the known end of the master's log.
-        has_heard: whether the master has sent anything.
+    `on_appended` gets the number of appended bytes, and `on_visible` the newest offset up to which consumers may read.
+    `on_match` is called when the master is found to have everything in our log, and `ended` is set when the connection
+    is over. After the `error` `LogsDiffer` another attempt is useless.
     """
 
     def __init__(
@@ -362,14 +332,12 @@ class MasterLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._transfers = Transfers()
         self._records: WholeRecords | None = None  # set after the comparison
-        self._compared = self._start()
-        self._heartbeats = 0  # heartbeats since the last compared byte
+        self._compared_end = self._comparison_start()
+        self._heartbeats_without_bytes = 0  # heartbeats since the last compared byte
         self._waiter: Waiter | None = None
         self._hello = b""
         self._handshake = b""
         self.last_heard = self.last_reported = clock.monotonic()
-
-    # Events of asyncio ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport does not inherit from it
@@ -385,7 +353,7 @@ class MasterLink(asyncio.Protocol):
             if self._hello:
                 chunk = self._read_handshake(chunk)
             for piece in self._transfers.receive(chunk):
-                self._take(piece)
+                self._take_piece(piece)
         except SparrowError as error:
             self.close(error)
             return
@@ -396,10 +364,7 @@ class MasterLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self.close()
 
-    # Calls of the owner ---------------------------------------------------------------------------------------------
-
     def close(self, error: SparrowError | None = None) -> None:
-        """End the connection. `error`: the reason."""
         self.error = self.error or error
         if self._waiter is not None:
             self._waiter.cancel()
@@ -410,49 +375,46 @@ class MasterLink(asyncio.Protocol):
         self.ended.set()
 
     def report(self) -> None:
-        """Report the end of our log; this is also a heartbeat."""
         if self._transport is not None and not self._hello:
             # Every report can count as an acknowledgement, also the first one.
-            end = self._safe(self._compared if self._records is None else self._store.end)
+            end = self._reportable(self._compared_end if self._records is None else self._store.end)
             self._transport.write(REPORT.pack(end))
             self.last_reported = self._clock.monotonic()
 
-    # Internal -------------------------------------------------------------------------------------------------------
-
-    def _start(self) -> int:
-        """Return the offset to ask from: a little before our log's end, in the same file, and not above `_safe`."""
+    def _comparison_start(self) -> int:
+        """Return the offset to ask from: a little before our log's end, in the same file, at most `_reportable`."""
         end = self._store.end
         if self._store.log_bytes(end - 1, 1) is None:
             return end  # there is nothing to compare
         file_size = self._store.settings.commit_log_file_size
         start = max((end - 1) // file_size * file_size, end - COMPARED_BYTES)
-        return max(self._safe(start), self._store.begin)
+        return max(self._reportable(start), self._store.begin)
 
     def _read_handshake(self, chunk: bytes) -> bytes:
         """Check the master's part of the handshake; return the bytes after it. Raises: RemoteProtocolError."""
         self._handshake += chunk
-        whole = HELLO_SIZE + PROOF_SIZE
+        size = HELLO_SIZE + PROOF_SIZE
         if not self._handshake.startswith(GREETING[: len(self._handshake)]):
             raise RemoteProtocolError("the master shows no secret (Java has none); haSecret is set here")
-        if len(self._handshake) < whole or self._transport is None:
+        if len(self._handshake) < size or self._transport is None:
             return b""
-        of_master, shown = self._handshake[:HELLO_SIZE], self._handshake[HELLO_SIZE:whole]
+        masters_hello, proof = self._handshake[:HELLO_SIZE], self._handshake[HELLO_SIZE:size]
         secret = self._secret or ""
-        if not replication.is_proof(secret, "master", self._hello, of_master, shown):
+        if not replication.is_proof(secret, "master", self._hello, masters_hello, proof):
             raise RemoteProtocolError("the master has another haSecret than this slave; both need the same")
-        self._transport.write(replication.proof(secret, "slave", self._hello, of_master))
+        self._transport.write(replication.proof(secret, "slave", self._hello, masters_hello))
         self._hello = b""
         self._begin()
-        return self._handshake[whole:]
+        return self._handshake[size:]
 
     def _begin(self) -> None:
         if self._introduction and self._transport is not None:
             self._transport.write(self._introduction)
-        if self._compared == self._store.end and self._store.end > 0:
+        if self._compared_end == self._store.end and self._store.end > 0:
             self._follow()
         self.report()
 
-    def _safe(self, offset: int) -> int:
+    def _reportable(self, offset: int) -> int:
         """Return the offset, or with slaveAck=flushed the end of the bytes on disk if that is lower.
 
         After a reconnection, a slow sync may leave more bytes off the disk than the comparison covers.
@@ -473,8 +435,8 @@ class MasterLink(asyncio.Protocol):
             self.report()
             self._report_soon()
 
-    def _take(self, piece: Piece) -> None:
-        expected = self._records.end if self._records is not None else self._compared
+    def _take_piece(self, piece: Piece) -> None:
+        expected = self._records.end if self._records is not None else self._compared_end
         offset, content = piece
         if not len(content):
             self._take_heartbeat(offset, expected)
@@ -482,7 +444,7 @@ class MasterLink(asyncio.Protocol):
         if self._records is None and not self._store.end and not self._store.begin:
             if offset:
                 self._store.begin_at(offset)
-            self._compared = expected = offset
+            self._compared_end = expected = offset
         if offset != expected:
             raise RemoteProtocolError(f"the master sent offset {offset} of its log instead of {expected}")
         self.master_end = max(self.master_end, offset + len(content))
@@ -505,8 +467,8 @@ class MasterLink(asyncio.Protocol):
                 f"the master's log begins at offset {offset}, and ours ends at {self._store.end}: this slave was away "
                 "for longer than messages are kept (fileReservedTime), and lacks what was deleted meanwhile"
             )
-        self._heartbeats += 1
-        if offset < expected or self._heartbeats >= _LAST_HEARTBEATS:
+        self._heartbeats_without_bytes += 1
+        if offset < expected or self._heartbeats_without_bytes >= _MAX_HEARTBEATS_WITHOUT_BYTES:
             raise LogsDiffer(
                 f"the master has nothing at offset {expected} of its log, and ours ends at {self._store.end}: it lost "
                 "its last messages, or is another broker's"
@@ -516,13 +478,13 @@ class MasterLink(asyncio.Protocol):
         """Compare the master's bytes with ours up to our end; return the bytes after it. Raises: LogsDiffer."""
         size = min(len(content), self._store.end - offset)
         while size and content:
-            ours = self._store.log_bytes(self._compared, size)
+            ours = self._store.log_bytes(self._compared_end, size)
             if ours is None or ours != content[: len(ours)]:
                 raise LogsDiffer(f"the master's log differs from ours between {offset} and {offset + size}")
-            self._compared += len(ours)
+            self._compared_end += len(ours)
             size, content = size - len(ours), content[len(ours) :]
-        self._heartbeats = 0
-        if self._compared == self._store.end:
+        self._heartbeats_without_bytes = 0
+        if self._compared_end == self._store.end:
             self._follow()
         return content
 
@@ -533,11 +495,10 @@ class MasterLink(asyncio.Protocol):
         self._on_match()
 
     def _append(self, records: WholeRecords, content: memoryview) -> None:
-        """Append all complete records. Raises: CorruptRecord, and as `MessageStore.follow`."""
         offset = records.position
-        whole = records.take(content)
-        if len(whole):
-            self._store.follow(offset, whole, records.has_crcs)
-            self._on_appended(len(whole))
+        records_bytes = records.take(content)
+        if len(records_bytes):
+            self._store.follow(offset, records_bytes, records.has_crcs)
+            self._on_appended(len(records_bytes))
         if records.problem is not None:
             raise records.problem

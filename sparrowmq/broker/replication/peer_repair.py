@@ -41,7 +41,7 @@ PAUSE_S: Final = 0.5
 POLL_S: Final = 1.0
 RETRY_S: Final = 60.0
 MAX_REPAIR_BYTES: Final = 64 << 20  # of one damaged part that is replaced while the broker runs
-NOWHERE: Final = 1 << 62  # no log is so long: only damage that was fenced off is replaced
+BEYOND_ALL_LOGS: Final = 1 << 62  # no log is so long: only damage that was fenced off is replaced
 _AHEAD: Final = 64  # records that are asked for together
 
 
@@ -54,8 +54,6 @@ class NotFetched(Exception):
 
 
 class PeerLog:
-    """The log of the broker at an address."""
-
     def __init__(self, pool: Pool, address: str) -> None:
         self._pool = pool
         self._address = address
@@ -69,7 +67,6 @@ class PeerLog:
             raise NetworkError(f"{self._address} does not answer") from late
 
     async def ask(self, offset: int) -> bytes | None:
-        """Do `record_at` on the loop."""
         session = await self._pool.session(self._address)
         try:
             return bytes((await session.call(ViewMessage(offset), timeout_s=TIMEOUT_S)).body)
@@ -103,47 +100,40 @@ class FetchedRecords:
 
 async def repair_closed(
     settings: StoreSettings,
-    damaged: int,
+    first_damage: int,
     pool: Pool,
     peers: Callable[[], Awaitable[Sequence[str]]],
     clock: Clock,
     patience_s: float,
 ) -> str:
-    """Replace the damaged records of a store that is not open.
+    """Replace the damaged records of a store that is not open, from the file of the first damage on.
 
-    Args:
-        damaged: the offset of the first damage; the log is searched from the file of this offset on.
-        peers: returns the addresses of brokers with the same log, as far as they are known now.
-        patience_s: the time to wait for a broker that has the records.
-    Returns: "" if something was replaced; otherwise the reason.
+    `peers` returns the addresses of brokers with the same log. `patience_s` is the time to wait for a broker that has
+    the records. Returns "" if something was replaced; otherwise the reason.
     """
-    deadline, why = clock.monotonic() + patience_s, "no other broker is known"
+    deadline, reason = clock.monotonic() + patience_s, "no other broker is known"
     while True:
         for address in await peers():
-            copy = PeerLog(pool, address)
+            peer_log = PeerLog(pool, address)
             try:
-                done = await asyncio.to_thread(replace_closed, settings, Disk(), copy, damaged)
+                replaced = await asyncio.to_thread(replace_closed, settings, Disk(), peer_log, first_damage)
             except (SparrowError, OSError) as error:
-                why = f"the broker at {address} cannot help: {error}"
+                reason = f"the broker at {address} cannot help: {error}"
                 continue
-            if done.count or done.blanks:
+            if replaced.count or replaced.blanks:
                 return ""  # the rest may be a torn tail that no broker has; the next start decides
-            why = f"the broker at {address} does not have the records{_places(done)}"
+            reason = f"the broker at {address} does not have the records{_places(replaced)}"
         if clock.monotonic() >= deadline:
-            return why
+            return reason
         await clock.sleep(PAUSE_S)
 
 
-def _places(done: Replaced) -> str:
-    return "".join(f" from offset {begin} to {end}" for begin, end in done.left)
+def _places(replaced: Replaced) -> str:
+    return "".join(f" from offset {begin} to {end}" for begin, end in replaced.left)
 
 
 class SelfRepair:
-    """Replace the damage that reads and the scrubber find while the broker runs, and what starts have fenced off.
-
-    Args:
-        peers: returns the addresses of brokers with the same log, as far as they are known now.
-    """
+    """Replace the damage that reads, the scrubber and starts find, by the logs of `peers`, while the broker runs."""
 
     def __init__(
         self, store: MessageStore, pool: Pool, clock: Clock, peers: Callable[[], Awaitable[Sequence[str]]]
@@ -152,7 +142,7 @@ class SelfRepair:
         self._pool = pool
         self._clock = clock
         self._peers = peers
-        self._next_s = 0.0
+        self._retry_from_s = 0.0
 
     def part(self) -> Part:
         return Part(chores=(Chore("repair", POLL_S, self.poll),))
@@ -162,52 +152,49 @@ class SelfRepair:
         if self._store.flushed.error is not None:
             return
         self._store.scrubber.review()
-        if not self._damaged() or self._clock.monotonic() < self._next_s:
+        if not self._has_damage() or self._clock.monotonic() < self._retry_from_s:
             return
         for address in await self._peers():
-            self._next_s = self._clock.monotonic() + RETRY_S
+            self._retry_from_s = self._clock.monotonic() + RETRY_S
             try:
                 await self._repair(FetchedRecords(PeerLog(self._pool, address)))
             except SparrowError as error:
                 log.warning("the damage of the log is not repaired by the broker at %s: %s", address, error)
-            if not self._damaged():
-                self._next_s = 0.0
+            if not self._has_damage():
+                self._retry_from_s = 0.0
                 return
 
-    def _damaged(self) -> bool:
+    def _has_damage(self) -> bool:
         scrubber = self._store.scrubber
         damaged = any(end - begin <= MAX_REPAIR_BYTES for begin, end in scrubber.damaged.items())
         return damaged or bool(scrubber.fenced)
 
-    async def _repair(self, copy: FetchedRecords) -> None:
+    async def _repair(self, peer_log: FetchedRecords) -> None:
         while True:
             try:
-                self._store.replace_damaged(copy, MAX_REPAIR_BYTES)
+                self._store.replace_damaged(peer_log, MAX_REPAIR_BYTES)
                 return
-            except NotFetched as wanted:
-                await copy.fetch(wanted.offset)
+            except NotFetched as missing:
+                await peer_log.fetch(missing.offset)
 
 
-async def same_log_addresses(settings: BrokerSettings, own: str, pool: Pool) -> list[str]:
-    """Return the addresses of the others, the master's first; none if no name server answers."""
-    return list((await addresses_by_number(settings, own, pool)).values())
+async def same_log_addresses(settings: BrokerSettings, own_address: str, pool: Pool) -> list[str]:
+    return list((await addresses_by_number(settings, own_address, pool)).values())
 
 
-async def addresses_by_number(settings: BrokerSettings, own: str, pool: Pool) -> dict[int, str]:
-    """Return the addresses of the others by their brokerId, the master's first; none if no name server answers.
-
-    Args:
-        own: the address of this broker.
-    """
+async def addresses_by_number(settings: BrokerSettings, own_address: str, pool: Pool) -> dict[int, str]:
+    """Return the addresses of the others by their brokerId, the master's first; none if no name server answers."""
     for namesrv in settings.namesrv:
         try:
             session = await pool.session(namesrv)
             answer = await session.call(GetBrokerCluster(), timeout_s=TIMEOUT_S)
-            known = ClusterTable.decode(answer.body).broker_addr_table.get(settings.name)
+            broker_data = ClusterTable.decode(answer.body).broker_addr_table.get(settings.name)
         except SparrowError:
             continue
-        addresses = known.broker_addrs if known is not None and known.cluster == settings.cluster else {}
-        others = {number: at for number, at in sorted(addresses.items()) if at != own}
+        addresses = (
+            broker_data.broker_addrs if broker_data is not None and broker_data.cluster == settings.cluster else {}
+        )
+        others = {number: address for number, address in sorted(addresses.items()) if address != own_address}
         if others:
             return others
     return {}

@@ -49,12 +49,8 @@ _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 class BrokerContext:
     """The broker whose role it is.
 
-    Attributes:
-        address: of the broker.
-        term: of a member with failover.
-        slaves: the port for slaves, if there is one.
-        tls, client_tls: of that port, and of connections to a master.
-        is_full: whether the store takes nothing, because its disk had no room at the start.
+    `slaves` is the port for slaves, if there is one, with `tls`. Connections to a master have `client_tls`. `is_full`:
+    the store takes nothing, because its disk had no room at the start.
     """
 
     settings: BrokerSettings
@@ -70,12 +66,7 @@ class BrokerContext:
 
 
 class ReplicationRole:
-    """The role. Call `lead` or `follow` once.
-
-    Attributes:
-        high_watermark: what consumers may read of the log.
-        status: returns the state of the replication.
-    """
+    """The role. Call `lead` or `follow` once."""
 
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
@@ -87,28 +78,25 @@ class ReplicationRole:
 
     @property
     def problem(self) -> str:
-        """Why there is no master, or why a slave does not follow it; "" if all is well."""
         term, slave = self._broker.term, self._slave
-        missing = term.problem() if term is not None else ""
-        return missing or (slave.problem if slave is not None else "")
+        master_problem = term.problem() if term is not None else ""
+        return master_problem or (slave.problem if slave is not None else "")
 
     def stop(self) -> None:
-        """Stop taking the log of the master."""
         if self._slave is not None:
             self._slave.stop()
 
     def lead(self, pool: Pool) -> list[Part]:
-        """Return the part that ships the log, if slaves can connect."""
         this = self._broker
         if this.slaves is None:
             return []
         epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
         rules = ha_master_rules(this.settings, epoch)
-        names = partial(addresses_by_number, this.settings, this.address, pool)
+        addresses = partial(addresses_by_number, this.settings, this.address, pool)
         store, clock, figures = this.store, this.clock, this.figures
-        primary = HaMaster(store, this.slaves, clock, rules, figures, in_sync, this.tls, names)
-        self.status = primary.status
-        return [primary.part()]
+        master = HaMaster(store, this.slaves, clock, rules, figures, in_sync, this.tls, addresses)
+        self.status = master.status
+        return [master.part()]
 
     def follow(
         self, state: BrokerState, delayed: DelayedDelivery, registration: Registration, pool: Pool
@@ -125,30 +113,29 @@ class ReplicationRole:
         slave.on_trust, slave.on_lost = mirror.wake, registration.topics_changed
         self.high_watermark.follow(slave)
         self.status = slave.status
-        same = SameSettings(self._broker.settings, slave, pool, clock)
+        settings_check = SameSettings(self._broker.settings, slave, pool, clock)
 
         def follow_master(master: str, shipping: str) -> None:
             self._master_address = master
-            same.set_master(master)
+            settings_check.set_master(master)
             mirror.set_master(master)
             slave.set_master(shipping)
 
-        def trusted() -> None:
+        def on_trust_of_member() -> None:
             assert term is not None
-            term.joined()
+            term.on_joined()
             self.high_watermark.note_equal_logs()
             mirror.wake()
 
         if term is None:
             registration.on_master = follow_master
         else:
-            slave.on_trust, slave.on_lost = trusted, lambda: None
+            slave.on_trust, slave.on_lost = on_trust_of_member, lambda: None
             if term.leader is not None:
                 follow_master(term.leader.address, term.leader.shipping)
-        return [slave.part(), mirror.part(), same.part()]
+        return [slave.part(), mirror.part(), settings_check.part()]
 
     async def peers(self, pool: Pool) -> Sequence[str]:
-        """The addresses of brokers that should have the same log."""
         this = self._broker
         if this.term is not None:
             others = await this.term.peers()
@@ -164,54 +151,44 @@ class ReplicationRole:
         if term is None:
             return rules
 
-        who = replication.introduction(term.member, term.epoch, asks_shown=self.high_watermark.asks)
-        return replace(rules, master=None, introduction=who, pause_s=_MEMBERS_PAUSE_S)
+        introduction = replication.introduction(term.member, term.epoch, asks_shown=self.high_watermark.asks_master)
+        return replace(rules, master=None, introduction=introduction, pause_s=_MEMBERS_PAUSE_S)
 
 
 class HighWatermark:
-    """Decides whether consumers may read, and how far.
-
-    Args:
-        is_full: whether the store takes nothing, because its disk had no room at the start.
-    Attributes:
-        asks: whether a slave asks its master how far.
-        on_change: called when they may read now, and could not before.
-    """
+    """Decides whether consumers may read, and how far. `asks_master`: a slave asks its master how far."""
 
     def __init__(self, store: MessageStore, term: Term | None, *, is_full: bool) -> None:
         self.on_change: Callable[[], object] = lambda: None
         self._store = store
         self._term = term
-        self._begin = store.end
+        self._log_end_at_start = store.end
         leader = term.leader if term is not None else None
-        self.asks = leader is not None and leader.tells_shown and not is_full
-        self._is_unproved = term is not None and (self.asks or term.may_have_more(store.end))
+        self.asks_master = leader is not None and leader.tells_shown and not is_full
+        self._may_have_more = term is not None and (self.asks_master or term.may_have_more(store.end))
         if term is not None and term.in_sync is not None:
             term.in_sync.on_settled = lambda: self.on_change()
 
     @property
     def is_hidden(self) -> bool:
-        """Whether consumers must not read."""
-        return self._term is not None and (self._term.hides_log or self._is_unproved)
+        return self._term is not None and (self._term.hides_log or self._may_have_more)
 
     def follow(self, slave: HaSlave) -> None:
-        """Show what the master of a slave says."""
-        if self.asks:
+        if self.asks_master:
             show = self._store.limit_visibility(lambda: slave.visible_end)
 
             def on_visible_end() -> None:
                 show()
-                if slave.visible_end >= self._begin:
-                    self._note_equal_logs()
+                if slave.visible_end >= self._log_end_at_start:
+                    self._show_log()
 
             slave.on_visible_end = on_visible_end
 
     def note_equal_logs(self) -> None:
-        """Note that the log is proved to be the beginning of the master's."""
-        if not self.asks:
-            self._note_equal_logs()
+        if not self.asks_master:
+            self._show_log()
 
-    def _note_equal_logs(self) -> None:
-        if self._is_unproved:
-            self._is_unproved = False
+    def _show_log(self) -> None:
+        if self._may_have_more:
+            self._may_have_more = False
             self.on_change()

@@ -53,10 +53,8 @@ def not_the_master() -> RemoteError:
 def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
     """Return a guard that refuses what a slave may not do, and then asks `guard`.
 
-    Args:
-        is_elected: whether the group elects its master. Then a slave refuses commits of offsets and locks of queues: a
-            new master soon has its own. Java's slaves take them, as long as the master is away, and so do slaves of a
-            fixed role.
+    If the group elects its master (`is_elected`), also commits of offsets and locks of queues: a new master soon has
+    its own.
     """
 
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
@@ -94,11 +92,7 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
 def refusing_once_over(
     guard: Guard | None, takes: Callable[[], bool], on_request: Callable[[], object] = lambda: None
 ) -> Guard:
-    """Return a master's guard that becomes a slave's guard as soon as another broker may be, or is to be, the master.
-
-    Args:
-        on_request: called when a client wants to read.
-    """
+    """Return a master's guard that becomes a slave's once another broker may lead. `on_request`: a client reads."""
     refuse = refusing(guard, is_elected=True)
 
     def ask(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:

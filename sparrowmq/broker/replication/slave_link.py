@@ -11,9 +11,8 @@ The master does not send damaged bytes: a slave gets everything before them, and
 Unlike Java, which starts an empty slave at the last file, and accepts any report as an acknowledgement.
 Source: HAConnection, Java 4.9.7.
 
-The lag of a slave in bytes measures the work that is left. Its lag in seconds is the age of the first record that it
-lacks (`lag_s`): it shows a disk that hangs or a slave without connection even if few messages arrive. The lag is
-computed on request, and costs the hot path nothing.
+The lag of a slave in seconds is the age of the first record that it lacks (`lag_s`): it shows a disk that hangs or a
+slave without connection even if few messages arrive.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 1 << 20  # bytes sent per look at the log at most, so that other connections get their turn
-_IN_FLIGHT: Final = 1 << 20  # bytes buffered for a slave that reads slowly
+_MAX_BYTES_PER_TURN: Final = 1 << 20  # bytes sent per look at the log at most, so that other connections get their turn
+_WRITE_BUFFER_BYTES: Final = 1 << 20  # bytes buffered for a slave that reads slowly
 VISIBLE_END_DELAY_S: Final = 0.01
 
 
@@ -71,14 +70,12 @@ class ShippingRules:
 
 
 class SlaveLink(asyncio.Protocol):
-    """A connection to one slave.
+    """A connection to one slave, which gets the log up to `shipped_end`.
 
-    Args:
-        shipped: the offset up to which the log may be sent.
-        acknowledged: called after the first report, and after each one that acknowledges more.
-        ended: called when the connection has ended.
-        shown: returns the offset up to which consumers may read the log of an elected master.
-        lines: limits the log lines of all connections, which any peer of the port can cause.
+    `on_acknowledgement` is called after the first report, and after each one that acknowledges more. `visible_end`
+    returns the offset up to which consumers may read the log of an elected master. `log_limit` is that of all
+    connections, because any peer of the port can cause log lines.
+
     Attributes:
         acked: the offset up to which the slave has the log, by its last report; None until the first one.
         is_confirmed: whether a later report than the first one has come.
@@ -91,13 +88,13 @@ class SlaveLink(asyncio.Protocol):
     def __init__(
         self,
         store: MessageStore,
-        shipped: Watermark,
+        shipped_end: Watermark,
         clock: Clock,
         rules: ShippingRules,
-        acknowledged: Callable[[SlaveLink], None],
-        ended: Callable[[SlaveLink], None],
-        shown: Callable[[], int] = lambda: 0,
-        lines: LogLimit | None = None,
+        on_acknowledgement: Callable[[SlaveLink], None],
+        on_end: Callable[[SlaveLink], None],
+        visible_end: Callable[[], int] = lambda: 0,
+        log_limit: LogLimit | None = None,
     ) -> None:
         self.address = "?"
         self.registered: tuple[int, str] | None = None
@@ -105,36 +102,34 @@ class SlaveLink(asyncio.Protocol):
         self.is_confirmed = False
         self.member: int | None = None
         self._store = store
-        self._shipped = shipped
+        self._shipped_end = shipped_end
         self._clock = clock
         self._shipping = Shipping(store.scrubber)
         self._rules = rules
-        self._acknowledged = acknowledged
-        self._ended = ended
-        self._shown = shown
-        self._lines = lines or LogLimit(clock)
+        self._on_acknowledgement = on_acknowledgement
+        self._on_end = on_end
+        self._visible_end = visible_end
+        self._log_limit = log_limit or LogLimit(clock)
         self._wants_visible_end = False
         self._sent_visible_end = 0
         self._visible_end_timer: asyncio.TimerHandle | None = None
         self._reports = Reports()
         self._transport: asyncio.Transport | None = None
         self._waiter: Waiter | None = None
-        self.position = self._position_seen = 0
+        self.position = self._sampled_position = 0
         self.speed = 0
-        self._seen = clock.monotonic()
+        self._last_sample_s = clock.monotonic()
         self._is_paused = False
         self._is_closed = False
-        self._is_known = rules.secret is None
+        self._has_proved_secret = rules.secret is None
         self._handshake = b""  # received bytes of the handshake
-        self._name = b""
+        self._introduction = b""
         self._hello = b""
         self.last_heard = self._last_sent = clock.monotonic()
 
-    # Events of asyncio ----------------------------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not one by its type
-        self._transport.set_write_buffer_limits(_IN_FLIGHT)
+        self._transport.set_write_buffer_limits(_WRITE_BUFFER_BYTES)
         peername = transport.get_extra_info("peername")
         if peername is None or self._is_closed:  # the peer or this side closed it before it began
             self._transport.abort()
@@ -145,27 +140,27 @@ class SlaveLink(asyncio.Protocol):
     def encrypted(self, transport: asyncio.Transport) -> None:
         """Write to `transport`, which encrypts for the transport that the connection began with."""
         self._transport = transport
-        transport.set_write_buffer_limits(_IN_FLIGHT)
+        transport.set_write_buffer_limits(_WRITE_BUFFER_BYTES)
 
     def certified(self, name: str) -> None:
         """Do nothing: haSecret shows that the peer is a slave."""
 
     def data_received(self, chunk: bytes) -> None:
         self.last_heard = self._clock.monotonic()
-        if not self._is_known:
+        if not self._has_proved_secret:
             chunk = self._read_handshake(chunk)
-        if self._is_known and self._rules.epoch is not None and self.member is None:
+        if self._has_proved_secret and self._rules.epoch is not None and self.member is None:
             chunk = self._read_introduction(chunk, self._rules.epoch)
-        reported = self._reports.receive(chunk) if self._is_known else None
+        reported = self._reports.receive(chunk) if self._has_proved_secret else None
         if reported is None or self._transport is None:
             return
         if self.acked is None:
-            self._begin(reported)
+            self._begin_shipping(reported)
         elif reported > self.position:
             self.close(f"it says that it has the log up to {reported}, of which it got {self.position}")
         elif reported > self.acked or not self.is_confirmed:
             self.acked, self.is_confirmed = max(reported, self.acked), True
-            self._acknowledged(self)
+            self._on_acknowledgement(self)
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -183,8 +178,8 @@ class SlaveLink(asyncio.Protocol):
         if self._visible_end_timer is not None:
             self._visible_end_timer.cancel()
         if self.acked is not None:
-            self._lines.log(log, logging.INFO, "%s has gone", self.description)
-        self._ended(self)
+            self._log_limit.log(log, logging.INFO, "%s has gone", self.description)
+        self._on_end(self)
 
     @property
     def host(self) -> str:
@@ -200,26 +195,21 @@ class SlaveLink(asyncio.Protocol):
         """The slave as doctor names it, or else its connection."""
         return f"the slave at {self.address}" if self.registered is None else "slave {} at {}".format(*self.registered)
 
-    # Calls of the owner ---------------------------------------------------------------------------------------------
-
     def check(self) -> None:
-        """Send a heartbeat if it is due, and disconnect a silent slave."""
         now = self._clock.monotonic()
-        if now > self._seen:
-            self.speed = int((self.position - self._position_seen) / (now - self._seen))
-            self._position_seen, self._seen = self.position, now
+        if now > self._last_sample_s:
+            self.speed = int((self.position - self._sampled_position) / (now - self._last_sample_s))
+            self._sampled_position, self._last_sample_s = self.position, now
         if self._clock.age(self.last_heard) > self._rules.silence_s:
             self.close(f"it was silent for {self._rules.silence_s:g} s")
         elif self._is_idle and now - self._last_sent >= self._rules.heartbeat_s:
             self._send_heartbeat()
 
     def send_visible_end_soon(self) -> None:
-        """Tell a member that has asked how far consumers may read."""
         if self._wants_visible_end and self.acked is not None and self._visible_end_timer is None:
             self._visible_end_timer = asyncio.get_running_loop().call_later(VISIBLE_END_DELAY_S, self._send_visible_end)
 
     def close(self, reason: str | None = None) -> None:
-        """Disconnect the slave at once."""
         self._is_closed = True
         if self._transport is not None:
             if reason is not None:
@@ -227,15 +217,12 @@ class SlaveLink(asyncio.Protocol):
             self._transport.abort()
             self._transport = None
 
-    # Internal -------------------------------------------------------------------------------------------------------
-
     @property
     def _is_idle(self) -> bool:
         """Whether the slave has everything: it waits for new bytes, or the store failed and none will come."""
-        return self._waiter is not None or (self.acked is not None and self._shipped.error is not None)
+        return self._waiter is not None or (self.acked is not None and self._shipped_end.error is not None)
 
     def _read_handshake(self, chunk: bytes) -> bytes:
-        """Take the slave's part of the handshake; return the bytes after it."""
         self._handshake += chunk
         if self._transport is None:
             return b""
@@ -246,43 +233,42 @@ class SlaveLink(asyncio.Protocol):
                 self.close("it does not prove that it knows haSecret (Java's slaves cannot)")
             elif len(self._handshake) >= HELLO_SIZE:
                 self._hello = replication.hello()
-                shown = replication.proof(self._rules.secret or "", "master", self._slaves_hello, self._hello)
-                self._transport.write(self._hello + shown)
-        whole = HELLO_SIZE + PROOF_SIZE
-        if not self._hello or len(self._handshake) < whole or self._transport is None:
+                proof = replication.proof(self._rules.secret or "", "master", self._hello_of_slave, self._hello)
+                self._transport.write(self._hello + proof)
+        size = HELLO_SIZE + PROOF_SIZE
+        if not self._hello or len(self._handshake) < size or self._transport is None:
             return b""
-        shown = self._handshake[HELLO_SIZE:whole]
-        if not replication.is_proof(self._rules.secret or "", "slave", self._slaves_hello, self._hello, shown):
+        proof = self._handshake[HELLO_SIZE:size]
+        if not replication.is_proof(self._rules.secret or "", "slave", self._hello_of_slave, self._hello, proof):
             self.close("its haSecret differs")
             return b""
-        self._is_known = True
-        return self._handshake[whole:]
+        self._has_proved_secret = True
+        return self._handshake[size:]
 
-    def _read_introduction(self, chunk: bytes, ours: int) -> bytes:
-        """Read the member's introduction; return the bytes after it."""
-        self._name += chunk
-        if not replication.is_introduction(self._name):
+    def _read_introduction(self, chunk: bytes, own_epoch: int) -> bytes:
+        self._introduction += chunk
+        if not replication.is_introduction(self._introduction):
             self.close("only members can follow an elected master: set enableControllerMode=true there, too")
-        if len(self._name) < MEMBER_SIZE or self._transport is None:
+        if len(self._introduction) < MEMBER_SIZE or self._transport is None:
             return b""
-        self.member, epoch, self._wants_visible_end = replication.introduced(self._name[:MEMBER_SIZE])
-        if epoch != ours:
-            self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {ours}")
-        return self._name[MEMBER_SIZE:]
+        self.member, epoch, self._wants_visible_end = replication.introduced(self._introduction[:MEMBER_SIZE])
+        if epoch != own_epoch:
+            self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {own_epoch}")
+        return self._introduction[MEMBER_SIZE:]
 
     @property
-    def _slaves_hello(self) -> bytes:
+    def _hello_of_slave(self) -> bytes:
         return self._handshake[: len(GREETING) + NONCE_SIZE]
 
-    def _begin(self, reported: int) -> None:
-        begin, end = self._store.begin, self._shipped.value
-        self.acked = self.position = self._position_seen = reported or begin
+    def _begin_shipping(self, reported: int) -> None:
+        begin, end = self._store.begin, self._shipped_end.value
+        self.acked = self.position = self._sampled_position = reported or begin
         if not begin <= self.position <= end:
             self._refuse(reported, begin, end)
             return
         text = "a slave follows from %s, from offset %d on"
-        self._lines.log(log, logging.INFO, text, self.address, self.position)
-        self._acknowledged(self)
+        self._log_limit.log(log, logging.INFO, text, self.address, self.position)
+        self._on_acknowledgement(self)
         if self.position == end:
             self._send_heartbeat()  # tells the slave at once that it lacks nothing
         self.send_visible_end_soon()
@@ -291,10 +277,10 @@ class SlaveLink(asyncio.Protocol):
     def _refuse(self, reported: int, begin: int, end: int) -> None:
         self.acked = None
         if reported > end:
-            why = "it has more than its master, so one of the two lost messages or has others"
+            reason = "it has more than its master, so one of the two lost messages or has others"
             self.position = end
         else:
-            why = "it was away for longer than messages are kept; start it with an empty store"
+            reason = "it was away for longer than messages are kept; start it with an empty store"
             self.position = begin
         if self._transport is not None:
             # A SparrowMQ slave understands this heartbeat, and logs the steps to take. A Java slave keeps reconnecting.
@@ -302,7 +288,7 @@ class SlaveLink(asyncio.Protocol):
             self._transport.close()
             self._transport = None
         text = "the slave at %s asks for the log from offset %d on, which has %d to %d here: %s"
-        self._lines.log(log, logging.WARNING, text, self.address, reported, begin, end, why)
+        self._log_limit.log(log, logging.WARNING, text, self.address, reported, begin, end, reason)
         self.close()
 
     def _ship(self, error: BaseException | None) -> None:
@@ -316,11 +302,11 @@ class SlaveLink(asyncio.Protocol):
             return
         sent = 0
         while self._transport is not None and self.acked is not None and not self._is_paused:
-            missing = self._shipped.value - self.position
+            missing = self._shipped_end.value - self.position
             if missing <= 0:
-                self._waiter = self._shipped.when(self.position + 1, self._ship)
+                self._waiter = self._shipped_end.when(self.position + 1, self._ship)
                 return
-            if sent >= _AT_ONCE:
+            if sent >= _MAX_BYTES_PER_TURN:
                 asyncio.get_running_loop().call_soon(self._ship, None)
                 return
             size = self._ship_piece(min(missing, self._rules.batch_bytes))
@@ -330,11 +316,11 @@ class SlaveLink(asyncio.Protocol):
 
     def _ship_piece(self, size: int) -> int:
         try:
-            reach = self._shipping.reach(self.position, size)
-            if not reach:
+            reachable_size = self._shipping.reach(self.position, size)
+            if not reachable_size:
                 asyncio.get_running_loop().call_soon(self._ship, None)
                 return 0
-            piece = self._store.log_bytes(self.position, reach)
+            piece = self._store.log_bytes(self.position, reachable_size)
         except CorruptRecord as damage:
             self._disconnect_after_sending(
                 f"{damage}; no slave gets more until that is repaired, as the line before says"
@@ -357,14 +343,14 @@ class SlaveLink(asyncio.Protocol):
     def _log_end(self, reason: str) -> None:
         """Log that the connection is ended. Strangers have a limit of their own, so they hide no line about a slave."""
         text = "%s is disconnected: %s" if self.acked is not None else "%s is disconnected before it follows: %s"
-        self._lines.log(log, logging.WARNING, text, self.description, reason)
+        self._log_limit.log(log, logging.WARNING, text, self.description, reason)
 
     def _send_visible_end(self) -> None:
         self._visible_end_timer = None
-        shown = self._shown()
-        if self._transport is not None and not self._is_paused and shown > self._sent_visible_end:
-            self._transport.write(HEAD.pack(shown, SHOWN))
-            self._sent_visible_end = shown
+        visible_end = self._visible_end()
+        if self._transport is not None and not self._is_paused and visible_end > self._sent_visible_end:
+            self._transport.write(HEAD.pack(visible_end, SHOWN))
+            self._sent_visible_end = visible_end
 
     def _send_heartbeat(self) -> None:
         if self._transport is not None:
@@ -388,7 +374,6 @@ def lag_s(store: MessageStore, offset: int, now_ms: int) -> float:
 
 
 def declare_lags(store: MessageStore, clock: Clock, figures: Figures) -> None:
-    """Declare the lag gauges of the disk and the queues."""
 
     def behind(position: Callable[[], int]) -> Callable[[], float]:
         return lambda: lag_s(store, position(), clock.now_ms())

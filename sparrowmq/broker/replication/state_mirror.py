@@ -1,6 +1,5 @@
-"""The state that a slave copies from its master beside the log: delay progress, request modes, and of a master without
-a journal also topics, groups and consumer offsets. Such are Java's masters. With a journal (broker/state), the log
-brings them.
+"""The state that a slave copies from its master beside the log: delay progress and request modes. Of a master without a
+journal, as Java's, also topics, groups and consumer offsets.
 
     every ten seconds, and when its log is followed    GET_ALL_TOPIC_CONFIG, GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                                                        GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET,
@@ -11,14 +10,12 @@ brings them.
     its log differs from ours (ha_slave.py)            nothing is copied: it is not our master
 
 If the master no longer knows a topic, the slave deletes the topic's queues. It deletes only queues whose last message
-was here before it asked the master: a later message may belong to a new topic of that name. Unlike Java, whose slaves
-keep such queues, and lose the messages of the new topic.
+was here before it asked the master: a later message may belong to a new topic of that name. Unlike Java's slaves.
 Source: SlaveSynchronize, Java 4.9.8.
 
 A log's files must have the same size at both (`SameSettings`). Otherwise the slave notices the difference only where
-the first file of one of them ends, perhaps after days, and then it cannot follow any more. So it asks for the master's
-settings as soon as it knows the master. Masters with accounts show their settings only to administrators, and are not
-asked.
+the first file of one of them ends, perhaps after days. So it asks for the master's settings as soon as it knows the
+master. Masters with accounts show their settings only to administrators, and are not asked.
 """
 
 from __future__ import annotations
@@ -66,11 +63,7 @@ _OLD_NAME: Final = "mapedFileSizeCommitLog"  # before Java 4.9
 
 
 class Mirror:
-    """Copy a master's topics, groups and offsets while the slave runs.
-
-    Args:
-        is_ours: whether the master's log was found equal to ours.
-    """
+    """Copy a master's topics, groups and offsets while the slave runs, if its log is equal to ours (`is_ours`)."""
 
     def __init__(
         self,
@@ -89,14 +82,14 @@ class Mirror:
         self._modes = state.modes
         self._delayed = delayed
         self._follower = state.follower
-        self._count = state.follower.count  # of the journal's records before the connection
+        self._records_before_connection = state.follower.count  # of the journal's records before the connection
         self._keeps_journal = False
         self._pool = pool
         self._clock = clock
         self._is_ours = is_ours
         self._address = ""
-        self._has_master = asyncio.Event()
-        self._logged = ""
+        self._wake = asyncio.Event()
+        self._logged_problem = ""
 
     def part(self) -> Part:
         return Part(tasks=(Task("mirror", self.run),))
@@ -109,20 +102,19 @@ class Mirror:
 
     def wake(self) -> None:
         """Copy now, not only in the next period: the master may be another one."""
-        self._count, self._keeps_journal = self._follower.count, False
+        self._records_before_connection, self._keeps_journal = self._follower.count, False
         self._delayed.leave_master()
-        self._has_master.set()
+        self._wake.set()
 
     async def run(self) -> None:
-        """Copy until cancelled."""
         while True:
-            self._has_master.clear()
+            self._wake.clear()
             if self._address and self._is_ours():
-                await self._ask(self._address)
+                await self._copy_state(self._address)
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._has_master.wait(), PERIOD_S)
+                await self._clock.wait_for(self._wake.wait(), PERIOD_S)
 
-    async def _ask(self, address: str) -> None:
+    async def _copy_state(self, address: str) -> None:
         try:
             session = await self._pool.session(address)
             if not self._has_journal():
@@ -138,9 +130,9 @@ class Mirror:
                 self._delayed.follow(DelayOffsets.decode(delays.body))
             await self._take_modes(session)
         except SparrowError as error:
-            self._note(address, str(error))
+            self._log_problem(address, str(error))
         else:
-            self._note(address, "")
+            self._log_problem(address, "")
 
     async def _take_modes(self, session: Session) -> None:
         """Take how groups consume. A master of 4.9 does not know the request."""
@@ -150,75 +142,72 @@ class Mirror:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         else:
-            told = RequestModeTable.decode(answer.body)
-            if told.journal is None:  # else the log brings them
-                self._modes.replace(told.data_version, told.message_request_mode_map)
+            mode_table = RequestModeTable.decode(answer.body)
+            if mode_table.journal is None:  # else the log brings them
+                self._modes.replace(mode_table.data_version, mode_table.message_request_mode_map)
 
     def _has_journal(self) -> bool:
         """Whether the log brings topics, groups and offsets, or has begun to while an answer was on its way."""
-        return self._keeps_journal or self._follower.count > self._count
+        return self._keeps_journal or self._follower.count > self._records_before_connection
 
     async def _take_topics(self, session: Session) -> None:
         end = self._store.end
         answer = await session.call(GetAllTopicConfig(), timeout_s=TIMEOUT_S)
-        told = TopicConfigTable.decode(answer.body)
-        self._keeps_journal = told.journal is not None
+        topic_table = TopicConfigTable.decode(answer.body)
+        self._keeps_journal = topic_table.journal is not None
         if self._has_journal():
             return
         self._follower.leave()
-        self._topics.follow(told)
-        last: dict[str, int] = {}
+        self._topics.follow(topic_table)
+        last_offsets: dict[str, int] = {}
         for queue in self._store.queues:
             topic = queue.topic
-            if topic not in told.topic_config_table and not is_system_topic(topic):
-                last[topic] = max(last.get(topic, 0), queue.last_entry()[0])
-        for topic, offset in last.items():
+            if topic not in topic_table.topic_config_table and not is_system_topic(topic):
+                last_offsets[topic] = max(last_offsets.get(topic, 0), queue.last_entry()[0])
+        for topic, offset in last_offsets.items():
             if offset < end:
                 log.info("topic %s is deleted, as its master says", topic)
                 await run_to_end(self._store.deletion.begin(topic))
 
-    def _note(self, address: str, problem: str) -> None:
-        if problem and problem != self._logged:
+    def _log_problem(self, address: str, problem: str) -> None:
+        if problem and problem != self._logged_problem:
             log.warning(
                 "topics, groups and offsets cannot be copied from the master at %s, retrying every %g s: %s",
                 *(address, PERIOD_S, problem),
             )
-        elif self._logged and not problem:
+        elif self._logged_problem and not problem:
             log.info("topics, groups and offsets are copied from the master at %s again", address)
-        self._logged = problem
+        self._logged_problem = problem
 
 
 class SameSettings:
     """Asks each master that is to be followed for its settings."""
 
-    def __init__(self, settings: BrokerSettings, replica: HaSlave, pool: Pool, clock: Clock) -> None:
+    def __init__(self, settings: BrokerSettings, slave: HaSlave, pool: Pool, clock: Clock) -> None:
         self._settings = settings
-        self._replica = replica
+        self._slave = slave
         self._pool = pool
         self._clock = clock
         self._address = ""
-        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def part(self) -> Part:
         return Part(tasks=(Task("settings of the master", self.run),))
 
     def set_master(self, address: str) -> None:
-        """Compare with the master at this address for clients."""
         if address and address != self._address and not self._settings.checks_access:
             self._address = address
-            self._changed.set()
+            self._wake.set()
 
     async def run(self) -> None:
-        """Ask each new master until it answers."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while not self._changed.is_set() and not await self._compare(self._address):
+            await self._wake.wait()
+            self._wake.clear()
+            while not self._wake.is_set() and not await self._compare(self._address):
                 with suppress(TimeoutError):
-                    await self._clock.wait_for(self._changed.wait(), RETRY_S)
+                    await self._clock.wait_for(self._wake.wait(), RETRY_S)
 
     async def _compare(self, address: str) -> bool:
-        """Return whether the master has answered."""
         try:
             session = await self._pool.session(address)
             answer = await session.call(GetBrokerConfig(), timeout_s=TIMEOUT_S)
@@ -229,12 +218,12 @@ class SameSettings:
             log.info("the settings of the master at %s are not known: %s", address, refused)
             return True
         ours = self._settings.commit_log_file_bytes
-        if theirs and (problem := unlike(ours, theirs, address)):
-            self._replica.refuse(ConfigError(problem))
+        if theirs and (problem := size_problem(ours, theirs, address)):
+            self._slave.refuse(ConfigError(problem))
         return True
 
 
-def unlike(ours: int, theirs: int, address: str) -> str:
+def size_problem(ours: int, theirs: int, address: str) -> str:
     """Return what to do about log files of another size than the master's; "" if the sizes are the same."""
     if ours == theirs:
         return ""
@@ -247,5 +236,5 @@ def unlike(ours: int, theirs: int, address: str) -> str:
 
 def file_size(settings: Mapping[str, str]) -> int:
     """Return the size of the log's files by a master's settings; 0 if they do not say it."""
-    found = settings.get(FILE_SIZE) or settings.get(_OLD_NAME) or ""
-    return whole_number(found) or 0
+    size_text = settings.get(FILE_SIZE) or settings.get(_OLD_NAME) or ""
+    return whole_number(size_text) or 0

@@ -5,9 +5,9 @@
                                                   then a "done" record
     commit again, or stage, of that batch         nothing more is stored: it was committed
 
-A writer, such as a Spark query, numbers its batches upwards. It may crash and repeat the last one. A batch may have any
-number of staged attempts. The commit names the attempts to publish; the others are never published. A run is one life
-of a writer. The first request of a new run ends the runs before it, and their later requests are refused.
+A writer, such as a Spark query, numbers its batches upwards. It may crash and repeat the last one. The commit names the
+staged attempts to publish; the others are never published. A run is one life of a writer. The first request of a new
+run ends the runs before it, and their later requests are refused.
 
 The log has the whole state, and a crash keeps a prefix of the log. If the broker is killed, the log may have:
     nothing of the commit          the batch was not committed; its writer stages it again
@@ -15,20 +15,18 @@ The log has the whole state, and a crash keeps a prefix of the log. If the broke
     some of its messages           likewise: the start reads each queue from its end at the commit, and does not store
                                    the messages again that it finds there, by unique keys in their order
     all of them, no "done"         the same, and nothing is left to store
-So each committed message is stored once. Readers see the messages of a batch one after the other, and all of them soon.
-The oldest batch goes first. A damaged piece stops its batch and the later ones of its writer, and is tried again.
+So each committed message is stored once. Readers see the messages of a batch one after the other. The oldest batch goes
+first. A damaged piece stops its batch and the later ones of its writer, and is tried again.
 
 A batch may be staged at several brokers. One of them decides: its commit record also names the attempts that the others
 publish, and a repeated commit there returns them. So a writer that crashed between two commits can complete a decided
 batch with the attempts of its earlier run. For that, an ended run's attempts stay here until their batch is decided.
 
-A start reads the state (`writers`) from the topic's records, from a saved position on. Retention may have deleted some
-of them, so the topic also has the state of each writer in full (writers.py). The saved position is at or before
-the first record of every batch that is staged and undecided, or committed and not done. The file is saved only after
-the log that it describes is on disk. A member that has lost an election may have to cut the end of its log. If that
-end is in the file, the member deletes the file before its log grows again, and a start reads the whole topic.
-
-The records of rmq_sys_STAGED are:
+A start reads the state (`writers`) from the topic's records, from a saved position on: at or before the first record of
+every batch that is staged and undecided, or committed and not done. Retention may have deleted some of the records, so
+the topic also has the state of each writer in full (writers.py). The file is saved only after the log that it describes
+is on disk. A member that has lost an election may have to cut the end of its log. If that end is in the file, the
+member deletes the file before its log grows again, and a start reads the whole topic.
 
     open, done    begin a run of a writer, and end the publication of a batch
     part          messages for one queue
@@ -127,15 +125,7 @@ _DISK_FULL_PAUSE_S: Final = 10.0
 
 
 class Staging:
-    """The staged batches of one broker.
-
-    Args:
-        path: of stagedBatches.json.
-        is_masters: this is a slave, whose log a master writes. So it has no writers, and publishes nothing.
-    Raises:
-        BadStore: neither the file nor one of its copies can be read.
-        CorruptRecord: a staged record is damaged.
-    """
+    """The staged batches of a broker. A slave has no writers and publishes nothing. Raises: BadStore, CorruptRecord."""
 
     def __init__(
         self,
@@ -146,32 +136,31 @@ class Staging:
         clock: Clock,
         figures: Figures,
         *,
-        is_masters: bool = False,
+        is_slave: bool = False,
     ) -> None:
         self._store = store
         self._writer = writer
         self._topics = topics
         self._clock = clock
-        self._is_masters = is_masters
+        self._is_slave = is_slave
         self._host = store.settings.store_host
         self.writers: dict[str, WriterState] = {}
         self._saved = SavedStaging()
-        self._seen: tuple[SavedStaging, int] | None = None  # a state, and the log end to wait for
-        self._committed = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
+        self._unsaved_state: SavedStaging | None = None  # until the log up to its end is on disk
+        self._commit_counter = figures.counter("sparrowmq_batches_committed_total", "staged batches committed")
         self.publishing = Publishing(
             store, writer, clock, figures, lambda source: self._append(_PUBLISHED, source, b"done")
         )
         self.file = SavedFile(path, lambda: self._saved, msgspec.json.encode)
         self.saved_writers = WriterRecords(store, self.writers, partial(self._append, _WRITER_STATE))
-        if not is_masters:
+        if not is_slave:
             self._recover(self._load(path))
         else:
             with suppress(BadStore):
                 self._load(path)
 
     def part(self) -> Part:
-        """Return the part that publishes and saves the progress; on a slave an empty one."""
-        if self._is_masters:
+        if self._is_slave:
             return Part()
         return Part(
             chores=(
@@ -182,8 +171,6 @@ class Staging:
             saves=(self.close,),
         )
 
-    # Requests of writers ---------------------------------------------------------------------------------------------
-
     def check(self, shared: Entry, places: bytes) -> Steps[None]:
         """Check messages before they are staged. Raises: RemoteError, one of them could not be published later."""
         body = bytes(shared.body)
@@ -193,29 +180,24 @@ class Staging:
             if plain is None or not plain.have_unique_keys:
                 for few in pieces(part, PART_OF_ENTRIES):
                     for entry in batches.entries(shared, body, few):
-                        self._check(entry.properties)
+                        self._check_message(entry.properties)
                     yield
 
     def stage(self, source: Source, attempt: str, number: int, entry: Entry) -> Placed | None:
         """Store messages for one queue that `check` has passed, to publish them with their batch.
 
-        Args:
-            number: the number of the request in its attempt. A repeated request stores nothing.
-            entry: topic, queue, body as received, birth.
-        Returns: The place of the record; None if it is a repeated request, or the batch was committed.
-        Raises:
-            RemoteError: the writer has a newer run.
-            StoreFailed, DiskFull: nothing was stored.
+        A repeated request, with a known `number` in its attempt, or for a committed batch, stores nothing and returns
+        None. Raises: RemoteError, the writer has a newer run; StoreFailed, DiskFull, nothing was stored.
         """
         writer_state = self._open_run(source)
         known = writer_state.attempts.get(attempt)
-        is_here = known is not None and known.run == source.run and number in known.pieces
-        if source.batch <= writer_state.last_batch or is_here:
+        is_staged = known is not None and known.run == source.run and number in known.pieces
+        if source.batch <= writer_state.last_batch or is_staged:
             return None
-        to = entry.topic, entry.queue_id
-        said = properties_of_part(StagedPart(attempt, number, to))
-        placed = self._append(_STAGED, source, entry.body, said, entry.born_timestamp_ms, entry.born_host)
-        self._add(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, to))
+        target = entry.topic, entry.queue_id
+        properties = properties_of_part(StagedPart(attempt, number, target))
+        placed = self._append(_STAGED, source, entry.body, properties, entry.born_timestamp_ms, entry.born_host)
+        self._add_piece(source, attempt, number, placed.queue_offset, Piece(placed.offset, placed.size, target))
         return placed
 
     def commit(
@@ -223,64 +205,57 @@ class Staging:
     ) -> Decision:
         """Decide that these attempts are the batch. They are published soon, if need be after a restart.
 
-        Args:
-            attempts: the number of requests that each attempt has staged.
-            others: the same for the attempts that other brokers publish.
-            plan: names what the batch was made of; "" if the writer does not say it.
+        `attempts` has the number of requests that each attempt has staged, and `others` the same for the attempts that
+        other brokers publish. `plan` names what the batch was made of; "" if the writer does not say it.
+
         Raises:
             RemoteError: the writer has a newer run, or a request of the attempts is missing here, or another batch was
                 committed under this number.
             StoreFailed, DiskFull: nothing was decided.
         """
         others = others or {}
-        kept = json_of(others)
-        check_decision_room(self.writers, source, kept)
+        others_json = json_of(others)
+        check_decision_room(self.writers, source, others_json)
         writer_state = self._open_run(source)
         if source.batch <= writer_state.last_batch:
             check_repetition(writer_state, source, plan)
-            self._drop(writer_state, source.batch)
+            self._drop_attempts(writer_state, source.batch)
             return Decision(writer_state.commit_end, True, writer_state.others)
-        pieces, position = self._pieces(writer_state, source, attempts)
+        pieces, position = self._pieces_of_attempts(writer_state, source, attempts)
         if not pieces and not others:
             raise RemoteError(
                 ResponseCode.ILLEGAL_OPERATION, f"{source} has no staged messages; stage them before the commit"
             )
-        body = CommitBody(dict(attempts), self._ends(pieces), others, plan)
+        body = CommitBody(dict(attempts), self._queue_ends(pieces), others, plan)
         placed = self._append(_COMMITTED, source, msgspec.json.encode(body))
-        self._decide(writer_state, _publication(writer_state, source, position, pieces), kept, plan, placed.end)
-        self._committed.value += 1
-        return Decision(placed.end, False, kept)
+        self._decide(writer_state, _publication(writer_state, source, position, pieces), others_json, plan, placed.end)
+        self._commit_counter.value += 1
+        return Decision(placed.end, False, others_json)
 
     def topics_of(self, source: Source, attempts: Mapping[str, int]) -> set[str]:
-        """Return the topics to which a commit of these attempts would publish."""
         writer_state = self.writers.get(source.writer)
         if writer_state is None or source.batch <= writer_state.last_batch:
             return set()
         named = [writer_state.attempts[name] for name in attempts if name in writer_state.attempts]
-        return {piece.to[0] for each in named for piece in each.pieces.values()}
+        return {piece.target[0] for attempt in named for piece in attempt.pieces.values()}
 
     async def save(self) -> None:
         """Save a state once the log that it describes is on disk. Raises: OSError."""
-        if self._seen is not None and self._store.flushed.value >= self._seen[1]:
-            if self._seen[0] != msgspec.structs.replace(self._saved, log_end=self._seen[0].log_end):
-                self._saved = self._seen[0]
+        state = self._unsaved_state
+        if state is not None and self._store.flushed.value >= state.log_end:
+            if state != msgspec.structs.replace(self._saved, log_end=state.log_end):
+                self._saved = state
                 self.file.touch()
-            self._seen = None
-        if self._seen is None:
-            await run_to_end(self._forget())
-            self._see(await run_to_end(self._content()))
+            self._unsaved_state = None
+        if self._unsaved_state is None:
+            await run_to_end(self._forget_old_writers())
+            self._unsaved_state = await run_to_end(self._current_state())
         await self.file.save()
 
     async def close(self) -> None:
-        """Save the last state. Raises: as `save`."""
         self._store.flush()
-        self._see(at_once(self._content()))
+        self._unsaved_state = at_once(self._current_state())
         await self.save()
-
-    def _see(self, state: SavedStaging) -> None:
-        self._seen = state, state.log_end
-
-    # Inside ----------------------------------------------------------------------------------------------------------
 
     def _open_run(self, source: Source) -> WriterState:
         """Return the writer if this is its latest run. A new run ends those before it. Raises: RemoteError."""
@@ -305,18 +280,18 @@ class Staging:
             return writer_state
         writer_state.runs = [*writer_state.runs[1 - REMEMBERED_RUNS :], source.run]
         writer_state.attempts = {
-            name: each for name, each in writer_state.attempts.items() if each.run in writer_state.runs
+            name: attempt for name, attempt in writer_state.attempts.items() if attempt.run in writer_state.runs
         }
         return writer_state
 
-    def _check(self, properties: Properties) -> None:
+    def _check_message(self, properties: Properties) -> None:
         if half_message.is_half(properties):
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged batch cannot hold messages of a transaction")
         if properties.unique_key is None:
             raise RemoteError(ResponseCode.MESSAGE_ILLEGAL, "a staged message needs a unique key (UNIQ_KEY)")
         self._writer.check_plain(properties)
 
-    def _pieces(
+    def _pieces_of_attempts(
         self, writer_state: WriterState, source: Source, attempts: Mapping[str, int], *, is_decided: bool = False
     ) -> tuple[list[Piece], int]:
         """Return the pieces of the attempts in their order, and the position of the first record of them.
@@ -324,19 +299,19 @@ class Staging:
         Of a batch that was decided, pieces may be deleted. Raises: RemoteError, pieces of another one are missing.
         """
         pieces: list[Piece] = []
-        position = self._end
+        position = self._next_position
         for name, count in attempts.items():
             attempt = writer_state.attempts.get(name)
-            found = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
-            if len(found) != count:
+            pieces_by_number = {} if attempt is None or attempt.batch != source.batch else attempt.pieces
+            if len(pieces_by_number) != count:
                 if not is_decided:
                     raise RemoteError(
                         ResponseCode.ILLEGAL_OPERATION,
                         f"{source} cannot be committed: of {count} requests of "
-                        f"attempt {shown(name)} {len(found)} are here; stage the batch again",
+                        f"attempt {shown(name)} {len(pieces_by_number)} are here; stage the batch again",
                     )
                 pieces.append(GONE)
-            pieces += [found[number] for number in sorted(found)]
+            pieces += [pieces_by_number[number] for number in sorted(pieces_by_number)]
             if attempt is not None:
                 position = min(position, attempt.position)
         return pieces, position
@@ -347,18 +322,19 @@ class Staging:
         batch = publication.source.batch
         writer_state.last_batch, writer_state.others, writer_state.plan = batch, others, plan
         writer_state.commit_end = end
-        self._drop(writer_state, batch)
+        self._drop_attempts(writer_state, batch)
         self.publishing.begin(publication)
 
-    def _drop(self, writer_state: WriterState, batch: int) -> None:
-        writer_state.attempts = {name: each for name, each in writer_state.attempts.items() if each.batch > batch}
+    def _drop_attempts(self, writer_state: WriterState, batch: int) -> None:
+        attempts = writer_state.attempts
+        writer_state.attempts = {name: attempt for name, attempt in attempts.items() if attempt.batch > batch}
 
-    def _add(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
+    def _add_piece(self, source: Source, attempt: str, number: int, position: int, piece: Piece) -> None:
         attempts = self.writers[source.writer].attempts
-        found = attempts.get(attempt)
-        if found is None or found.run != source.run:
-            found = attempts[attempt] = Attempt(source.batch, source.run, position)
-        found.pieces.setdefault(number, piece)
+        attempt_state = attempts.get(attempt)
+        if attempt_state is None or attempt_state.run != source.run:
+            attempt_state = attempts[attempt] = Attempt(source.batch, source.run, position)
+        attempt_state.pieces.setdefault(number, piece)
 
     def _append(
         self,
@@ -370,23 +346,20 @@ class Staging:
         born_host: bytes | None = None,
     ) -> Placed:
         self._topics.ensure_own(STAGED_TOPIC)
-        found = properties_of(kind, source)
-        properties = Properties(render(found | dict(extra or {})))
+        properties = Properties(render(properties_of(kind, source) | dict(extra or {})))
         born_ms = self._clock.now_ms() if born_ms is None else born_ms
         entry = Entry(STAGED_TOPIC, 0, body, properties, born_ms, born_host or self._host)
         return self._store.append(entry)[0]
 
-    def _ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
+    def _queue_ends(self, pieces: Iterable[Piece]) -> dict[str, int]:
         self._store.publish()
-        addresses = {piece.to for piece in pieces}
+        addresses = {piece.target for piece in pieces}
         return {f"{topic}@{queue}": self._store.queues.obtain(topic, queue).end.value for topic, queue in addresses}
 
     @property
-    def _end(self) -> int:
+    def _next_position(self) -> int:
         queue = self._store.queues.get(STAGED_TOPIC, 0)
         return 0 if queue is None else queue.end.value
-
-    # After a start ---------------------------------------------------------------------------------------------------
 
     def _load(self, path: Path) -> SavedStaging:
         """Return the saved state; an empty one if the log was cut since then. Raises: BadStore."""
@@ -402,22 +375,23 @@ class Staging:
 
     def _recover(self, saved: SavedStaging) -> None:
         self._saved = saved
-        for name, each in saved.writers.items():
-            take_saved(self.writers.setdefault(name, WriterState()), each)
+        for name, saved_writer in saved.writers.items():
+            take_saved(self.writers.setdefault(name, WriterState()), saved_writer)
         lines = LogLimit(self._clock)
         for raw in records_from(self._store, STAGED_TOPIC, 0, saved.position):
             message = record.decode(raw)
             try:
                 self._replay(message, read(message))
-            except RemoteProtocolError as foreign:
-                place, why = message.physical_offset, shown(foreign)
+            except RemoteProtocolError as error:
+                place, why = message.physical_offset, shown(error)
                 lines.log(
                     log, logging.ERROR, "a record at log offset %d is not a staged record; skipping it: %s", place, why
                 )
         for publication in self.publishing.pending:
             log.warning("%s was committed before the restart; publishing the rest", publication.source)
             publication.skipped = {
-                to: self._count_published(publication.pieces, to, begin) for to, begin in publication.begins.items()
+                target: self._count_published(publication.pieces, target, begin)
+                for target, begin in publication.begins.items()
             }
 
     def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:
@@ -437,55 +411,53 @@ class Staging:
         elif source.batch <= writer_state.last_batch:
             return
         elif isinstance(content, StagedPart):
-            piece = Piece(at, message.store_size, content.to)
-            self._add(source, content.attempt, content.number, message.queue_offset, piece)
+            piece = Piece(at, message.store_size, content.target)
+            self._add_piece(source, content.attempt, content.number, message.queue_offset, piece)
         elif content is not None:
-            pieces, first = self._pieces(writer_state, source, content.attempts, is_decided=True)
+            pieces, first = self._pieces_of_attempts(writer_state, source, content.attempts, is_decided=True)
             publication = _publication(writer_state, source, first, pieces)
             publication.begins = begins(content)
             end = at + message.store_size
             self._decide(writer_state, publication, json_of(content.others), content.plan, end)
 
-    def _count_published(self, pieces: Iterable[Piece], to: Address, begin: int) -> int:
+    def _count_published(self, pieces: Iterable[Piece], target: Address, begin: int) -> int:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
-        keys = self._keys(piece for piece in pieces if piece.to == to)
+        keys = self._unique_keys(piece for piece in pieces if piece.target == target)
         count, wanted = 0, next(keys, None)
-        for message in map(record.decode, records_from(self._store, *to, begin)):
+        for message in map(record.decode, records_from(self._store, *target, begin)):
             if wanted is None:
                 break
             if message.unique_key == wanted:
                 count, wanted = count + 1, next(keys, None)
         return count
 
-    def _keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
+    def _unique_keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
         for piece in pieces:
-            message = self.publishing.stored(piece)
+            message = self.publishing.message_of(piece)
             for part in batches.decode(message.body) if message is not None else ():
                 yield Properties.decode(part.properties).unique_key
 
-    # Saving ----------------------------------------------------------------------------------------------------------
-
-    def _content(self) -> Steps[SavedStaging]:
+    def _current_state(self) -> Steps[SavedStaging]:
         """Return the state that a start needs besides the topic's records from `position` on.
 
-        Records that are stored in a pause are between `position` and `log_end`. So a start reads them, and leaves out
-        those that the state of their writer has already.
+        A start also reads the records that are stored in a pause, and leaves out those that the state has already.
         """
-        position, writers = self._end, dict[str, SavedWriter]()
+        position, writers = self._next_position, dict[str, SavedWriter]()
         for name in list(self.writers):
             writer_state = self.writers.get(name)
             if writer_state is not None:
                 writers[name] = saved(writer_state)
-                position = min([position, *(each.position for each in writer_state.attempts.values())])
+                position = min([position, *(attempt.position for attempt in writer_state.attempts.values())])
             yield
         for publication in reversed(self.publishing.pending):
             position = min(position, publication.position)
-            if (each := writers.get(publication.source.writer)) is not None:
-                each.last_batch, each.plan = publication.previous_batch, publication.previous_plan
-                each.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
+            saved_writer = writers.get(publication.source.writer)
+            if saved_writer is not None:
+                saved_writer.last_batch, saved_writer.plan = publication.previous_batch, publication.previous_plan
+                saved_writer.others = msgspec.Raw(publication.previous_others or NO_OTHERS)
         return SavedStaging(position, self._store.end, writers)
 
-    def _forget(self) -> Steps[None]:
+    def _forget_old_writers(self) -> Steps[None]:
         """Drop writers without requests for FORGOTTEN_MS, and attempts whose records are deleted."""
         now_ms = self._clock.now_ms()
         busy = {publication.source.writer for publication in self.publishing.pending}
@@ -494,48 +466,45 @@ class Staging:
         for name, writer_state in list(self.writers.items()):
             if name not in busy and now_ms - writer_state.used_ms > FORGOTTEN_MS:
                 self.writers.pop(name, None)
-            writer_state.attempts = {key: each for key, each in writer_state.attempts.items() if each.position >= begin}
+            attempts = writer_state.attempts
+            writer_state.attempts = {key: attempt for key, attempt in attempts.items() if attempt.position >= begin}
             yield
 
 
 def _publication(writer_state: WriterState, source: Source, position: int, pieces: Iterable[Piece]) -> Publication:
-    """A batch that is decided now, with what was decided before it."""
     return Publication(source, writer_state.last_batch, writer_state.others, writer_state.plan, position, deque(pieces))
 
 
 class Publishing:
-    """Publishes the committed batches of one broker.
-
-    Args:
-        done: stores the "done" record of a batch. Raises: StoreFailed, DiskFull.
-    Attributes:
-        pending: the batches that are not published yet, the oldest first.
-    """
+    """Publishes the committed batches of one broker; `pending` has those that are not published yet, oldest first."""
 
     def __init__(
-        self, store: MessageStore, writer: Writer, clock: Clock, figures: Figures, done: Callable[[Source], object]
+        self,
+        store: MessageStore,
+        writer: Writer,
+        clock: Clock,
+        figures: Figures,
+        store_done_record: Callable[[Source], object],
     ) -> None:
         self.pending: deque[Publication] = deque()
         self._store = store
         self._writer = writer
         self._clock = clock
-        self._done = done
+        self._store_done_record = store_done_record
         self._wake = asyncio.Event()
         self._damage_log = DamageLog()
-        self._published = figures.counter("sparrowmq_staged_published_total", "messages published")
+        self._published_counter = figures.counter("sparrowmq_staged_published_total", "messages published")
         figures.gauge("sparrowmq_batches_publishing", "batches being published", lambda: len(self.pending))
 
     def begin(self, publication: Publication) -> None:
-        """Publish a batch after those before it."""
         self.pending.append(publication)
         self._wake.set()
 
     def end(self, source: Source) -> None:
         """Leave out a batch that is published already, by the log at a start."""
-        self.pending = deque(each for each in self.pending if each.source != source)
+        self.pending = deque(publication for publication in self.pending if publication.source != source)
 
     async def run(self) -> None:
-        """Publish committed batches as long as the broker runs."""
         while True:
             self._wake.clear()
             try:
@@ -548,33 +517,30 @@ class Publishing:
                 await self._clock.wait_for(self._wake.wait(), MAX_WAIT_S)
 
     def publish_some(self) -> bool:
-        """Publish some messages of the oldest committed batch, or store its "done". Returns False if there is none.
-
-        Raises: StoreFailed, DiskFull, the batch is not published yet.
+        """Publish a part of the oldest committed batch, or its "done"; False if there is none. Raises: StoreFailed,
+        DiskFull.
         """
-        publication = self._next()
+        publication = self._next_due()
         if publication is None:
             return False
-        if publication.pieces:
-            try:
-                is_whole = self._publish(publication, publication.pieces[0])
-            except CorruptRecord as bad:
-                self._damage_log.tell(str(publication.source), bad)
-                publication.retry_s = self._clock.monotonic() + MAX_WAIT_S
-                return True
-            if is_whole:
-                publication.pieces.popleft()
-        else:
-            self._done(publication.source)
+        if not publication.pieces:
+            self._store_done_record(publication.source)
             self.pending.remove(publication)
+            return True
+        try:
+            if self._publish(publication, publication.pieces[0]):
+                publication.pieces.popleft()
+        except CorruptRecord as damage:
+            self._damage_log.log_problem(str(publication.source), damage)
+            publication.retry_s = self._clock.monotonic() + MAX_WAIT_S
         return True
 
-    def stored(self, piece: Piece) -> StoredMessage | None:
+    def message_of(self, piece: Piece) -> StoredMessage | None:
         """Return the message of a piece; None if it is deleted, or damaged and skipped. Raises: CorruptRecord."""
         raw = None if piece is GONE else self._store.parked_at(piece.offset, piece.size)
         return None if raw is None else record.decode(raw)
 
-    def _next(self) -> Publication | None:
+    def _next_due(self) -> Publication | None:
         """Return the oldest batch that need not wait. A damaged batch waits, and later ones of its writer with it."""
         now_s = self._clock.monotonic()
         waiting: set[str] = set()
@@ -588,32 +554,32 @@ class Publishing:
     def _publish(self, publication: Publication, piece: Piece) -> bool:
         """Publish some messages of a piece. Returns whether that was all of it."""
         if publication.open_piece is None:
-            publication.open_piece = self._opened(publication, piece)
-        opened = publication.open_piece
-        if opened is not None and opened.left:
-            self._publish_part(opened)
-        if opened is not None and opened.left:
-            return False
+            publication.open_piece = self._open(publication, piece)
+        open_piece = publication.open_piece
+        if open_piece is not None and open_piece.remaining_places:
+            self._publish_part(open_piece)
+            if open_piece.remaining_places:
+                return False
         publication.open_piece = None
         return True
 
-    def _opened(self, publication: Publication, piece: Piece) -> OpenPiece | None:
+    def _open(self, publication: Publication, piece: Piece) -> OpenPiece | None:
         """Read a piece, without its messages that were published before a restart. Returns None if it is deleted."""
-        message = self.stored(piece)
+        message = self.message_of(piece)
         if message is None:
             if piece.offset < self._store.begin:
                 log.error("messages of %s were deleted: they were older than fileReservedTime", publication.source)
             return None
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)
-        there = min(skipped.get(piece.to, 0), len(places) // batches.PLACE_BYTES)
-        skipped[piece.to] = skipped.get(piece.to, 0) - there
+        skip_count = min(skipped.get(piece.target, 0), len(places) // batches.PLACE_BYTES)
+        skipped[piece.target] = skipped.get(piece.target, 0) - skip_count
         born = message.born_timestamp_ms, hosts.pack(message.born_host)
-        shared = Entry(*piece.to, b"", Properties(), *born)
-        return OpenPiece(shared, body, places[there * batches.PLACE_BYTES :])
+        shared = Entry(*piece.target, b"", Properties(), *born)
+        return OpenPiece(shared, body, places[skip_count * batches.PLACE_BYTES :])
 
     def _publish_part(self, piece: OpenPiece) -> None:
-        part, shared, body = next(pieces(piece.left, PART)), piece.shared, piece.body
+        part, shared, body = next(pieces(piece.remaining_places, PART)), piece.shared, piece.body
         try:
             if self._writer.put_plain(shared, body, part) is None:
                 part = next(pieces(part, PART_OF_ENTRIES))
@@ -629,8 +595,8 @@ class Publishing:
                 self._note_published(piece, batches.PLACE_BYTES)
 
     def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
-        piece.left = piece.left[places_bytes:]
-        self._published.value += places_bytes // batches.PLACE_BYTES
+        piece.remaining_places = piece.remaining_places[places_bytes:]
+        self._published_counter.value += places_bytes // batches.PLACE_BYTES
 
 
 class StagedPart(NamedTuple):
@@ -638,7 +604,7 @@ class StagedPart(NamedTuple):
 
     attempt: str
     number: int
-    to: Address
+    target: Address
 
 
 class StagedRecord(NamedTuple):
@@ -650,35 +616,34 @@ class StagedRecord(NamedTuple):
 
 
 def properties_of(kind: str, source: Source) -> dict[str, str]:
-    """Return the properties that a record of any kind has."""
-    found = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
-    return found if source.owner is None else found | {_OWNER: source.owner}
+    properties = {_KIND: kind, _WRITER: source.writer, _RUN: source.run, _BATCH: str(source.batch)}
+    return properties if source.owner is None else properties | {_OWNER: source.owner}
 
 
 def properties_of_part(part: StagedPart) -> dict[str, str]:
-    """Return the other properties of a part."""
-    topic, queue_id = part.to
+    topic, queue_id = part.target
     return {_ATTEMPT: part.attempt, _NUMBER: str(part.number), _TOPIC: topic, _QUEUE: str(queue_id)}
 
 
 def read(message: StoredMessage) -> StagedRecord:
     """Return a record of the topic. Raises: RemoteProtocolError, no broker of ours has written it."""
-    said = message.properties
+    properties = message.properties
     try:
-        source = Source(said[_WRITER], said[_RUN], _number(said[_BATCH]), said.get(_OWNER))
-        return StagedRecord(said[_KIND], source, _content(said[_KIND], message))
+        source = Source(properties[_WRITER], properties[_RUN], _number(properties[_BATCH]), properties.get(_OWNER))
+        return StagedRecord(properties[_KIND], source, _decode_content(properties[_KIND], message))
     except KeyError as absent:
         raise RemoteProtocolError(f"it has no property {absent}") from None
     except (ValueError, RecursionError, msgspec.DecodeError) as error:
         raise RemoteProtocolError(str(error)) from None
 
 
-def _content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedWriter | None:
-    """Raises: KeyError, ValueError, RecursionError, DecodeError, RemoteProtocolError."""
+def _decode_content(kind: str, message: StoredMessage) -> StagedPart | CommitBody | SavedWriter | None:
     if kind == _STAGED:
-        said = message.properties
+        properties = message.properties
         batches.places(bytes(message.body))
-        return StagedPart(said[_ATTEMPT], _number(said[_NUMBER]), _address(said[_TOPIC], said[_QUEUE]))
+        return StagedPart(
+            properties[_ATTEMPT], _number(properties[_NUMBER]), _address(properties[_TOPIC], properties[_QUEUE])
+        )
     if kind == _COMMITTED:
         body = msgspec.json.decode(message.body, type=CommitBody)
         begins(body)

@@ -1,9 +1,8 @@
 """The writers of staged batches: their runs, attempts and owners.
 
-A writer belongs to the account that sent its first request (remoting/peer.py). Its records and stagedBatches.json
-keep the owner, so a restart does too. Other accounts get AccessDenied: they could commit a batch without its messages,
-and end its run. A writer without an owner, of an older version or of a time without access control, belongs to the
-first account that uses it.
+A writer belongs to the account that sent its first request (remoting/peer.py). Its records and stagedBatches.json keep
+the owner. Other accounts get AccessDenied: they could commit a batch without its messages, and end its run. A writer
+without an owner, of an older version or of a time without access control, belongs to the
 
 Each log file gets the state of all writers before retention can delete the previous file.
 
@@ -12,8 +11,8 @@ Each log file gets the state of all writers before retention can delete the prev
 
 Retention may delete a writer's own records while the broker still needs its state. A member that never led has no
 stagedBatches.json, and a member that led long ago has an old one. So a member reads "kept" records: each has the state
-of one writer at this place in the log, without staged batches that are not committed. A reader takes all records in
-their order: a "kept" record replaces the state of its writer, and later records change that state.
+of one writer at this place in the log, without staged batches that are not committed. A "kept" record replaces the
+state of its writer, and later records change that state.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ _GROWTH: Final = 4  # write again once the log has grown by this many times the 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The writer, run and batch of a request, and the owner of the writer."""
-
     writer: str
     run: str
     batch: int
@@ -69,7 +66,7 @@ class Piece:
 
     offset: int
     size: int
-    to: Address
+    target: Address
 
 
 # The place of committed messages whose records are deleted.
@@ -78,8 +75,6 @@ GONE: Final = Piece(-1, 0, ("", 0))
 
 @dataclass(slots=True)
 class Attempt:
-    """The staged messages of one attempt at a part of a batch."""
-
     batch: int
     run: str
     position: int  # the queue offset of its first record
@@ -92,7 +87,7 @@ class OpenPiece:
 
     shared: Entry
     body: bytes
-    left: bytes
+    remaining_places: bytes
 
 
 @dataclass(slots=True)
@@ -113,8 +108,6 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to a commit: the offset up to which the log must be safe, and the decision."""
-
     end: int
     is_repeated: bool
     others: OthersJson
@@ -134,8 +127,6 @@ class WriterState:
 
 
 class SavedWriter(msgspec.Struct):
-    """The state of a writer in the file, and in a "kept" record."""
-
     runs: list[str]
     last_batch: int
     used_ms: int
@@ -146,11 +137,9 @@ class SavedWriter(msgspec.Struct):
 
 
 class SavedStaging(msgspec.Struct):
-    """The content of stagedBatches.json.
+    """The content of stagedBatches.json. A start reads the topic's records from `position` on.
 
-    Attributes:
-        position: a start reads the topic's records from here on.
-        log_end: the end of the log that has this state. A shorter log lacks a part of it.
+    `log_end` is the end of the log that has this state. A shorter log lacks a part of it.
     """
 
     position: int = 0
@@ -176,19 +165,15 @@ def json_of(others: Others) -> OthersJson:
 
 
 def begins(body: CommitBody) -> dict[Address, int]:
-    """The ends of the queues at a commit."""
-    found = {}
+    ends = {}
     for name, begin in body.begins.items():
         topic, _, queue_id = name.rpartition("@")
-        found[topic, int(queue_id)] = begin
-    return found
+        ends[topic, int(queue_id)] = begin
+    return ends
 
 
 def check_repetition(writer_state: WriterState, source: Source, plan: str) -> None:
-    """Check that a repeated batch is the last one, as it was. An older checkpoint has others.
-
-    Raises: RemoteError, its messages may be others than those that were committed as this batch.
-    """
+    """Check that a repeated batch is the last one, as it was. An older checkpoint has others. Raises: RemoteError."""
     if source.batch == writer_state.last_batch and plan in ("", writer_state.plan or plan):
         return
     raise RemoteError(
@@ -200,35 +185,29 @@ def check_repetition(writer_state: WriterState, source: Source, plan: str) -> No
 
 
 def owner_for(writers: Mapping[str, WriterState], name: str, peer: Signer) -> str | None:
-    """Return the owner of a writer when this peer uses it; a new writer belongs to the peer.
-
-    Raises:
-        AccessDenied: the writer belongs to another account.
-        RemoteError: the writer would be one too many.
-    """
-    writer_state, asking = writers.get(name), owner_of(peer)
+    """Return the owner of a writer when this peer uses it; a new one is its own. Raises: AccessDenied, RemoteError."""
+    writer_state, owner = writers.get(name), owner_of(peer)
     if writer_state is None:
-        _refuse_too_many(writers, asking)
-        return asking
+        _refuse_too_many(writers, owner)
+        return owner
     if writer_state.owner is None:
-        return asking
+        return owner
     if not may_take_over(peer, writer_state.owner):
         raise AccessDenied(f"writer {shown(name)} belongs to another account")
     # An administrator who acts for the owner leaves the writer to its owner.
-    return writer_state.owner if may_act_for(peer, writer_state.owner) else asking
+    return writer_state.owner if may_act_for(peer, writer_state.owner) else owner
 
 
 def check_decision_room(writers: Mapping[str, WriterState], source: Source, others: OthersJson) -> None:
-    """Check that a writer's decision about other brokers can be kept. Raises: RemoteError."""
     writer_state = writers.get(source.writer)
     if not others or (writer_state is not None and source.batch <= writer_state.last_batch):
         return
-    kept = of_owner = len(others)
-    for name, each in writers.items():
-        if each.others and name != source.writer:
-            kept += len(each.others)
-            of_owner += len(each.others) if each.owner == source.owner else 0
-    if kept > MOST_DECIDED_BYTES or (source.owner and of_owner > MOST_DECIDED_BYTES_OF_AN_OWNER):
+    all_bytes = of_owner = len(others)
+    for name, other in writers.items():
+        if other.others and name != source.writer:
+            all_bytes += len(other.others)
+            of_owner += len(other.others) if other.owner == source.owner else 0
+    if all_bytes > MOST_DECIDED_BYTES or (source.owner and of_owner > MOST_DECIDED_BYTES_OF_AN_OWNER):
         raise RemoteError(
             ResponseCode.ILLEGAL_OPERATION,
             f"{source} has {len(others)} bytes about attempts at other brokers, and the broker keeps at most "
@@ -239,7 +218,7 @@ def check_decision_room(writers: Mapping[str, WriterState], source: Source, othe
 
 
 def _refuse_too_many(writers: Mapping[str, WriterState], owner: str | None) -> None:
-    of_owner = 0 if owner is None else sum(each.owner == owner for each in writers.values())
+    of_owner = 0 if owner is None else sum(writer_state.owner == owner for writer_state in writers.values())
     if of_owner >= MOST_OF_AN_OWNER or len(writers) >= MOST_WRITERS:
         most = f"{MOST_OF_AN_OWNER} of this account" if of_owner >= MOST_OF_AN_OWNER else f"{MOST_WRITERS}"
         raise RemoteError(
@@ -250,11 +229,7 @@ def _refuse_too_many(writers: Mapping[str, WriterState], owner: str | None) -> N
 
 
 class WriterRecords:
-    """Writes the state of writers to the log.
-
-    Args:
-        append: stores a "kept" record. Raises: as `MessageStore.append`.
-    """
+    """Writes the state of writers to the log, by `append`, which stores a "kept" record."""
 
     def __init__(
         self, store: MessageStore, writers: Mapping[str, WriterState], append: Callable[[Source, bytes], Placed]
@@ -262,25 +237,25 @@ class WriterRecords:
         self._store = store
         self._writers = writers
         self._append = append
-        self._bytes = 0  # the size of the records that were written last
+        self._record_bytes = 0  # the size of the records that were written last
 
     async def keep(self) -> None:
         """Write the writers that the last log file lacks, if they are due. On a full disk they wait."""
-        lacking = self._lacking()
-        if lacking:
+        names = self._writers_to_keep()
+        if names:
             with suppress(DiskFull):
-                await run_to_end(self._keep_all(lacking))
+                await run_to_end(self._keep_all(names))
 
-    def _lacking(self) -> list[str]:
+    def _writers_to_keep(self) -> list[str]:
         end, settings = self._store.end, self._store.settings
-        oldest = min((each.kept_at for each in self._writers.values()), default=end)
-        if oldest >= self._store.begin and end - oldest <= _GROWTH * self._bytes:
+        oldest = min((writer_state.kept_at for writer_state in self._writers.values()), default=end)
+        if oldest >= self._store.begin and end - oldest <= _GROWTH * self._record_bytes:
             return []
         last_file = end - end % settings.commit_log_file_size
-        return [name for name, each in self._writers.items() if each.kept_at < last_file]
+        return [name for name, writer_state in self._writers.items() if writer_state.kept_at < last_file]
 
     def _keep_all(self, names: list[str]) -> Steps[None]:
-        self._bytes = 0
+        self._record_bytes = 0
         for name in names:
             writer_state = self._writers.get(name)
             if writer_state is not None:
@@ -295,11 +270,10 @@ class WriterRecords:
             writer_state.kept_at = self._store.end
         else:
             writer_state.kept_at = placed.offset
-            self._bytes += placed.size
+            self._record_bytes += placed.size
 
 
 def saved(writer_state: WriterState) -> SavedWriter:
-    """Return the state of a writer without its staged messages."""
     return SavedWriter(
         list(writer_state.runs),
         writer_state.last_batch,
@@ -312,7 +286,6 @@ def saved(writer_state: WriterState) -> SavedWriter:
 
 
 def take_saved(writer_state: WriterState, state: SavedWriter) -> None:
-    """Replace the state of a writer by a saved one."""
     writer_state.runs, writer_state.last_batch, writer_state.used_ms = state.runs, state.last_batch, state.used_ms
     others = bytes(state.others)  # a copy, because `Raw` is a view of the whole file
     writer_state.others = b"" if others == NO_OTHERS else others

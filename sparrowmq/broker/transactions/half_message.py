@@ -29,13 +29,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Destination, Half
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 from sparrowmq.protocol.messages.message_id import offset_id
-from sparrowmq.protocol.messages.properties import (
-    TIMERS,
-    Properties,
-    Terms,
-    mark,
-    render,
-)
+from sparrowmq.protocol.messages.properties import TIMERS, Properties, Terms, mark, render
 from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, RETRY
 from sparrowmq.protocol.requests.headers import CheckTransactionState
@@ -55,7 +49,9 @@ _IMMUNITY: Final = mark(Property.CHECK_IMMUNITY_TIME_IN_SECONDS)
 _OWNER: Final = mark(Property.TRAN_OWNER)
 # Only the broker says who sent a message, and which half messages are copies. A producer that claimed to send a copy
 # would end the transaction of another producer at the next start.
-_BROKERS: Final = _marked(Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES)
+_BROKER_PROPERTIES: Final = _marked(
+    Property.TRAN_OWNER, Property.TRAN_PREPARED_QUEUE_OFFSET, Property.TRANSACTION_CHECK_TIMES
+)
 _DELAY: Final = mark(Property.DELAY)
 _DELAYS: Final = _marked(*DELAYS)
 _OP_PROPERTIES: Final = Properties(f"{Property.TAGS}\x01{REMOVED}\x02")  # shared by all op records
@@ -66,29 +62,22 @@ def is_half(properties: Properties) -> bool:
     """Whether these properties belong to a half message, or to one that was. Other messages cost one search."""
     if not properties.has(MARK):
         return False
-    said = properties.marked(MARK)
-    return said is not None and (said == "true" or said.lower() == "true")
+    mark_value = properties.marked(MARK)
+    return mark_value is not None and (mark_value == "true" or mark_value.lower() == "true")
 
 
 def comes_back(entry: Entry) -> bool:
     """Whether the message is a retry of a failed one; it may still have the mark of a half message.
 
     Clients before 4.6.1 do not remove the mark. Unlike Java, which checks the delay only, no message to a retry topic
-    becomes a half message. If a tool sends one there again with its mark, it would wait for an answer that its producer
-    gave long ago.
+    becomes a half message.
     """
     delayed_again = entry.reconsume_times > 0 and bool(entry.properties.get(Property.DELAY))
     return delayed_again or entry.topic.startswith(RETRY)
 
 
 def divert(entry: Entry, group: str) -> Destination:
-    """Make a half message of a producer's message. Returns: its destination for a commit.
-
-    Args:
-        group: the producer group, for a client that does not put it among the properties.
-    Raises:
-        RemoteError: MESSAGE_ILLEGAL, the message also has a delay.
-    """
+    """Make a half message of a producer's message; return its destination. Raises: RemoteError, it has a delay."""
     properties = entry.properties
     if properties.has(TIMERS) or properties.has(_DELAY):
         _refuse_delay(properties)
@@ -96,16 +85,16 @@ def divert(entry: Entry, group: str) -> Destination:
     if own_group is None:
         own_group = group
         properties.put(Property.PGROUP, group)
-    for name, name_mark in _BROKERS:
+    for name, name_mark in _BROKER_PROPERTIES:
         if properties.has(name_mark):
             properties.remove(name)
     entry.sys_flag &= ~SysFlag.TRANSACTION_MASK
     entry.terms = Terms(properties)
-    to = Destination(entry.topic, entry.queue_id, own_group, entry.terms, entry.owner)
+    destination_of_half = Destination(entry.topic, entry.queue_id, own_group, entry.terms, entry.owner)
     if entry.owner is not None:
         properties.add(f"{Property.TRAN_OWNER}\x01{entry.owner}\x02")
     move(entry, HALF_TOPIC, 0)
-    return to
+    return destination_of_half
 
 
 def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
@@ -117,7 +106,6 @@ def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
 
 
 def resumed(message: StoredMessage) -> Entry:
-    """Return a discarded half message as the start of a new transaction."""
     properties = dict(message.properties) | {Property.TRANSACTION_CHECK_TIMES: "0"}
     properties.pop(Property.TRAN_PREPARED_QUEUE_OFFSET, None)
     return readdress(message, HALF_TOPIC, 0, Properties(render(properties)))
@@ -149,16 +137,14 @@ def ended_by(message: StoredMessage) -> list[int]:
     """Return the queue offsets in an op record of either version; other text is skipped, as in Java."""
     if message.tags != REMOVED:
         return []
-    found = (whole_number(text) for text in message.body.decode("ascii", "replace").split(","))
-    return [number for number in found if number is not None]
+    numbers = (whole_number(text) for text in message.body.decode("ascii", "replace").split(","))
+    return [number for number in numbers if number is not None]
 
 
 def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTransactionState, bytes]:
     """Return the request that checks a transaction with its producer, and its body.
 
-    Args:
-        half: the half message before this check.
-        entry: the copy that was stored for this check, at `placed`.
+    `entry` is the copy of the half message that was stored for this check, at `placed`.
     """
     asked = restore(half)
     asked.properties = entry.properties
@@ -177,7 +163,6 @@ def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTr
 
 
 def check_times(half: StoredMessage) -> int:
-    """Return how many checks of the transaction were made."""
     return whole_number(half.properties.get(Property.TRANSACTION_CHECK_TIMES)) or 0
 
 
@@ -187,7 +172,6 @@ def origin(half: StoredMessage) -> int | None:
 
 
 def identity(half: StoredMessage) -> tuple[str | None, str | None, int]:
-    """Return the fields that Java's copies of one half message share."""
     return half.properties.get(Property.PGROUP), half.unique_key, half.born_timestamp_ms
 
 

@@ -9,8 +9,7 @@
                     topics at these positions learns everything
 
 `OpenTransactions` uses no disk and no clock. An open transaction costs about 600 bytes. Each op record costs one number
-until the op position has passed it. A heap finds the due transactions, so no others are looked at. A transaction that
-ends before the next look (once a second) never enters the heap.
+until the op position has passed it. A transaction that ends before the next look (once a second) never enters the heap.
 Source: TransactionalMessageServiceImpl.check and calculateOpOffset, Java 4.9.7.
 
 A start reads which transactions are open from the half and op topics (`StoredTransactions`):
@@ -19,7 +18,7 @@ A start reads which transactions are open from the half and op topics (`StoredTr
     op topic     ended: 2                                       a chain with an op record has ended
 
 The broker reads both topics from the offsets of the group CID_RMQ_SYS_TRANS on. A chain without an op record may have
-ended all the same: the broker died between the message and the op record (`MessageStore.settled`).
+ended all the same (`MessageStore.settled`).
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 # Surplus of the heap over the open transactions before it is rebuilt: most transactions end long before they are due.
-_SLACK: Final = 1024
-_LOOKED_AT: Final = 1000  # transactions, to find an old one
+_HEAP_SLACK: Final = 1024
+_MAX_AGES_COMPARED: Final = 1000  # transactions, to find an old one
 _NEVER: Final = 1 << 62
 
 
@@ -78,10 +77,9 @@ class TransactionRules:
     place_ms: int = 3_600_000
     place_entries: int = 100_000
     rejected: bool = False
-    is_masters: bool = False
+    is_slave: bool = False
 
     def immune_ms(self, own_s: int) -> int:
-        """Return the immunity that a producer asked for: at most the time for which messages are kept."""
         return min(own_s * 1000, self.retention_ms)
 
 
@@ -90,16 +88,13 @@ class Transaction:
     """An open transaction.
 
     Attributes:
-        queue_offset: of its newest copy in the half topic.
-        offset, size: of that copy in the log.
-        due_ms: the time of the next look at it.
-        immune_until_ms: the time before which no producer is asked.
+        queue_offset, offset, size: of its newest copy in the half topic and in the log.
         begun_ms: when its oldest known copy was stored; a producer's clock may be years ahead.
-        to: the destination of its message, if it is known without reading the message.
+        destination: of its message, if it is known without reading the message.
         older: the known queue offsets of its other copies, the first copy first.
     """
 
-    __slots__ = ("begun_ms", "due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size", "to")
+    __slots__ = ("begun_ms", "destination", "due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size")
 
     def __init__(
         self,
@@ -108,7 +103,7 @@ class Transaction:
         due_ms: int,
         immune_until_ms: int,
         size: int,
-        to: Destination | None = None,
+        destination: Destination | None = None,
         begun_ms: int = _NEVER,
     ) -> None:
         self.queue_offset = queue_offset
@@ -116,7 +111,7 @@ class Transaction:
         self.due_ms = due_ms
         self.immune_until_ms = immune_until_ms
         self.size = size
-        self.to = to
+        self.destination = destination
         self.begun_ms = begun_ms
         self.older: tuple[int, ...] = ()
 
@@ -131,71 +126,65 @@ class Transaction:
 
 
 class OpenTransactions:
-    """All open transactions.
-
-    Args:
-        op_position: the position of the first op record that `ended` will get.
-    """
+    """All open transactions; `op_position` is the position of the first op record that it will get."""
 
     def __init__(self, op_position: int = 0) -> None:
-        self._newest: dict[int, Transaction] = {}  # in the order of their queue offsets
-        self._older: dict[int, Transaction] = {}
-        self._due: list[tuple[int, int]] = []
+        self._by_newest_copy: dict[int, Transaction] = {}  # in the order of their queue offsets
+        self._by_older_copy: dict[int, Transaction] = {}
+        self._due_heap: list[tuple[int, int]] = []
         # Transactions added since the last `take_due`, not in the heap yet: most end before the next one.
-        self._fresh: list[Transaction] = []
+        self._unscheduled: list[Transaction] = []
         # The greatest half offset in each op record, from the op position on.
-        self._ops: deque[int] = deque()
+        self._last_halves: deque[int] = deque()
         self._op_position = op_position
 
     def __len__(self) -> int:
-        return len(self._newest)
+        return len(self._by_newest_copy)
 
     def add(self, transaction: Transaction) -> None:
         """Add a transaction; its queue offset is greater than those of all others."""
-        self._newest[transaction.queue_offset] = transaction
+        self._by_newest_copy[transaction.queue_offset] = transaction
         for older in transaction.older:
-            self._older[older] = transaction
+            self._by_older_copy[older] = transaction
         self._schedule(transaction)
 
     def find(self, queue_offset: int) -> Transaction | None:
         """Return the open transaction that has a copy at this queue offset."""
-        return self._newest.get(queue_offset) or self._older.get(queue_offset)
+        return self._by_newest_copy.get(queue_offset) or self._by_older_copy.get(queue_offset)
 
     def move(self, transaction: Transaction, queue_offset: int, offset: int, due_ms: int, size: int) -> None:
         """Note that a transaction was stored again, after all others."""
-        del self._newest[transaction.queue_offset]
+        del self._by_newest_copy[transaction.queue_offset]
         transaction.older = (*transaction.older, transaction.queue_offset)
         transaction.queue_offset, transaction.offset, transaction.size = queue_offset, offset, size
         transaction.due_ms = due_ms
         self.add(transaction)
 
     def postpone(self, transaction: Transaction, due_ms: int) -> None:
-        """Set the time of the next look; the transaction keeps its place."""
         transaction.due_ms = due_ms
         self._schedule(transaction)
 
     def end(self, transaction: Transaction) -> None:
-        """Remove a transaction whose op record is stored."""
-        self.ended(transaction.queue_offset)
-        del self._newest[transaction.queue_offset]
+        self.note_op(transaction.queue_offset)
+        del self._by_newest_copy[transaction.queue_offset]
         if transaction.older:
             for older in transaction.older:
-                del self._older[older]
+                del self._by_older_copy[older]
 
-    def ended(self, last_half: int) -> None:
+    def note_op(self, last_half: int) -> None:
         """Note one more op record; `last_half` is the greatest half offset in it."""
-        self._ops.append(last_half)
+        self._last_halves.append(last_half)
 
-    def take_due(self, now_ms: int, most: int) -> list[Transaction]:
+    def take_due(self, now_ms: int, max_count: int) -> list[Transaction]:
         """Return due transactions, the longest waiting first. The caller must move, postpone or end each of them."""
-        for fresh in self._fresh:
-            if self._newest.get(fresh.queue_offset) is fresh:
-                heappush(self._due, (fresh.due_ms, fresh.queue_offset))
-        self._fresh.clear()
+        for added in self._unscheduled:
+            if self._by_newest_copy.get(added.queue_offset) is added:
+                heappush(self._due_heap, (added.due_ms, added.queue_offset))
+        self._unscheduled.clear()
         due: list[Transaction] = []
-        while self._due and self._due[0][0] <= now_ms and len(due) < most:
-            due_ms, queue_offset = heappop(self._due)
-            transaction = self._newest.get(queue_offset)
+        while self._due_heap and self._due_heap[0][0] <= now_ms and len(due) < max_count:
+            due_ms, queue_offset = heappop(self._due_heap)
+            transaction = self._by_newest_copy.get(queue_offset)
             # A transaction that was postponed before this look is in the heap twice.
             is_known = bool(due) and due[-1] is transaction
             if transaction is not None and transaction.due_ms == due_ms and not is_known:
@@ -204,32 +193,28 @@ class OpenTransactions:
 
     def longest_asked(self) -> Transaction | None:
         """Return the one whose producers could be asked first, of those whose newest copies are the oldest."""
-        first = islice(self._newest.values(), _LOOKED_AT)
-        return min(first, key=lambda each: each.asked_from_ms, default=None)
+        first = islice(self._by_newest_copy.values(), _MAX_AGES_COMPARED)
+        return min(first, key=lambda transaction: transaction.asked_from_ms, default=None)
 
     def positions(self, half_end: int) -> tuple[int, int]:
-        """Return the half and the op position.
-
-        Args:
-            half_end: the end of the half topic's queue: the half position when no transaction is open.
-        """
-        half_position = next(iter(self._newest), half_end)
-        while self._ops and self._ops[0] < half_position:
-            self._ops.popleft()
+        """Return the half and the op position; `half_end` is the half position when no transaction is open."""
+        half_position = next(iter(self._by_newest_copy), half_end)
+        while self._last_halves and self._last_halves[0] < half_position:
+            self._last_halves.popleft()
             self._op_position += 1
         return half_position, self._op_position
 
     def _schedule(self, transaction: Transaction) -> None:
-        self._fresh.append(transaction)
-        if len(self._due) + len(self._fresh) > 2 * len(self._newest) + _SLACK:
-            self._fresh.clear()
-            self._due = [(each.due_ms, each.queue_offset) for each in self._newest.values()]
-            heapify(self._due)
+        self._unscheduled.append(transaction)
+        if len(self._due_heap) + len(self._unscheduled) > 2 * len(self._by_newest_copy) + _HEAP_SLACK:
+            self._unscheduled.clear()
+            self._due_heap = [
+                (transaction.due_ms, transaction.queue_offset) for transaction in self._by_newest_copy.values()
+            ]
+            heapify(self._due_heap)
 
 
 class StoredTransactions:
-    """The transactions that the store of one broker has at its start."""
-
     def __init__(self, store: MessageStore, offsets: Offsets, clock: Clock, rules: TransactionRules) -> None:
         self._store = store
         self._offsets = offsets
@@ -238,59 +223,54 @@ class StoredTransactions:
 
     def read(self) -> tuple[OpenTransactions, list[Transaction]]:
         """Return the open transactions, and those of them that a record has ended, but no op record."""
-        op_start = self._start(OP_HALF_TOPIC)
-        found = OpenTransactions(op_start)
-        ended: set[int] = set()
-        for message in self._read(OP_HALF_TOPIC, op_start):
+        op_start = self._start_position(OP_HALF_TOPIC)
+        open_transactions = OpenTransactions(op_start)
+        ended_offsets: set[int] = set()
+        for message in self._read_messages(OP_HALF_TOPIC, op_start):
             offsets = half_message.ended_by(message)
-            ended.update(offsets)
-            found.ended(max(offsets, default=-1))
+            ended_offsets.update(offsets)
+            open_transactions.note_op(max(offsets, default=-1))
         unfinished = []
-        for transaction, is_settled in self._chains(ended):
-            found.add(transaction)
+        for transaction, is_settled in self._unended_chains(ended_offsets):
+            open_transactions.add(transaction)
             if is_settled:
                 unfinished.append(transaction)
-        return found, unfinished
+        return open_transactions, unfinished
 
-    def _chains(self, ended: set[int]) -> Iterator[tuple[Transaction, bool]]:
+    def _unended_chains(self, ended_offsets: set[int]) -> Iterator[tuple[Transaction, bool]]:
         """Yield each transaction without an op record, with its copies linked, and whether a record ended it."""
         chains: dict[int, list[StoredMessage]] = {}
         by_identity: dict[tuple[str | None, str | None, int], int] = {}
-        for half in self._read(HALF_TOPIC, self._start(HALF_TOPIC)):
-            first = half_message.origin(half)
+        for half in self._read_messages(HALF_TOPIC, self._start_position(HALF_TOPIC)):
+            origin = half_message.origin(half)
             identity = half_message.identity(half)
-            if first is None:
+            if origin is None:
                 is_copy = half_message.check_times(half) > 0 and half.unique_key is not None
-                first = by_identity.get(identity, half.queue_offset) if is_copy else half.queue_offset
-            by_identity[identity] = first
-            chains[first] = [
-                *chains.pop(first, []),
-                msgspec.structs.replace(half, body=b""),
-            ]  # all open ones are in memory for a moment
-        for first, copies in chains.items():
-            places = {first, *[each.queue_offset for each in copies]}
-            if ended.isdisjoint(places):
-                settled = any(each.physical_offset in self._store.finished_halves for each in copies)
-                yield self._reopened(first, copies), settled
+                origin = by_identity.get(identity, half.queue_offset) if is_copy else half.queue_offset
+            by_identity[identity] = origin
+            chains[origin] = [*chains.pop(origin, []), msgspec.structs.replace(half, body=b"")]  # all open ones at once
+        for origin, copies in chains.items():
+            queue_offsets = {origin, *[copy.queue_offset for copy in copies]}
+            if ended_offsets.isdisjoint(queue_offsets):
+                settled = any(copy.physical_offset in self._store.finished_halves for copy in copies)
+                yield self._reopen(origin, copies), settled
 
-    def _reopened(self, first: int, copies: list[StoredMessage]) -> Transaction:
-        """Return an open transaction after a start. As in Java, its first check comes an interval later, so that
-        producers can connect first.
-        """
+    def _reopen(self, origin: int, copies: list[StoredMessage]) -> Transaction:
+        """Return an open transaction after a start. As in Java, its first check comes an interval later."""
         newest = copies[-1]
         now_ms = self._clock.now_ms()
         own_s = half_message.own_immunity_s(newest.properties) or 0
-        begun_ms = min(now_ms, *[each.store_timestamp_ms for each in copies])
+        begun_ms = min(now_ms, *[copy.store_timestamp_ms for copy in copies])
         immune_until_ms = min(newest.born_timestamp_ms, begun_ms) + self._rules.immune_ms(own_s)
         due_ms = now_ms + self._rules.interval_ms
         transaction = Transaction(
             newest.queue_offset, newest.physical_offset, due_ms, immune_until_ms, newest.store_size, begun_ms=begun_ms
         )
-        places = {first, *[each.queue_offset for each in copies]} - {newest.queue_offset}
-        transaction.older = tuple(sorted(places))
+        queue_offsets = {origin, *[copy.queue_offset for copy in copies]} - {newest.queue_offset}
+        transaction.older = tuple(sorted(queue_offsets))
         return transaction
 
-    def _start(self, topic: str) -> int:
+    def _start_position(self, topic: str) -> int:
         """Return the offset to read from; the beginning if no offset was saved, as in Java."""
         queue = self._store.queues.get(topic, 0)
         if queue is None:
@@ -298,7 +278,7 @@ class StoredTransactions:
         saved = self._offsets.query(TRANSACTION_GROUP, topic, 0)
         return min(max(saved or 0, queue.min_offset), queue.max_offset)
 
-    def _read(self, topic: str, offset: int) -> Iterator[StoredMessage]:
+    def _read_messages(self, topic: str, offset: int) -> Iterator[StoredMessage]:
         for each in records_from(self._store, topic, 0, offset):
             try:
                 yield record.decode(each)

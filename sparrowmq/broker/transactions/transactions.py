@@ -8,9 +8,8 @@
     rollback  op record
     discard   TRANS_CHECK_MAX_TIME_TOPIC + op record     323 starts it again
 
-`OpenTransactions` knows which transactions are open. So a repeated END_TRANSACTION, or one for an older copy of the
-half message, stores nothing. After a start the broker reads this from the half and op topics, from the offsets of the
-group CID_RMQ_SYS_TRANS on. These offsets are saved when all records that they depend on are on disk.
+After a start the broker reads from the half and op topics which transactions are open, from the offsets of the group
+CID_RMQ_SYS_TRANS on. These offsets are saved when all records that they depend on are on disk.
 
 A crash can come between any two steps. The log then keeps a prefix of the appended records:
     no record of the end    the transaction is open, and is checked again
@@ -68,27 +67,23 @@ from sparrowmq.store.message_store import MessageStore
 log = logging.getLogger(__name__)
 
 # The number of checks, and of their bytes, before other work of the broker gets its turn.
-TURN: Final = 64
-TURN_BYTES: Final = 256 * 1024
+CHECKS_PER_TURN: Final = 64
+BYTES_PER_TURN: Final = 256 * 1024
 # The precision of check times. A look costs nothing when no transaction is due.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
 # The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
-ABSENCE_TOLD_MS: Final = 60_000
+ABSENCE_LOG_PERIOD_MS: Final = 60_000
 _LATE_CHECKS: Final = 3  # after so many without an end, a transaction is open for too long
-_MOST_ABSENT: Final = 1000
+_MAX_ABSENT_GROUPS: Final = 1000
 # Whether an account, by its access key, may send to a topic; None if there is no such account.
 MaySend: TypeAlias = Callable[[str, str], bool | None]
 
 
 class Transactions:
-    """The transactions of one broker.
-
-    Attributes:
-        redirect: the path of half messages into this object.
-    """
+    """The transactions of one broker; `redirect` is the path of half messages into this object."""
 
     def __init__(
         self,
@@ -107,65 +102,61 @@ class Transactions:
         self._clients = clients
         self._clock = clock
         self._rules = rules
-        self._deciders = TransactionRights(may_send)
+        self._rights = TransactionRights(may_send)
         self._host = store.settings.store_host
         self._damage_log = DamageLog()
-        self._lines = LogLimit(clock)  # a client may begin any number of transactions, and end none
+        self._log_limit = LogLimit(clock)  # a client may begin any number of transactions, and end none
         self._log_full_again_s = 0.0  # when a full disk may be logged again: all open transactions meet it
-        self.redirect = Redirect(half_message.MARK, self._divert, restore, half_message.ROOM, on_stored=self._begin)
-        self._diverted_to: Destination | None = None  # the destination of the message that is being diverted
-        self._absent: dict[str, int] = {}  # when the log said that a group has no producer
-        self._turns = 0  # picks the next producer of a group
-        self._recent: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
-        self._earlier: dict[int, bool] = {}  # the generation of ends before `_recent`
+        self.redirect = Redirect(
+            half_message.MARK, self._divert, restore, half_message.ROOM, on_stored=self._open_transaction
+        )
+        self._diverted_destination: Destination | None = None  # the destination of the message that is being diverted
+        self._absence_logged_ms: dict[str, int] = {}  # when the log said that a group has no producer
+        self._producer_turn = 0  # picks the next producer of a group
+        self._recent_ends: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
+        self._earlier_ends: dict[int, bool] = {}  # the generation of ends before `_recent_ends`
         # The half and op position, and the log's end when they were computed.
-        self._unsaved: tuple[int, int, int] | None = None
-        self._stored_halves = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
-        self._committed = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
-        self._rolled_back = figures.counter("sparrowmq_transactions_rolled_back_total", "transactions rolled back")
-        self._discarded = figures.counter("sparrowmq_transactions_discarded_total", "transactions discarded")
-        self._checks = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
-        self._reads = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
-        figures.gauge("sparrowmq_transactions_open", "open transactions", lambda: len(self.open))
-        self.open, settled = StoredTransactions(store, offsets, clock, rules).read()
-        self._note_ends([] if rules.is_masters else settled)
+        self._unsaved_positions: tuple[int, int, int] | None = None
+        self._half_counter = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
+        self._commit_counter = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
+        self._rollback_counter = figures.counter("sparrowmq_transactions_rolled_back_total", "transactions rolled back")
+        self._discard_counter = figures.counter("sparrowmq_transactions_discarded_total", "transactions discarded")
+        self._check_counter = figures.counter("sparrowmq_transaction_checks_total", "checks sent to producers")
+        self._read_counter = figures.counter("sparrowmq_transaction_reads_total", "half messages read for checks")
+        figures.gauge("sparrowmq_transactions_open", "open transactions", lambda: len(self.open_transactions))
+        self.open_transactions, settled = StoredTransactions(store, offsets, clock, rules).read()
+        self._note_ends([] if rules.is_slave else settled)
 
     def part(self, save_period_s: float) -> Part:
-        """Return the chores: check due transactions, and save offsets as often as consumer offsets are saved."""
         return Part(
             chores=(
-                Chore("ask about transactions", TICK_S, self.ask),
-                Chore("pass transactions that have ended", save_period_s, self.pass_ended),
+                Chore("ask about transactions", TICK_S, self.check_due),
+                Chore("pass transactions that have ended", save_period_s, self.commit_positions),
             ),
             saves=(self.close,),
-            probes=((TRANSACTIONS_OPEN, self._long_open),),
+            probes=((TRANSACTIONS_OPEN, self._long_open_condition),),
         )
 
-    def _long_open(self) -> str:
+    def _long_open_condition(self) -> str:
         """Return since when a transaction is open that should have been decided by some checks; "" if none is."""
-        oldest, now_ms = self.open.longest_asked(), self._clock.now_ms()
+        oldest, now_ms = self.open_transactions.longest_asked(), self._clock.now_ms()
         if oldest is None or now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms:
             return ""
         whose, why = "", "no producer ends it when it is asked"
-        if oldest.to is not None and oldest.to.group is not None:
-            whose = f" of producer group {oldest.to.group}"
-            if not self._clients.producers(oldest.to.group):
+        if oldest.destination is not None and oldest.destination.group is not None:
+            whose = f" of producer group {oldest.destination.group}"
+            if not self._clients.producers(oldest.destination.group):
                 why = "no producer of the group is online"
-        number, age_s = len(self.open), (now_ms - oldest.begun_ms) // 1000
+        number, age_s = len(self.open_transactions), (now_ms - oldest.begun_ms) // 1000
         are = "transaction is" if number == 1 else "transactions are"
         return f"{number} {are} open, one{whose} for {age_s} s: {why}"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""
-        return run_steps(self._pass_all)
-
-    # Requests of producers -------------------------------------------------------------------------------------------
+        return run_steps(self._commit_all_positions)
 
     def _divert(self, entry: Entry) -> bool:
-        """Make a half message of a message that begins a transaction; return whether it does.
-
-        Raises: RemoteError, MESSAGE_ILLEGAL, it cannot be a half message; NO_PERMISSION, this broker accepts none.
-        """
+        """Make a half message of a message that begins a transaction; return whether it does. Raises: RemoteError."""
         group = entry.group
         if group is None or not half_message.is_half(entry.properties) or half_message.comes_back(entry):
             return False
@@ -174,16 +165,16 @@ class Transactions:
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{self._topics.broker_name}] sending transaction message is forbidden",
             )
-        self._diverted_to = half_message.divert(entry, group)
+        self._diverted_destination = half_message.divert(entry, group)
         self._topics.ensure_own(HALF_TOPIC)
         return True
 
-    def _begin(self, entry: Entry, placed: Placed) -> None:
+    def _open_transaction(self, entry: Entry, place: Placed) -> None:
         """Open the transaction of the half message that was diverted last and is now stored."""
-        assert self._diverted_to is not None
-        self._add(placed, entry, self._diverted_to)
-        self._diverted_to = None
-        self._stored_halves.value += 1
+        assert self._diverted_destination is not None
+        self._add_transaction(place, entry, self._diverted_destination)
+        self._diverted_destination = None
+        self._half_counter.value += 1
 
     def end(
         self,
@@ -197,113 +188,108 @@ class Transactions:
     ) -> Placed | None:
         """Commit a transaction or roll it back; return its last record, or None if it had the same end before.
 
-        Args:
-            queue_offset, offset: of the half message, or of a copy, in the half topic and in the log.
-            peer: the client that asks for the end.
-            transaction_id: the unique key of the message. None: the client sent none.
+        `queue_offset` and `offset` are those of the half message, or of a copy, in the half topic and in the log.
+
         Raises:
             RemoteError: no such half message, one of another group or id, or a transaction that ended differently.
             AccessDenied: the client's account may not end it.
             StoreFailed, DiskFull: nothing was stored.
         """
-        transaction = self.open.find(queue_offset)
-        newest = transaction if transaction is not None and transaction.offset == offset else None
-        half = self._half_at(queue_offset, offset, newest)
-        to = newest.to if newest is not None and newest.to is not None else _destination(half)
-        if to.group != group:
+        transaction = self.open_transactions.find(queue_offset)
+        open_transaction = transaction if transaction is not None and transaction.offset == offset else None
+        half = self._half_at(queue_offset, offset, open_transaction)
+        destination = (
+            open_transaction.destination
+            if open_transaction is not None and open_transaction.destination is not None
+            else _destination_of(half)
+        )
+        if destination.group != group:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-        if transaction_id and transaction_id != to.terms.unique_key:
+        if transaction_id and transaction_id != destination.terms.unique_key:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "The transaction id is that of another message")
         if peer is not None:
-            self._deciders.check(peer, to.owner, to.topic)
+            self._rights.check(peer, destination.owner, destination.topic)
         if transaction is None:
             self._refuse_another_end(queue_offset, commit)
             return None
-        placed = self._finish(transaction, Commit(half, to)) if commit else self._finish(transaction)
-        self._remember(queue_offset, commit)
-        (self._committed if commit else self._rolled_back).value += 1
+        placed = self._finish(transaction, Commit(half, destination)) if commit else self._finish(transaction)
+        self._remember_end(queue_offset, commit)
+        (self._commit_counter if commit else self._rollback_counter).value += 1
         return placed
 
     def resume(self, offset: int) -> Placed:
-        """Start a discarded or ended transaction again.
-
-        Args:
-            offset: the log offset of the message in TRANS_CHECK_MAX_TIME_TOPIC, or of the half message.
-        Raises:
-            RemoteError: there is no such message, or its transaction is open.
-        """
-        message = self._decoded(offset)
+        """Start a discarded or ended transaction again. Raises: RemoteError, there is none, or it is open."""
+        message = self._decode_at(offset)
         if message is None or message.topic not in (CHECK_MAX_TIME_TOPIC, HALF_TOPIC):
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"no half message is at log offset {offset}; give the msgId of one in {CHECK_MAX_TIME_TOPIC}",
             )
-        if message.topic == HALF_TOPIC and self.open.find(message.queue_offset) is not None:
+        if message.topic == HALF_TOPIC and self.open_transactions.find(message.queue_offset) is not None:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the transaction of {message} is open; nothing to resume")
         entry = half_message.resumed(message)
         [placed] = self._store.append(entry)
         now_ms = self._clock.now_ms()
-        self.open.add(Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size, begun_ms=now_ms))
+        self.open_transactions.add(
+            Transaction(placed.queue_offset, placed.offset, now_ms, now_ms, placed.size, begun_ms=now_ms)
+        )
         return placed
 
-    # Periodic work ---------------------------------------------------------------------------------------------------
+    def check_due(self) -> Coroutine[Any, Any, None]:
+        return run_steps(self._check_one_turn)
 
-    def ask(self) -> Coroutine[Any, Any, None]:
-        """Check the transactions that are due, and discard those that were checked too often."""
-        return run_steps(self._check_some)
-
-    def _check_some(self) -> bool:
+    def _check_one_turn(self) -> bool:
         """Check one turn's worth of transactions; return whether more may be due."""
         size_bytes = 0
-        for _ in range(TURN):
-            due = self.open.take_due(self._clock.now_ms(), 1)
+        for _ in range(CHECKS_PER_TURN):
+            due = self.open_transactions.take_due(self._clock.now_ms(), 1)
             if not due:
                 return False
             transaction = due[0]
             try:
-                self._check(transaction)
+                self._check_transaction(transaction)
             except DiskFull as error:
                 if (now_s := self._clock.monotonic()) >= self._log_full_again_s:
                     self._log_full_again_s = now_s + FULL_LOG_S
                     log.warning("transaction checks are paused: %s", error)
-                self.open.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
-            except CorruptRecord as bad:
-                self._damage_log.tell(f"the transaction at log offset {transaction.offset}", bad)
-                self.open.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
+                self.open_transactions.postpone(transaction, self._clock.now_ms() + DISK_FULL_PAUSE_MS)
+            except CorruptRecord as damage:
+                self._damage_log.log_problem(f"the transaction at log offset {transaction.offset}", damage)
+                self.open_transactions.postpone(transaction, self._clock.now_ms() + DAMAGE_PAUSE_MS)
             size_bytes += transaction.size
-            if size_bytes >= TURN_BYTES:
+            if size_bytes >= BYTES_PER_TURN:
                 break
         return True
 
-    def pass_ended(self) -> None:
+    def commit_positions(self) -> None:
         """Commit the previous positions to the offsets of CID_RMQ_SYS_TRANS, once their records are on disk."""
-        if self._unsaved is not None:
-            half_position, op_position, end = self._unsaved
+        if self._unsaved_positions is not None:
+            half_position, op_position, end = self._unsaved_positions
             if self._store.flushed.value < end:
                 return
             self._offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_position)
             self._offsets.commit(TRANSACTION_GROUP, OP_HALF_TOPIC, 0, op_position)
         half = self._store.queues.get(HALF_TOPIC, 0)
-        self._unsaved = None
+        self._unsaved_positions = None
         if half is not None:
-            self._unsaved = (*self.open.positions(half.next_offset), self._store.end)
+            self._unsaved_positions = (*self.open_transactions.positions(half.next_offset), self._store.end)
 
-    def _pass_all(self) -> bool:
+    def _commit_all_positions(self) -> bool:
         self._store.flush()
-        self.pass_ended()
-        self.pass_ended()
+        self.commit_positions()
+        self.commit_positions()
         return False
 
-    def _check(self, transaction: Transaction) -> None:
+    def _check_transaction(self, transaction: Transaction) -> None:
         now_ms = self._clock.now_ms()
         raw = self._store.parked_at(transaction.offset, transaction.size)
         half = record.decode(raw) if raw is not None else None
-        self._reads.value += 1
+        self._read_counter.value += 1
         if half is None:
             is_gone = transaction.offset < self._store.begin
             text = "the half message at log offset %d is %s; its transaction is forgotten"
             state = "gone" if is_gone else "damaged"
-            self._lines.log(log, logging.ERROR, text, transaction.offset, state)
+            self._log_limit.log(log, logging.ERROR, text, transaction.offset, state)
             self._finish(transaction)
         elif half_message.check_times(half) >= self._rules.most_checks:
             self._discard(transaction, half, f"was asked about {half_message.check_times(half)} times")
@@ -326,7 +312,7 @@ class Transactions:
         elif self._is_due_for_copy(transaction, half, now_ms):
             self._copy(transaction, half, times)
         else:
-            self.open.postpone(transaction, self._next_check_ms(transaction))
+            self.open_transactions.postpone(transaction, self._next_check_ms(transaction))
 
     def _is_due_for_copy(self, transaction: Transaction, half: StoredMessage, now_ms: int) -> bool:
         """Whether to store a half message again although no producer is asked.
@@ -335,7 +321,7 @@ class Transactions:
         """
         queue = self._store.queues.get(HALF_TOPIC, 0)
         behind = 0 if queue is None else queue.next_offset - transaction.queue_offset
-        is_far_behind = behind > max(self._rules.place_entries, 4 * len(self.open))
+        is_far_behind = behind > max(self._rules.place_entries, 4 * len(self.open_transactions))
         return is_far_behind or now_ms - half.store_timestamp_ms >= self._rules.place_ms
 
     def _copy(self, transaction: Transaction, half: StoredMessage, check_times: int) -> tuple[Entry, Placed]:
@@ -343,7 +329,7 @@ class Transactions:
         entry = half_message.copy(half, transaction.origin if origin is None else origin, check_times)
         [placed] = self._store.append(entry)
         due_ms = self._next_check_ms(transaction)
-        self.open.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
+        self.open_transactions.move(transaction, placed.queue_offset, placed.offset, due_ms, placed.size)
         return entry, placed
 
     def _next_check_ms(self, transaction: Transaction) -> int:
@@ -353,41 +339,38 @@ class Transactions:
         return due_ms
 
     def _producers_of(self, half: StoredMessage, now_ms: int) -> list[Member]:
-        """Return the connected producers that may be asked about a half message."""
         group = half.properties.get(Property.PGROUP, "")
         owner, topic = half.properties.get(Property.TRAN_OWNER), half.properties.get(Property.REAL_TOPIC, "")
         producers = [
             member
             for account, members in self._clients.producers_by_owner(group).items()
-            if self._deciders.may_be_asked(account, owner, topic)
+            if self._rights.may_be_asked(account, owner, topic)
             for member in members.values()
         ]
-        if not producers and now_ms - self._absent.get(group, 0) >= ABSENCE_TOLD_MS:
-            if len(self._absent) >= _MOST_ABSENT:
-                self._absent.clear()
-            self._absent[group] = now_ms
+        if not producers and now_ms - self._absence_logged_ms.get(group, 0) >= ABSENCE_LOG_PERIOD_MS:
+            if len(self._absence_logged_ms) >= _MAX_ABSENT_GROUPS:
+                self._absence_logged_ms.clear()
+            self._absence_logged_ms[group] = now_ms
             log.warning("no producer of group %s is online to ask about %s, and perhaps others", shown(group), half)
         return producers
 
-    def _ask_producer(self, producers: list[Member], half: StoredMessage, entry: Entry, placed: Placed) -> None:
-        self._turns += 1
+    def _ask_producer(self, producers: list[Member], half: StoredMessage, entry: Entry, place: Placed) -> None:
+        self._producer_turn += 1
         try:
-            header, body = half_message.question(half, entry, placed)
+            header, body = half_message.question(half, entry, place)
         except InvalidMessage as error:
-            self._lines.log(log, logging.ERROR, "no producer can be asked about %s: %s", half, error)
+            self._log_limit.log(log, logging.ERROR, "no producer can be asked about %s: %s", half, error)
             return
-        producers[self._turns % len(producers)].peer.tell(header, body)
-        self._checks.value += 1
+        producers[self._producer_turn % len(producers)].peer.tell(header, body)
+        self._check_counter.value += 1
 
     def _discard(self, transaction: Transaction, half: StoredMessage, reason: str) -> None:
         text = "the transaction of %s (%s) %s, so it is moved to %s; request 323 resumes it"
         topic = half.properties.get(Property.REAL_TOPIC)
-        self._lines.log(log, logging.ERROR, text, half, topic, reason, CHECK_MAX_TIME_TOPIC)
+        self._log_limit.log(log, logging.ERROR, text, half, topic, reason, CHECK_MAX_TIME_TOPIC)
         self._topics.ensure_own(CHECK_MAX_TIME_TOPIC)
         self._finish(transaction, half_message.discarded(half))
-        self._discarded.value += 1
-
-    # Records ---------------------------------------------------------------------------------------------------------
+        self._discard_counter.value += 1
 
     def _note_ends(self, transactions: list[Transaction]) -> None:
         """Store the op records that are missing because the broker was killed before it could store them."""
@@ -398,38 +381,39 @@ class Transactions:
                 "%d transactions had ended before the crash; their op records are written now", len(transactions)
             )
             self._store.publish()
-        if len(self.open):
-            log.info("%d transactions are open", len(self.open))
+        if len(self.open_transactions):
+            log.info("%d transactions are open", len(self.open_transactions))
         if self._store.queues.get(HALF_TOPIC, 0) is not None:
             self._topics.ensure_own(HALF_TOPIC)
 
-    def _add(self, placed: Placed, entry: Entry, to: Destination) -> None:
-        now_ms = placed.store_timestamp_ms
+    def _add_transaction(self, place: Placed, entry: Entry, destination: Destination) -> None:
+        now_ms = place.store_timestamp_ms
         # A producer's clock that is ahead of ours must not delay the check.
         born_ms = min(entry.born_timestamp_ms, now_ms)
-        own_s = half_message.own_immunity_s(entry.properties)
-        immune_until_ms = born_ms + (self._rules.timeout_ms if own_s is None else self._rules.immune_ms(own_s))
-        due_ms = immune_until_ms if own_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
-        self.open.add(Transaction(placed.queue_offset, placed.offset, due_ms, immune_until_ms, placed.size, to, now_ms))
+        own_immunity_s = half_message.own_immunity_s(entry.properties)
+        immune_until_ms = born_ms + (
+            self._rules.timeout_ms if own_immunity_s is None else self._rules.immune_ms(own_immunity_s)
+        )
+        due_ms = immune_until_ms if own_immunity_s is None else min(immune_until_ms, now_ms + self._rules.interval_ms)
+        self.open_transactions.add(
+            Transaction(place.queue_offset, place.offset, due_ms, immune_until_ms, place.size, destination, now_ms)
+        )
 
     def _finish(self, transaction: Transaction, *entries: Entry | Commit) -> Placed:
         """Store the records that end a transaction, and the op record: all or none."""
         op = half_message.op(transaction.queue_offset, self._clock.now_ms(), self._host)
         places = self._store.append(*entries, op)
-        self.open.end(transaction)
+        self.open_transactions.end(transaction)
         return places[-1]
 
-    def _half_at(self, queue_offset: int, offset: int, newest: Transaction | None) -> Half:
-        """Return the half message at these offsets.
+    def _half_at(self, queue_offset: int, offset: int, open_transaction: Transaction | None) -> Half:
+        """Return the half message at these offsets. An open transaction has its newest copy there.
 
         Unlike Java, only the half topic's own queue says where half messages are: the body of any message may contain
         bytes that look like one.
-
-        Args:
-            newest: the open transaction with its newest copy there; None for other copies and for ended transactions.
         """
-        if newest is not None and newest.queue_offset == queue_offset:
-            size = newest.size
+        if open_transaction is not None and open_transaction.queue_offset == queue_offset:
+            size = open_transaction.size
         else:
             self._store.publish()
             queue = self._store.queues.get(HALF_TOPIC, 0)
@@ -443,7 +427,7 @@ class Transactions:
                 _log_damage(offset, error)
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
-    def _decoded(self, offset: int) -> StoredMessage | None:
+    def _decode_at(self, offset: int) -> StoredMessage | None:
         view = self._store.record_at(offset)
         try:
             return record.decode(view) if view is not None else None
@@ -451,19 +435,19 @@ class Transactions:
             _log_damage(offset, error)
             return None
 
-    def _remember(self, queue_offset: int, commit: bool) -> None:
-        if len(self._recent) >= REMEMBERED_ENDS:
-            self._earlier, self._recent = self._recent, {}
-        self._recent[queue_offset] = commit
+    def _remember_end(self, queue_offset: int, commit: bool) -> None:
+        if len(self._recent_ends) >= REMEMBERED_ENDS:
+            self._earlier_ends, self._recent_ends = self._recent_ends, {}
+        self._recent_ends[queue_offset] = commit
 
     def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
         """Raise for a different end. Unlike Java, which stores the message twice, or after its rollback."""
-        before = self._recent.get(queue_offset, self._earlier.get(queue_offset))
-        if before is not commit:
-            how = {True: "was committed", False: "was rolled back", None: "is not open any more"}[before]
+        earlier_end = self._recent_ends.get(queue_offset, self._earlier_ends.get(queue_offset))
+        if earlier_end is not commit:
+            state = {True: "was committed", False: "was rolled back", None: "is not open any more"}[earlier_end]
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
-                f"the transaction {how}; one with too many check-backs is in {CHECK_MAX_TIME_TOPIC}",
+                f"the transaction {state}; one with too many check-backs is in {CHECK_MAX_TIME_TOPIC}",
             )
 
 
@@ -471,7 +455,7 @@ def _log_damage(offset: int, error: Exception) -> None:
     log.error("the half message at log offset %d is damaged: %s", offset, error)
 
 
-def _destination(half: Half) -> Destination:
+def _destination_of(half: Half) -> Destination:
     try:
         return half_message.destination(half)
     except InvalidMessage as error:
@@ -479,8 +463,6 @@ def _destination(half: Half) -> Destination:
 
 
 class TransactionRights:
-    """Decides by the accounts of the broker."""
-
     def __init__(self, may_send: MaySend) -> None:
         self._may_send = may_send
 
@@ -488,20 +470,19 @@ class TransactionRights:
         """Whether a producer of an account may be asked about a message to a topic. The question contains it."""
         if account is None:
             return True
-        return bool(self._may_send(account, topic)) and (account == owner or self._is_free(owner, topic))
+        return bool(self._may_send(account, topic)) and (account == owner or self._is_ownerless(owner, topic))
 
     def check(self, peer: Peer, owner: str | None, topic: str) -> None:
-        """Check that the account of the current request may end a transaction. Raises: AccessDenied."""
         principal = peer.principal
         if principal is None:
             return
         if not self._may_send(principal.access_key, topic):
             raise AccessDenied(f"No default permission for topic:{topic}: a transaction that sends to it needs PUB")
-        if not (may_act_for(peer, owner) or self._is_free(owner, topic)):
+        if not (may_act_for(peer, owner) or self._is_ownerless(owner, topic)):
             raise AccessDenied(
                 f"the transaction was begun by another account than accessKey={principal.access_key}; end it with the "
                 "account that sent its half message"
             )
 
-    def _is_free(self, owner: str | None, topic: str) -> bool:
+    def _is_ownerless(self, owner: str | None, topic: str) -> bool:
         return owner is None or self._may_send(owner, topic) is None

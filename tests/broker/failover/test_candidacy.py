@@ -213,10 +213,10 @@ async def test_after_etcd_lost_its_data_no_stale_member_leads_before_an_operator
             await members.order(1, ElectMember(1))
         await asyncio.sleep(2 * POLL_S)
         assert not first.leads, "an order that was refused has no effect later"
-    first._start.full = "the disk was full at the start"
+    first._member_start.disk_full_reason = "the disk was full at the start"
     with pytest.raises(RemoteError, match="not to lead: the disk was full at the start"):
         await members.order(1, ElectMember(1))
-    first._start.full = ""
+    first._member_start.disk_full_reason = ""
     await members.order(1, ElectMember(1))
     assert await members.leader() == 1
     await members.in_sync(1, 2, 3)
@@ -236,7 +236,7 @@ async def test_a_disk_that_fills_after_an_order_leaves_etcd_as_it_was(
     await members.wipe_etcd()
     first = await members.start(1)
     await members.shows(1, "etcd has lost its data")
-    first._candidacy._vacant = 0.0  # for so long that a full disk would not keep a member from leading
+    first._candidacy._vacant_since_s = 0.0  # for so long that a full disk would not keep a member from leading
     trials: list[object] = []
 
     def fills(*_: object) -> None:

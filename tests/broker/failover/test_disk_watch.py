@@ -53,7 +53,7 @@ async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_ful
             store.appender.full = DiskFull("no room")
             if watch.is_short(store, True):
                 left_at.append(clock.monotonic())
-                watch.leaves()
+                watch.note_leave()
                 await clock.advance(20)  # as a slave, and without a master
             await clock.advance(0.5)
         assert left_at[0] < 5
@@ -128,7 +128,7 @@ async def test_a_member_leaves_the_lead_for_a_slow_disk_again_only_after_a_while
         watched = Watched(store, clock)
         assert await watched.looks(STAYS_S - 3, sync_s=3) == []  # right after the election
         assert await watched.looks(30, sync_s=3) != []
-        watched.watch.leaves()
+        watched.watch.note_leave()
         watched.watch.begin()
         assert await watched.looks(LEAVES_AGAIN_S - STAYS_S, sync_s=3) == []
         assert await watched.looks(2 * STAYS_S, sync_s=3) != []
@@ -140,7 +140,7 @@ async def test_a_disk_that_was_slow_and_then_hangs_is_a_reason_to_leave_at_once(
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watched = Watched(store, clock)
         assert await watched.looks(60, sync_s=3) != []
-        watched.watch.leaves()
+        watched.watch.note_leave()
         if elected:
             watched.watch.begin()
         assert [each for each in await watched.looks(6) if each.endswith("no message came to the disk")]
@@ -151,11 +151,11 @@ async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_hang(tm
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watched = Watched(store, clock)
         assert await watched.looks(6) != []
-        watched.watch.leaves()
+        watched.watch.note_leave()
         watched.watch.begin()
         assert await watched.looks(STAYS_S - 1) == []
         assert await watched.looks(3) != []
-        watched.watch.leaves()
+        watched.watch.note_leave()
         await clock.advance(LEAVES_AGAIN_S)
         watched.watch.begin()
         assert await watched.looks(6) != []

@@ -293,7 +293,7 @@ async def test_send_waits_for_a_member_that_runs_but_was_out_of_sync_as_the_mast
     for number in (1, 2, 3):
         members.change(number, slave_timeout_ms=25_000)
     await members.two_in_sync()
-    monkeypatch.setattr(members.member(1)._in_sync, "may_come", lambda member: member == 2)
+    monkeypatch.setattr(members.member(1)._in_sync, "may_connect", lambda member: member == 2)
     third, may_follow = await members.start(3), asyncio.Event()
     follow = third._follow
 
@@ -367,7 +367,7 @@ async def test_handover_that_outlives_the_lead_leaves_the_next_master_alone(
     await asyncio.sleep(0)
     first._candidacy.note_failed_start("a test")
     first._is_deposed = True
-    first._changed.set()
+    first._wake.set()
     assert await members.leader(2) == 2
     await members.in_sync(1, 2)
     await first._poll_etcd()
@@ -428,8 +428,8 @@ def test_the_member_with_most_leads_next() -> None:
         return wanted
 
     in_sync = InSync(1, state, commit, ManualClock(), 15, lambda: True)
-    in_sync.reported(2, 50)
-    in_sync.reported(3, 60)
+    in_sync.note_report(2, 50)
+    in_sync.note_report(3, 60)
     assert next_master(in_sync, 1, 0) == 3 and next_master(in_sync, 1, 2) == 2
     unsettled = InSync(1, structs.replace(state, settled=0), commit, ManualClock(), 15, lambda: True)
     with pytest.raises(RemoteError, match="no other member"):

@@ -28,7 +28,7 @@ def test_a_master_tells_who_is_in_sync_too_until_its_lease_has_ended():
     in_sync.members |= {3, 2}
     told = Term(1, 7, in_sync=in_sync).status_lines()
     assert (told["inSyncMembers"], told["epochSettled"]) == ("1,2,3", "false")
-    told = Term(1, 7, in_sync=in_sync, holds=lambda: False).status_lines()
+    told = Term(1, 7, in_sync=in_sync, is_current=lambda: False).status_lines()
     assert "inSyncMembers" not in told and "epochSettled" not in told
 
 

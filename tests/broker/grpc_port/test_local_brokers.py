@@ -303,15 +303,15 @@ async def test_a_refused_heartbeat_is_logged_once(caplog):
     link = brokers.brokers_for(call(), "c")
     for _ in range(3):
         link.announce(["orders"], None)
-    await until(lambda: link._refusal)
+    await until(lambda: link._last_refusal)
     link.announce(["orders"], None)
     await until(lambda: len(refusals) == 4)
     for _ in range(20):
         await asyncio.sleep(0)
     assert [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()] == [
-        "the heartbeat of gRPC client c is refused: " + link._refusal
+        "the heartbeat of gRPC client c is refused: " + link._last_refusal
     ]
-    assert "no more than 500 groups" in link._refusal
+    assert "no more than 500 groups" in link._last_refusal
 
 
 async def test_few_refused_heartbeats_are_logged_whatever_the_ids_and_groups(caplog):
@@ -319,7 +319,7 @@ async def test_few_refused_heartbeats_are_logged_whatever_the_ids_and_groups(cap
     links = [brokers.brokers_for(call(), f"c{number}") for number in range(LINES + 20)]
     for link in links:
         link.announce(["orders"], None)
-    await until(lambda: all(link._refusal for link in links))
+    await until(lambda: all(link._last_refusal for link in links))
     assert len([each for each in caplog.records if "is refused" in each.getMessage()]) == LINES
 
 

@@ -323,7 +323,7 @@ def test_the_form_for_cpp_is_written_in_slices(desk):
     desk.create("Orders", 2000)
     desk.clients.consume(Asker(language="CPP"), "two", ConsumerBeat("g"))
     handler = GroupHandler(desk.shared, desk.pops)
-    steps = handler._reset(ResetOffset("Orders", "g", -1, True), range(2000), Asker())
+    steps = handler._reset_queues(ResetOffset("Orders", "g", -1, True), range(2000), Asker())
     # A queue takes a step each to be reset, written, written for C++, and freed.
     assert sum(1 for _ in steps) >= 4 * 2000
 

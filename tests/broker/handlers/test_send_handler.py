@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from librt.strings import BytesWriter
 
-from sparrowmq.broker.handlers.send_handler import Stored
+from sparrowmq.broker.handlers.send_handler import StoredReply
 from sparrowmq.errors import RemoteError
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.message import SysFlag
@@ -38,7 +38,7 @@ async def test_a_sent_message_is_stored_as_it_was_sent(tmp_path: Path) -> None:
 
 def test_the_answer_to_a_send_looks_like_its_header_in_both_serialisers():
     out = BytesWriter()
-    quick, header = Stored("7F0001", 3, 42), SendMessageReply("7F0001", 3, 42)
+    quick, header = StoredReply("7F0001", 3, 42), SendMessageReply("7F0001", 3, 42)
     quick.write(out)
     assert out.getvalue() == to_json(header)
     binary = Command(code=310, opaque=5, fields={})

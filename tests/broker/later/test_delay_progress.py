@@ -17,7 +17,7 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 def progress(it):
     """The progress by the files of a store, read to the log's end."""
     found = DelayProgress(it.store, it.file)
-    while not found.find_some():
+    while not found.search_some():
         pass
     return found.exact_offsets()
 
@@ -196,7 +196,7 @@ def test_a_slave_takes_a_point_when_its_own_log_is_on_disk_there(tmp_path, clock
     it.send(b"one", 1)
     it.store.flush()
     assert it.store.end > 100
-    assert slave.reach() and slave.saved == DelayPoint(100, {1: 1})
+    assert slave.take_awaited_point() and slave.saved == DelayPoint(100, {1: 1})
     assert not slave.follow(DelayOffsets({1: 9}, log_offset=1_000_000))
     assert slave.saved == DelayPoint(100, {1: 1})
     it.store.close()
@@ -213,8 +213,8 @@ async def test_a_damaged_queue_delays_the_search_and_does_not_end_it(tmp_path, c
 
         patch.setattr(type(it.store), "collect_prepared", fails)
         with pytest.raises(BadStore):
-            found.find_some()
-    while not found.find_some():
+            found.search_some()
+    while not found.search_some():
         pass
     assert found.exact_offsets() == {}
     it.store.close()

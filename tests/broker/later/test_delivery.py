@@ -81,11 +81,11 @@ async def test_messages_that_are_due_for_long_are_late_until_they_are_delivered(
     script = Script(*(DiskFull("/store", 1) for _ in range(14)), 0, 3600)
     delivery, task = await started(script, clock)
     await clock.advance(9)
-    assert delivery.late() == ""
+    assert delivery.late_condition() == ""
     await clock.advance(3)
-    assert delivery.late().startswith("messages have waited for 12 s: ") and "/store" in delivery.late()
+    assert delivery.late_condition().startswith("messages have waited for 12 s: ") and "/store" in delivery.late_condition()
     await clock.advance(5)
-    assert delivery.late() == ""
+    assert delivery.late_condition() == ""
     delivery.close()
     await task
 

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from sparrowmq.broker.metrics.status import Status, _bytes, _duration
+from sparrowmq.broker.metrics.status import Status, _bytes_text, _duration_text
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.names import STATE_TOPIC
@@ -173,11 +173,11 @@ async def test_the_log_and_the_delay_levels_are_told(desk, clock):
     ],
 )
 def test_sizes_read_as_in_java(count, text):
-    assert _bytes(count) == text
+    assert _bytes_text(count) == text
 
 
 def test_durations_read_as_in_java():
-    assert _duration(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
+    assert _duration_text(90_061_999) == "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"
 
 
 def test_messages_that_wait_are_counted_if_there_are_any(desk):

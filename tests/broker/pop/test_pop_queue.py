@@ -48,9 +48,9 @@ def test_a_skipped_message_is_done():
 def test_all_messages_of_a_run_are_valid_at_once():
     queue, run = begun(60), range(60, 200)
     queue.apply(taken(list(run), 200))
-    assert queue.valid(run, 7) is run
-    assert list(queue.valid(run, 8)) == []
-    assert list(queue.valid(range(190, 210), 7)) == list(range(190, 200))
+    assert queue.with_token(run, 7) is run
+    assert list(queue.with_token(run, 8)) == []
+    assert list(queue.with_token(range(190, 210), 7)) == list(range(190, 200))
 
 
 @pytest.mark.parametrize("step", [settled(130), Changed(*PLACE, 130, 100, 5000, 8)], ids=["done", "changed"])
@@ -60,15 +60,15 @@ def test_a_message_of_a_run_that_is_done_or_has_another_token_is_not_valid(step,
     queue.apply(taken(list(range(60, 200)), 200))
     queue.apply(step)
     run = range(begin, 200)
-    assert list(queue.valid(run, 7)) == [offset for offset in run if offset != 130]
+    assert list(queue.with_token(run, 7)) == [offset for offset in run if offset != 130]
 
 
 def test_messages_are_visible_again_when_their_time_is_over_and_no_earlier():
     queue = begun()
     queue.apply(taken([0, 1], 2, due_ms=1000))
     queue.apply(taken([2], 3, due_ms=2000))
-    assert queue.check_chunk(0, 999) == [] and queue.chunks[0].at_ms == 1000
-    assert queue.check_chunk(0, 1000) == [0, 1] and queue.chunks[0].at_ms == 2000
+    assert queue.check_chunk(0, 999) == [] and queue.chunks[0].check_at_ms == 1000
+    assert queue.check_chunk(0, 1000) == [0, 1] and queue.chunks[0].check_at_ms == 2000
     assert queue.check_chunk(0, 1000) == []
     queue.apply(settled(0))
     assert [queue.next_ready(1000), queue.next_ready(1000)] == [1, None]

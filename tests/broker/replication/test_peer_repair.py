@@ -222,7 +222,7 @@ async def test_a_recovery_that_did_not_end_leaves_a_doubt_and_one_that_cut_nothi
         member = Member(members.settings(1))
         await member._follow()
         assert OwnEpoch.load(path).doubt == after
-        await member._start.end()
+        await member._member_start.end()
     assert "fenced off" not in caplog.text  # nothing was
 
 

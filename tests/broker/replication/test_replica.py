@@ -289,7 +289,7 @@ async def test_an_elected_master_that_repaired_its_log_is_followed_after_all(
 
 async def test_logs_that_differ_are_compared_again_in_ten_seconds(stores: Stores) -> None:
     following, clock = alone(stores, "127.0.0.1:1", introduction=b"a member")
-    following.alarm, following._differed_at = LogsDiffer("they differ"), clock.monotonic()
+    following.alarm, following._differed_s = LogsDiffer("they differ"), clock.monotonic()
     assert not following._may_compare_again()
     await clock.advance(COMPARE_AGAIN_S)
     assert following._may_compare_again()

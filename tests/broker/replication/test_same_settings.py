@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.broker.replication.state_mirror import file_size, unlike
+from sparrowmq.broker.replication.state_mirror import file_size, size_problem
 from sparrowmq.protocol.requests.admin_headers import GetBrokerRuntime
 from sparrowmq.protocol.requests.bodies import KVTable
 from tests.broker.conftest import until
@@ -20,8 +20,8 @@ def test_the_size_is_found_by_its_names_in_all_versions(names: str) -> None:
 
 
 def test_both_sizes_and_the_remedy_are_named() -> None:
-    assert unlike(5, 5, "h:1") == ""
-    assert unlike(5, 6, "h:1").startswith(
+    assert size_problem(5, 5, "h:1") == ""
+    assert size_problem(5, 6, "h:1").startswith(
         "mappedFileSizeCommitLog = 5 here, and 6 at the master at h:1: both need the same. "
         "Set mappedFileSizeCommitLog=6 here, move the store"
     )

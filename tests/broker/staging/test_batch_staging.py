@@ -283,7 +283,7 @@ async def test_a_commit_in_a_pause_of_a_save_is_neither_lost_nor_published_twice
     if is_staged:
         it.stage(source(writer="other"), "b", 0, "2")
     it.store.publish()
-    saving = it.staging._content()
+    saving = it.staging._current_state()
     next(saving)
     it.stage(source(1), "a", 0, "3")
     it.staging.commit(source(1), {"a": 1}, None, "plan")

@@ -225,7 +225,7 @@ async def test_writers_that_fill_the_log_are_written_less_often(it):
     next_file(it)
     await it.staging.saved_writers.keep()
     written = len(kept(it))
-    assert it.staging.saved_writers._bytes > FILE
+    assert it.staging.saved_writers._record_bytes > FILE
     for _ in range(3):
         next_file(it)
         await it.staging.saved_writers.keep()

@@ -257,13 +257,13 @@ async def test_nothing_is_safe_before_the_end_of_the_snapshot_that_brings_what_w
             patch.setattr(MessageStore, "append", _full)
             with pytest.raises(RemoteError, match="no room"):
                 await change_group(live)
-        writing = kept_in._writing()
+        writing = kept_in._write_snapshot_in_steps()
         next(writing)
         with pytest.raises(RemoteError, match="The broker tries again by itself"):
-            await kept_in.safe("the topic is changed")
+            await kept_in.wait_until_safe("the topic is changed")
         for _ in writing:
             pass
-        assert await kept_in.safe("the topic is changed")
+        assert await kept_in.wait_until_safe("the topic is changed")
 
 
 async def test_a_new_snapshot_comes_when_changes_take_more_room(
@@ -322,7 +322,7 @@ async def test_offsets_that_change_while_others_are_written_wait_for_the_next_ti
         for number in range(1_200):
             offsets.commit(f"early {number:04}", "made", 0, 1)
         monkeypatch.setattr(log, "_note", note)
-        await log.settle()
+        await log.write_changes()
         monkeypatch.undo()
     keys = [key for piece in written for key in piece]
     assert len([key for key in keys if "early" in key]) == 1_200

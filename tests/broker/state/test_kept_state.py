@@ -121,7 +121,7 @@ async def test_a_store_without_a_journal_has_its_state_in_files_and_gets_a_snaps
         put(store, b"x", "made")
     assert kept(settings).width("made") == 5
     master = await Master(settings).lead()
-    await master.journal.tend()
+    await master.journal.write_what_is_due()
     master.store.close()
     for file in config.glob("*"):
         file.unlink()
@@ -254,11 +254,11 @@ async def test_a_topic_that_only_the_store_knows_to_be_wider_gets_its_queues(
     put(master.store, b"x", "made", 8)
     master.store.publish()
     master.state.topics.saved_ms = master.state.topics.version.timestamp
-    master.state._adopt(master.store)
+    master.state._adopt_queues(master.store)
     assert master.state.topics.table["made"].read_queue_nums == 9
     master.state.topics.put(TopicConfig("made", 2, 2))
     master.state.topics.saved_ms = master.state.topics.version.timestamp + 1
-    master.state._adopt(master.store)
+    master.state._adopt_queues(master.store)
     assert master.state.topics.table["made"].read_queue_nums == 2, "it was made narrower on purpose"
     master.store.close()
 

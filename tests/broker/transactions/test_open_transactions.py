@@ -87,7 +87,7 @@ def test_many_that_end_before_they_are_due_leave_nothing_behind():
     for queue_offset in range(50_000):
         found.add(Transaction(queue_offset, 0, 1_000_000, 0, 300))
         end(found, queue_offset)
-    assert len(found._due) + len(found._fresh) < 2000
+    assert len(found._due_heap) + len(found._unscheduled) < 2000
     assert found.positions(50_000) == (50_000, 50_000)
 
 
