@@ -1,6 +1,10 @@
-"""The wheel's build hook: with SPARROWMQ_COMPILE=1 it holds the compiled modules too, and is one for this platform.
+"""The wheel's build hook: it compiles the kernel for this platform, where that can be done (tools/kernel.py).
 
-Otherwise it is pure, and good anywhere. `./run wheel` builds both (tools/wheel.py).
+    SPARROWMQ_KERNEL=plain        no: a pure wheel, good anywhere
+    SPARROWMQ_KERNEL=compiled     else fail
+    SPARROWMQ_COMPILE=1           with the modules that mypyc compiles besides (tools/compile.py)
+
+`./run wheel` builds the pure one and the last (tools/wheel.py).
 """
 
 from __future__ import annotations
@@ -18,9 +22,35 @@ class CompiledWheel(BuildHookInterface[Any]):
     """Named in pyproject.toml; called by hatchling before it packs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable" or not os.environ.get("SPARROWMQ_COMPILE"):
+        if version == "editable":
             return
         sys.path.insert(0, self.root)
+        if self._build_kernel():
+            from sparrowmq import kernel
+
+            self._include(build_data, Path(kernel.COMPILED).iterdir())
+        if os.environ.get("SPARROWMQ_COMPILE"):
+            self._compile()
+            root = Path(self.root)
+            self._include(build_data, root.glob(f"sparrowmq*{EXTENSION_SUFFIXES[0]}"))
+            compiled = (root / "sparrowmq").rglob(f"*{EXTENSION_SUFFIXES[0]}")
+            self._include(build_data, (path for path in compiled if "kernel" not in path.parts))
+
+    def _build_kernel(self) -> bool:
+        from sparrowmq import kernel
+        from tools import kernel as building
+
+        wanted = os.environ.get(kernel.VARIABLE)
+        if wanted == "plain":
+            return False
+        problem = None if kernel.is_built() else building.try_to_build()
+        if problem is not None and wanted == "compiled":
+            raise RuntimeError(f"{kernel.VARIABLE}=compiled, but {problem}")
+        if problem is not None:
+            self.app.display_warning(f"{building.PLAIN}: {problem}")
+        return problem is None
+
+    def _compile(self) -> None:
         from sparrowmq import compiled
         from tools import compile as compiling
 
@@ -29,9 +59,9 @@ class CompiledWheel(BuildHookInterface[Any]):
         compiling.main()
         if compiled.recorded() != compiled.checksum():
             raise RuntimeError("SPARROWMQ_COMPILE is set, but compiling failed; its errors are above")
+
+    def _include(self, build_data: dict[str, Any], files: Any) -> None:
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        for path in Path(self.root).glob(f"sparrowmq*{EXTENSION_SUFFIXES[0]}"):
-            build_data["force_include"][str(path)] = path.name
-        for path in Path(self.root, "sparrowmq").rglob(f"*{EXTENSION_SUFFIXES[0]}"):
+        for path in files:
             build_data["force_include"][str(path)] = path.relative_to(self.root).as_posix()

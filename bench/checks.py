@@ -21,10 +21,10 @@ from typing import Final
 
 from bench.rounds import Run, arguments
 from bench.servers import OURS
+from sparrowmq.kernel.records import Passed, pass_sound
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties, render
-from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.store.log.scrub import Scrubber

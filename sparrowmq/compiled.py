@@ -32,17 +32,13 @@ MODULES: Final = (
     "sparrowmq.protocol.wire.fields",
     "sparrowmq.protocol.wire.codec",
     "sparrowmq.protocol.wire.connection",
-    "sparrowmq.protocol.messages.crc",
     "sparrowmq.protocol.messages.properties",
     "sparrowmq.protocol.messages.entry",
     "sparrowmq.protocol.messages.message_types",
     "sparrowmq.protocol.messages.batch",
     "sparrowmq.protocol.messages.message_id",
-    "sparrowmq.protocol.messages.record_layout",
-    "sparrowmq.protocol.messages.record",
-    "sparrowmq.protocol.messages.soundness",
+    "sparrowmq.kernel.records",
     "sparrowmq.protocol.messages.pulled_message",
-    "sparrowmq.protocol.messages.pulled_records",
     "sparrowmq.protocol.messages.plain_batch",
     "sparrowmq.protocol.messages.half_record",
     "sparrowmq.protocol.signature",
@@ -157,7 +153,7 @@ class _FromSource:
     """Finds the sources before Python finds what was compiled of them, perhaps when the list was another."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        is_ours = name.startswith("sparrowmq.") and os.path.isfile(source(name))
+        is_ours = name.startswith("sparrowmq.") and os.path.isfile(source(name)) and ".kernel." not in name
         return importlib.util.spec_from_file_location(name, source(name)) if is_ours else None
 
 

@@ -27,6 +27,7 @@ FLOORS: Final = (
         "compiled",
         "version",
     },
+    {"kernel"},
     {"protocol", "filter"},
     {"store", "remoting", "auth"},
     {"metrics", "http2"},
@@ -38,6 +39,7 @@ FLOORS: Final = (
 FLOOR_OF: Final = {part: floor for floor, parts in enumerate(FLOORS) for part in parts}
 # From left to right, so that few lines cross.
 _ORDER: Final = (
+    "kernel",
     "protocol",
     "filter",
     "store",

@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
 LOCK: Final = ROOT / "requirements" / "wheel.txt"
 MINORS: Final = (11, 12, 13)
+BOTH: Final = {"SPARROWMQ_COMPILE": "1", "SPARROWMQ_KERNEL": "compiled"}
 
 
 def main(given: Sequence[str]) -> int:
@@ -31,7 +32,7 @@ def main(given: Sequence[str]) -> int:
     found = list(given) or pythons()
     with tempfile.TemporaryDirectory() as folder:
         built = [
-            hatch(sys.executable, ROOT, "wheel", DIST),
+            hatch(sys.executable, ROOT, "wheel", DIST, {"SPARROWMQ_KERNEL": "plain"}),
             hatch(sys.executable, ROOT, "sdist", Path(folder)),
         ]
         built += [compiled(python, Path(folder)) for python in found if all(built)]
@@ -92,13 +93,13 @@ def compiled(python: str, folder: Path) -> bool:
     return (
         succeeds([python, "-m", "venv", str(venv)])
         and succeeds(install)
-        and hatch(str(venv / "bin" / "python"), source, "wheel", DIST, {"SPARROWMQ_COMPILE": "1"})
+        and hatch(str(venv / "bin" / "python"), source, "wheel", DIST, BOTH)
     )
 
 
 def hatch(python: str, source: Path, target: str, out: Path, environment: Mapping[str, str] | None = None) -> bool:
     """Build one target; returns whether it went well."""
-    clean = {name: value for name, value in os.environ.items() if name != "SPARROWMQ_COMPILE"}
+    clean = {name: value for name, value in os.environ.items() if name not in ("SPARROWMQ_COMPILE", "SPARROWMQ_KERNEL")}
     command = [python, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
     return succeeds(command, source, clean | dict(environment or {}))
 

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from sparrowmq import compiled
+from sparrowmq import compiled, kernel
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.serve import identity, storage_line
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
@@ -33,5 +33,6 @@ def version(file: str | None, changes: tuple[str, ...]) -> None:
         click.echo(f"{identity()}\n{storage_line(settings)}")
         return
     python = ".".join(map(str, sys.version_info[:3]))
-    row = VERSION, compiled.is_in_use(), python, str(settings.store_path), settings.flush.value
-    table(("VERSION", "COMPILED", "PYTHON", "STORE", "FLUSH"), [row])
+    form = "compiled" if kernel.is_compiled() else "plain"
+    row = VERSION, compiled.is_in_use(), form, python, str(settings.store_path), settings.flush.value
+    table(("VERSION", "COMPILED", "KERNEL", "PYTHON", "STORE", "FLUSH"), [row])

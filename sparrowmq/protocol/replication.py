@@ -34,15 +34,15 @@ from struct import Struct
 from typing import Final, TypeAlias
 
 from sparrowmq.errors import CorruptRecord, RemoteProtocolError
-from sparrowmq.protocol.messages.record import Buffer, check
-from sparrowmq.protocol.messages.record_layout import (
+from sparrowmq.kernel.record_layout import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     MIN_SIZE_BYTES,
     PREFIX,
 )
-from sparrowmq.protocol.messages.soundness import Passed, pass_sound
+from sparrowmq.kernel.records import Buffer, Passed, pass_sound
+from sparrowmq.protocol.messages.record import check
 
 REPORT: Final = Struct(">q")
 HEAD: Final = Struct(">qi")

@@ -29,11 +29,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.kernel import record_layout as layout
+from sparrowmq.kernel.record_layout import CRC_NAME, PROPERTY_CRC_SIZE
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import compression, message_id
-from sparrowmq.protocol.messages import record_layout as layout
 from sparrowmq.protocol.messages.message import Property, SysFlag
-from sparrowmq.protocol.messages.record import CRC_NAME, PROPERTY_CRC_SIZE, starts
+from sparrowmq.protocol.messages.record import starts
 
 Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -122,7 +123,7 @@ class RecordColumns:
         # Rows whose body was asked for and cannot be inflated.
         self.damaged: dict[int, RemoteProtocolError] = {}
         if within is None:
-            self._starts = np.frombuffer(starts(body), "<i8")
+            self._starts = np.array(starts(body), np.int64)
             self._ends = np.append(self._starts[1:], len(body)) if len(self._starts) else self._starts
         else:
             self._starts, self._ends = within

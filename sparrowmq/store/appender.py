@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.turn import Turn
@@ -25,7 +26,7 @@ from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
-from sparrowmq.protocol.messages.record import Buffer, encode
+from sparrowmq.protocol.messages.record import encode
 from sparrowmq.protocol.names import STATE_TOPIC
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Self
 
 from sparrowmq.errors import DiskFull, OutOfResources, StoreError
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.loop.durability import Durability, Requirement
 from sparrowmq.loop.slices import Steps, at_once
@@ -33,7 +34,6 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.half_record import Commit
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
-from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import TIMER_TOPIC
 from sparrowmq.protocol.selector import ALL, Selector
 from sparrowmq.store import upkeep

@@ -33,11 +33,11 @@ from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
+from sparrowmq.kernel.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
-from sparrowmq.protocol.messages.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store.index import Index
 from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, Keys

@@ -30,10 +30,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from sparrowmq.errors import CorruptRecord, LogsDiffer
+from sparrowmq.kernel import record_layout as layout
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
+from sparrowmq.kernel.records import Passed
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
-from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store import checkpoint
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, ENTRY_SIZE, offset_name
@@ -182,8 +183,8 @@ class _RecordRepair:
 
     def _was_here(self, offset: int, record: bytes) -> bool:
         """Whether the head or the checksum of a record is left here. Both contain when it was stored."""
-        here, tail = self._log.chunk(offset, len(record)), record[-records.PROPERTY_CRC_SIZE :]
-        return here[:_HEAD_BYTES] == record[:_HEAD_BYTES] or (tail.startswith(records.CRC_NAME) and here.endswith(tail))
+        here, tail = self._log.chunk(offset, len(record)), record[-layout.PROPERTY_CRC_SIZE :]
+        return here[:_HEAD_BYTES] == record[:_HEAD_BYTES] or (tail.startswith(layout.CRC_NAME) and here.endswith(tail))
 
     def _sound(self, offset: int, damage: Damage) -> bytes | None:
         """The copy's record at an offset; None if there is none, or if it is not sound or does not fit here."""

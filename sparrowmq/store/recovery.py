@@ -25,12 +25,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.kernel import record_layout as layout
+from sparrowmq.kernel import records as kernel
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
+from sparrowmq.kernel.records import Passed
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MIN_SIZE_BYTES
-from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX, Checkpoint, save
 from sparrowmq.store.index import Index
 from sparrowmq.store.layout import BLANK, NO_CRC, SECTOR, Layout, missing_file
@@ -240,7 +242,7 @@ class Recovery:
         record, _ = self.log.parse(offset)
         if record is None or records.physical_offset(record) != offset:
             return False
-        sealed = records.seal_copy(bytes(record))
+        sealed = kernel.seal_copy(bytes(record))
         if sealed is None or not _has_whole_text(record):
             return False
         file = self.log.row.find(offset)
@@ -424,8 +426,8 @@ def _count_record(record: memoryview, passed: Passed) -> None:
 
 def _filler(offset: int, size: int, stored_ms: int) -> bytes:
     """Return a record of exactly `size` bytes. No queue takes it: its flag is that of a prepared transaction."""
-    crc = size >= MIN_SIZE_BYTES + records.PROPERTY_CRC_SIZE  # a record that needs a CRC is at least so large
-    free = size - MIN_SIZE_BYTES - crc * records.PROPERTY_CRC_SIZE
+    crc = size >= MIN_SIZE_BYTES + layout.PROPERTY_CRC_SIZE  # a record that needs a CRC is at least so large
+    free = size - MIN_SIZE_BYTES - crc * layout.PROPERTY_CRC_SIZE
     topic = LOST_TOPIC if free >= len(LOST_TOPIC) else ""
     host = bytes(8)
     entry = Entry(topic, 0, bytes(max(free - len(topic), 0)), Properties(), 0, host, sys_flag=SysFlag.PREPARED)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from sparrowmq.errors import ConfigError
+from sparrowmq.kernel.record_layout import MIN_SIZE_BYTES
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages.record_layout import MIN_SIZE_BYTES
 from sparrowmq.store.layout import BLANK_SIZE, SECTOR, Layout
 
 # With ASYNC, a power cut loses at most 0.5 s of messages. The rest of this time is for the sync itself.

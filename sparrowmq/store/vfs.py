@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreLocked
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import Layout, offset_name, parse_offset_name
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, PREFIX
 from sparrowmq.protocol import replication
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import encode
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, PREFIX
 from sparrowmq.protocol.replication import HEAD, REPORT, SHOWN, Reports, Transfers, WholeRecords
 
 FILE_SIZE = 4096

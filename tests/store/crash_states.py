@@ -26,7 +26,7 @@ from functools import cache
 from typing import Any
 
 from sparrowmq.errors import DiskFull, StoreError
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import SECTOR
 from sparrowmq.store.vfs import File, Stamp
 

@@ -7,7 +7,7 @@ import os
 import threading
 
 from sparrowmq.errors import DiskFull
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.log.log_file import PAGE
 from sparrowmq.store.vfs import Disk, File
 

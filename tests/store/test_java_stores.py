@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V2
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V2
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load
 from sparrowmq.store.layout import BLANK, ENTRY, SECTOR

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import DiskFull
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.messages.record import Buffer
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.subscription import java_hash
 from sparrowmq.store.index import Index

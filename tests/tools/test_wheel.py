@@ -37,7 +37,7 @@ asyncio.run(main())
 def pure(tmp_path_factory) -> Path:
     """The wheel as it is built here."""
     folder = tmp_path_factory.mktemp("dist")
-    assert wheel.hatch(sys.executable, wheel.ROOT, "wheel", folder)
+    assert wheel.hatch(sys.executable, wheel.ROOT, "wheel", folder, {"SPARROWMQ_KERNEL": "plain"})
     built: Path = next(folder.glob("*.whl"))
     return built
 
@@ -81,6 +81,28 @@ def test_the_pure_wheel_is_good_anywhere_and_holds_nothing_compiled(pure):
         "pyspark_rocketmq",
         "pytest_sparrowmq",
     }
+
+
+def test_a_wheel_of_this_platform_has_the_compiled_kernel(tmp_path):
+    assert wheel.hatch(sys.executable, wheel.ROOT, "wheel", tmp_path, {"SPARROWMQ_KERNEL": "compiled"})
+    (built,) = tmp_path.glob("*.whl")
+    assert f"-cp{sys.version_info.major}{sys.version_info.minor}-" in built.name
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    path = f"import sys; sys.path.insert(0, {str(tmp_path / 'unpacked')!r})"
+    program = f"{path}; from sparrowmq.kernel import cursor; print(cursor.__file__)"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            program,
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith(str(tmp_path)) and not done.stdout.endswith(".py\n"), done.stderr
 
 
 def test_the_base_install_sends_and_consumes(site, tmp_path):

@@ -56,12 +56,7 @@ from sparrowmq.broker.redirect import readdress
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import InvalidMessage, RemoteError, StoreError
-from sparrowmq.loop.watermark import Watermark
-from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages.message import StoredMessage
-from sparrowmq.protocol.messages.properties import VALUE_END, mark
-from sparrowmq.protocol.messages.property_names import Property
-from sparrowmq.protocol.messages.record_layout import (
+from sparrowmq.kernel.record_layout import (
     BODY_SIZE_BEHIND_RECONSUME_TIMES,
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
@@ -75,6 +70,11 @@ from sparrowmq.protocol.messages.record_layout import (
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
+from sparrowmq.loop.watermark import Watermark
+from sparrowmq.protocol.messages import record
+from sparrowmq.protocol.messages.message import StoredMessage
+from sparrowmq.protocol.messages.properties import VALUE_END, mark
+from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.names import RETRY
 from sparrowmq.protocol.receipt_handle import Kind, PoppedQueue, ReceiptHandle
 from sparrowmq.protocol.requests.pop_headers import FROM_OLDEST

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeV
 
 import click
 
-from sparrowmq import compiled
+from sparrowmq import compiled, kernel
 from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, PORT, SET_OPTION, merge, sources
 from sparrowmq.cli.servers.systemd import Notifier
@@ -72,6 +72,7 @@ IMPORTANT: Final = [
     "kvConfigPath",
 ]
 
+PLAIN: Final = "plain (a C compiler and Python's headers were missing when it was installed)"
 FROM_SOURCE: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.
@@ -398,7 +399,8 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def identity() -> str:
     form = "compiled" if compiled.is_in_use() else FROM_SOURCE
-    return f"sparrowmq {VERSION}, {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
+    kernel_form = "compiled" if kernel.is_compiled() else PLAIN
+    return f"sparrowmq {VERSION}, {form}, kernel {kernel_form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
 def storage_line(settings: BrokerSettings) -> str:

@@ -19,23 +19,18 @@ from librt.strings import (
     read_i32_be,
     read_i64_be,
     read_i64_le,
-    write_i16_be,
-    write_i32_be,
-    write_i64_be,
     write_i64_le,
 )
 
+from sparrowmq.kernel import records
+from sparrowmq.kernel.record_layout import (
+    MAX_PROPERTIES_BYTES,
+    PROPERTY_CRC_SIZE,
+)
 from sparrowmq.protocol.messages.batch import BODY_END_AT, END_AT, FLAG_AT, PLACE_BYTES
-from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record import CRC_MASK, PROPERTY_CRC_SIZE, misfit, put_property_crc
-from sparrowmq.protocol.messages.record_layout import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MAX_PROPERTIES_BYTES,
-    MAX_TOPIC_BYTES_V1,
-)
+from sparrowmq.protocol.messages.record import misfit
 from sparrowmq.protocol.subscription import tag_hash
 
 if TYPE_CHECKING:
@@ -123,97 +118,50 @@ class PlainBatch:
         Raises:
             InvalidMessage: a number does not fit its field.
         """
-        records: list[bytes] = []
+        encoded: list[bytes] = []
         self.offsets = offsets = []
-        offset: int = first.offset
+        offset = first.offset
+        shared, content, places = self.shared, self._content, self._places
+        topic = shared.topic.encode()
         try:
-            frame = _Frame(self.shared, first, self._suffix, crc)
             for index in range(len(self)):
                 offsets.append(offset)
-                record = self._record(index, frame)
-                records.append(record)
+                at: i64 = index * PLACE_BYTES
+                body_end: int = read_i64_le(places, at + BODY_END_AT)
+                record = records.encode(
+                    topic,
+                    shared.queue_id,
+                    first.queue_offset + index,
+                    offset,
+                    read_i64_le(places, at + FLAG_AT),
+                    shared.sys_flag,
+                    shared.born_timestamp_ms,
+                    shared.born_host,
+                    first.store_timestamp_ms,
+                    first.store_host,
+                    shared.reconsume_times,
+                    shared.prepared_offset,
+                    content[read_i64_le(places, at) : body_end],
+                    self._properties(index, body_end + 2, read_i64_le(places, at + END_AT)),
+                    crc,
+                )
+                encoded.append(record)
                 offset += len(record)
-        except (OverflowError, ValueError) as error:
-            raise misfit(offset - first.offset, 0, error) from error
-        return b"".join(records)
+        except OverflowError as error:
+            raise misfit(offset - first.offset, 0, error, crc) from error
+        return b"".join(encoded)
 
-    def _record(self, index: i64, frame: _Frame) -> bytes:
-        content, places = self._content, self._places
-        at: i64 = index * PLACE_BYTES
-        body_end: i64 = read_i64_le(places, at + BODY_END_AT)
-        end: i64 = read_i64_le(places, at + END_AT)
+    def _properties(self, index: i64, begin: i64, end: i64) -> bytes:
+        """The properties to store of the message that has `content[begin:end]`: without the wish to wait."""
         wait_at: i64 = read_i64_le(self._terms, index * _TERMS_BYTES + _WAIT_AT)
         if wait_at:
             behind: i64 = min(wait_at + _WAIT_PAIR_BYTES, end)  # at the end its last byte may be missing
-            properties = content[body_end + 2 : wait_at] + content[behind:end]
+            properties = self._content[begin:wait_at] + self._content[behind:end]
         else:
-            properties = content[body_end + 2 : end]
+            properties = self._content[begin:end]
         if properties and properties[-1] != _VALUE_END:
             properties += b"\x02"
-        return frame.record(content[read_i64_le(places, at) : body_end], read_i64_le(places, at + FLAG_AT), properties)
-
-
-class _Frame:
-    """Encodes records one by one. The parts that all of them share are encoded once."""
-
-    __slots__ = (
-        "_before",
-        "_behind",
-        "_crc",
-        "_magic",
-        "_offset",
-        "_one",
-        "_queue_id",
-        "_queue_offset",
-        "_topic",
-    )
-
-    def __init__(self, shared: Entry, first: Placed, suffix: bytes, crc: bool) -> None:
-        self._offset: i64 = first.offset
-        self._queue_offset: i64 = first.queue_offset
-        self._queue_id = shared.queue_id
-        self._behind = suffix
-        self._crc = crc
-        self._one = BytesWriter()
-        topic = shared.topic.encode()
-        is_long = len(topic) > MAX_TOPIC_BYTES_V1
-        self._magic: int = MAGIC_V2 if is_long else MAGIC_V1
-        self._topic = len(topic).to_bytes(2 if is_long else 1, "big") + topic
-        before = BytesWriter()
-        v6 = (len(shared.born_host) == 20) + 2 * (len(first.store_host) == 20)
-        write_i32_be(before, shared.sys_flag & ~0x30 | v6 << 4)
-        write_i64_be(before, shared.born_timestamp_ms)
-        before.write(shared.born_host)
-        write_i64_be(before, first.store_timestamp_ms)
-        before.write(first.store_host)
-        write_i32_be(before, shared.reconsume_times)
-        write_i64_be(before, shared.prepared_offset)
-        self._before = before.getvalue()
-
-    def record(self, body: bytes, flag: int, properties: bytes) -> bytes:
-        one = self._one
-        properties_size = len(properties) + len(self._behind) + (PROPERTY_CRC_SIZE if self._crc else 0)
-        size = _FIXED_BYTES + len(self._before) + len(body) + len(self._topic) + properties_size
-        one.truncate(0)
-        write_i32_be(one, size)
-        write_i32_be(one, self._magic)
-        write_i32_be(one, crc32(body) & CRC_MASK)
-        write_i32_be(one, self._queue_id)
-        write_i32_be(one, flag)
-        write_i64_be(one, self._queue_offset)
-        write_i64_be(one, self._offset)
-        one.write(self._before)
-        write_i32_be(one, len(body))
-        one.write(body)
-        one.write(self._topic)
-        write_i16_be(one, properties_size)
-        one.write(properties)
-        one.write(self._behind)
-        if self._crc:
-            put_property_crc(one, one.getvalue())
-        self._queue_offset += 1
-        self._offset += size
-        return one.getvalue()
+        return properties + self._suffix
 
 
 class PlainScan:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from sparrowmq.compiled import mypyc_attr
+from sparrowmq.kernel.record_layout import QUEUE_ID_AT
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import Properties
-from sparrowmq.protocol.messages.record_layout import QUEUE_ID_AT
 
 _QUEUE_ID_END: Final = QUEUE_ID_AT + 4
 _LONGEST: Final = 255  # bytes of a topic in a record of version 1

@@ -43,10 +43,11 @@ from zlib import crc32
 import numpy as np
 
 from sparrowmq.errors import BadStore
-from sparrowmq.protocol.messages import record
-from sparrowmq.protocol.messages import record_layout as layout
-from sparrowmq.protocol.messages.record import CRC_MASK, CRC_NAME, PROPERTY_CRC_SIZE
-from sparrowmq.protocol.messages.record_layout import (
+from sparrowmq.kernel import record_layout as layout
+from sparrowmq.kernel import records as kernel
+from sparrowmq.kernel.record_layout import (
+    CRC_MASK,
+    CRC_NAME,
     INT,
     LONGEST_HEAD,
     MAGIC_BLANK,
@@ -54,8 +55,10 @@ from sparrowmq.protocol.messages.record_layout import (
     MAGIC_V2,
     MIN_SIZE_BYTES,
     PREFIX,
+    PROPERTY_CRC_SIZE,
 )
-from sparrowmq.protocol.messages.soundness import Passed, pass_sound
+from sparrowmq.kernel.records import Passed, pass_sound
+from sparrowmq.protocol.messages import record
 from sparrowmq.spark.columns import Mask, Positions, at
 from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.store.layout import parse_offset_name
@@ -277,8 +280,8 @@ def blocks(opened: OpenLogFile, span: Span, *, fail: bool = True, may_end: bool 
     while position < span.end:
         raw, places, used = _read_records(opened, position, span.end - position)
         if used:
-            starts = np.frombuffer(places, "<i8")
-            yield Block(position, raw, starts, np.append(starts[1:], used))
+            begins = np.array(places, np.int64)
+            yield Block(position, raw, begins, np.append(begins[1:], used))
             position += used
         elif may_end or _is_blank(raw, left=opened.file.size - position):
             return
@@ -294,15 +297,15 @@ def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
     lose(problem, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
 
 
-def _read_records(opened: OpenLogFile, position: int, left: int) -> tuple[bytes, bytes, int]:
+def _read_records(opened: OpenLogFile, position: int, left: int) -> tuple[bytes, list[int], int]:
     """The bytes at a position, where records begin in them, and where the last whole one ends; 0 if there is none."""
     raw = opened.read(position, min(BLOCK_BYTES, left))
-    places, used = record.leading(raw)
+    places, used, _ = kernel.starts(raw)
     if not used and len(raw) >= PREFIX.size:
         size, magic = PREFIX.unpack_from(raw)
         if magic in (MAGIC_V1, MAGIC_V2) and len(raw) < size <= min(left, _MAX_RECORD_BYTES):
             raw = opened.read(position, size)
-            places, used = record.leading(raw)
+            places, used, _ = kernel.starts(raw)
     return raw, places, used
 
 

@@ -22,10 +22,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from sparrowmq.errors import BadStore, CorruptRecord
+from sparrowmq.kernel.records import Passed
 from sparrowmq.protocol.messages import record as records
 from sparrowmq.protocol.messages.message import Property, SysFlag
 from sparrowmq.protocol.messages.record import Outline
-from sparrowmq.protocol.messages.soundness import Passed
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.progress import Watch

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from sparrowmq.errors import BadStore, StoreError
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.manifest import Copied, problem
 from sparrowmq.store.layout import ENTRY_SIZE, row_of_files

@@ -35,10 +35,7 @@ from typing import Final, NamedTuple, TypeAlias
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, RemoteProtocolError
-from sparrowmq.loop.clock import Clock, SystemClock
-from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
-from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
-from sparrowmq.protocol.messages.record_layout import (
+from sparrowmq.kernel.record_layout import (
     BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
     HOST_BITS_AT,
@@ -54,6 +51,9 @@ from sparrowmq.protocol.messages.record_layout import (
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
+from sparrowmq.loop.clock import Clock, SystemClock
+from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.record import check, decode, store_timestamp_ms
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.wire import json
 from sparrowmq.store import checkpoint, index

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias
 
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import parse_offset_name
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.store_settings import StoreSettings

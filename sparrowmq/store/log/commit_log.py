@@ -18,9 +18,9 @@ from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
-from sparrowmq.protocol.messages.record import Buffer, check, is_sound, store_timestamp_ms
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
-from sparrowmq.protocol.messages.soundness import Passed, collect_prepared, pass_sound
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
+from sparrowmq.kernel.records import Buffer, Passed, collect_prepared, is_sound, pass_sound
+from sparrowmq.protocol.messages.record import check, store_timestamp_ms
 from sparrowmq.store.layout import BLANK, BLANK_SIZE, NO_CRC
 from sparrowmq.store.log.damage import record_places
 from sparrowmq.store.log.log_file import PAGE, FileQueue, LogFile

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sparrowmq.protocol.messages.record_layout import (
+from sparrowmq.kernel.record_layout import (
     LONG,
     MAGIC_AT,
     MAGIC_BEGIN,

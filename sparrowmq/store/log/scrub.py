@@ -14,11 +14,11 @@ import logging
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.kernel.crc import crc32
+from sparrowmq.kernel.record_layout import LONGEST_HEAD, PREFIX, PROPERTY_CRC_SIZE
+from sparrowmq.kernel.records import Passed, property_crc
 from sparrowmq.loop.slices import Steps, at_once
-from sparrowmq.protocol.messages.crc import crc32
-from sparrowmq.protocol.messages.record import PROPERTY_CRC_SIZE, physical_offset, property_crc
-from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD, PREFIX
-from sparrowmq.protocol.messages.soundness import Passed
+from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store.layout import BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 

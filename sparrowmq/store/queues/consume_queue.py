@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from librt.strings import BytesWriter, write_i32_be, write_i64_be
 
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, OutOfResources
+from sparrowmq.kernel.crc import crc32
 from sparrowmq.loop.watermark import Watermark
-from sparrowmq.protocol.messages.crc import crc32
 from sparrowmq.store.layout import (
     ENTRY,
     ENTRY_SIZE,

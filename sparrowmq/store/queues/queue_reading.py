@@ -16,16 +16,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import CorruptRecord
+from sparrowmq.kernel.record_layout import LONGEST_HEAD, PROPERTY_CRC_SIZE
+from sparrowmq.kernel.records import is_sound
 from sparrowmq.protocol.messages.record import (
-    PROPERTY_CRC_SIZE,
     body_end,
-    is_sound,
     physical_offset,
     properties_at,
     properties_behind_body,
     store_timestamp_ms,
 )
-from sparrowmq.protocol.messages.record_layout import LONGEST_HEAD
 from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue

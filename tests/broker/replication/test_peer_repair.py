@@ -17,9 +17,9 @@ from sparrowmq.broker.member import Member
 from sparrowmq.broker.replication import peer_repair
 from sparrowmq.broker.replication.peer_repair import POLL_S, FetchedRecords, PeerLog
 from sparrowmq.errors import CorruptRecord, NetworkError, RemoteError
+from sparrowmq.kernel.record_layout import MAGIC_V1
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.record_layout import MAGIC_V1
 from sparrowmq.protocol.requests.headers import ViewMessage
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_in_flight import Response

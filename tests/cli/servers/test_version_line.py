@@ -15,7 +15,9 @@ def first_line(log: str) -> str:
 def test_the_first_line_of_a_brokers_log_says_what_runs_and_where_messages_go(start, broker_args, tmp_path):
     broker = start(*broker_args, "--set", "flushDiskType=ASYNC_FLUSH", env={"SPARROWMQ_SOURCE": "1"}).ready()
     said = first_line(broker.stop()[1])
-    assert re.match(r"sparrowmq 0\.\d+\.\d+, not compiled, so at half its speed \(.*\), Python 3\.\d+\.\d+, ", said)
+    assert re.match(
+        r"sparrowmq 0\.\d+\.\d+, not compiled, so at half its speed \(.*\), kernel [cp].*, Python 3\.\d+\.\d+, ", said
+    )
     assert said.endswith(f", store {tmp_path}/store, ASYNC_FLUSH")
 
 

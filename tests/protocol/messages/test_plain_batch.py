@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import InvalidMessage
+from sparrowmq.kernel.record_layout import PROPERTY_CRC_SIZE
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import record
@@ -101,7 +102,7 @@ def test_a_message_that_goes_another_way_or_is_not_ascii_is_not_plain(text):
 
 def test_a_message_of_a_transaction_is_not_plain_nor_is_one_whose_properties_leave_no_room():
     assert scanned([BatchPart(b"x", b"")], shared(sys_flag=SysFlag.PREPARED)) is None
-    room = MAX_SIZE_BYTES - record.PROPERTY_CRC_SIZE - len(SUFFIX) - 1
+    room = MAX_SIZE_BYTES - PROPERTY_CRC_SIZE - len(SUFFIX) - 1
     longest = b"a\x01" + b"b" * (room - 3) + b"\x02"
     assert scanned([BatchPart(b"x", longest)], shared()) is not None
     assert scanned([BatchPart(b"x", longest.replace(b"bb", b"bbb", 1))], shared()) is None

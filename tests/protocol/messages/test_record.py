@@ -10,11 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, RemoteProtocolError
+from sparrowmq.kernel import records as kernel
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import parse
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from tests import records
 
 V4 = hosts.pack("127.0.0.1:10911")
@@ -87,7 +88,7 @@ def test_the_property_crc_is_the_one_of_java_5():
 @example(99_999_999)
 def test_each_crc_has_ten_digits_the_last_one_first(crc):
     expected = f"__CRC32#\x01{f'{crc & 0x7FFFFFFF:010}'[::-1]}\x02"
-    assert record.property_crc(crc) == expected.encode()
+    assert kernel.property_crc(crc) == expected.encode()
 
 
 def test_a_topic_of_more_than_127_bytes_makes_a_v2_record():
@@ -155,19 +156,19 @@ def test_every_flipped_bit_is_found():
         damaged[bit // 8] ^= 1 << bit % 8
         assert record.check(damaged) is not None, f"bit {bit} of {len(made) * 8}"
         between = b"before" + damaged + b"behind"
-        assert not record.is_sound(between, 6, len(made), 4096, True), f"bit {bit} of {len(made) * 8}"
+        assert not kernel.is_sound(between, 6, len(made), 4096, True), f"bit {bit} of {len(made) * 8}"
 
 
 def test_a_record_among_others_is_checked_where_it_lies():
     made = encoded()
-    assert record.is_sound(b"before" + made + b"behind", 6, len(made), 4096, True)
-    assert not record.is_sound(made, 0, len(made), 8192, True)
-    assert not record.is_sound(made[:-1], 0, len(made), 4096, True)
-    assert not record.is_sound(made, 0, 10, 4096, True)
+    assert kernel.is_sound(b"before" + made + b"behind", 6, len(made), 4096, True)
+    assert not kernel.is_sound(made, 0, len(made), 8192, True)
+    assert not kernel.is_sound(made[:-1], 0, len(made), 4096, True)
+    assert not kernel.is_sound(made, 0, 10, 4096, True)
     java = encoded(crc=False)
-    assert record.is_sound(java, 0, len(java), 4096, False)
-    assert not record.is_sound(java, 0, len(java), 4096, True)
-    assert not record.is_sound(java.replace(b"hello", b"jello"), 0, len(java), 4096, False)
+    assert kernel.is_sound(java, 0, len(java), 4096, False)
+    assert not kernel.is_sound(java, 0, len(java), 4096, True)
+    assert not kernel.is_sound(java.replace(b"hello", b"jello"), 0, len(java), 4096, False)
 
 
 def test_a_record_of_java_is_checked_by_its_body():
@@ -183,9 +184,9 @@ def test_a_record_of_java_is_checked_by_its_body():
 def test_a_copy_with_the_crc_of_another_record_can_be_given_its_own():
     copy = encoded()[:-11] + b"0123456789\x02"
     assert record.check(copy) == "its CRC does not fit its bytes"
-    assert record.seal_copy(copy) == encoded()
-    assert record.seal_copy(copy.replace(b"hello", b"jello")) is None
-    assert record.seal_copy(encoded(crc=False)) is None
+    assert kernel.seal_copy(copy) == encoded()
+    assert kernel.seal_copy(copy.replace(b"hello", b"jello")) is None
+    assert kernel.seal_copy(encoded(crc=False)) is None
 
 
 def test_a_sound_record_at_the_wrong_place_is_found():
@@ -251,12 +252,12 @@ def test_the_whole_records_at_the_beginning_of_a_block(cut):
     made = [encoded(body=b"x" * size) for size in (0, 10, 100)]
     whole = b"".join(made)
     begins = [0, len(made[0]), len(made[0]) + len(made[1])]
-    assert record.leading(whole) == (record.starts(whole), len(whole))
-    found, end = record.leading(whole[: begins[2] + cut])
-    assert list(struct.unpack("<2q", found)) == begins[:2]
-    assert end == begins[2]
+    assert kernel.starts(whole) == (begins, len(whole), None) and record.starts(whole) == begins
+    found, end, problem = kernel.starts(whole[: begins[2] + cut])
+    assert (found, end) == (begins[:2], begins[2])
+    assert (problem is None) == (cut == 0)
 
 
 @pytest.mark.parametrize("block", [b"", b"\0" * 200, b"\xff" * 200, encoded()[:-1]])
 def test_a_block_that_begins_with_no_record(block):
-    assert record.leading(block) == (b"", 0)
+    assert kernel.starts(block)[:2] == ([], 0)

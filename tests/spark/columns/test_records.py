@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.kernel.record_layout import MAGIC_BLANK
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
 from sparrowmq.spark.columns import RecordColumns
 from tests import records
 from tests.spark.columns.decoding import COLUMNS, decode

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK
+from sparrowmq.kernel.record_layout import MAGIC_BLANK
 from sparrowmq.spark.source.log_files import BLOCK_BYTES, LogFile, OpenLogFile, Span, blocks
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.store.layout import BLANK

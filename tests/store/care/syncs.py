@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sparrowmq.protocol.messages.record import Buffer
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.care import manifest
 from sparrowmq.store.vfs import Disk, File
 

@@ -5,10 +5,12 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
-from sparrowmq.protocol.messages import record as records
+from sparrowmq.kernel.record_layout import PROPERTY_CRC_SIZE
+from sparrowmq.kernel.records import property_crc
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load, save
 from sparrowmq.store.index import ENTRY as INDEX_ENTRY
@@ -45,8 +47,8 @@ class Planted:
         """Change a record, and its CRC with it."""
         record = bytearray(self.log.read_bytes()[self.offsets[number] :][: self.size])
         record[position : position + len(content)] = content
-        covered = bytes(record[: -records.PROPERTY_CRC_SIZE])
-        self.write(self.log, self.offsets[number], covered + records._property_crc(covered))
+        covered = bytes(record[:-PROPERTY_CRC_SIZE])
+        self.write(self.log, self.offsets[number], covered + property_crc(crc32(covered)))
 
     def patch_entry(self, number: int, offset: int, size: int, tags_code: int) -> None:
         self.write(self.queue, number * ENTRY_SIZE, ENTRY.pack(offset, size, tags_code))

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge, StoreError
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog, pieces
 from sparrowmq.store.vfs import Disk

@@ -2,7 +2,7 @@
 
 import struct
 
-from sparrowmq.protocol.messages.record_layout import MAGIC_V1, MAGIC_V2
+from sparrowmq.kernel.record_layout import MAGIC_V1, MAGIC_V2
 from sparrowmq.store.log import damage
 from sparrowmq.store.log.damage import record_places
 

@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
+from sparrowmq.kernel import record_layout as layout
 from sparrowmq.protocol import hosts
-from sparrowmq.protocol.messages import record_layout as layout
 from tests.records import encoded
 
 V4, V6 = hosts.pack("10.0.0.1:1"), hosts.pack("[2001:db8::1]:2")

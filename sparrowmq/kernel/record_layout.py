@@ -52,6 +52,10 @@ TOPIC_SIZE_FIELD_V1: Final = 1
 TOPIC_SIZE_FIELD_V2: Final = 2
 PROPERTIES_SIZE_FIELD: Final = 2
 
+CRC_MASK: Final = 0x7FFFFFFF  # Java keeps its CRCs positive
+CRC_NAME: Final = b"__CRC32#\x01"
+PROPERTY_CRC_SIZE: Final = 20
+
 STORE_TIMESTAMP_BY_HOSTS: Final = bytes((56, 68, 56, 68))
 BODY_SIZE_BY_HOSTS: Final = bytes((84, 96, 96, 108))
 LONGEST_HEAD: Final = 112  # up to the body, with two IPv6 hosts

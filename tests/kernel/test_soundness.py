@@ -1,4 +1,4 @@
-"""soundness.py: what passes is what `record.check` finds nothing wrong with, and the pass stops where it would."""
+"""kernel/records.py: what passes is what `record.check` finds nothing wrong with, and the pass stops where it would."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sparrowmq.kernel.record_layout import MAGIC_BLANK, PREFIX
+from sparrowmq.kernel.records import Passed, pass_sound
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages import record as records
-from sparrowmq.protocol.messages.record_layout import MAGIC_BLANK, PREFIX
-from sparrowmq.protocol.messages.soundness import Passed, pass_sound
 from tests.records import encoded
 
 NEVER = 1 << 62

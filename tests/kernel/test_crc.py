@@ -3,7 +3,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.protocol.messages.crc import crc32
+from sparrowmq.kernel.crc import crc32
 
 
 @given(st.binary(max_size=5000), st.integers(0, 0xFFFFFFFF))

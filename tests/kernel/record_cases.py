@@ -1,0 +1,115 @@
+"""Records, sound and damaged, through each function of the kernel: `python -m tests.kernel.record_cases SEED COUNT`.
+
+It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from sparrowmq.kernel import cursor, is_compiled, records
+
+SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
+
+
+encode: Any = records.encode  # also with what its types do not allow
+
+
+def main(seed: int, count: int) -> None:
+    random = Random(seed)
+    print("compiled" if is_compiled() else "plain", file=sys.stderr)
+    for _ in range(count):
+        print(case(random))
+
+
+def case(random: Random) -> str:
+    """One run of records and what each function says of it, as a digest that begins with a readable part."""
+    texts: list[object] = []
+    content = b""
+    for _ in range(random.randint(1, 4)):
+        made = outcome(partial(encode, *fields(random, len(content))))
+        content += made if isinstance(made, bytes) else b""
+        texts.append(made)
+    content = damaged(content, random) if random.random() < 0.7 else content
+    texts += findings(content, random)
+    found = "; ".join(map(str, texts))
+    return f"{sha256(found.encode()).hexdigest()[:16]} {len(content)} {texts[-1]!s:.60}"
+
+
+def fields(random: Random, offset: int) -> tuple[object, ...]:
+    hosts = (bytes(8), b"\1" * 20)
+    number = random.choice([*SPECIAL, random.getrandbits(31), random.getrandbits(63), 1 << 31, 1 << 63, 1 << 70])
+    numbers = [random.choice([0, number]) if random.random() < 0.1 else random.getrandbits(16) for _ in range(7)]
+    topic = b"t" * random.choice([1, 9, 127, 128, 300] + [0x8000] * (random.random() < 0.01))
+    body = random.randbytes(random.choice([0, 1, 7, 8, 9, 128, 511, 512, 513, 3000]))
+    size = random.choice([0, 1, 50, 400] + [0x7FFF, 0x7FFF - 20, 0x7FFF - 21] * (random.random() < 0.05))
+    properties = (random.choice([b"K\1v\2", b"p", b"\0", b"__CRC32#\1"]) * size)[:size]
+    queue_id, queue_offset, flag, sys_flag, born, stored, times = numbers
+    prepared = random.choice([0, 0, offset, -1])
+    return (
+        *(topic, queue_id, queue_offset, offset, flag, sys_flag, born, random.choice(hosts), stored),
+        *(random.choice(hosts), times, prepared, body, properties, random.random() < 0.7),
+    )
+
+
+def damaged(content: bytes, random: Random) -> bytes:
+    """The content with some bytes changed, taken out, or put in, most often where sizes stand."""
+    changed = bytearray(content)
+    for _ in range(random.randint(1, 3)):
+        at = random.choice([random.randrange(len(changed) or 1), random.randrange(min(112, len(changed)) or 1)])
+        match random.randrange(4):
+            case 0 if changed:
+                changed[at] ^= 1 << random.randrange(8)
+            case 1:
+                changed[at : at + 4] = (random.choice(SPECIAL) & 0xFFFFFFFF).to_bytes(4, "big")
+            case 2:
+                del changed[at : at + random.randint(1, 30)]
+            case _:
+                changed[at:at] = random.randbytes(random.randint(1, 5))
+    return bytes(changed)
+
+
+def findings(content: bytes, random: Random) -> list[object]:
+    at, end, place = (random.randint(-2, len(content) + 2) for _ in range(3))
+    passed, prepared = records.Passed(), set[int]()
+    messages: list[object] = []
+    offsets: list[int] = []
+    record = records.Record(cursor.In(content))
+    return [
+        outcome(lambda: records.shape_problem(content)),
+        outcome(lambda: records.check(content)),
+        outcome(lambda: records.check(content[:end], place, True)),
+        outcome(lambda: records.is_sound(content, at, end, place, False)),
+        outcome(lambda: records.is_sound(content, 0, len(content), 0, True)),
+        outcome(lambda: records.pass_sound(content, 0, random.choice([0, 1 << 60]), passed)),
+        (passed.count, passed.last_ms, sorted(passed.finished_halves)),
+        outcome(lambda: records.collect_prepared(content, prepared)),
+        sorted(prepared),
+        outcome(lambda: records.starts(memoryview(content))),
+        outcome(lambda: records.split(content, lambda *parts: messages.append(parts), messages, offsets)),
+        messages,
+        offsets,
+        outcome(lambda: records.seal_copy(content)),
+        outcome(lambda: record.find(at, end)),
+        outcome(lambda: record.find(0, len(content))),
+        outcome(record.fields),
+        outcome(lambda: (record.has_sound_body(), record.has_right_property_crc(), record.is_unfinished())),
+        outcome(lambda: records.property_crc(random.getrandbits(32))),
+    ]
+
+
+def outcome(action: Callable[[], object]) -> object:
+    """What it returns, or the kind of its error: the words of the two forms may differ."""
+    try:
+        return action()
+    except (IndexError, OverflowError, ValueError) as error:
+        return type(error).__name__
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:3]))

@@ -1,0 +1,106 @@
+"""Build the compiled form of sparrowmq/kernel/, if its sources have changed: `python -m tools.kernel`.
+
+It takes some seconds, and needs a C compiler and Python's headers. Without them the sources run as they are, and it
+says so. `./run` calls it before each verb, and the build of a wheel does (hatch_build.py).
+
+    python -m tools.kernel --sanitize FOLDER    build it into FOLDER with AddressSanitizer and UBSan, for tests
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from sparrowmq import kernel  # noqa: E402
+
+# `annotation_typing`: the types of C stand in the .pxd files alone.
+DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "annotation_typing": False}
+FLAGS: Final = ("-O2", "-g0", "-w", "-fvisibility=hidden")
+SANITIZED: Final = ("-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+PLAIN: Final = "the kernel runs as plain Python, a tenth as fast"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sanitize", metavar="FOLDER")
+    options = parser.parse_args(arguments)
+    if options.sanitize:
+        build(Path(options.sanitize), SANITIZED)
+    elif not kernel.is_built() and (problem := try_to_build()) is not None:
+        print(f"{PLAIN}: {problem}", file=sys.stderr)
+    return 0
+
+
+def try_to_build() -> str | None:
+    """Build it in its place. Returns why it could not be built."""
+    folder = Path(kernel.COMPILED)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        build(folder, FLAGS)
+    except ImportError as error:
+        return f"{error.name or error} is not installed here"
+    except (Exception, SystemExit) as error:
+        return what_is_missing() or f"compiling failed ({error}); please tell us"
+    (folder / kernel.CHECKSUM).write_text(kernel.checksum())
+    return None
+
+
+def what_is_missing() -> str | None:
+    """What a compiler lacks here."""
+    compiler = os.environ.get("CC") or (sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler {compiler} (Debian, Ubuntu: gcc)"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").is_file():
+        return "Python's headers are not installed (Debian, Ubuntu: python3-dev)"
+    return None
+
+
+def build(target: Path, flags: Sequence[str]) -> None:
+    """Build the modules into a folder. Raises: ImportError, Cython is missing; what else a compiler raises."""
+    from Cython import Build
+    from setuptools import Distribution, Extension
+
+    cythonize: Any = Build.cythonize
+
+    modules = sorted(path.stem for path in Path(kernel.SOURCES).glob("*.pxd"))
+    with tempfile.TemporaryDirectory() as folder:
+        # A copy: the compiler of Cython asks for names from the folder that holds the package.
+        shutil.copytree(kernel.SOURCES, Path(folder, "sparrowmq", "kernel"), ignore=shutil.ignore_patterns("compiled"))
+        Path(folder, "sparrowmq", "__init__.py").touch()
+        before = Path.cwd()
+        os.chdir(folder)
+        try:
+            extensions = [
+                Extension(
+                    f"sparrowmq.kernel.{module}",
+                    [str(next(Path("sparrowmq/kernel").glob(f"{module}.py[x]"), f"sparrowmq/kernel/{module}.py"))],
+                    extra_compile_args=list(flags),
+                    extra_link_args=[flag for flag in flags if flag.startswith("-fsanitize")],
+                )
+                for module in modules
+            ]
+            parts = cythonize(extensions, compiler_directives=DIRECTIVES, quiet=True)
+            package = Distribution({"name": "sparrowmq", "ext_modules": parts})
+            command = package.get_command_obj("build_ext")
+            command.build_lib, command.build_temp, command.parallel = "lib", "temp", os.cpu_count()
+            command.ensure_finalized()
+            command.run()
+            target.mkdir(parents=True, exist_ok=True)
+            for path in Path("lib/sparrowmq/kernel").iterdir():
+                shutil.copy(path, target)
+        finally:
+            os.chdir(before)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
