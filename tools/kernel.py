@@ -26,7 +26,7 @@ from sparrowmq import kernel  # noqa: E402
 # `annotation_typing`: the types of C stand in the .pxd files alone.
 DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "annotation_typing": False}
 FLAGS: Final = ("-O2", "-g0", "-w", "-fvisibility=hidden")
-SANITIZED: Final = ("-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZED: Final = ("-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 PLAIN: Final = "the kernel runs as plain Python, a tenth as fast"
 
 

@@ -27,9 +27,10 @@ from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated_sends import Key, RepeatedSends, StoredBefore, keys
 from sparrowmq.broker.replication.slave_guard import not_the_master
 from sparrowmq.errors import RemoteError, SparrowError
+from sparrowmq.kernel.batch_layout import PLACE_BYTES
+from sparrowmq.kernel.batches import property_bytes
 from sparrowmq.loop.slices import Steps, empty_in_steps
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.messages.batch import PLACE_BYTES, property_bytes
 from sparrowmq.protocol.messages.entry import Entry, Placed, PlacedBatch
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.remoting.handler import Unanswered

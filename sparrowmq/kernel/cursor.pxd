@@ -32,6 +32,7 @@ cdef class Out:
     cpdef int i32(self, int64_t value) except -1
     cpdef int i64(self, int64_t value) except -1
     cpdef int raw(self, data) except -1
+    cpdef int copy(self, In source, Py_ssize_t at, Py_ssize_t end) except -1
     cpdef unsigned int crc(self, Py_ssize_t at) except? 1
     cpdef int cut(self, Py_ssize_t size) except -1
     cpdef bytes take(self)

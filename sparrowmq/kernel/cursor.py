@@ -93,6 +93,10 @@ class Out:
     def raw(self, data: bytes | bytearray | memoryview) -> None:
         self._made += data
 
+    def copy(self, source: In, at: int, end: int) -> None:
+        """Append the bytes of `source` from `at` to `end`. Raises: IndexError."""
+        self._made += source.slice(at, end)
+
     def crc(self, at: int) -> int:
         """The CRC-32 of all that was made from `at` on. Raises: IndexError."""
         if not 0 <= at <= len(self._made):

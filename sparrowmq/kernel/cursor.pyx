@@ -163,8 +163,16 @@ cdef class Out:
         _put_u32(data + 4, <unsigned int>(value & 0xFFFFFFFFLL))
         return 0
 
+    cpdef int copy(self, In source, Py_ssize_t at, Py_ssize_t end) except -1:
+        source._check(at, end - at)
+        memcpy(self._grow(end - at), source._data + at, end - at)
+        return 0
+
     cpdef int raw(self, data) except -1:
         cdef Py_buffer buffer
+        if type(data) is bytes:
+            memcpy(self._grow(len(<bytes>data)), <const char*>(<bytes>data), len(<bytes>data))
+            return 0
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
             memcpy(self._grow(buffer.len), buffer.buf, buffer.len)

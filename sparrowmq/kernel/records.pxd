@@ -55,14 +55,37 @@ cpdef bint is_sound(content, Py_ssize_t begin, Py_ssize_t size, int64_t place, b
 @cython.locals(record=Record, at=Py_ssize_t)
 cpdef Py_ssize_t pass_sound(
     content, int64_t place, int64_t crc_from, Passed passed, Py_ssize_t begin=*, Py_ssize_t end=*
-) except -1
+) except? -1
 @cython.locals(record=Record, at=Py_ssize_t, end=Py_ssize_t, fault=int)
-cpdef Py_ssize_t collect_prepared(content, set prepared) except -1
+cpdef Py_ssize_t collect_prepared(content, set prepared) except? -1
 @cython.locals(record=Record, at=Py_ssize_t, end=Py_ssize_t, fault=int, found=list)
 cpdef tuple starts(records)
 @cython.locals(record=Record, source=In, at=Py_ssize_t, end=Py_ssize_t, fault=int)
 cpdef str split(records, make, list messages, list damaged)
-@cython.locals(out=Out, size=int64_t, properties_size=Py_ssize_t, is_cut=bint, is_long=bint)
+@cython.final
+cdef class RecordWriter:
+    cdef readonly Out out
+    cdef readonly bint crc
+    cdef bytes _topic, _born_host, _store_host
+    cdef int _queue_id, _sys_flag, _reconsume_times
+    cdef int64_t _born_timestamp_ms, _store_timestamp_ms, _prepared_offset
+    cdef Py_ssize_t _fixed_size
+
+    @cython.locals(out=Out, topic=bytes)
+    cpdef int begin(
+        self,
+        int64_t queue_offset,
+        int64_t offset,
+        int flag,
+        In content,
+        Py_ssize_t body_at,
+        Py_ssize_t body_end,
+        Py_ssize_t properties_size,
+    ) except -1
+    cpdef int end(self, Py_ssize_t begin) except -1
+
+
+@cython.locals(writer=RecordWriter, is_cut=bint)
 cpdef bytes encode(
     bytes topic,
     int queue_id,

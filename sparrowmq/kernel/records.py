@@ -349,6 +349,101 @@ def split(
     return None
 
 
+class RecordWriter:
+    """Writes records one after the other that share these fields.
+
+    Args:
+        born_host, store_host: address and port, 8 or 20 bytes. They set the IPv6 bits of the system flag.
+        crc: whether a record ends with a property CRC.
+    """
+
+    __slots__ = (
+        "_born_host",
+        "_born_timestamp_ms",
+        "_fixed_size",
+        "_prepared_offset",
+        "_queue_id",
+        "_reconsume_times",
+        "_store_host",
+        "_store_timestamp_ms",
+        "_sys_flag",
+        "_topic",
+        "crc",
+        "out",
+    )
+
+    def __init__(
+        self,
+        topic: bytes,
+        queue_id: int,
+        sys_flag: int,
+        born_timestamp_ms: int,
+        born_host: bytes,
+        store_timestamp_ms: int,
+        store_host: bytes,
+        reconsume_times: int,
+        prepared_offset: int,
+        crc: bool,
+    ) -> None:
+        self.out = Out()
+        self.crc = crc
+        self._topic = topic
+        self._queue_id = queue_id
+        self._born_timestamp_ms = born_timestamp_ms
+        self._born_host = born_host
+        self._store_timestamp_ms = store_timestamp_ms
+        self._store_host = store_host
+        self._reconsume_times = reconsume_times
+        self._prepared_offset = prepared_offset
+        self._fixed_size = MIN_SIZE_BYTES + len(topic) + (len(topic) > MAX_TOPIC_BYTES_V1)
+        sys_flag &= ~_HOST_BITS
+        if len(born_host) == _V6_HOST_SIZE:
+            sys_flag |= _BORN_V6
+            self._fixed_size += _V6_SHIFT
+        if len(store_host) == _V6_HOST_SIZE:
+            sys_flag |= _STORE_V6
+            self._fixed_size += _V6_SHIFT
+        self._sys_flag = sys_flag
+
+    def begin(
+        self, queue_offset: int, offset: int, flag: int, content: In, body_at: int, body_end: int, properties_size: int
+    ) -> None:
+        """Write a record up to its properties, of which `properties_size` bytes are to follow before the CRC.
+
+        Raises: OverflowError, a number does not fit its field.
+        """
+        out, topic = self.out, self._topic
+        if self.crc:
+            properties_size += PROPERTY_CRC_SIZE
+        out.i32(self._fixed_size + body_end - body_at + properties_size)
+        out.i32(MAGIC_V2 if len(topic) > MAX_TOPIC_BYTES_V1 else MAGIC_V1)
+        out.i32(content.crc(body_at, body_end) & CRC_MASK)
+        out.i32(self._queue_id)
+        out.i32(flag)
+        out.i64(queue_offset)
+        out.i64(offset)
+        out.i32(self._sys_flag)
+        out.i64(self._born_timestamp_ms)
+        out.raw(self._born_host)
+        out.i64(self._store_timestamp_ms)
+        out.raw(self._store_host)
+        out.i32(self._reconsume_times)
+        out.i64(self._prepared_offset)
+        out.i32(body_end - body_at)
+        out.copy(content, body_at, body_end)
+        if len(topic) > MAX_TOPIC_BYTES_V1:
+            out.i16(len(topic))
+        else:
+            out.u8(len(topic))
+        out.raw(topic)
+        out.i16(properties_size)
+
+    def end(self, begin: int) -> None:
+        """Write what follows the properties of the record that begins at `begin` of `out`."""
+        if self.crc:
+            _put_property_crc(self.out, self.out.crc(begin))
+
+
 def encode(
     topic: bytes,
     queue_id: int,
@@ -373,49 +468,25 @@ def encode(
     Raises:
         OverflowError: a number does not fit its field.
     """
-    out = Out()
-    size = MIN_SIZE_BYTES + len(body) + len(topic) + len(properties)
-    properties_size = len(properties)
-    is_cut = crc and properties_size > 0 and properties[-1] != _PROPERTY_END
-    if crc:
-        size += PROPERTY_CRC_SIZE + is_cut
-        properties_size += PROPERTY_CRC_SIZE + is_cut
-    sys_flag &= ~_HOST_BITS
-    if len(born_host) == _V6_HOST_SIZE:
-        sys_flag |= _BORN_V6
-        size += _V6_SHIFT
-    if len(store_host) == _V6_HOST_SIZE:
-        sys_flag |= _STORE_V6
-        size += _V6_SHIFT
-    is_long = len(topic) > MAX_TOPIC_BYTES_V1
-    out.i32(size + is_long)
-    out.i32(MAGIC_V2 if is_long else MAGIC_V1)
-    out.i32(In(body).crc(0, len(body)) & CRC_MASK)
-    out.i32(queue_id)
-    out.i32(flag)
-    out.i64(queue_offset)
-    out.i64(offset)
-    out.i32(sys_flag)
-    out.i64(born_timestamp_ms)
-    out.raw(born_host)
-    out.i64(store_timestamp_ms)
-    out.raw(store_host)
-    out.i32(reconsume_times)
-    out.i64(prepared_offset)
-    out.i32(len(body))
-    out.raw(body)
-    if is_long:
-        out.i16(len(topic))
-    else:
-        out.u8(len(topic))
-    out.raw(topic)
-    out.i16(properties_size)
-    out.raw(properties)
-    if crc:
-        if is_cut:
-            out.u8(_PROPERTY_END)
-        _put_property_crc(out, out.crc(0))
-    return out.take()
+    writer = RecordWriter(
+        topic,
+        queue_id,
+        sys_flag,
+        born_timestamp_ms,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        reconsume_times,
+        prepared_offset,
+        crc,
+    )
+    is_cut = crc and len(properties) > 0 and properties[-1] != _PROPERTY_END
+    writer.begin(queue_offset, offset, flag, In(body), 0, len(body), len(properties) + is_cut)
+    writer.out.raw(properties)
+    if is_cut:
+        writer.out.u8(_PROPERTY_END)
+    writer.end(0)
+    return writer.out.take()
 
 
 def seal_copy(raw: bytes) -> bytes | None:

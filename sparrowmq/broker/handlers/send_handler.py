@@ -24,6 +24,7 @@ from sparrowmq.broker.repeated_sends import RepeatedSends, StoredBefore, in_prog
 from sparrowmq.broker.topics import Topics
 from sparrowmq.broker.transactions import half_message
 from sparrowmq.errors import RemoteError
+from sparrowmq.kernel.batch_layout import PLACE_BYTES
 from sparrowmq.loop.slices import Steps, WorkQueue, empty_in_steps
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol import names
@@ -193,7 +194,7 @@ class SendHandler:
         is_repeated: bool,
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
-        first = batch.entries(common_entry, body, places[: batch.PLACE_BYTES])[0]
+        first = batch.entries(common_entry, body, places[:PLACE_BYTES])[0]
         first.owner = common_entry.owner
         send_key = key(first) if first.properties.unique_key is not None else None
         if is_repeated and send_key is not None and send_key in self._batch_queue.marks:
@@ -226,7 +227,7 @@ class SendHandler:
         ready = yield from batches.prepare_parts(self._writer, common_entry, body, places, _batch_entries)
         if common_entry.topic in self._retried_ids.topics:  # by now: its messages may have been sent again, and stored
             return (yield from self._send_missing(common_entry, body, places, is_repeated))
-        self._writer.check_room(common_entry.topic, len(body), len(places) // batch.PLACE_BYTES)
+        self._writer.check_room(common_entry.topic, len(body), len(places) // PLACE_BYTES)
         with self._repeats.under_way(ready.keys):
             parts = yield from batches.put_in_parts(self._writer, ready)
         yield from empty_in_steps(ready.keys)
@@ -245,7 +246,7 @@ class SendHandler:
     ) -> Steps[ReplyWhenDurable]:
         """Store the messages of a batch that were not stored before: all of them, none, or the end that a crash cut."""
         if is_repeated:
-            check_repeated_size(len(places) // batch.PLACE_BYTES)
+            check_repeated_size(len(places) // PLACE_BYTES)
         entries: list[Entry] = []
         for part_places in batches.pieces(places, batches.PART_OF_ENTRIES):
             entries += _batch_entries(common_entry, body, part_places)

@@ -86,6 +86,7 @@ from sparrowmq.core import snapshot
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, InvalidMessage, RemoteError, RemoteProtocolError
+from sparrowmq.kernel.batch_layout import PLACE_BYTES
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, at_once, run_to_end
 from sparrowmq.loop.tasks import run_steps
@@ -572,11 +573,11 @@ class Publishing:
             return None
         body, skipped = bytes(message.body), publication.skipped
         places = batches.places(body)
-        skip_count = min(skipped.get(piece.target, 0), len(places) // batches.PLACE_BYTES)
+        skip_count = min(skipped.get(piece.target, 0), len(places) // PLACE_BYTES)
         skipped[piece.target] = skipped.get(piece.target, 0) - skip_count
         born = message.born_timestamp_ms, hosts.pack(message.born_host)
         shared = Entry(*piece.target, b"", Properties(), *born)
-        return OpenPiece(shared, body, places[skip_count * batches.PLACE_BYTES :])
+        return OpenPiece(shared, body, places[skip_count * PLACE_BYTES :])
 
     def _publish_part(self, piece: OpenPiece) -> None:
         part, shared, body = next(pieces(piece.remaining_places, PART)), piece.shared, piece.body
@@ -592,11 +593,11 @@ class Publishing:
                     self._writer.put(entry)
                 except (InvalidMessage, RemoteError) as error:
                     log.error("a message of a committed batch cannot be stored: %s: %s", entry, shown(error))
-                self._note_published(piece, batches.PLACE_BYTES)
+                self._note_published(piece, PLACE_BYTES)
 
     def _note_published(self, piece: OpenPiece, places_bytes: int) -> None:
         piece.remaining_places = piece.remaining_places[places_bytes:]
-        self._published_counter.value += places_bytes // batches.PLACE_BYTES
+        self._published_counter.value += places_bytes // PLACE_BYTES
 
 
 class StagedPart(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sparrowmq.errors import RemoteProtocolError
+from sparrowmq.kernel.batch_layout import MAX_COUNT, PLACE_BYTES
 from sparrowmq.protocol.messages import batch
 from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.entry import Entry
@@ -34,19 +35,19 @@ def encode(copies: Sequence[Copy]) -> bytes:
     return _COUNT.pack(len(copies)) + own + batch.encode(copy.part for copy in copies)
 
 
-def entries(shared: Entry, content: bytes, count: int = batch.MAX_COUNT) -> Iterator[list[Entry]]:
+def entries(shared: Entry, content: bytes, count: int = MAX_COUNT) -> Iterator[list[Entry]]:
     """The messages as entries, `count` at a time. All but body, properties, flags and born time is as in `shared`.
 
     Raises: RemoteProtocolError, sizes contradict each other, or there are no messages or too many.
     """
     own, messages = _divided(content)
     places = batch.places(messages)
-    found, size = len(places) // batch.PLACE_BYTES, _OWN.size
+    found, size = len(places) // PLACE_BYTES, _OWN.size
     if found * size != len(own):
         raise RemoteProtocolError(f"{found} copies have {len(own) // size} born times")
     for begin in range(0, found, count):
         end = begin + count
-        few = batch.entries(shared, messages, places[begin * batch.PLACE_BYTES : end * batch.PLACE_BYTES])
+        few = batch.entries(shared, messages, places[begin * PLACE_BYTES : end * PLACE_BYTES])
         for entry, (born_ms, sys_flag) in zip(few, _OWN.iter_unpack(own[begin * size : end * size]), strict=True):
             entry.born_timestamp_ms, entry.sys_flag = born_ms, sys_flag & SysFlag.OF_BODY
         yield few
@@ -57,6 +58,6 @@ def _divided(content: bytes) -> tuple[bytes, bytes]:
         raise RemoteProtocolError("the batch of copies is cut off")
     count = _COUNT.unpack_from(content)[0]
     end = _COUNT.size + count * _OWN.size
-    if not 0 < count <= batch.MAX_COUNT or end > len(content):
+    if not 0 < count <= MAX_COUNT or end > len(content):
         raise RemoteProtocolError(f"a batch of {len(content)} bytes cannot hold {count} copies")
     return content[_COUNT.size : end], content[end:]

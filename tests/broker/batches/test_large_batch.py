@@ -12,6 +12,7 @@ import pytest
 
 from sparrowmq.broker import batches
 from sparrowmq.errors import OF_A_SLAVE, DiskFull, RemoteError, RequestTimeout
+from sparrowmq.kernel.batch_layout import MAX_COUNT, PLACE_BYTES
 from sparrowmq.loop import slices
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -32,7 +33,7 @@ OTHERS = [BatchPart(b"%d" % number, f"KEYS\x01Schlüssel-{number}\x02".encode())
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of four messages, and a pause after each step."""
     monkeypatch.setattr(batches, "PART", 4)
-    monkeypatch.setattr(batches, "PART_BYTES", 4 * batch.PLACE_BYTES)
+    monkeypatch.setattr(batches, "PART_BYTES", 4 * PLACE_BYTES)
     monkeypatch.setattr(batches, "PART_OF_ENTRIES", 4)
     monkeypatch.setattr(slices, "SLICE_S", 1e-6)
 
@@ -93,10 +94,10 @@ async def test_nothing_is_stored_of_a_batch_whose_last_message_is_refused(tmp_pa
 
 
 async def test_the_answer_to_the_largest_batch_is_read(tmp_path: Path) -> None:
-    parts = [BatchPart(b"", b"")] * batch.MAX_COUNT
+    parts = [BatchPart(b"", b"")] * MAX_COUNT
     async with live_broker(tmp_path) as live:
         sent = live.session.call(send_request(batch=True), batch.encode(parts), timeout_s=30)
-        assert len((await sent).header.msg_id.split(",")) == batch.MAX_COUNT
+        assert len((await sent).header.msg_id.split(",")) == MAX_COUNT
 
 
 async def test_a_batch_of_thousands_is_stored_whole(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_messages_with_many_properties_come_in_small_pieces() -> None:
     sizes = [10] * 300 + [20_000] * 4 + [30_000, 5] + [10_000] * 27
     places = batch.places(batch.encode([BatchPart(b"x" * 5000, b"k\x01" + b"v" * size, 0) for size in sizes]))
     pieces = list(batches.pieces(places, 256))
-    counts = [len(piece) // batch.PLACE_BYTES for piece in pieces]
+    counts = [len(piece) // PLACE_BYTES for piece in pieces]
     assert b"".join(pieces) == places and max(counts) == 256
     ends = [sum(counts[: number + 1]) for number in range(len(counts))]
     of_pieces = [sizes[end - count : end] for end, count in zip(ends, counts, strict=True)]

@@ -83,7 +83,10 @@ async def test_messages_that_are_due_for_long_are_late_until_they_are_delivered(
     await clock.advance(9)
     assert delivery.late_condition() == ""
     await clock.advance(3)
-    assert delivery.late_condition().startswith("messages have waited for 12 s: ") and "/store" in delivery.late_condition()
+    assert (
+        delivery.late_condition().startswith("messages have waited for 12 s: ")
+        and "/store" in delivery.late_condition()
+    )
     await clock.advance(5)
     assert delivery.late_condition() == ""
     delivery.close()

@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
-from sparrowmq.protocol.messages.batch import (
-    MAX_COUNT,
-    PLACE_BYTES,
-    BatchPart,
-    decode,
-    encode,
-    entries,
-    places,
-)
+from sparrowmq.kernel.batch_layout import MAX_COUNT, PLACE_BYTES
+from sparrowmq.protocol.messages.batch import BatchPart, decode, encode, entries, places
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.properties import Properties
 

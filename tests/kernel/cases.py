@@ -1,4 +1,4 @@
-"""Records, sound and damaged, through each function of the kernel: `python -m tests.kernel.record_cases SEED COUNT`.
+"""Records and batches, sound and damaged, through each function: `python -m tests.kernel.cases SEED COUNT`.
 
 It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
 """
@@ -12,12 +12,14 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sparrowmq.kernel import cursor, is_compiled, records
+from sparrowmq.kernel import batches, cursor, is_compiled, records
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
 
 
-encode: Any = records.encode  # also with what its types do not allow
+# They also get what their types do not allow.
+encode: Any = records.encode
+Writer: Any = records.RecordWriter
 
 
 def main(seed: int, count: int) -> None:
@@ -25,6 +27,7 @@ def main(seed: int, count: int) -> None:
     print("compiled" if is_compiled() else "plain", file=sys.stderr)
     for _ in range(count):
         print(case(random))
+        print(batch_case(random))
 
 
 def case(random: Random) -> str:
@@ -101,6 +104,49 @@ def findings(content: bytes, random: Random) -> list[object]:
         outcome(lambda: (record.has_sound_body(), record.has_right_property_crc(), record.is_unfinished())),
         outcome(lambda: records.property_crc(random.getrandbits(32))),
     ]
+
+
+def batch_case(random: Random) -> str:
+    content = b""
+    for _ in range(random.randint(0, 4)):
+        body, properties = random.randbytes(random.choice([0, 1, 40])), pairs(random)
+        head = (22 + len(body) + len(properties), 0, 0, random.choice(SPECIAL), len(body))
+        content += b"".join(number.to_bytes(4, "big", signed=True) for number in head if number < 1 << 31)
+        content += body + len(properties).to_bytes(2, "big") + properties
+    content = damaged(content, random) if random.random() < 0.4 else content
+    places = outcome(lambda: batches.places(content))
+    found = [places]
+    if isinstance(places, bytes):
+        found += batch_findings(content, places, random)
+    return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {len(content)} {found[-1]!s:.60}"
+
+
+def pairs(random: Random) -> bytes:
+    names, values = (b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"DELAY", b"", b"x"), (b"", b"true", b"a b", b"\xc3\xa4")
+    ends = (b"\2", b"\2", b"\2", b"\1", b"")
+    made = [random.choice(names) + b"\1" * (random.random() < 0.9) + random.choice(values) for _ in range(3)]
+    return b"".join(each + random.choice(ends) for each in made)
+
+
+def batch_findings(content: bytes, places: bytes, random: Random) -> list[object]:
+    terms = batches.scan(content, places, (b"DELAY", b"TIMER"), random.choice([30, 300]))
+    found = [
+        batches.property_bytes(places, 0, len(places)),
+        outcome(lambda: batches.property_bytes(places, 8, 90)),
+        terms,
+    ]
+    if terms is None:
+        return found
+    host = bytes(random.choice([8, 20]))
+    topic, numbers = b"t" * random.choice([1, 128]), [random.choice([0, 0, 0, 0, 1 << 40]) for _ in range(2)]
+    shared = (topic, numbers[0], 0, 5, host, 6, host, numbers[1], 0, random.random() < 0.5)
+    found.append(outcome(lambda: batches.encode(Writer(*shared), content, places, terms, b"C\1c\2", 7, 8)))
+    found.append(batches.have_unique_keys(terms))
+    for index in (*range(len(places) // 32), 4, -1):
+        found.append(outcome(partial(batches.tags_code, terms, index)))
+        found.append(outcome(partial(batches.unique_key, content, terms, index)))
+        found.append(outcome(partial(batches.keys, content, terms, index)))
+    return found
 
 
 def outcome(action: Callable[[], object]) -> object:

@@ -1,0 +1,59 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from sparrowmq.kernel.cursor cimport In, Out
+from sparrowmq.kernel.records cimport RecordWriter
+
+cdef int HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
+cdef int _BODY_END_AT, _END_AT, _FLAG_AT, _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT
+cdef int _FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD, _NAME_END, _VALUE_END, _ASCII_END, _WAIT_PAIR_BYTES
+cdef bytes _TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE
+
+
+@cython.locals(
+    source=In, out=Out, at=Py_ssize_t, end=Py_ssize_t, count=int, body_size=int, body_end=Py_ssize_t,
+    properties_size=int, following=Py_ssize_t,
+)
+cpdef bytes places(bytes content)
+@cython.locals(source=In, total=Py_ssize_t, at=Py_ssize_t)
+cpdef Py_ssize_t property_bytes(bytes places, Py_ssize_t begin, Py_ssize_t end) except? -1
+@cython.locals(source=In, spots=In, scanner=_Scanner, at=Py_ssize_t, begin=Py_ssize_t, end=Py_ssize_t)
+cpdef bytes scan(bytes content, bytes places, tuple not_plain, Py_ssize_t max_bytes)
+
+
+@cython.final
+cdef class _Scanner:
+    cdef Out out
+    cdef tuple _not_plain
+    cdef bytes _letters
+    cdef int64_t _tags_code
+    cdef Py_ssize_t _keys_at, _keys_end, _unique_at, _unique_end, _wait_at
+
+    @cython.locals(
+        out=Out, at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t
+    )
+    cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
+    @cython.locals(first=int, letter=int)
+    cdef bint _leads_elsewhere(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
+    cdef int _keep(
+        self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t begin, Py_ssize_t end
+    ) except -1
+
+
+@cython.locals(total=int64_t, at=Py_ssize_t)
+cdef int64_t _string_hash(In source, Py_ssize_t begin, Py_ssize_t end) except? -1
+@cython.locals(source=In, at=Py_ssize_t)
+cpdef bint have_unique_keys(bytes terms) except -1
+cpdef int64_t tags_code(bytes terms, Py_ssize_t index) except? -1
+@cython.locals(source=In, at=Py_ssize_t)
+cpdef bytes unique_key(bytes content, bytes terms, Py_ssize_t index)
+@cython.locals(source=In, at=Py_ssize_t)
+cpdef bytes keys(bytes content, bytes terms, Py_ssize_t index)
+@cython.locals(
+    source=In, spots=In, found=In, out=Out, index=Py_ssize_t, count=Py_ssize_t, at=Py_ssize_t, body_at=Py_ssize_t,
+    body_end=Py_ssize_t, end=Py_ssize_t, begin=Py_ssize_t, wait_at=Py_ssize_t, behind=Py_ssize_t,
+    before_size=Py_ssize_t, size=Py_ssize_t, is_cut=bint, record_at=Py_ssize_t, offsets=list,
+)
+cpdef tuple encode(
+    RecordWriter writer, bytes content, bytes places, bytes terms, bytes suffix, int64_t queue_offset, int64_t offset
+)

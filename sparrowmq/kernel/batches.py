@@ -1,0 +1,267 @@
+"""Batches: many messages of one topic, end to end in one body, and what becomes of them in the log.
+
+    body     | head | body | size | WAIT true UNIQ_KEY id TAGS a |        places: where the parts of each message are
+    record   | head | body | topic | size | UNIQ_KEY id TAGS a CLUSTER c __CRC32# ... |      scan, encode: in one pass
+
+A message of a body:
+
+    0   total size   int32
+    4   magic        int32, 0
+    8   body CRC     int32, 0
+    12  flag         int32
+    16  body         int32 + n
+        properties   int16 + n
+
+It is the body of SEND_BATCH_MESSAGE, and of SEND_MESSAGE with `batch` set (C++ sends that one). A broker stores each
+message as a record of its own, at consecutive queue offsets. Source: MessageDecoder.encodeMessage, Java 4.9.8.
+
+A message is plain if its properties are ASCII, and none of them leads it elsewhere, as a delay does. Most batches have
+only plain messages, hundreds of thousands of them. So each byte of the properties is read once, which also finds the
+terms for queue and index. If one message is not plain, the caller makes an entry of each, with the same result.
+
+Places and terms are `bytes` without a meaning for callers, PLACE_BYTES and TERM_BYTES for each message, which can be
+cut and put together.
+"""
+
+from __future__ import annotations
+
+from sparrowmq.kernel.batch_layout import HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
+from sparrowmq.kernel.cursor import In, Out
+from sparrowmq.kernel.records import RecordWriter
+
+# A place: the begin and the end of the body, the end of the properties, which begin two bytes after it, and the flag.
+_BODY_END_AT, _END_AT, _FLAG_AT = 8, 16, 24
+# A term: the hash of the tags, the begin and the end of the keys and of the unique key, and where the wish to wait
+# begins, which is not stored; 0 for what is absent.
+_KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT = 8, 16, 24, 32, 40
+_FLAG_IN_HEAD, _BODY_SIZE_IN_HEAD = 12, 16
+_NAME_END, _VALUE_END, _ASCII_END = 1, 2, 0x80
+_TAGS, _KEYS, _UNIQUE_KEY, _WAIT, _TRUE = b"TAGS", b"KEYS", b"UNIQ_KEY", b"WAIT", b"true"
+_WAIT_PAIR_BYTES = 10  # WAIT true, with what separates them
+
+
+def places(content: bytes) -> bytes:
+    """The places of a batch's messages.
+
+    Raises: ValueError, sizes contradict each other, or there are no messages or too many.
+    """
+    source, out = In(content), Out()
+    at, end, count = 0, len(content), 0
+    while at < end and count <= MAX_COUNT:
+        if end - at < HEAD_BYTES:
+            raise ValueError(f"message {count} of the batch is cut off")
+        body_size = source.i32(at + _BODY_SIZE_IN_HEAD)
+        if body_size < 0:
+            raise ValueError(f"message {count} of the batch has a body of {body_size} bytes")
+        body_end = at + HEAD_BYTES + body_size
+        if body_end + 2 > end:
+            raise ValueError(f"message {count} of the batch is cut off")
+        properties_size = source.i16(body_end)
+        following = body_end + 2 + properties_size
+        if properties_size < 0 or following != at + source.i32(at) or following > end:
+            raise ValueError(f"message {count} of the batch has sizes that contradict each other")
+        out.i64(at + HEAD_BYTES)
+        out.i64(body_end)
+        out.i64(following)
+        out.i64(source.i32(at + _FLAG_IN_HEAD))
+        at = following
+        count += 1
+    if not 0 < count <= MAX_COUNT:
+        raise ValueError(f"a batch holds 1 to {MAX_COUNT} messages; this one has {count or 'none'}")
+    return out.take()
+
+
+def property_bytes(places: bytes, begin: int, end: int) -> int:
+    """The bytes that the properties of the messages at `places[begin:end]` have together."""
+    source = In(places)
+    total, at = 0, begin
+    while at < end:
+        total += source.i64(at + _END_AT) - source.i64(at + _BODY_END_AT) - 2
+        at += PLACE_BYTES
+    return total
+
+
+def scan(content: bytes, places: bytes, not_plain: tuple[bytes, ...], max_bytes: int) -> bytes | None:
+    """The terms of the messages in `content` at `places`; None if one of them is not plain.
+
+    Args:
+        not_plain: the beginnings of property names that make a message not plain.
+        max_bytes: the most bytes that the properties of a plain message have.
+    """
+    source, spots, scanner = In(content), In(places), _Scanner(not_plain)
+    at = 0
+    while at < spots.size:
+        begin, end = spots.i64(at + _BODY_END_AT) + 2, spots.i64(at + _END_AT)
+        if end - begin > max_bytes or not scanner.is_plain(source, begin, end):
+            return None
+        at += PLACE_BYTES
+    return scanner.out.take()
+
+
+class _Scanner:
+    """Reads the properties of messages, and writes their terms into `out`."""
+
+    __slots__ = (
+        "_keys_at",
+        "_keys_end",
+        "_letters",
+        "_not_plain",
+        "_tags_code",
+        "_unique_at",
+        "_unique_end",
+        "_wait_at",
+        "out",
+    )
+
+    def __init__(self, not_plain: tuple[bytes, ...]) -> None:
+        self.out = Out()
+        self._not_plain = not_plain
+        self._letters = b"".join([name[:1] for name in not_plain])
+        self._tags_code = self._keys_at = self._keys_end = self._unique_at = self._unique_end = self._wait_at = 0
+
+    def is_plain(self, source: In, begin: int, end: int) -> bool:
+        """Write the terms of the message with these properties. Returns False, and writes none, if it is not plain."""
+        self._tags_code = self._keys_at = self._keys_end = self._unique_at = self._unique_end = self._wait_at = 0
+        at = begin
+        while at < end:
+            name_at = at
+            letter = source.u8(at)
+            while letter not in (_NAME_END, _VALUE_END):
+                if letter >= _ASCII_END:
+                    return False
+                at += 1
+                if at == end:
+                    break
+                letter = source.u8(at)
+            if at == end:
+                break  # a pair without a value
+            name_end = at
+            at += 1
+            if letter == _VALUE_END:
+                continue  # such a pair, too
+            value_at = at
+            while at < end:
+                letter = source.u8(at)
+                if letter == _VALUE_END:
+                    break
+                if letter >= _ASCII_END:
+                    return False
+                at += 1
+            if self._leads_elsewhere(source, name_at, name_end):
+                return False
+            if at > value_at:
+                self._keep(source, name_at, name_end, value_at, at)
+            at += 1
+        out = self.out
+        out.i64(self._tags_code)
+        out.i64(self._keys_at)
+        out.i64(self._keys_end)
+        out.i64(self._unique_at)
+        out.i64(self._unique_end)
+        out.i64(self._wait_at)
+        return True
+
+    def _leads_elsewhere(self, source: In, begin: int, end: int) -> bool:
+        """Whether the name at `begin` begins as one of those that are not plain."""
+        if source.u8(begin) not in self._letters:
+            return False
+        return source.slice(begin, end).startswith(self._not_plain)
+
+    def _keep(self, source: In, name_at: int, name_end: int, begin: int, end: int) -> None:
+        """Keep the term of a property with the value from `begin` to `end`. The last one of a name counts."""
+        if name_end - name_at == len(_UNIQUE_KEY):
+            if source.is_at(_UNIQUE_KEY, name_at):
+                self._unique_at, self._unique_end = begin, end
+        elif name_end - name_at == len(_TAGS):
+            if source.is_at(_TAGS, name_at):
+                self._tags_code = _string_hash(source, begin, end)
+            elif source.is_at(_KEYS, name_at):
+                self._keys_at, self._keys_end = begin, end
+            elif self._wait_at == 0 and source.is_at(_WAIT, name_at) and source.slice(begin, end) == _TRUE:
+                self._wait_at = name_at
+
+
+def _string_hash(source: In, begin: int, end: int) -> int:
+    """Java's String.hashCode of a text in ASCII."""
+    total, at = 0, begin
+    while at < end:
+        total = total * 31 + source.u8(at) & 0xFFFFFFFF
+        at += 1
+    return total - 0x1_0000_0000 if total >= 0x8000_0000 else total
+
+
+def have_unique_keys(terms: bytes) -> bool:
+    """Whether each of the messages has a unique key."""
+    source = In(terms)
+    at = 0
+    while at < source.size:
+        if source.i64(at + _UNIQUE_AT) == 0:
+            return False
+        at += TERM_BYTES
+    return True
+
+
+def tags_code(terms: bytes, index: int) -> int:
+    """The hash of the tags of message number `index`, for its queue; 0 without tags."""
+    return In(terms).i64(index * TERM_BYTES)
+
+
+def unique_key(content: bytes, terms: bytes, index: int) -> bytes:
+    """The unique key of a message; empty if there is none."""
+    source, at = In(terms), index * TERM_BYTES
+    return content[source.i64(at + _UNIQUE_AT) : source.i64(at + _UNIQUE_END)]
+
+
+def keys(content: bytes, terms: bytes, index: int) -> bytes:
+    """The keys of a message, with spaces between them; empty if there are none."""
+    source, at = In(terms), index * TERM_BYTES
+    return content[source.i64(at + _KEYS_AT) : source.i64(at + _KEYS_END)]
+
+
+def encode(
+    writer: RecordWriter, content: bytes, places: bytes, terms: bytes, suffix: bytes, queue_offset: int, offset: int
+) -> tuple[bytes, list[int]]:
+    """Encode a record of each message, the first one at `queue_offset` of its queue and `offset` of the log.
+
+    Args:
+        suffix: is appended to the properties of each message.
+    Returns: the records, and the log offset of each.
+    Raises:
+        OverflowError: a number does not fit its field.
+    """
+    source, spots, found, out = In(content), In(places), In(terms), writer.out
+    offsets: list[int] = []
+    index, count = 0, spots.size // PLACE_BYTES
+    while index < count:
+        at = index * PLACE_BYTES
+        body_at, body_end, end = spots.i64(at), spots.i64(at + _BODY_END_AT), spots.i64(at + _END_AT)
+        begin = body_end + 2
+        # Without the wish to wait, the properties are two pieces; at their end the last byte of it may be missing.
+        wait_at = found.i64(index * TERM_BYTES + _WAIT_AT)
+        behind = min(wait_at + _WAIT_PAIR_BYTES, end) if wait_at else begin
+        before_size = wait_at - begin if wait_at else 0
+        size = before_size + end - behind
+        is_cut = False
+        if end > behind:
+            is_cut = source.u8(end - 1) != _VALUE_END
+        elif before_size > 0:
+            is_cut = source.u8(wait_at - 1) != _VALUE_END
+        record_at = out.size
+        offsets.append(offset + record_at)
+        writer.begin(
+            queue_offset + index,
+            offset + record_at,
+            spots.i64(at + _FLAG_AT),
+            source,
+            body_at,
+            body_end,
+            size + is_cut + len(suffix),
+        )
+        out.copy(source, begin, begin + before_size)
+        out.copy(source, behind, end)
+        if is_cut:
+            out.u8(_VALUE_END)
+        out.raw(suffix)
+        writer.end(record_at)
+        index += 1
+    return out.take(), offsets
