@@ -1,4 +1,4 @@
-"""What every message passes: plain Python, which the set-up also compiles. Both forms do the same, byte for byte.
+"""The kernel: what every message passes, as plain Python that the set-up also compiles. Both forms do the same.
 
     cursor.py    checked access to bytes; compiled from cursor.pyx, the only file with pointers
     X.py         the rest, for both forms; X.pxd gives its attributes and locals the types of C

@@ -110,7 +110,7 @@ class Out:
         del self._made[size:]
 
     def take(self) -> bytes:
-        """All that was made. The next byte begins anew."""
+        """All that was made. The next byte is the first one again."""
         made = bytes(self._made)
         self._made.clear()
         return made
