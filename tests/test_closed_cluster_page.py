@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.cli.secure import Files, make_authority, sign
+from sparrowmq.cli.secure import CertificateFiles, make_authority, sign
 from sparrowmq.protocol.requests import namesrv_headers as ask
 from sparrowmq.protocol.requests.admin_headers import GetAllTopicConfig, GetBrokerConfig
 from sparrowmq.protocol.wire.connection import Connection
@@ -127,7 +127,7 @@ def answer(address: tuple[str, int], words: bytes, context: ssl.SSLContext | Non
 
 
 def test_no_port_says_a_byte_to_a_stranger(place: Place, tmp_path: Path) -> None:
-    theirs, pair = (Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "pair"))
+    theirs, pair = (CertificateFiles(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "pair"))
     make_authority(theirs, "SparrowMQ ca", 10)
     sign(pair, "administrator", (), theirs, 10)
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

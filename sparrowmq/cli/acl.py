@@ -12,8 +12,16 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, F, ask, check_changes, query, verb
-from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, is_for_people, say, table, tables
+from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, check_changes, options, query, verb
+from sparrowmq.cli.terminal.output import (
+    ask_secret,
+    confirm,
+    is_for_people,
+    print_table,
+    print_tables,
+    say,
+    split_heads,
+)
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import accounts, delete_account, put_account, set_white_addresses
 from sparrowmq.client.admin.servers import Servers
@@ -22,37 +30,38 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import UpdateAndCreateAclConfig
 from sparrowmq.protocol.requests.bodies import AccountEntry, AccountList
 
-Where: TypeAlias = tuple[str, str]  # a broker's name, and its address
+Place: TypeAlias = tuple[str, str]  # a broker's name, and its address
 
-_ACCOUNTS: Final = heads("BROKER|ADDRESS|ACCOUNT|ADMIN|OTHER TOPICS|OTHER GROUPS|TOPICS|GROUPS|UNSIGNED FROM")
-_WHITE: Final = ("BROKER", "ADDRESS", "NEEDS NO ACCOUNT")
+_ACCOUNT_HEADS: Final = split_heads(
+    "BROKER|ADDRESS|ACCOUNT|ADMIN|OTHER TOPICS|OTHER GROUPS|TOPICS|GROUPS|UNSIGNED FROM"
+)
+_WHITE_HEADS: Final = ("BROKER", "ADDRESS", "NEEDS NO ACCOUNT")
 _PERMS: Final = {"deny": "DENY", "pub": "PUB", "sub": "SUB", "pubsub": "PUB|SUB"}
 
 
-def _perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
+def _parse_perm(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
     if text is None:
         return None
-    found = _PERMS.get(text.strip().lower().replace("|", ""))
-    if found is None:
+    perm = _PERMS.get(text.strip().lower().replace("|", ""))
+    if perm is None:
         raise click.BadParameter(f"{text!r} is not one of {', '.join(_PERMS)}", context, option)
-    return found
+    return perm
 
 
-def _perms(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
+def _parse_perms(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> str | None:
     """Return NAME=PERM, ... in the brokers' words; None if there is none."""
-    found = []
+    perms = []
     for text in texts:
         name, _, perm = map(str.strip, text.rpartition("="))
         if not name or "," in name:
             raise click.BadParameter(f"{text!r} is not NAME=PERM", context, option)
-        found.append(f"{name}={_perm(context, option, perm)}")
-    return ",".join(found) or None
+        perms.append(f"{name}={_parse_perm(context, option, perm)}")
+    return ",".join(perms) or None
 
 
-def at_brokers(command: F) -> F:
-    """Give a command --cluster and --broker."""
-    broker = click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
-    return CLUSTER(broker(command))
+broker_options = options(
+    CLUSTER, click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
+)
 
 
 @click.group(context_settings=HELP)
@@ -61,14 +70,14 @@ def acl() -> None:
 
 
 @verb(acl, "list")
-@at_brokers
+@broker_options
 def list_accounts(cluster: str | None, broker: str | None) -> None:
     """Show the accounts of each broker, and the addresses that need none. It takes an admin's signature.
 
     Without --broker, brokers that keep no accounts are named and left out.
     """
 
-    async def run(admin: Admin) -> list[tuple[Where, list[AccountEntry], list[str]]]:
+    async def run(admin: Admin) -> list[tuple[Place, list[AccountEntry], list[str]]]:
         places = {
             f"{name} at {address}": (name, address) for name, address in await _places(admin.servers, cluster, broker)
         }
@@ -85,27 +94,27 @@ def list_accounts(cluster: str | None, broker: str | None) -> None:
 
         answers = await admin.servers.all(addresses, read_accounts)
         return [
-            (places[label], each.plain_access_configs, each.global_white_addrs)
-            for label, each in answers.items()
-            if each is not None
+            (places[label], answer.plain_access_configs, answer.global_white_addrs)
+            for label, answer in answers.items()
+            if answer is not None
         ]
 
     answers = query(run)
-    tables(
-        accounts=(_ACCOUNTS, [(*place, *_row(each)) for place, entries, _ in answers for each in entries]),
-        white=(_WHITE, [(*place, address) for place, _, addresses in answers for address in addresses]),
+    print_tables(
+        accounts=(_ACCOUNT_HEADS, [(*place, *_row(entry)) for place, entries, _ in answers for entry in entries]),
+        white=(_WHITE_HEADS, [(*place, address) for place, _, addresses in answers for address in addresses]),
     )
 
 
 @verb(acl, "set")
-@at_brokers
+@broker_options
 @click.argument("account")
 @click.option("--secret", metavar="KEY", help="Its secret key; - asks for it without showing it.")
 @click.option("--admin/--no-admin", "is_admin", default=None, help="Whether it may do everything.")
-@click.option("--other-topics", callback=_perm, metavar="PERM", help="For topics that are not named.")
-@click.option("--other-groups", callback=_perm, metavar="PERM", help="For groups that are not named.")
-@click.option("--topic", "topics", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
-@click.option("--group", "groups", callback=_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
+@click.option("--other-topics", callback=_parse_perm, metavar="PERM", help="For topics that are not named.")
+@click.option("--other-groups", callback=_parse_perm, metavar="PERM", help="For groups that are not named.")
+@click.option("--topic", "topics", callback=_parse_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
+@click.option("--group", "groups", callback=_parse_perms, metavar="NAME=PERM", multiple=True, help="May be repeated.")
 @click.option("--unsigned-from", metavar="ADDRESSES", help="It need not sign from there: 10.0.0.*,10.1.2.3")
 def set_account(cluster: str | None, broker: str | None, account: str, **options: Any) -> None:
     """Make ACCOUNT, or change what is given of it; what is not given stays.
@@ -116,17 +125,28 @@ def set_account(cluster: str | None, broker: str | None, account: str, **options
     if options["secret"] == "-":
         options["secret"] = ask_secret("its secret key", "give the key itself after --secret")
 
-    async def put(servers: Servers, place: Where) -> None:
+    async def put(servers: Servers, place: Place) -> None:
         is_admin = options["is_admin"]
         if is_admin is None:  # the request has no word for "as it is"
-            is_admin = await _is_admin(servers, place, account)
-        await put_account(servers, place[1], _account_request(account, is_admin, options))
+            known = (await accounts(servers, place[1])).plain_access_configs
+            is_admin = any(entry.admin for entry in known if entry.access_key == account)
+        request = UpdateAndCreateAclConfig(
+            access_key=account,
+            secret_key=options["secret"],
+            white_remote_address=options["unsigned_from"],
+            admin=is_admin,
+            default_topic_perm=options["other_topics"],
+            default_group_perm=options["other_groups"],
+            topic_perms=options["topics"],
+            group_perms=options["groups"],
+        )
+        await put_account(servers, place[1], request)
 
-    _at_each(cluster, broker, put, f"set account {account}")
+    _change_each(cluster, broker, put, f"set account {account}")
 
 
 @verb(acl)
-@at_brokers
+@broker_options
 @click.argument("account")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> None:
@@ -134,14 +154,14 @@ def delete(cluster: str | None, broker: str | None, account: str, yes: bool) -> 
     if not yes:
         confirm(f"delete account {account}? Brokers refuse its requests from then on")
 
-    async def remove(servers: Servers, place: Where) -> None:
+    async def remove(servers: Servers, place: Place) -> None:
         await delete_account(servers, place[1], account)
 
-    _at_each(cluster, broker, remove, f"deleted account {account}")
+    _change_each(cluster, broker, remove, f"deleted account {account}")
 
 
 @verb(acl)
-@at_brokers
+@broker_options
 @click.argument("addresses", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def white(cluster: str | None, broker: str | None, addresses: tuple[str, ...], yes: bool) -> None:
@@ -155,56 +175,37 @@ def white(cluster: str | None, broker: str | None, addresses: tuple[str, ...], y
     if not yes:
         confirm(f"clients from {patterns} may do everything without signing; go on?")
 
-    async def put(servers: Servers, place: Where) -> None:
+    async def put(servers: Servers, place: Place) -> None:
         await set_white_addresses(servers, place[1], ",".join(addresses))
 
-    _at_each(cluster, broker, put, f"set the addresses {patterns}")
+    _change_each(cluster, broker, put, f"set the addresses {patterns}")
 
 
-def _at_each(
-    cluster: str | None, broker: str | None, work: Callable[[Servers, Where], Coroutine[Any, Any, None]], done: str
+def _change_each(
+    cluster: str | None, broker: str | None, work: Callable[[Servers, Place], Coroutine[Any, Any, None]], done: str
 ) -> None:
     """Change one broker after the other, and print each; the first refusal ends it."""
-
-    places: list[Where] = []
+    changed_places: list[Place] = []
 
     async def run(admin: Admin) -> None:
         for place in await _places(admin.servers, cluster, broker):
             await work(admin.servers, place)
             say(f"{done} at {place[0]} ({place[1]})")
-            places.append(place)
+            changed_places.append(place)
 
     try:
         ask(run)
     finally:
         if not is_for_people():
-            table(("BROKER", "ADDRESS"), places)
+            print_table(("BROKER", "ADDRESS"), changed_places)
 
 
-async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Where]:
+async def _places(servers: Servers, cluster: str | None, broker: str | None) -> list[Place]:
     places = await servers.brokers(cluster)
-    found = [place for place in places if broker in (None, place.name)]
-    if not found:
+    chosen = [place for place in places if broker in (None, place.name)]
+    if not chosen:
         raise NoBroker(servers.namesrv, "broker", broker or "", [place.name for place in places])
-    return [(place.name, address) for place in found for _, address in sorted(place.addresses.items())]
-
-
-async def _is_admin(servers: Servers, place: Where, account: str) -> bool:
-    reply = await accounts(servers, place[1])
-    return any(each.admin for each in reply.plain_access_configs if each.access_key == account)
-
-
-def _account_request(account: str, is_admin: bool, options: dict[str, Any]) -> UpdateAndCreateAclConfig:
-    return UpdateAndCreateAclConfig(
-        access_key=account,
-        secret_key=options["secret"],
-        white_remote_address=options["unsigned_from"],
-        admin=is_admin,
-        default_topic_perm=options["other_topics"],
-        default_group_perm=options["other_groups"],
-        topic_perms=options["topics"],
-        group_perms=options["groups"],
-    )
+    return [(place.name, address) for place in chosen for _, address in sorted(place.addresses.items())]
 
 
 def _row(entry: AccountEntry) -> tuple[object, ...]:

@@ -1,8 +1,8 @@
 """`sparrowmq bench`: what a cluster takes, and how quickly; ours, or Apache's.
 
-It is for operators who want figures of their own machines and networks: one process with the asynchronous client,
-over real connections, to a topic that is there. What a broker takes at most is more than one such process can send: run
-several at once and add up what they say. Source of what is measured: benchmark/Producer and Consumer, Java 4.9.8.
+One process with the asynchronous client sends over real connections to an existing topic. A broker takes more than one
+such process can send: run several at once and add up their figures. Source of what is measured: benchmark/Producer and
+Consumer, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.terminal.cluster_command import HELP, connected, timeout_s_of, verb
-from sparrowmq.cli.terminal.output import Table, heads, is_for_people, say, tables
+from sparrowmq.cli.terminal.cluster_command import HELP, chosen_timeout_s, run_with_client, verb
+from sparrowmq.cli.terminal.output import Table, is_for_people, print_tables, say, split_heads
 from sparrowmq.client.client import Client
 from sparrowmq.client.consuming.consumer import Consumer
 from sparrowmq.client.consuming.consumer_settings import Start
@@ -39,21 +39,21 @@ from sparrowmq.protocol.names import TOOLS_GROUP, check_topic
 from sparrowmq.settings.argument_types import ABOVE_ZERO, Number, Whole
 
 GROUP: Final = "SPARROWMQ_BENCH"
-SECONDS: Final = 10.0
-AT_ONCE: Final = 512  # messages taken from the client's buffer in one step
+DEFAULT_S: Final = 10.0
+MESSAGES_PER_TAKE: Final = 512  # messages taken from the client's buffer in one step
 MAX_BODY_BYTES: Final = (16 << 20) - (64 << 10)  # no frame is larger than 16 MiB, and there is more in it
 MIN_RATE: Final = 0.001
 MAX_RATE: Final = 1e7
 MAX_PROPERTIES: Final = 1000
 MAX_IN_FLIGHT: Final = 65_536
 MAX_DELAY_LEVEL: Final = 18
-EARLY_S: Final = 0.001  # an event loop wakes no more exactly, so shorter waits are skipped
-HEADS: Final = heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
-ERRORS: Final = ("ERROR", "COUNT", "THE FIRST")
-EACH_S: Final = 1.0
+MIN_WAIT_S: Final = 0.001  # an event loop wakes no more exactly, so shorter waits are skipped
+FIGURE_HEADS: Final = split_heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 MS|P99 MS|GREATEST MS|FAILED")
+ERROR_HEADS: Final = ("ERROR", "COUNT", "THE FIRST")
+REPORT_PERIOD_S: Final = 1.0
 
 _SECONDS: Final = click.option(
-    "--seconds", type=ABOVE_ZERO, help=f"End after so long; without --count after {SECONDS:.0f}."
+    "--seconds", type=ABOVE_ZERO, help=f"End after so long; without --count after {DEFAULT_S:.0f}."
 )
 _COUNT: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
 
@@ -102,12 +102,12 @@ class Load:
         """Yield messages that differ only in their key."""
         body = (b"0123456789" * (self.size // 10 + 1))[: self.size]
         own = {f"property{number}": f"value{number}" for number in range(self.properties)}
-        alike = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
-        run = uuid.uuid4().hex[:8]
+        message = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
+        run_id = uuid.uuid4().hex[:8]
         for number in counting():
             if self.keys:
-                alike = Message(topic, body, self.tag, f"{run}-{number}", own, delay_level=self.delay_level)
-            yield alike
+                message = Message(topic, body, self.tag, f"{run_id}-{number}", own, delay_level=self.delay_level)
+            yield message
 
 
 @verb(bench)
@@ -138,16 +138,16 @@ def send(topic: str, seconds: float | None, count: int | None, rate: float | Non
     async def run(mq: Client) -> Tally:
         clock = SystemClock()
         await _check_topic_exists(mq, topic)
-        wanted = Load(**load)
-        if wanted.at_once < wanted.in_flight:
-            say(f"requests are so large that {wanted.at_once} at once are in flight, not {wanted.in_flight}")
-        sender = Sender(mq.producer(GROUP, wanted.settings(timeout_s_of())), wanted, topic, clock)
-        turns = Turns(clock, count, _limit(seconds, count), rate)
+        plan = Load(**load)
+        if plan.at_once < plan.in_flight:
+            say(f"requests are so large that {plan.at_once} at once are in flight, not {plan.in_flight}")
+        sender = Sender(mq.producer(GROUP, plan.settings(chosen_timeout_s())), plan, topic, clock)
+        turns = Turns(clock, count, _limit_s(seconds, count), rate)
         with interrupting(turns.stop), _progress_lines(sender.tally, "sent"):
             await sender.run(turns)
         return sender.tally
 
-    _print_summary(connected(run))
+    _print_summary(run_with_client(run))
 
 
 class Sender:
@@ -184,22 +184,19 @@ class Sender:
                 results = [*await self._producer.send_many([next(self._messages) for _ in range(count)])]
             except SendManyFailed as error:
                 results = error.results
-                if not any(isinstance(each, SendResult) for each in results):
+                if not any(isinstance(result, SendResult) for result in results):
                     raise
         took_us = (time.perf_counter_ns() - begun_ns) // 1000
-        self._count(results, took_us)
-
-    def _count(self, results: list[Any], took_us: int) -> None:
-        good = 0
-        for each in results:
-            if isinstance(each, BaseException):
-                self.tally.fail(each)
-            elif each.status is not SendStatus.OK:
-                self.tally.fail(each.status.name, "stored, but less safely than the broker is set to")
+        ok_count = 0
+        for result in results:
+            if isinstance(result, BaseException):
+                self.tally.fail(result)
+            elif result.status is not SendStatus.OK:
+                self.tally.fail(result.status.name, "stored, but less safely than the broker is set to")
             else:
-                good += 1
-        if good:
-            self.tally.add(good, good * self._load.size, took_us)
+                ok_count += 1
+        if ok_count:
+            self.tally.add(ok_count, ok_count * self._load.size, took_us)
 
 
 # Consume ------------------------------------------------------------------------------------------------------------
@@ -233,18 +230,16 @@ def consume(topic: str, group: str | None, seconds: float | None, count: int | N
             consumer = mq.subscribe(topic, group=name, start=begin, **chosen)
             async with consumer:
                 taker = Taker(consumer, SystemClock())
-                await taker.run(count, _limit(seconds, count))
+                await taker.run(count, _limit_s(seconds, count))
         return taker.tally
 
-    tally = connected(run)
+    tally = run_with_client(run)
     if not tally.messages:
         say("no message arrived; has the group consumed the topic before, or does the filter match nothing?")
     _print_summary(tally)
 
 
 class Taker:
-    """Takes messages and acknowledges each."""
-
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self.tally = Tally(clock)
         self._consumer = consumer
@@ -255,16 +250,21 @@ class Taker:
         """Consume until the count, the time limit or Ctrl-C. Raises: ConfigError, a broker cannot filter so."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds) as limit:
-                with interrupting(lambda: _end(limit)), _progress_lines(self.tally, "consumed"):
+
+                def end() -> None:
+                    if not limit.expired():
+                        limit.reschedule(0)
+
+                with interrupting(end), _progress_lines(self.tally, "consumed"):
                     await self._take(sys.maxsize if count is None else count)
 
-    async def _take(self, left: int) -> None:
-        while left > 0 and (found := await self._consumer.take(min(AT_ONCE, left))):
+    async def _take(self, count: int) -> None:
+        while count > 0 and (messages := await self._consumer.take(min(MESSAGES_PER_TAKE, count))):
             now_ms = self._clock.now_ms()
-            for each in found:
-                self._count(each, now_ms)
-                each.ack()
-            left -= len(found)
+            for message in messages:
+                self._count(message, now_ms)
+                message.ack()
+            count -= len(messages)
             await asyncio.sleep(0)  # Where a backlog is always there already, nothing else would have its turn.
 
     def _count(self, message: ReceivedMessage, now_ms: int) -> None:
@@ -275,11 +275,6 @@ class Taker:
             return
         is_new = message.born_timestamp_ms >= self._begun_ms
         self.tally.add(1, size, 1000 * (now_ms - message.born_timestamp_ms) if is_new else None)
-
-
-def _end(limit: asyncio.Timeout) -> None:
-    if not limit.expired():
-        limit.reschedule(0)
 
 
 @asynccontextmanager
@@ -305,7 +300,7 @@ async def _check_topic_exists(mq: Client, topic: str) -> None:
     try:
         await mq.queues(topic)
     except NoRoute:
-        raise _missing(topic) from None
+        raise _missing_topic_error(topic) from None
 
 
 async def _check_readable(mq: Client, topic: str) -> None:
@@ -315,19 +310,19 @@ async def _check_readable(mq: Client, topic: str) -> None:
         try:
             queues = await reader.queues(topic)
         except NoRoute:
-            raise _missing(topic) from None
+            raise _missing_topic_error(topic) from None
     if not queues:
         raise click.ClickException(
             f"no client may read topic {topic}; `sparrowmq topic change {topic} --perm rw` gives the permission"
         )
 
 
-def _missing(topic: str) -> click.ClickException:
+def _missing_topic_error(topic: str) -> click.ClickException:
     return click.ClickException(f"there is no topic {topic}; `sparrowmq topic create {topic}` makes it")
 
 
-def _limit(seconds: float | None, count: int | None) -> float | None:
-    return SECONDS if seconds is None and count is None else seconds
+def _limit_s(seconds: float | None, count: int | None) -> float | None:
+    return DEFAULT_S if seconds is None and count is None else seconds
 
 
 @contextmanager
@@ -335,29 +330,24 @@ def _progress_lines(tally: Tally, word: str) -> Iterator[None]:
     if not (is_for_people() and sys.stderr.isatty()):
         yield
         return
-    with tally.telling(word, partial(click.echo, err=True)):
+    with tally.reporting(word, partial(click.echo, err=True)):
         yield
 
 
 def _print_summary(tally: Tally) -> None:
-    if is_for_people() and not tally.failed:
-        tables(figures=tally.figures)
+    if is_for_people() and not tally.failed_count:
+        print_tables(figures=tally.figures)
     else:
-        tables(figures=tally.figures, errors=tally.errors)
-    if tally.failed:
+        print_tables(figures=tally.figures, errors=tally.errors)
+    if tally.failed_count:
         sys.exit(1)
 
 
 class Turns:
-    """Hands out turns, one for each message, to any number of takers; it begins when it is made.
+    """Hands out turns, one for each message, to any number of takers; begins when it is made.
 
-    At a rate the turn of message n is due n / rate after the begin, whenever those before it were: what a stall of
-    the cluster held up is caught up.
-
-    Args:
-        count: turns in all; None is any number.
-        seconds: when it ends; None is never.
-        rate: turns a second; None is as fast as they are taken.
+    At a rate (turns a second) the turn of message n is due n / rate after the begin, whenever the turns before it were:
+    what a stall of the cluster held up is caught up. Without `count`, `seconds` or `rate` there is no such limit.
     """
 
     def __init__(
@@ -386,16 +376,13 @@ class Turns:
         due_s = self._begun_s + self._handed_out / self._rate if self._rate else 0.0
         self._left -= count
         self._handed_out += count
-        if due_s >= self._end_s or not await self._is_due(due_s):
+        if due_s >= self._end_s:
             return 0
-        return count
-
-    async def _is_due(self, due_s: float) -> bool:
         wait_s = due_s - self._clock.monotonic()
-        if wait_s > EARLY_S:
+        if wait_s > MIN_WAIT_S:
             with suppress(TimeoutError):
                 await self._clock.wait_for(self._stopped.wait(), wait_s)
-        return not self._stopped.is_set()
+        return 0 if self._stopped.is_set() else count
 
 
 @contextmanager
@@ -406,12 +393,12 @@ def interrupting(stop: Callable[[], None]) -> Iterator[None]:
     """
     loop = asyncio.get_running_loop()
 
-    def interrupted() -> None:
+    def on_signal() -> None:
         loop.remove_signal_handler(signal.SIGINT)
         stop()
 
     try:
-        loop.add_signal_handler(signal.SIGINT, interrupted)
+        loop.add_signal_handler(signal.SIGINT, on_signal)
     except (NotImplementedError, RuntimeError, ValueError):
         yield
         return
@@ -424,13 +411,10 @@ def interrupting(stop: Callable[[], None]) -> Iterator[None]:
 class Tally:
     """The result of a run: counts messages from its creation on.
 
-        messages    those that are certain: acknowledged by the broker, or handled here
-        seconds     from the start to the last of them
-        MB          1,000,000 bytes of bodies
-        quantiles   at most 12.5 % too high, never too low, as `Histogram` keeps them
-
-    Attributes:
-        messages, bytes: those that succeeded.
+    messages    those that are certain: acknowledged by the broker, or handled here
+    seconds     from the start to the last of them
+    MB          1,000,000 bytes of bodies
+    quantiles   at most 12.5 % too high, never too low, as `Histogram` keeps them
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -460,25 +444,25 @@ class Tally:
         self._errors[name] = (before + count, first)
 
     @property
-    def failed(self) -> int:
+    def failed_count(self) -> int:
         return sum(count for count, _ in self._errors.values())
 
     @property
     def figures(self) -> Table:
         """One row: the result of the run."""
         seconds = self._last_s - self._begun_s
-        shares = [self._took_us.quantile(share) for share in (0.5, 0.95, 0.99)]
-        took = [_ms(each) if self._took_us.count else None for each in (*shares, self._took_us.greatest)]
+        quantiles = [self._took_us.quantile(share) for share in (0.5, 0.95, 0.99)]
+        took = [_ms(us) if self._took_us.count else None for us in (*quantiles, self._took_us.greatest)]
         pace = round(_per_second(self.messages, seconds)), round(_per_second(self.bytes, seconds) / 1e6, 3)
-        return HEADS, [(self.messages, round(seconds, 3), *pace, *took, self.failed)]
+        return FIGURE_HEADS, [(self.messages, round(seconds, 3), *pace, *took, self.failed_count)]
 
     @property
     def errors(self) -> Table:
         """A row for each kind of failure, the most frequent first."""
-        found = sorted(self._errors.items(), key=lambda each: -each[1][0])
-        return ERRORS, [(name, count, first) for name, (count, first) in found]
+        most_frequent_first = sorted(self._errors.items(), key=lambda error: -error[1][0])
+        return ERROR_HEADS, [(name, count, first) for name, (count, first) in most_frequent_first]
 
-    def line(self, word: str) -> str:
+    def progress_line(self, word: str) -> str:
         """Return the progress since the last line; `word` is what was done to the messages."""
         now_s, (messages, size, then_s) = self._clock.monotonic(), self._last_line
         self._last_line = self.messages, self.bytes, now_s
@@ -488,18 +472,18 @@ class Tally:
         took = f"mean {lately.mean / 1000:.2f} ms   greatest {_ms(lately.greatest):.2f} ms"
         return (
             f"{now_s - self._begun_s:5.0f} s   {count:9,.0f} {word}/s   {megabytes:8.2f} MB/s   "
-            f"{took if lately.count else 'no times'}   {self.failed:,} failed"
+            f"{took if lately.count else 'no times'}   {self.failed_count:,} failed"
         )
 
     @contextmanager
-    def telling(self, word: str, tell: Callable[[str], object]) -> Iterator[None]:
-        """Pass a line to `tell` each second inside the `with`."""
+    def reporting(self, word: str, report: Callable[[str], object]) -> Iterator[None]:
+        """Pass a line to `report` each second inside the `with`."""
 
         def print_line() -> None:
-            tell(self.line(word))
-            timers[0] = self._clock.call_later(EACH_S, print_line)
+            report(self.progress_line(word))
+            timers[0] = self._clock.call_later(REPORT_PERIOD_S, print_line)
 
-        timers = [self._clock.call_later(EACH_S, print_line)]
+        timers = [self._clock.call_later(REPORT_PERIOD_S, print_line)]
         try:
             yield
         finally:

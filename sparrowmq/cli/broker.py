@@ -17,11 +17,10 @@ import click
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, DefaultVerb, ask, query, verb
-from sparrowmq.cli.terminal.output import Progress, done, say, table
+from sparrowmq.cli.terminal.output import Progress, print_done, print_table, say
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.operations import broker_figures, version_of
-from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import SparrowError
@@ -49,25 +48,20 @@ def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
     rows = query(lambda admin: _rows(admin, cluster))
     heads = ("BROKER", "CLUSTER", "ID", "ADDRESS", "VERSION", "PROTOCOL", "IN/S", "OUT/S", "IN TODAY", "DISK USED")
-    table(heads, rows)
+    print_table(heads, rows)
 
 
 async def _rows(admin: Admin, cluster: str | None) -> list[tuple[object, ...]]:
+    await admin.servers.all_masters(cluster)
     places = [
-        (place, number, address)
-        for place in (await _places(admin, cluster))
+        (place.name, place.cluster, number, address)
+        for place in await admin.brokers(cluster)
         for number, address in sorted(place.addresses.items())
     ]
-    figures_of_all = await asyncio.gather(*(_figures(admin, f"{place.name} at {at}", at) for place, _, at in places))
-    return [
-        (place.name, place.cluster, number, address, *figures)
-        for (place, number, address), figures in zip(places, figures_of_all, strict=True)
-    ]
-
-
-async def _places(admin: Admin, cluster: str | None) -> list[BrokerPlace]:
-    await admin.servers.all_masters(cluster)
-    return await admin.brokers(cluster)
+    figures = await asyncio.gather(
+        *(_figures(admin, f"{name} at {address}", address) for name, _, _, address in places)
+    )
+    return [(*place, *row) for place, row in zip(places, figures, strict=True)]
 
 
 async def _figures(admin: Admin, label: str, address: str) -> tuple[object, ...]:
@@ -94,11 +88,10 @@ def _rate(figures: dict[str, str], names: tuple[str, ...]) -> str | None:
 @click.argument("keys", nargs=-1)
 def config(name: str, keys: tuple[str, ...]) -> None:
     """Show the settings of the broker NAME, a name or an address; or only those called KEYS."""
-    found = ask(lambda admin: admin.broker_settings(name))
-    unknown = set(keys) - set(found)
-    if unknown:
+    settings = ask(lambda admin: admin.broker_settings(name))
+    if unknown := set(keys) - set(settings):
         raise click.ClickException(f"broker {name} has no setting {', '.join(sorted(unknown))}")
-    table(("KEY", "VALUE"), [(key, found[key]) for key in sorted(keys or found)])
+    print_table(("KEY", "VALUE"), [(key, settings[key]) for key in sorted(keys or settings)])
 
 
 @verb(broker, "set")
@@ -109,20 +102,20 @@ def change(name: str, changes: tuple[str, ...]) -> None:
 
     docs/operate/configuration.md lists the settings that can be changed. If one cannot be changed, none is.
     """
-    wrong = [each for each in changes if not each.partition("=")[0].strip() or "=" not in each]
-    if wrong:
-        raise click.UsageError(f"{wrong[0]!r} is not KEY=VALUE")
-    settings = {key.strip(): value.strip() for key, _, value in (each.partition("=") for each in changes)}
+    for change in changes:
+        if not change.partition("=")[0].strip() or "=" not in change:
+            raise click.UsageError(f"{change!r} is not KEY=VALUE")
+    settings = {key.strip(): value.strip() for key, _, value in (change.partition("=") for change in changes)}
     ask(lambda admin: admin.change_broker(name, settings))
-    done(f"changed {', '.join(settings)} of broker {name}", broker=name, changed=settings)
+    print_done(f"changed {', '.join(settings)} of broker {name}", broker=name, changed=settings)
 
 
 @verb(broker)
 @click.argument("name", type=BROKER)
 def stats(name: str) -> None:
     """Show all figures of the broker NAME, a name or an address; mqadmin's brokerStatus shows the same."""
-    found = ask(lambda admin: admin.broker_figures(name))
-    table(("FIGURE", "VALUE"), sorted(found.items()))
+    figures = ask(lambda admin: admin.broker_figures(name))
+    print_table(("FIGURE", "VALUE"), sorted(figures.items()))
 
 
 @verb(broker)
@@ -139,21 +132,17 @@ def drain(name: str, wait_s: float | None) -> None:
 
     async def run(admin: Admin) -> tuple[int, dict[str, int]]:
         count = await admin.drain(name)
-        return count, await _until_handled(admin, name, wait_s or 0.0)
+        end_s = time.monotonic() + (wait_s or 0.0)
+        with Progress() as progress:
+            while any((lags := await admin.behind(name)).values()) and time.monotonic() < end_s:
+                progress.show(f"{sum(lags.values()):,} messages are to be handled")
+                await asyncio.sleep(min(_POLL_S, max(0.0, end_s - time.monotonic())))
+        return count, lags
 
-    count, behind = ask(run)
+    count, lags = ask(run)
     say(f"producers do not find broker {name} any more: its {count} topics are closed to them")
-    table(("GROUP", "LAG"), sorted(behind.items()), keys={"LAG": "behind"})
-    sys.exit(1 if wait_s is not None and any(behind.values()) else 0)
-
-
-async def _until_handled(admin: Admin, name: str, wait_s: float) -> dict[str, int]:
-    end = time.monotonic() + wait_s
-    with Progress() as progress:
-        while any((behind := await admin.behind(name)).values()) and time.monotonic() < end:
-            progress.tell(f"{sum(behind.values()):,} messages are to be handled")
-            await asyncio.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
-    return behind
+    print_table(("GROUP", "LAG"), sorted(lags.items()), keys={"LAG": "behind"})
+    sys.exit(1 if wait_s is not None and any(lags.values()) else 0)
 
 
 @verb(broker)
@@ -177,7 +166,7 @@ def undrain(name: str) -> None:
             f"broker {name} is not drained any more, and still takes no messages: brokerPermission = {permission}. "
             f"`sparrowmq broker set {name} brokerPermission=6` lets it"
         )
-    done(f"producers find broker {name} again, with {counted(count, 'topic')}", broker=name, topics=count)
+    print_done(f"producers find broker {name} again, with {counted(count, 'topic')}", broker=name, topics=count)
 
 
 @verb(broker)
@@ -188,4 +177,4 @@ def forget(name: str) -> None:
     Until then `doctor`, and each command that looks at all brokers, say that it is missing.
     """
     ask(lambda admin: admin.forget_broker(name))
-    done(f"the name servers have forgotten broker {name}", broker=name)
+    print_done(f"the name servers have forgotten broker {name}", broker=name)

@@ -20,39 +20,39 @@ import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import (
-    AT_MOST,
     CLUSTER,
-    EXPECT,
+    EXPECT_OPTION,
     HELP,
+    WAIT_OPTION,
     DefaultVerb,
     ask,
     options,
     query,
     verb,
 )
-from sparrowmq.cli.terminal.output import Steps, confirm, done, heads, is_for_people, say, table
+from sparrowmq.cli.terminal.output import Steps, confirm, is_for_people, print_done, print_table, say, split_heads
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.brokers import Standing
 from sparrowmq.client.admin.findings import Health, Verdict, health_of
 from sparrowmq.client.admin.rolling_restart import BrokerNow, RestartPlan, RollingRestart, StepTimeouts
-from sparrowmq.client.admin.scaling import Content, Decommission, WaitLimits
+from sparrowmq.client.admin.scaling import Decommission, WaitLimits
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings.argument_types import Number, Whole
 from sparrowmq.version import VERSION
 
-_HEADS = heads(
+_HEADS = split_heads(
     "CLUSTER|BROKER|ID|ADDRESS|ROLE|MEMBER|EPOCH|IN SYNC|LOG EPOCH|LOG END|"
     "LAG BYTES|LAG MESSAGES|LAG SECONDS|IN TPS|OUT TPS|VERSION|PROTOCOL|PROBLEM"
 )
-_KEYS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
+_KEYS_OF_HEADS = {"LAG BYTES": "behind_bytes", "LAG MESSAGES": "behind_messages", "LAG SECONDS": "behind_s"}
 # People see these where there are some.
 _OPTIONAL_HEADS = ("MEMBER", "EPOCH", "IN SYNC", "LOG EPOCH", "LAG MESSAGES", "PROBLEM")
 
 
-_BROKER = click.option(
+_BROKER_OPTION = click.option(
     "-b", "--broker", type=BROKER, required=True, metavar="NAME", help="The brokerName of the group."
 )
 
@@ -73,20 +73,22 @@ def show(cluster: str | None, messages: bool) -> None:
 
     The status is 1 when a broker does not answer, or neither leads nor follows: PROBLEM says why.
     """
-    found = query(lambda admin: admin.standings(cluster, count=messages))
-    rows = [_row(each) for each in found]
-    places = list(range(len(_HEADS)))
-    if is_for_people():
-        places = [
-            at for at in places if _HEADS[at] not in _OPTIONAL_HEADS or any(row[at] not in (None, "") for row in rows)
-        ]
-    table([_HEADS[at] for at in places], [[row[at] for at in places] for row in rows], keys=_KEYS)
-    if any(each.problem for each in found):
+    standings = query(lambda admin: admin.standings(cluster, count=messages))
+    rows = [_row(standing) for standing in standings]
+    columns = [
+        index
+        for index, head in enumerate(_HEADS)
+        if head not in _OPTIONAL_HEADS or not is_for_people() or any(row[index] not in (None, "") for row in rows)
+    ]
+    print_table(
+        [_HEADS[index] for index in columns], [[row[index] for index in columns] for row in rows], keys=_KEYS_OF_HEADS
+    )
+    if any(standing.problem for standing in standings):
         sys.exit(1)
 
 
 @verb(cluster)
-@EXPECT
+@EXPECT_OPTION
 def health(expected: tuple[str, ...]) -> None:
     """Print healthy, degraded or down, and on stderr what is wrong. The status is 0 only if it is healthy.
 
@@ -94,19 +96,19 @@ def health(expected: tuple[str, ...]) -> None:
     takes messages.
     """
     findings = ask(lambda admin: admin.examine(expected=expected))
-    found = health_of(findings)
-    wrong = [each.what for each in findings if each.verdict is Verdict.WRONG]
+    health = health_of(findings)
+    problems = [finding.what for finding in findings if finding.verdict is Verdict.WRONG]
     if is_for_people():
-        say(found.value)
-        for what in wrong:
-            click.echo(shown(what), err=True)
+        say(health.value)
+        for problem in problems:
+            click.echo(shown(problem), err=True)
     else:
-        done("", health=found.value, wrong=wrong)
-    sys.exit(0 if found is Health.HEALTHY else 1)
+        print_done("", health=health.value, wrong=problems)
+    sys.exit(0 if health is Health.HEALTHY else 1)
 
 
 @verb(cluster)
-@_BROKER
+@_BROKER_OPTION
 @click.option("--to", "member", type=Whole(1), metavar="N", help="That member's brokerId.")
 def transfer(broker: str, member: int | None) -> None:
     """Let another member that is in sync lead: member N, or the one that has most.
@@ -115,11 +117,11 @@ def transfer(broker: str, member: int | None) -> None:
     again, so no send fails.
     """
     chosen = ask(lambda admin: admin.hand_over(broker, member))
-    done(f"{broker}: member {chosen} leads next", broker=broker, member=chosen)
+    print_done(f"{broker}: member {chosen} leads next", broker=broker, member=chosen)
 
 
 @verb(cluster)
-@_BROKER
+@_BROKER_OPTION
 @click.option("--member", type=Whole(1), metavar="N", help="Its brokerId. Default: that which has most.")
 @click.option("--force", is_flag=True, help="Give up what only lost members in sync have. Asks first.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -133,7 +135,7 @@ def elect(broker: str, member: int | None, force: bool, yes: bool) -> None:
     if force and not yes:
         confirm("Messages that the new master lacks are lost to consumers. Continue?")
     chosen = ask(lambda admin: admin.elect(broker, member, force=force))
-    done(f"{broker}: member {chosen} leads", broker=broker, member=chosen)
+    print_done(f"{broker}: member {chosen} leads", broker=broker, member=chosen)
 
 
 def _row(standing: Standing) -> list[object]:
@@ -141,15 +143,14 @@ def _row(standing: Standing) -> list[object]:
     if standing.inherited is not None and is_for_people():
         in_sync = f"({','.join(map(str, standing.inherited))})"
     place = standing.cluster, standing.broker, standing.broker_id, standing.address, standing.role
-    log = standing.log_epoch, standing.end
     lag = standing.behind_bytes, standing.behind_messages, standing.behind_s
+    log_and_lag = standing.member, standing.epoch, in_sync, standing.log_epoch, standing.end, *lag
     rates = standing.in_tps, standing.out_tps
-    versions = standing.version, standing.protocol
-    return [*place, standing.member, standing.epoch, in_sync, *log, *lag, *rates, *versions, standing.problem]
+    return [*place, *log_and_lag, *rates, standing.version, standing.protocol, standing.problem]
 
 
 _DEFAULTS: Final = StepTimeouts()
-_SETTLE = click.option(
+_SETTLE_OPTION = click.option(
     "--settle",
     "settle_s",
     metavar="SECONDS",
@@ -164,7 +165,7 @@ _RESTART_OPTIONS = options(
     ),
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     click.option("--yes", is_flag=True, help="Also if the cluster is degraded, or sends may fail; do not ask."),
-    _SETTLE,
+    _SETTLE_OPTION,
     click.option(
         "--wait",
         "back_s",
@@ -209,8 +210,8 @@ def upgrade(version: str, **options: Any) -> None:
 @click.argument("broker", type=BROKER)
 @click.option("--dry-run", is_flag=True, help="Only show what it has.")
 @click.option("--yes", is_flag=True, help="Give up messages that no group has consumed; do not ask.")
-@_SETTLE
-@AT_MOST
+@_SETTLE_OPTION
+@WAIT_OPTION
 def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
     """Empty the BROKER for good: then it and its slaves can be stopped without a lost message.
 
@@ -220,66 +221,67 @@ def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
 
     async def run(admin: Admin) -> bool:
         with Steps() as steps:
-            leaving = Decommission(admin.servers, SystemClock(), WaitLimits(**times), broker, steps.tell)
-            found = await leaving.content()
+            decommission = Decommission(admin.servers, SystemClock(), WaitLimits(**times), broker, steps.show)
+            content = await decommission.content()
             if dry_run:
-                _show_content(found)
+                rows = [
+                    *(("refused", reason) for reason in content.refusals),
+                    *(("lost", risk) for risk in content.risks),
+                ]
+                print_table(("WHAT", "WHY"), [*rows, *([("waited for", content.left)] if content.left else [])])
                 return False
-            if found.refusals or (found.risks and not yes):
+            if content.refusals or (content.risks and not yes):
                 raise ConfigError(
-                    f"broker {broker} cannot go: {'; '.join((*found.refusals, *found.risks))}; --yes gives up what "
+                    f"broker {broker} cannot go: {'; '.join((*content.refusals, *content.risks))}; --yes gives up what "
                     "no group has consumed"
                 )
             if not yes:
                 confirm(f"empty broker {broker} for good?")
-            await leaving.run()
+            await decommission.run()
             return True
 
     if ask(run):
-        done(f"broker {broker} is empty: stop it and its slaves", broker=broker)
-
-
-def _show_content(content: Content) -> None:
-    rows = [*(("refused", each) for each in content.refusals), *(("lost", each) for each in content.risks)]
-    table(("WHAT", "WHY"), [*rows, *([("waited for", content.left)] if content.left else [])])
+        print_done(f"broker {broker} is empty: stop it and its slaves", broker=broker)
 
 
 def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
     timeouts = StepTimeouts(options["settle_s"], back_s=options["back_s"])
-    begin = _by_command(options["run"]) if options["run"] else None
+    begin = _restart_by_command(options["run"]) if options["run"] else None
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            rolling = RollingRestart(admin.servers, SystemClock(), options["cluster"], timeouts, steps.tell, begin)
+            rolling = RollingRestart(admin.servers, SystemClock(), options["cluster"], timeouts, steps.show, begin)
             plan = await rolling.plan(since_ms, version)
             _show(plan)
             if options["dry_run"] or not plan.steps:
                 return []
-            _agree(plan, options["yes"])
+            if not options["yes"]:
+                _confirm_plan(plan)
             steps.begin(f"to continue after an interruption: {again}")
             finished = await rolling.run(plan)
-            if version is not None:
-                _check(await rolling.poll(), version)
+            others = [] if version is None else [broker for broker in await rolling.poll() if broker.version != version]
+            if others:
+                versions = "; ".join(f"{broker} runs {broker.version or 'another program'}" for broker in others)
+                raise ConfigError(
+                    f"version {version} is not everywhere: {versions}; install it there, and run this again"
+                )
             return finished
 
     finished = ask(run)
-    done(f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted", restarted=finished)
+    print_done(
+        f"restarted {counted(len(finished), 'broker')}" if finished else "nothing was restarted", restarted=finished
+    )
 
 
 def _show(plan: RestartPlan) -> None:
-    steps = [(step.target.broker, step.target.broker_id, step.target.address, step.description) for step in plan.steps]
-    table(("BROKER", "ID", "ADDRESS", "STEP"), [*steps, *((*_place(each), "done") for each in plan.done)])
+    steps = [*((step.target, step.description) for step in plan.steps), *((target, "done") for target in plan.done)]
+    rows = [(target.broker, target.broker_id, target.address, step) for target, step in steps]
+    print_table(("BROKER", "ID", "ADDRESS", "STEP"), rows)
     for line in (*plan.problems, *plan.risks):
         say(f"careful: {line}")
 
 
-def _place(broker: BrokerNow) -> tuple[object, ...]:
-    return broker.broker, broker.broker_id, broker.address
-
-
-def _agree(plan: RestartPlan, yes: bool) -> None:
-    if yes:
-        return
+def _confirm_plan(plan: RestartPlan) -> None:
     if plan.problems or plan.risks:
         raise ConfigError(
             f"nothing was restarted: {'; '.join((*plan.problems, *plan.risks))}. See `sparrowmq doctor`; --yes "
@@ -288,15 +290,7 @@ def _agree(plan: RestartPlan, yes: bool) -> None:
     confirm(f"restart {counted(len(plan.steps), 'broker')}, one after the other?")
 
 
-def _check(now: list[BrokerNow], version: str) -> None:
-    others = [f"{each} runs {each.version or 'another program'}" for each in now if each.version != version]
-    if others:
-        raise ConfigError(
-            f"version {version} is not everywhere: {'; '.join(others)}; install it there, and run this again"
-        )
-
-
-def _by_command(command: str) -> Callable[[BrokerNow], Awaitable[None]]:
+def _restart_by_command(command: str) -> Callable[[BrokerNow], Awaitable[None]]:
     async def begin(target: BrokerNow) -> None:
         line = command.format(broker=target.broker, id=target.broker_id, address=target.address)
         process = await asyncio.create_subprocess_shell(line, stdin=asyncio.subprocess.DEVNULL)

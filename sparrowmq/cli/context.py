@@ -29,7 +29,7 @@ def context() -> None:
 
 
 def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
-    def give(command: Callable[..., object]) -> click.Command:
+    def add(command: Callable[..., object]) -> click.Command:
         @wraps(command)
         def run(*args: Any, **options: Any) -> None:
             with errors_in_a_sentence(click.get_current_context().command_path):
@@ -37,22 +37,18 @@ def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
 
         return context.command(name)(OUTPUT(run))
 
-    return give
+    return add
 
 
 @_verb("list")
 def list_contexts() -> None:
     """Print all contexts, without secrets."""
-    found = contexts.load()
-    rows = [
-        ("yes" if name == found.current else "no", name, each.namesrv, each.access_key, _tls(each))
-        for name, each in sorted(found.by_name.items())
-    ]
-    output.table(("IN USE", "NAME", "NAME SERVERS", "ACCOUNT", "TLS"), rows)
-
-
-def _tls(entry: Context) -> str:
-    return entry.tls_config or ("yes" if entry.tls else "no")
+    known = contexts.load()
+    rows = []
+    for name, entry in sorted(known.by_name.items()):
+        tls = entry.tls_config or ("yes" if entry.tls else "no")
+        rows.append(("yes" if name == known.current else "no", name, entry.namesrv, entry.access_key, tls))
+    output.print_table(("IN USE", "NAME", "NAME SERVERS", "ACCOUNT", "TLS"), rows)
 
 
 @_verb("set")
@@ -87,36 +83,38 @@ def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: 
     if access_key or secret_key:
         Credentials(access_key, secret_key)
     file = str(tls_config.resolve()) if tls_config is not None else ""
-    found = contexts.load()
-    found.by_name[name] = Context(namesrv, access_key, secret_key, tls, file)
-    found.current = found.current or name
-    contexts.save(found)
+    known = contexts.load()
+    known.by_name[name] = Context(namesrv, access_key, secret_key, tls, file)
+    known.current = known.current or name
+    contexts.save(known)
     account = f" as {access_key}" if access_key else ""
-    output.done(f"context {name} is {namesrv}{account}, in {contexts.contexts_file()}", context=name, namesrv=namesrv)
+    output.print_done(
+        f"context {name} is {namesrv}{account}, in {contexts.contexts_file()}", context=name, namesrv=namesrv
+    )
 
 
 @_verb("use")
 @_NAME
 def use(name: str) -> None:
     """Let commands use the context NAME when they name no other one, and no address."""
-    found = contexts.load()
-    namesrv = found.named(name).namesrv
-    found.current = name
-    contexts.save(found)
-    output.done(f"commands use context {name}, {namesrv}", context=name, namesrv=namesrv)
+    known = contexts.load()
+    namesrv = known.named(name).namesrv
+    known.current = name
+    contexts.save(known)
+    output.print_done(f"commands use context {name}, {namesrv}", context=name, namesrv=namesrv)
 
 
 @_verb("delete")
 @_NAME
 def delete(name: str) -> None:
     """Forget the context NAME."""
-    found = contexts.load()
-    found.named(name)
-    del found.by_name[name]
-    if found.current == name:
-        found.current = ""
-    contexts.save(found)
-    output.done(f"context {name} is forgotten", context=name)
+    known = contexts.load()
+    known.named(name)
+    del known.by_name[name]
+    if known.current == name:
+        known.current = ""
+    contexts.save(known)
+    output.print_done(f"context {name} is forgotten", context=name)
 
 
 @_verb("env")
@@ -126,15 +124,15 @@ def env(name: str | None) -> None:
 
     For programs that do not know contexts: eval "$(sparrowmq context env prod)"
     """
-    found = contexts.load()
-    if not (name or found.current):
+    known = contexts.load()
+    if not (name or known.current):
         raise ConfigError("no context is in use; name one, as `sparrowmq context list` shows them")
-    chosen = found.named(name or found.current)
-    lines = {
-        "NAMESRV_ADDR": chosen.namesrv,
-        "ROCKETMQ_ACCESS_KEY": chosen.access_key,
-        "ROCKETMQ_SECRET_KEY": chosen.secret_key,
-        "SPARROWMQ_TLS_CONFIG": chosen.tls_config,
+    entry = known.named(name or known.current)
+    variables = {
+        "NAMESRV_ADDR": entry.namesrv,
+        "ROCKETMQ_ACCESS_KEY": entry.access_key,
+        "ROCKETMQ_SECRET_KEY": entry.secret_key,
+        "SPARROWMQ_TLS_CONFIG": entry.tls_config,
     }
-    for key, value in lines.items():
+    for key, value in variables.items():
         click.echo(f"export {key}={shlex.quote(value)}" if value else f"unset {key}")

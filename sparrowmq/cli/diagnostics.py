@@ -16,6 +16,7 @@ import shutil
 import sys
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -28,15 +29,24 @@ import click
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
     CLUSTER,
-    EXPECT,
+    EXPECT_OPTION,
     HELP,
     ask,
+    chosen_credentials,
     cluster_options,
-    credentials_of,
     query,
     verb,
 )
-from sparrowmq.cli.terminal.output import OUTPUT, done, heads, is_for_people, line, say, table, tables
+from sparrowmq.cli.terminal.output import (
+    OUTPUT,
+    is_for_people,
+    print_done,
+    print_line,
+    print_table,
+    print_tables,
+    say,
+    split_heads,
+)
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.activity import Activity, OnlineClient, activity, online_clients
 from sparrowmq.client.admin.admin import Admin
@@ -51,15 +61,15 @@ from sparrowmq.version import VERSION
 
 _SIGNS: Final = {Verdict.OK: "ok", Verdict.WARNING: "warning", Verdict.WRONG: "WRONG"}
 _COLOURS: Final = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.WRONG: "red"}
-_EFFECT: Final = "effect"  # of what is wrong above
+_EFFECT_SIGN: Final = "effect"  # of what is wrong above
 _MIN_OPEN_FILES: Final = 4096
-_BROKERS: Final = heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
-_TOPICS: Final = heads("TOPIC|IN TPS|IN A DAY")
-_GROUPS: Final = heads("GROUP|LAG|BEHIND S|OUT TPS")
+_BROKER_HEADS: Final = split_heads("BROKER|ROLE|ADDRESS|IN TPS|OUT TPS|LAG BYTES|STATE")
+_TOPIC_HEADS: Final = split_heads("TOPIC|IN TPS|IN A DAY")
+_GROUP_HEADS: Final = split_heads("GROUP|LAG|BEHIND S|OUT TPS")
 _HOME_AND_CLEAR: Final = "\x1b[H\x1b[2J"
 _MIN_ROWS: Final = 3  # topics, and groups, however low the terminal is
 _OTHER_LINES: Final = 7  # the first line, the heads of three tables and what is between them
-_CLIENTS: Final = heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
+_CLIENT_HEADS: Final = split_heads("ROLE|GROUP|CLIENT|LANGUAGE|VERSION|CONNECTIONS")
 _OWNER_ONLY: Final = 0o600
 
 
@@ -67,7 +77,7 @@ _OWNER_ONLY: Final = 0o600
 @cluster_options
 @click.option("--topic", type=TOPIC, metavar="NAME", help="Also check this topic.")
 @click.option("--group", type=GROUP, metavar="NAME", help="Also check this consumer group.")
-@EXPECT
+@EXPECT_OPTION
 @OUTPUT
 @click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
 def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verbose: bool) -> None:
@@ -76,9 +86,11 @@ def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verb
     if is_for_people():
         _print_findings(findings, verbose)
     else:
-        rows = [(each.verdict.value, each.what, each.check, each.mend, each.cause) for each in findings]
-        table(("VERDICT", "WHAT", "CHECK", "MEND", "CAUSE"), rows)
-    sys.exit(1 if any(each.verdict is Verdict.WRONG for each in findings) else 0)
+        rows = [
+            (finding.verdict.value, finding.what, finding.check, finding.mend, finding.cause) for finding in findings
+        ]
+        print_table(("VERDICT", "WHAT", "CHECK", "MEND", "CAUSE"), rows)
+    sys.exit(1 if any(finding.verdict is Verdict.WRONG for finding in findings) else 0)
 
 
 def _check_this_machine() -> list[Finding]:
@@ -90,29 +102,22 @@ def _check_this_machine() -> list[Finding]:
 
 
 def _print_findings(findings: list[Finding], verbose: bool) -> None:
-    for each in findings:
-        if each.verdict is Verdict.OK and not verbose:
+    counts = Counter[Verdict | None]()  # None for effects
+    for finding in findings:
+        is_effect = bool(finding.cause) and finding.verdict is not Verdict.OK
+        counts[None if is_effect else finding.verdict] += 1
+        if finding.verdict is Verdict.OK and not verbose:
             continue
-        is_effect = bool(each.cause) and each.verdict is not Verdict.OK
-        word = _EFFECT if is_effect else _SIGNS[each.verdict]
-        sign = click.style(f"{word:8}", fg=_COLOURS[each.verdict], bold=not is_effect)
-        click.echo(f"{sign} {each.what}")
+        word = _EFFECT_SIGN if is_effect else _SIGNS[finding.verdict]
+        sign = click.style(f"{word:8}", fg=_COLOURS[finding.verdict], bold=not is_effect)
+        click.echo(f"{sign} {finding.what}")
         if verbose:
-            click.echo(f"         check: {each.check}")
-        if each.mend and (verbose or not is_effect):
-            click.echo(f"         fix:   {each.mend}")
-    click.echo(_count_verdicts(findings))
-
-
-def _count_verdicts(findings: list[Finding]) -> str:
-    counts = {
-        verdict: sum(each.verdict is verdict and (each.verdict is Verdict.OK or not each.cause) for each in findings)
-        for verdict in Verdict
-    }
-    effects = len(findings) - sum(counts.values())
-    more = f", {effects} effects" if effects else ""
+            click.echo(f"         check: {finding.check}")
+        if finding.mend and (verbose or not is_effect):
+            click.echo(f"         fix:   {finding.mend}")
+    effects = f", {counts[None]} effects" if counts[None] else ""
     wrong, warnings, well = counts[Verdict.WRONG], counts[Verdict.WARNING], counts[Verdict.OK]
-    return f"{wrong} wrong, {warnings} warnings{more}, {well} things are well"
+    click.echo(f"{wrong} wrong, {warnings} warnings{effects}, {well} things are well")
 
 
 @click.command(context_settings=HELP)
@@ -163,33 +168,34 @@ async def _refresh(admin: Admin, cluster: str | None, is_live: bool) -> bool:
 
 
 def _print_state(state: Activity, is_live: bool) -> None:
-    most = _room(len(state.brokers)) if is_live else None
+    limit = _max_rows(len(state.brokers)) if is_live else None
     if is_live:
         click.echo(_HOME_AND_CLEAR, nl=False)
     if is_for_people():
-        line(_summary(state))
+        print_line(_summary(state))
         click.echo()
-    tables(
-        brokers=(_BROKERS, [_broker_row(each) for each in state.brokers]),
-        topics=(_TOPICS, [(each.topic, round(each.per_second, 1), each.within_a_day) for each in state.topics[:most]]),
-        groups=(_GROUPS, [_group_row(each) for each in state.groups[:most]]),
+    topics = [(topic.topic, round(topic.per_second, 1), topic.within_a_day) for topic in state.topics[:limit]]
+    print_tables(
+        brokers=(_BROKER_HEADS, [_broker_row(standing) for standing in state.brokers]),
+        topics=(_TOPIC_HEADS, topics),
+        groups=(_GROUP_HEADS, [_group_row(group) for group in state.groups[:limit]]),
     )
-    for broker, why in state.missing.items():
-        say(f"without {broker}: {why}")
+    for broker, error in state.missing.items():
+        say(f"without {broker}: {error}")
 
 
-def _room(brokers: int) -> int:
+def _max_rows(brokers: int) -> int:
     """Return how many topics, and how many groups, a terminal has room for."""
     return max(_MIN_ROWS, (shutil.get_terminal_size().lines - brokers - _OTHER_LINES) // 2)
 
 
 def _summary(state: Activity) -> str:
-    taken = sum(each.in_tps or 0 for each in state.brokers if each.role == "master")
-    given = sum(each.out_tps or 0 for each in state.brokers)
-    conditions = sum(len(each.conditions) for each in state.brokers)
+    in_tps = sum(standing.in_tps or 0 for standing in state.brokers if standing.role == "master")
+    out_tps = sum(standing.out_tps or 0 for standing in state.brokers)
+    conditions = sum(len(standing.conditions) for standing in state.brokers)
     parts = [
         f"{datetime.now():%H:%M:%S}",
-        f"{taken:,.1f} messages/s in, {given:,.1f} out",
+        f"{in_tps:,.1f} messages/s in, {out_tps:,.1f} out",
         f"{counted(len(state.topics), 'topic')}, {counted(len(state.groups), 'group')}",
         *([f"{len(state.missing)} brokers do not answer"] if state.missing else []),
         *([f"{conditions} conditions: see `sparrowmq doctor`"] if conditions else []),
@@ -199,15 +205,8 @@ def _summary(state: Activity) -> str:
 
 def _broker_row(standing: Standing) -> Sequence[object]:
     state = "does not answer" if standing.is_silent else standing.problem or " ".join(standing.conditions) or "ok"
-    return (
-        standing.broker,
-        standing.role,
-        standing.address,
-        standing.in_tps,
-        standing.out_tps,
-        standing.behind_bytes,
-        state,
-    )
+    figures = standing.in_tps, standing.out_tps, standing.behind_bytes
+    return standing.broker, standing.role, standing.address, *figures, state
 
 
 def _group_row(group: GroupLag) -> Sequence[object]:
@@ -231,13 +230,13 @@ def list_connections(cluster: str | None, group: str | None) -> None:
     """
 
     async def run(admin: Admin) -> list[OnlineClient]:
-        found, failures = await online_clients(admin.servers, cluster)
+        clients, failures = await online_clients(admin.servers, cluster)
         if admin.servers.missing is not None:
             admin.servers.missing.update(failures)
-        return found
+        return clients
 
-    found = query(run)
-    table(_CLIENTS, [_client_row(each) for each in found if group is None or each.group == group])
+    clients = query(run)
+    print_table(_CLIENT_HEADS, [_client_row(client) for client in clients if group is None or client.group == group])
 
 
 def _client_row(client: OnlineClient) -> list[object]:
@@ -258,34 +257,34 @@ def bundle(file: Path | None) -> None:
     administrator's account.
     """
     folder = f"sparrowmq-bundle-{time.strftime('%Y%m%d-%H%M%S')}"
-    place = file or Path(f"{folder}.tar.gz")
+    path = file or Path(f"{folder}.tar.gz")
 
     async def run(admin: Admin) -> Bundle:
-        credentials = credentials_of()
+        credentials = chosen_credentials()
         secrets = [credentials.secret_key] if credentials is not None else []
-        found = Bundle(admin.servers, secrets, lambda: int(time.time() * 1000))
-        await found.gather()
-        return found
+        bundle = Bundle(admin.servers, secrets, lambda: int(time.time() * 1000))
+        await bundle.gather()
+        return bundle
 
-    found = ask(run)
-    for what, why in sorted(found.missing.items()):
-        click.echo(f"sparrowmq bundle: without {what}: {shown(why)}", err=True)
+    bundle = ask(run)
+    for name, reason in sorted(bundle.missing.items()):
+        click.echo(f"sparrowmq bundle: without {name}: {shown(reason)}", err=True)
     try:
-        _write(place, folder, found.texts)
+        _write(path, folder, bundle.texts)
     except OSError as error:
-        raise click.ClickException(f"{place} cannot be written: {error.strerror}") from None
-    count, missing = len(found.texts), sorted(found.missing)
-    done(f"{count} texts are in {place}", file=str(place), texts=count, missing=missing)
-    sys.exit(1 if found.missing else 0)
+        raise click.ClickException(f"{path} cannot be written: {error.strerror}") from None
+    count = len(bundle.texts)
+    print_done(f"{count} texts are in {path}", file=str(path), texts=count, missing=sorted(bundle.missing))
+    sys.exit(1 if bundle.missing else 0)
 
 
-def _write(place: Path, folder: str, texts: Mapping[str, str]) -> None:
+def _write(path: Path, folder: str, texts: Mapping[str, str]) -> None:
     """Write the file, which only its owner can read. Raises: OSError."""
-    descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
     with os.fdopen(descriptor, "wb") as out, tarfile.open(fileobj=out, mode="w:gz") as archive:
         os.fchmod(descriptor, _OWNER_ONLY)
-        for path, text in {"VERSION.txt": f"sparrowmq {VERSION}\n", **texts}.items():
+        for name, text in {"VERSION.txt": f"sparrowmq {VERSION}\n", **texts}.items():
             content = text.encode(errors="replace")
-            member = tarfile.TarInfo(f"{folder}/{path}")
+            member = tarfile.TarInfo(f"{folder}/{name}")
             member.size, member.mtime, member.mode = len(content), int(time.time()), _OWNER_ONLY
             archive.addfile(member, io.BytesIO(content))

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 
 import click
 
-from sparrowmq.cli.message import SHOWN
+from sparrowmq.cli.message import first_line
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
 from sparrowmq.cli.terminal.cluster_command import HELP, ask, options, query, verb
-from sparrowmq.cli.terminal.output import Progress, confirm, done, is_for_people, say, table
+from sparrowmq.cli.terminal.output import Progress, confirm, is_for_people, print_done, print_table, say
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import reason_of, sent_again, walk
 from sparrowmq.client.admin.message_search import readable
@@ -22,7 +22,7 @@ from sparrowmq.core.safe_text import counted
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.settings.argument_types import ABOVE_ZERO, Whole
 
-_SHOWN_AT_ONCE: Final = 64
+_DEFAULT_LIMIT: Final = 64
 _Letters: TypeAlias = AsyncGenerator[tuple[ReceivedMessage, int], None]
 _ResumePoint: TypeAlias = tuple[int, int]  # a millisecond, and which of those that were stored in it
 _HEADS: Final = ("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "SENT AGAIN", "REASON", "TAG", "BODY")
@@ -51,7 +51,7 @@ def dlq() -> None:
 @click.argument("group", type=GROUP)
 @_filters
 @click.option(
-    "--limit", type=Whole(1), default=_SHOWN_AT_ONCE, show_default=True, help="At most this many, the oldest first."
+    "--limit", type=Whole(1), default=_DEFAULT_LIMIT, show_default=True, help="At most this many, the oldest first."
 )
 def list_letters(group: str, **filters: Any) -> None:
     """Show the dead letters of GROUP, the oldest first.
@@ -63,7 +63,7 @@ def list_letters(group: str, **filters: Any) -> None:
         letters = [letter async for letter, _ in _chosen_letters(admin, group, **filters)]
         return list(map(_row, letters, await sent_again(admin.servers, letters)))
 
-    table(_HEADS, query(run))
+    print_table(_HEADS, query(run))
 
 
 @verb(dlq)
@@ -96,8 +96,9 @@ def redrive(group: str, rate: float | None, dry_run: bool, yes: bool, **filters:
     if dry_run or not count:
         sentence = f"{counted(count, 'dead letter')} of group {group} would be sent again"
     since, skip = (iso(last[0]), last[1]) if last else (None, None)
-    rest = f"; {_how_to_continue(*last)}" if last else ""
-    done(sentence + rest, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
+    if last:
+        sentence += f"; {_how_to_continue(*last)}"
+    print_done(sentence, group=group, messages=count, dry_run=dry_run, since=since, skip=skip)
 
 
 async def _send_again(
@@ -140,22 +141,22 @@ async def _chosen_letters(
     """Yield the dead letters that fit, the oldest first, each with its number among those of its millisecond."""
     since_ms = round(since.timestamp() * 1000) if since is not None else 0
     missing = set(ids)
-    count = at_ms = nth = 0
+    count = stored_ms = nth = 0
     async with aclosing(walk(admin.servers, group, since_ms)) as letters:
-        async for each in letters:
+        async for letter in letters:
             is_chosen = (
-                (not ids or each.msg_id in ids)
-                and (topic is None or _origin(each) == topic)
-                and (tag is None or each.stored.tags == tag)
+                (not ids or letter.msg_id in ids)
+                and (topic is None or _origin(letter) == topic)
+                and (tag is None or letter.stored.tags == tag)
             )
             if not is_chosen:
                 continue
-            missing.discard(each.msg_id)
-            nth = nth + 1 if each.store_timestamp_ms == at_ms else 1
-            at_ms = each.store_timestamp_ms
+            missing.discard(letter.msg_id)
+            nth = nth + 1 if letter.store_timestamp_ms == stored_ms else 1
+            stored_ms = letter.store_timestamp_ms
             count += 1
             if count > skip:
-                yield each, nth
+                yield letter, nth
             if limit is not None and count == skip + limit:
                 break
     if missing:
@@ -166,20 +167,13 @@ def _origin(letter: ReceivedMessage) -> str | None:
     return letter.stored.properties.get(Property.RETRY_TOPIC)
 
 
-def _row(letter: ReceivedMessage, again: datetime | None) -> tuple[object, ...]:
+def _row(letter: ReceivedMessage, sent_again: datetime | None) -> tuple[object, ...]:
     body = readable(letter.stored)
     text = body.content.decode("utf-8", "replace") if body.trouble is None else body.trouble
-    stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
     place = letter.queue.broker_name, letter.offset, letter.reconsume_times
-    sent = again.replace(tzinfo=None).isoformat(timespec="seconds") if again is not None else None
+    stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
+    again = sent_again.replace(tzinfo=None).isoformat(timespec="seconds") if sent_again is not None else None
     reason = reason_of(letter)
-    texts = reason and _short(reason), letter.stored.tags, _short(text)
-    return letter.msg_id, _origin(letter), *place, stored, sent, *texts
-
-
-def _short(text: str) -> str:
-    """Return the beginning of the first line for people; else all of the text."""
-    if not is_for_people():
-        return text
-    first = text.partition("\n")[0]
-    return first if len(first) <= SHOWN else first[: SHOWN - 1] + "…"
+    if is_for_people():
+        reason, text = reason and first_line(reason), first_line(text)
+    return letter.msg_id, _origin(letter), *place, stored, again, reason, letter.stored.tags, text

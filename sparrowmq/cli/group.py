@@ -12,19 +12,19 @@ import click
 
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, parse_date
 from sparrowmq.cli.terminal.cluster_command import (
-    AGAIN,
-    EXIST_OK,
+    EXIST_OK_HINT,
+    EXIST_OK_OPTION,
     HELP,
     add_list,
     ask,
-    at_masters,
     change_all,
     check_changes,
+    name_and_cluster,
     print_change,
     query,
     verb,
 )
-from sparrowmq.cli.terminal.output import confirm, heads, say, table, tables
+from sparrowmq.cli.terminal.output import confirm, print_table, print_tables, say, split_heads
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.dead_letters import walk
 from sparrowmq.client.admin.groups import QueueLag, ResetTo
@@ -39,9 +39,9 @@ from sparrowmq.protocol.requests.group_settings import text_of
 from sparrowmq.settings.argument_types import Whole
 
 _COUNT = Whole(0)
-_IN_ORDER: Final = "5.x consumers, and those that pop, get a queue's messages in order."
-_SHOWN: Final = 64  # dead letters
-_MEMBERS: Final = heads(
+_ORDERED_HELP: Final = "5.x consumers, and those that pop, get a queue's messages in order."
+_DEFAULT_LIMIT: Final = 64  # dead letters
+_MEMBER_HEADS: Final = split_heads(
     "MEMBER|ADDRESS|LANGUAGE|VERSION|TOPIC|FILTER|QUEUES|PREFETCHED|PULLED, S AGO|DONE/S|FAILED/S|MS EACH"
 )
 
@@ -58,43 +58,46 @@ add_list(group, "RocketMQ's own groups too.", lambda admin, cluster, hidden: adm
 @click.argument("name", type=GROUP)
 def show(name: str) -> None:
     """Show how the group NAME may consume at each broker, and its online members."""
-    found = query(lambda admin: admin.group(name))
-    settings = [(broker, *_settings(each)) for broker, each in found.settings.items()]
-    online = [(client_id, each.client_addr, each.language) for client_id, each in found.members.items()]
-    tables(
-        brokers=(heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"), settings),
-        members=(("MEMBER", "ADDRESS", "LANGUAGE"), online),
+    group = query(lambda admin: admin.group(name))
+    settings = [(broker, *_settings(config)) for broker, config in group.settings.items()]
+    members = [(client_id, member.client_addr, member.language) for client_id, member in group.members.items()]
+    print_tables(
+        brokers=(
+            split_heads("BROKER|MAX RETRIES|RETRY QUEUES|MAY CONSUME|MAY BROADCAST|ORDERED|RETRY PAUSES"),
+            settings,
+        ),
+        members=(("MEMBER", "ADDRESS", "LANGUAGE"), members),
     )
 
 
 def _settings(config: GroupConfig) -> tuple[object, ...]:
     switches = config.consume_enable, config.consume_broadcast_enable, config.consume_message_orderly
-    may = ["yes" if is_so else "no" for is_so in switches]
-    return config.retry_max_times, config.retry_queue_nums, *may, text_of(config.group_retry_policy)
+    states = ["yes" if is_on else "no" for is_on in switches]
+    return config.retry_max_times, config.retry_queue_nums, *states, text_of(config.group_retry_policy)
 
 
 @verb(group)
-@at_masters(GROUP)
+@name_and_cluster(GROUP)
 @click.option("--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=True, show_default=True)
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
-@click.option("--ordered/--not-ordered", default=False, show_default=True, help=_IN_ORDER)
+@click.option("--ordered/--not-ordered", default=False, show_default=True, help=_ORDERED_HELP)
 @click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', or '5s..2h' for doubling.")
-@EXIST_OK
+@EXIST_OK_OPTION
 def create(name: str, **settings: Any) -> None:
     """Create the group NAME at every master of the cluster."""
-    brokers = change_all(lambda admin: admin.create_group(name, **settings), settings["cluster"], again=AGAIN)
+    brokers = change_all(lambda admin: admin.create_group(name, **settings), settings["cluster"], again=EXIST_OK_HINT)
     print_change("created", name, brokers)
 
 
 @verb(group)
-@at_masters(GROUP)
+@name_and_cluster(GROUP)
 @click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
 @click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
-@click.option("--ordered/--not-ordered", default=None, help=_IN_ORDER)
+@click.option("--ordered/--not-ordered", default=None, help=_ORDERED_HELP)
 @click.option("--retry-pauses", metavar="PAUSES", help="As '10s 1m 5m', '5s..2h', or 'levels'.")
 def change(name: str, **settings: Any) -> None:
     """Change the group NAME at every master; what is not given stays as it is."""
@@ -104,7 +107,7 @@ def change(name: str, **settings: Any) -> None:
 
 
 @verb(group)
-@at_masters(GROUP)
+@name_and_cluster(GROUP)
 @click.option("--yes", is_flag=True, help="Do not ask whether to delete its offsets and dead letters.")
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the group NAME at every master, with its offsets, retries and dead letters."""
@@ -123,28 +126,29 @@ def members(name: str) -> None:
     waits longest. Of the last minute: messages per second that were handled and that failed, and the milliseconds of a
     call of the handler.
     """
-    found = query(lambda admin: admin.members(name))
+    members = query(lambda admin: admin.members(name))
     now_ms = time.time() * 1000
     rows = [
-        (each.client_id, each.address, each.language, each.version, *row)
-        for each in found
-        for row in (_member_rows(each.running, now_ms) if each.running is not None else [("-",) * 8])
+        (member.client_id, member.address, member.language, member.version, *row)
+        for member in members
+        for row in (_member_rows(member.running, now_ms) if member.running is not None else [("-",) * 8])
     ]
-    table(_MEMBERS, rows, keys={"PREFETCHED": "held"})
-    for each in found:
-        if each.silence is not None:
-            say(f"{each.client_id} did not report: {each.silence}")
+    print_table(_MEMBER_HEADS, rows, keys={"PREFETCHED": "held"})
+    for member in members:
+        if member.silence is not None:
+            say(f"{member.client_id} did not report: {member.silence}")
 
 
 def _member_rows(running: ConsumerRunning, now_ms: float) -> Iterator[tuple[object, ...]]:
-    for each in running.subscription_set:
-        queues = [state for queue, state in running.mq_table.items() if queue.topic == each.topic]
-        held = sum(state.cached_msg_count for state in queues)
-        pulled = [now_ms - state.last_pull_timestamp for state in queues if state.last_pull_timestamp]
-        ago = f"{max(pulled) / 1000:.1f}" if pulled else "-"
-        pace = running.status_table.get(each.topic, ConsumeStatus())
-        rates = (pace.consume_ok_tps, pace.consume_failed_tps, pace.consume_rt)
-        yield each.topic, each.expression, len(queues), held, ago, *(f"{rate:.1f}" for rate in rates)
+    for subscription in running.subscription_set:
+        topic = subscription.topic
+        states = [state for queue, state in running.mq_table.items() if queue.topic == topic]
+        prefetched = sum(state.cached_msg_count for state in states)
+        pull_ages_ms = [now_ms - state.last_pull_timestamp for state in states if state.last_pull_timestamp]
+        pull_age = f"{max(pull_ages_ms) / 1000:.1f}" if pull_ages_ms else "-"
+        status = running.status_table.get(topic, ConsumeStatus())
+        rates = (status.consume_ok_tps, status.consume_failed_tps, status.consume_rt)
+        yield topic, subscription.expression, len(states), prefetched, pull_age, *(f"{rate:.1f}" for rate in rates)
 
 
 @verb(group)
@@ -156,32 +160,24 @@ def lag(name: str, topic: str | None) -> None:
     LAG counts the messages that are not acknowledged. IN FLIGHT are those of them that consumers which pop have now.
     LAG SECONDS is the age of the message that the group handled last; 0 where no message waits.
     """
-    found = query(lambda admin: admin.lag(name, topic))
+    lag = query(lambda admin: admin.lag(name, topic))
     now = datetime.now().astimezone()
-    seconds = [each.behind_s(now) for each in found.queues]
-    table(
+    ages_s = [queue_lag.behind_s(now) for queue_lag in lag.queues]
+    print_table(
         ("TOPIC", "BROKER", "QUEUE", "END", "COMMITTED", "LAG", "IN FLIGHT", "LAG SECONDS", "LAST CONSUMED"),
-        map(_lag_row, found.queues, seconds),
+        map(_lag_row, lag.queues, ages_s),
         keys={"LAG SECONDS": "behind_s"},
     )
-    most = max((each for each in seconds if each is not None), default=0.0)
-    ago = f", {most:.0f} s" if found.lag and most else ""
-    in_flight = f", {found.in_flight} of them in flight" if found.in_flight is not None else ""
-    say(f"lag: {counted(found.lag, 'message')}{in_flight}{ago}; {found.per_second:.1f} messages per second")
+    max_age_s = max((age_s for age_s in ages_s if age_s is not None), default=0.0)
+    age = f", {max_age_s:.0f} s" if lag.lag and max_age_s else ""
+    in_flight = f", {lag.in_flight} of them in flight" if lag.in_flight is not None else ""
+    say(f"lag: {counted(lag.lag, 'message')}{in_flight}{age}; {lag.per_second:.1f} messages per second")
 
 
-def _lag_row(queue_lag: QueueLag, behind_s: float | None) -> tuple[object, ...]:
+def _lag_row(queue_lag: QueueLag, age_s: float | None) -> tuple[object, ...]:
     place = queue_lag.queue.topic, queue_lag.queue.broker_name, queue_lag.queue.queue_id
-    tenths = None if behind_s is None else round(behind_s, 1)
-    return (
-        *place,
-        queue_lag.broker_offset,
-        queue_lag.committed,
-        queue_lag.lag,
-        queue_lag.in_flight,
-        tenths,
-        queue_lag.last_consumed,
-    )
+    counts = queue_lag.broker_offset, queue_lag.committed, queue_lag.lag, queue_lag.in_flight
+    return *place, *counts, None if age_s is None else round(age_s, 1), queue_lag.last_consumed
 
 
 @verb(group)
@@ -198,10 +194,9 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
     """
     if not dry_run and not yes:
         confirm(f"reset offsets of group {name} in topic {topic} to {to}? It skips messages that wait before")
-    moved = change_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
-    table(
-        ("BROKER", "QUEUE", "OFFSET"), [(queue.broker_name, queue.queue_id, offset) for queue, offset in moved.items()]
-    )
+    offsets = change_all(lambda admin: admin.reset(name, topic, to, dry_run=dry_run), topic=topic)
+    rows = [(queue.broker_name, queue.queue_id, offset) for queue, offset in offsets.items()]
+    print_table(("BROKER", "QUEUE", "OFFSET"), rows)
 
 
 @verb(group, "dead-letters")
@@ -210,7 +205,7 @@ def reset(name: str, topic: str, to: ResetTo, dry_run: bool, yes: bool) -> None:
 @click.option(
     "--limit",
     type=Whole(1),
-    help=f"At most this many, the oldest first. By default {_SHOWN} are shown, and --resend looks at all.",
+    help=f"At most this many, the oldest first. By default {_DEFAULT_LIMIT} are shown, and --resend looks at all.",
 )
 def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
     """Show the messages that failed every try of the group NAME, or let the group try some of them again.
@@ -222,21 +217,20 @@ def dead_letters(name: str, resend: tuple[str, ...], limit: int | None) -> None:
         return
 
     async def list_letters(admin: Admin) -> list[tuple[object, ...]]:
-        letters = walk(admin.servers, name, limit=limit or _SHOWN)
-        return [_letter_row(each) async for each in letters]
+        letters = walk(admin.servers, name, limit=limit or _DEFAULT_LIMIT)
+        return [_letter_row(letter) async for letter in letters]
 
-    table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), query(list_letters))
+    print_table(("ID", "TOPIC", "BROKER", "OFFSET", "TRIES", "STORED", "BYTES"), query(list_letters))
 
 
 async def _resend(admin: Admin, name: str, ids: set[str], limit: int | None) -> None:
-    """Send the wanted ones of the oldest dead letters again, and print each."""
     missing = ids - {"all"}
     async with aclosing(walk(admin.servers, name, limit=limit)) as letters:
-        async for each in letters:
-            missing.discard(each.msg_id)
-            if ids & {"all", each.msg_id}:
-                await admin.resend(each)
-                say(f"sent {each.msg_id} to group {name} again")
+        async for letter in letters:
+            missing.discard(letter.msg_id)
+            if ids & {"all", letter.msg_id}:
+                await admin.resend(letter)
+                say(f"sent {letter.msg_id} to group {name} again")
     if missing:
         raise click.ClickException(f"no dead letter of group {name} is {', '.join(sorted(missing))}")
 
@@ -248,10 +242,8 @@ def _letter_row(letter: ReceivedMessage) -> tuple[object, ...]:
 
 
 def _parse_target(text: str) -> ResetTo:
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
+    if text in ("earliest", "latest"):
+        return "earliest" if text == "earliest" else "latest"
     if (offset := whole_number(text)) is not None:
         return offset
     try:

@@ -42,8 +42,6 @@ COMMANDS: Final = {
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported by name."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -62,7 +60,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"there is no command {args[0]!r}{_nearest(args[0])}; see `{ctx.command_path} --help`")
+            import difflib
+
+            nearest = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            ctx.fail(f"there is no command {args[0]!r}{hint}; see `{ctx.command_path} --help`")
         return super().resolve_command(ctx, args)
 
 
@@ -70,10 +72,3 @@ class LazyGroup(click.Group):
 @click.version_option(VERSION, prog_name="sparrowmq")
 def main(**_: Any) -> None:
     """Message queue compatible with Apache RocketMQ."""
-
-
-def _nearest(name: str) -> str:
-    import difflib
-
-    found = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"; did you mean {found[0]}?" if found else ""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import AsyncExitStack
 from datetime import datetime
-from itertools import groupby
+from itertools import groupby, islice
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,44 +16,51 @@ import click
 from click.core import ParameterSource
 
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC, iso, parse_time
-from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, connected, options, query, timeout_s_of, verb
+from sparrowmq.cli.terminal.cluster_command import (
+    HELP,
+    chosen_timeout_s,
+    cluster_options,
+    options,
+    query,
+    run_with_client,
+    verb,
+)
 from sparrowmq.cli.terminal.output import (
     OUTPUT,
     Progress,
     as_json,
     confirm,
     csv_row,
-    done,
     is_csv,
     is_for_people,
     is_json,
-    line,
+    print_done,
+    print_line,
+    print_table,
     say,
-    table,
 )
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.message_search import ReadableBody, readable
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.core.safe_text import counted
+from sparrowmq.core.safe_text import counted, printable_text
 from sparrowmq.errors import ConfigError, NoMessage
-from sparrowmq.protocol.messages.message import Message, MessageQueue
+from sparrowmq.protocol.messages.message import Message
 from sparrowmq.protocol.names import TOOLS_GROUP
 from sparrowmq.settings.argument_types import ABOVE_ZERO, PATH, Whole
 
-SHOWN: Final = 60  # characters of a body that a table shows
-AT_ONCE: Final = 500
-_Sent: TypeAlias = tuple[int, str, str, int, int]
-_SENT: Final = ("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET")
-_FOUND: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
+_MAX_CELL_LENGTH: Final = 60  # characters of a body that a table shows
+_MESSAGES_AT_ONCE: Final = 500
+_SentRow: TypeAlias = tuple[int, str, str, int, int]
+_SENT_HEADS: Final = ("NUMBER", "ID", "BROKER", "QUEUE", "OFFSET")
+_FOUND_HEADS: Final = ("ID", "TOPIC", "BROKER", "QUEUE", "OFFSET", "STORED", "TAG", "KEYS", "BODY")
 
 
-def _property(_context: object, _option: object, pairs: tuple[str, ...]) -> dict[str, str]:
-    wrong = [pair for pair in pairs if "=" not in pair]
-    if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} has no value; write name=value")
+def _parse_properties(_context: object, _option: object, pairs: tuple[str, ...]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise click.BadParameter(f"{pair!r} has no value; write name=value")
     return dict(pair.split("=", 1) for pair in pairs)
 
 
@@ -72,7 +80,7 @@ def message() -> None:
 @click.option("--tag", help="A word that consumers can filter by.")
 @click.option("--key", "keys", multiple=True, help="A key to find it by; may be repeated.")
 @click.option(
-    "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=_property, help="May be repeated."
+    "--property", "properties", metavar="NAME=VALUE", multiple=True, callback=_parse_properties, help="May be repeated."
 )
 @click.option("--delay", help="Deliver it later: 10s, 5m, 2h.")
 def send(topic: str, body: str | None, file: Any, lines: bool, **options: Any) -> None:
@@ -88,37 +96,38 @@ def send(topic: str, body: str | None, file: Any, lines: bool, **options: Any) -
     if options["delay"] is None:
         del options["delay"]
 
-    async def run(mq: Client) -> list[_Sent]:
-        async def send_one(number: int, payload: bytes) -> _Sent:
-            sent = await mq.send(topic, payload, timeout_s=timeout_s_of(), **options)
-            return number, sent.msg_id, sent.queue.broker_name, sent.queue.queue_id, sent.offset
+    async def run(mq: Client) -> list[_SentRow]:
+        async def send_one(number: int, payload: bytes) -> _SentRow:
+            result = await mq.send(topic, payload, timeout_s=chosen_timeout_s(), **options)
+            return number, result.msg_id, result.queue.broker_name, result.queue.queue_id, result.offset
 
         return await _send_all(send_one, bodies, topic if lines else None)
 
-    rows = connected(run)
+    rows = run_with_client(run)
     if is_for_people() and lines:
         say(f"sent {counted(len(rows), 'message')} to {topic}")
     else:
-        table(_SENT, rows)
+        print_table(_SENT_HEADS, rows)
 
 
 async def _send_all(
-    send: Callable[[int, bytes], Coroutine[Any, Any, _Sent]], bodies: Iterable[bytes], topic: str | None
-) -> list[_Sent]:
+    send: Callable[[int, bytes], Coroutine[Any, Any, _SentRow]], bodies: Iterable[bytes], topic: str | None
+) -> list[_SentRow]:
     """Send many at once; if sending lines fails, print which lines are sent."""
-    rows: list[_Sent] = []
+    rows: list[_SentRow] = []
     chunk: list[tuple[int, bytes]] = []
 
-    async def one(number: int, body: bytes) -> None:
+    async def send_and_note(number: int, body: bytes) -> None:
         rows.append(await send(number, body))
 
     with Progress() as progress:
         try:
-            for chunk in _chunks(enumerate(bodies, 1)):
-                tries = await asyncio.gather(*(one(*each) for each in chunk), return_exceptions=True)
+            numbered_bodies = enumerate(bodies, 1)
+            while chunk := list(islice(numbered_bodies, _MESSAGES_AT_ONCE)):
+                tries = await asyncio.gather(*(send_and_note(*pair) for pair in chunk), return_exceptions=True)
                 for error in filter(None, tries):
                     raise error
-                progress.tell(f"{len(rows):,} sent")
+                progress.show(f"{len(rows):,} sent")
         except BaseException:
             progress.clear()
             rows.sort()
@@ -128,17 +137,15 @@ async def _send_all(
     return sorted(rows)
 
 
-def _print_unsent(topic: str, rows: list[_Sent], last: int) -> None:
+def _print_unsent(topic: str, rows: list[_SentRow], last_line: int) -> None:
     if not is_for_people():
-        table(_SENT, rows)
-    missing = sorted(set(range(1, last + 1)) - {row[0] for row in rows})
-    spans = [
-        [number for _, number in group] for _, group in groupby(enumerate(missing), lambda each: each[1] - each[0])
-    ]
-    sent_lines = ", ".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+        print_table(_SENT_HEADS, rows)
+    missing = sorted(set(range(1, last_line + 1)) - {row[0] for row in rows})
+    runs = [list(run) for _, run in groupby(enumerate(missing), lambda pair: pair[1] - pair[0])]
+    unsent_lines = ", ".join(f"{run[0][1]}-{run[-1][1]}" if len(run) > 1 else f"{run[0][1]}" for run in runs)
     say(
         f"sent {counted(len(rows), 'message')} to {topic}: "
-        f"of the lines up to {last} all but {sent_lines}, and none after them"
+        f"of the lines up to {last_line} all but {unsent_lines}, and none after them"
     )
 
 
@@ -149,19 +156,8 @@ def _bodies(file: Any, lines: bool) -> Iterator[bytes]:
             raise click.ClickException("the input is empty, so nothing was sent")
         yield whole
         return
-    for each in file:
-        yield each.rstrip(b"\r\n")
-
-
-def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    chunk: list[tuple[int, bytes]] = []
-    for each in items:
-        chunk.append(each)
-        if len(chunk) == AT_ONCE:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
+    for body in file:
+        yield body.rstrip(b"\r\n")
 
 
 # Look ---------------------------------------------------------------------------------------------------------------
@@ -173,15 +169,19 @@ def _chunks(items: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, byte
 @click.option("--body", "only_body", is_flag=True, help="Print the body alone, as it is.")
 def show(msg_id: str, topic: str | None, only_body: bool) -> None:
     """Show all about the message ID; an id that its producer made needs its TOPIC."""
-    found = query(lambda admin: admin.message(msg_id, topic))
+    message = query(lambda admin: admin.message(msg_id, topic))
     if only_body:
-        sys.stdout.buffer.write(_body_as_sent(found))
+        body = readable(message.stored)
+        if body.trouble is not None:
+            problem = f"the body of message {message.msg_id} cannot be decompressed: {body.trouble}"
+            raise click.ClickException(f"{problem}; without --body it is shown as it is stored")
+        sys.stdout.buffer.write(body.content)
         return
-    fields = describe(found)
+    fields = describe(message)
     if is_for_people():
         click.echo(as_json(fields, indent=2))
     else:
-        done("", **fields)
+        print_done("", **fields)
 
 
 @verb(message)
@@ -194,17 +194,16 @@ def show(msg_id: str, topic: str | None, only_body: bool) -> None:
 @click.option("--limit", type=Whole(1), default=64, show_default=True)
 def find(topic: str, **criteria: Any) -> None:
     """Find messages of TOPIC by a key, or by when they were stored."""
-    found = query(lambda admin: _find(admin, topic, criteria))
-    table(_FOUND, map(_row, found))
 
+    async def run(admin: Admin) -> list[ReceivedMessage]:
+        if criteria["key"] is None and criteria["since"] is None:
+            raise ConfigError("give a --key, or a time with --since")
+        messages = await admin.find(topic, criteria.pop("key"), **criteria)
+        if not messages:
+            raise NoMessage("that fits", f"in topic {topic}")
+        return messages
 
-async def _find(admin: Admin, topic: str, criteria: dict[str, Any]) -> list[ReceivedMessage]:
-    if criteria["key"] is None and criteria["since"] is None:
-        raise ConfigError("give a --key, or a time with --since")
-    found = await admin.find(topic, criteria.pop("key"), **criteria)
-    if not found:
-        raise NoMessage("that fits", f"in topic {topic}")
-    return found
+    print_table(_FOUND_HEADS, map(_row, query(run)))
 
 
 @verb(message)
@@ -222,20 +221,20 @@ def tail(
     async def run(mq: Client) -> None:
         count = 0
         if is_csv():
-            click.echo(csv_row([head.lower() for head in _FOUND]))
-        async for each in _messages_as_they_come(mq, topic, tag, where, since):
+            click.echo(csv_row([head.lower() for head in _FOUND_HEADS]))
+        async for message in _messages_as_they_come(mq, topic, tag, where, since):
             if wants_json or is_json():
-                click.echo(as_json(describe(each)))
+                click.echo(as_json(describe(message)))
             elif is_csv():
-                click.echo(csv_row(_row(each)))
+                click.echo(csv_row(_row(message)))
             else:
-                line(_line(each))
+                print_line(_line(message))
             count += 1
             if count == limit:
                 return
 
     try:
-        connected(run)
+        run_with_client(run)
     except KeyboardInterrupt:
         sys.exit(130)
 
@@ -250,8 +249,8 @@ async def _messages_as_they_come(
         else:
             await reader.seek_to_time(since)
         while True:
-            for each in await reader.poll():
-                yield each
+            for message in await reader.poll():
+                yield message
 
 
 # Output ------------------------------------------------------------------------------------------------------------
@@ -295,41 +294,31 @@ def _line(message: ReceivedMessage) -> str:
     place = f"{message.queue.broker_name}:{message.queue.queue_id}:{message.offset}"
     body = readable(stored)
     text = _text(body)
-    body_text = text if text is not None else f"{len(body.content)} bytes {body.content[:SHOWN].hex()}"
+    body_text = text if text is not None else f"{len(body.content)} bytes {body.content[:_MAX_CELL_LENGTH].hex()}"
     return "  ".join(filter(None, [iso(stored.store_timestamp_ms), place, marks, body_text, body.trouble]))
 
 
 def _body_preview(message: ReceivedMessage) -> str:
     body = readable(message.stored)
-    text = _text(body)
     if body.trouble is not None:
         return f"{len(body.content)} bytes: {body.trouble}"
-    shown = f"{len(body.content)} bytes" if text is None else text.splitlines()[0] if text else ""
-    if not is_for_people() and text is not None:
-        return text
-    return shown if len(shown) <= SHOWN else shown[: SHOWN - 1] + "…"
+    if (text := printable_text(body.content)) is None:
+        return f"{len(body.content)} bytes"
+    return first_line(text) if is_for_people() else text
 
 
-def _body_as_sent(message: ReceivedMessage) -> bytes:
-    body = readable(message.stored)
-    if body.trouble is not None:
-        why = f"the body of message {message.msg_id} cannot be decompressed: {body.trouble}"
-        raise click.ClickException(f"{why}; without --body it is shown as it is stored")
-    return body.content
+def first_line(text: str) -> str:
+    """Return the beginning of the first line, for a cell of a table."""
+    line = text.splitlines()[0] if text else ""
+    return line if len(line) <= _MAX_CELL_LENGTH else line[: _MAX_CELL_LENGTH - 1] + "…"
 
 
 def _text(body: ReadableBody) -> str | None:
     """Return the text of a body; None if it is none, or cannot be decompressed."""
-    if body.trouble is not None:
-        return None
-    try:
-        text = body.content.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.replace("\n", "").replace("\t", "").replace("\r", "").isprintable() else None
+    return printable_text(body.content) if body.trouble is None else None
 
 
-COPIED_AT_ONCE: Final = 200
+_COPIED_AT_ONCE: Final = 200
 _WAIT_S: Final = 1.0
 _TARGET_OPTIONS: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_config")
 
@@ -386,36 +375,37 @@ def copy(topic: str, target: str, to: str | None, **options: Any) -> None:
     source_of = click.get_current_context().get_parameter_source
     if to is None and any(source_of(name) is ParameterSource.COMMANDLINE for name in target_options):
         raise click.UsageError("options for another cluster need its address: add --to")
-
-    left_out = 0
+    left_out_count = 0
 
     async def run(mq: Client) -> int:
         async with AsyncExitStack() as stack:
-            there = mq
+            target_client = mq
             if to is not None:
-                there = await stack.enter_async_context(_client_of(to, **target_options))
-            places = sorted(each.queue for each in (await mq.admin.topic(topic)).queues)
-            await there.admin.topic(target)  # asking for its queues alone might make it
-            queues = sorted(await there.queues(target))
+                target_client = await stack.enter_async_context(_target_client(to, **target_options))
+            source_queues = sorted(queue_range.queue for queue_range in (await mq.admin.topic(topic)).queues)
+            await target_client.admin.topic(target)  # asking for its queues alone might make it
+            queues = sorted(await target_client.queues(target))
             if not queues:
                 raise ConfigError(f"no client may write to topic {target}; give it the permission")
 
             async def send(messages: list[ReceivedMessage]) -> None:
-                queue = queues[places.index(messages[0].queue) % len(queues)]
-                copies = [copy for each in messages if (copy := _copy_for(each, target)) is not None]
-                nonlocal left_out
-                left_out += len(messages) - len(copies)
-                await there.send_many(copies, queue=queue, timeout_s=timeout_s_of())
+                queue = queues[source_queues.index(messages[0].queue) % len(queues)]
+                copies = [copy for message in messages if (copy := _copy_for(message, target)) is not None]
+                nonlocal left_out_count
+                left_out_count += len(messages) - len(copies)
+                await target_client.send_many(copies, queue=queue, timeout_s=chosen_timeout_s())
 
-            found = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **options)
-            return found - left_out
+            count = await _send_each(mq, topic, send, f"copy {{}} messages of {topic} to {target}?", **options)
+            return count - left_out_count
 
-    count = connected(run)
+    count = run_with_client(run)
     is_dry = options["dry_run"]
     sentence = f"{'would copy' if is_dry else 'copied'} {counted(count, 'message')} of {topic} to {target}"
-    done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
-    if left_out:
-        raise click.ClickException(f"{counted(left_out, 'message')} left out: no consumer can decompress the body")
+    print_done(sentence, topic=topic, target=target, messages=count, dry_run=is_dry)
+    if left_out_count:
+        raise click.ClickException(
+            f"{counted(left_out_count, 'message')} left out: no consumer can decompress the body"
+        )
 
 
 def _copy_for(message: ReceivedMessage, target: str) -> Message | None:
@@ -441,22 +431,22 @@ def replay(topic: str, group: str, **options: Any) -> None:
         await mq.admin.group(group)
 
         async def send(messages: list[ReceivedMessage]) -> None:
-            for each in messages:
-                await mq.admin.replay(each, group)
+            for message in messages:
+                await mq.admin.replay(message, group)
 
         return await _send_each(mq, topic, send, f"let group {group} handle {{}} messages of {topic} again?", **options)
 
-    count = connected(run)
+    count = run_with_client(run)
     outcome = "would be sent" if options["dry_run"] else "were sent"
     sentence = f"{counted(count, 'message')} of {topic} {outcome} to group {group} again"
-    done(sentence, topic=topic, group=group, messages=count, dry_run=options["dry_run"])
+    print_done(sentence, topic=topic, group=group, messages=count, dry_run=options["dry_run"])
 
 
-def _client_of(
+def _target_client(
     to: str, *, to_access_key: str | None, to_secret_key: str | None, to_tls: bool, to_tls_config: Path | None
 ) -> Client:
-    signs = to_access_key or to_secret_key
-    account = Credentials(to_access_key or "", to_secret_key or "") if signs else None
+    has_account = to_access_key or to_secret_key
+    account = Credentials(to_access_key or "", to_secret_key or "") if has_account else None
     return Client(to, credentials=account, tls=to_tls_config or to_tls)
 
 
@@ -471,23 +461,17 @@ async def _send_each(
     with Progress() as progress:
         async for batch in _batches(mq, topic, **criteria):
             if not dry_run:
-                await _send(send, batch, pause_s, count, progress)
+                try:
+                    await asyncio.sleep(pause_s)
+                    await send(batch)
+                except BaseException:
+                    progress.clear()
+                    say(f"{count:,} were sent; the next one is in {batch[0].queue} at offset {batch[0].offset}")
+                    raise
             count += len(batch)
-            progress.tell(f"{count:,} {'found' if dry_run else 'sent'}")
+            progress.show(f"{count:,} {'found' if dry_run else 'sent'}")
             pause_s = len(batch) / rate if rate is not None else 0.0
     return count
-
-
-async def _send(send: Any, batch: list[ReceivedMessage], pause_s: float, count: int, progress: Progress) -> None:
-    """Send a batch after a pause; if that fails, print its first offset."""
-    try:
-        await asyncio.sleep(pause_s)
-        await send(batch)
-    except BaseException:
-        first = batch[0]
-        progress.clear()
-        say(f"{count:,} were sent; the next one is in {first.queue} at offset {first.offset}")
-        raise
 
 
 async def _batches(
@@ -501,7 +485,9 @@ async def _batches(
     limit: int | None,
 ) -> AsyncIterator[list[ReceivedMessage]]:
     """Yield the chosen messages that exist now, in batches of one queue."""
-    left = limit
+    remaining = limit
+    since_ms = since.timestamp() * 1000 if since is not None else -inf
+    until_ms = until.timestamp() * 1000 if until is not None else inf
     async with mq.pull_consumer(group=TOOLS_GROUP, start="earliest") as reader:
         queues = await reader.queues(topic)
         if not queues:
@@ -513,26 +499,20 @@ async def _batches(
             await reader.seek_to_beginning()
         else:
             await reader.seek_to_time(since)
-        while left != 0 and (open_queues := await _unread(reader, ends)):
-            found = await reader.poll(COPIED_AT_ONCE, _WAIT_S)
-            ends |= {
-                each.queue: each.offset for each in reversed(found) if _is_first_too_young(each, until, open_queues)
-            }
-            inside = [each for each in found if _is_in_range(each, since, ends)][:left]
-            for _, batch in groupby(inside, lambda each: each.queue):
+        while remaining != 0:
+            unread = {queue for queue, offset in (await reader.positions()).items() if offset < ends[queue]}
+            if not unread:
+                return
+            messages = await reader.poll(_COPIED_AT_ONCE, _WAIT_S)
+            # A queue ends at its first message that is too young.
+            for message in reversed(messages):
+                if message.queue in unread and message.store_timestamp_ms >= until_ms:
+                    ends[message.queue] = message.offset
+            chosen = [
+                message
+                for message in messages
+                if message.store_timestamp_ms >= since_ms and message.offset < ends[message.queue]
+            ][:remaining]
+            for _, batch in groupby(chosen, lambda message: message.queue):
                 yield list(batch)
-            left = left and left - len(inside)
-
-
-async def _unread(reader: PullConsumer, ends: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-    return {queue for queue, at in (await reader.positions()).items() if at < ends[queue]}
-
-
-def _is_first_too_young(message: ReceivedMessage, until: datetime | None, queues: set[MessageQueue]) -> bool:
-    """Return whether a message is the first of its queue that is too young."""
-    return until is not None and message.queue in queues and message.store_timestamp_ms >= until.timestamp() * 1000
-
-
-def _is_in_range(message: ReceivedMessage, since: datetime | None, ends: Mapping[MessageQueue, int]) -> bool:
-    is_old = since is not None and message.store_timestamp_ms < since.timestamp() * 1000
-    return not is_old and message.offset < ends[message.queue]
+            remaining = remaining and remaining - len(chosen)

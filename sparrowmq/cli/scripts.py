@@ -1,7 +1,7 @@
 """The scripts that the package installs. Without the extra `server` they print their version, or what to install.
 
-Nothing is imported above that comes with the extra: pip makes the scripts whether or not it was asked for. All other
-imports happen inside `_ending`, so that Ctrl-C during them prints no traceback.
+This file imports nothing of the extra. All other imports happen inside `_ending`, so that Ctrl-C during them prints no
+traceback.
 """
 
 from __future__ import annotations
@@ -18,18 +18,8 @@ from typing import Final
 from sparrowmq.core.exit_status import INTERRUPTED
 from sparrowmq.version import VERSION
 
-NEEDED: Final = (
-    "click",
-    "h11",
-    "hpack",
-    "javaproperties",
-    "lark",
-    "numpy",
-    "prometheus_client",
-    "yaml",
-)  # all of the extra but uvloop, which Windows has none of
-
-
+# All of the extra but uvloop, which Windows has none of.
+NEEDED: Final = ("click", "h11", "hpack", "javaproperties", "lark", "numpy", "prometheus_client", "yaml")
 UNWRITABLE: Final = (ENOSPC, EDQUOT, EFBIG, EIO)  # EIO: the terminal is gone
 
 
@@ -71,7 +61,10 @@ def _serve(script: str, module: str, command: str) -> None:
 @contextmanager
 def _ending(script: str) -> Iterator[None]:
     """End a script in order when Ctrl-C comes during its imports, or its output cannot be written."""
-    _open_streams()
+    # A socket or a file would get the number of a standard stream that is closed.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     try:
         yield
     except KeyboardInterrupt:
@@ -82,13 +75,6 @@ def _ending(script: str) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again at the end
         print(f"{script}: the output cannot be written: {error.strerror}", file=sys.stderr)
         sys.exit(1)
-
-
-def _open_streams() -> None:
-    """Open /dev/null for each standard stream that is closed: a socket or a file would get its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
 
 
 def is_text(word: str) -> bool:

@@ -17,15 +17,15 @@ client's names none, so a client cannot pose as a server. A renewed certificate 
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 import re
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, Final
@@ -46,13 +46,13 @@ ETCD_AUTHORITY: Final = "etcd-ca"
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 ETCD_PORT: Final = 2379
-_APART: Final = 10  # between the ports of two servers of a kind on one host
+_PORT_STEP: Final = 10  # between the ports of two servers of a kind on one host
 _SECRET_BYTES: Final = 24
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]*[A-Za-z0-9])?|::1")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 OPENSSL_TIMEOUT_S: Final = 30.0
-OWNERS_ALONE: Final = 0o600
+OWNER_ONLY: Final = 0o600
 _CONFIG: Final = """\
 [req]
 distinguished_name = name
@@ -77,9 +77,7 @@ _DAYS: Final = click.option(
 
 @dataclass(frozen=True)
 class PlanFile:
-    """The content of plan.json."""
-
-    place: str  # the folder of the files at the servers
+    place: str  # as in `ClusterOptions`
     name_servers: str  # their addresses
     certificates: list[Certificate]  # all that are signed here
 
@@ -117,10 +115,10 @@ def init(folder: Path, days: int, **options: Any) -> None:
     folder = folder.expanduser().absolute()
     options["place"] = (options["place"] or str(folder)).rstrip("/")
     options["data"] = options["data"].rstrip("/")
-    for name, usual in (("hosts", ClusterOptions.hosts), ("clients", ClusterOptions.clients)):
-        options[name] = options[name] or usual
+    for name, default in (("hosts", ClusterOptions.hosts), ("clients", ClusterOptions.clients)):
+        options[name] = options[name] or default
     with errors_in_a_sentence("secure init"):
-        cluster_plan = plan(ClusterOptions(**options))
+        cluster_plan = make_plan(ClusterOptions(**options))
         _write(folder, cluster_plan, options["place"], days)
     click.echo(_next_steps(folder, cluster_plan, options["clients"]))
 
@@ -136,8 +134,8 @@ def renew(folder: Path, days: int) -> None:
     """
     with errors_in_a_sentence("secure renew"):
         certificates = _read_plan(folder).certificates
-        for each in certificates:
-            _sign(folder, each, days)
+        for certificate in certificates:
+            _sign(folder, certificate, days)
     click.echo(f"signed {len(certificates)} certificates in {folder} for {days} days")
 
 
@@ -151,7 +149,7 @@ def add_client(folder: Path, name: str, days: int) -> None:
         check_account_name(name)
         plan_file = _read_plan(folder)
         certificate = Certificate(f"{name}/certificate.pem", f"{name}/key.pem", name)
-        if (folder / name).exists() or name in {each.name for each in plan_file.certificates}:
+        if (folder / name).exists() or name in {known.name for known in plan_file.certificates}:
             raise ConfigError(f"{folder / name} exists already, and nothing in it is overwritten: choose another name")
         secret = new_secret()
         for path, text in client_texts(plan_file.place, name, secret, plan_file.name_servers).items():
@@ -171,49 +169,44 @@ def _write(folder: Path, cluster_plan: Plan, place: str, days: int) -> None:
     if folder.exists() or folder.is_symlink():
         raise ConfigError(f"{folder} exists already, and nothing in it is overwritten: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # its mode is 0700
+    temporary = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # its mode is 0700
+    plan_file = PlanFile(place, cluster_plan.name_servers, list(cluster_plan.certificates))
     try:
-        _fill(new, cluster_plan, place, days)
-        new.rename(folder)
+        for stem in cluster_plan.authorities:
+            make_authority(_authority(temporary, stem), f"SparrowMQ {stem}", AUTHORITY_DAYS)
+        for path, text in cluster_plan.texts.items():
+            _write_private(temporary / path, text)
+        for certificate in cluster_plan.certificates:
+            _sign(temporary, certificate, days)
+        for path, stem in cluster_plan.copies.items():
+            shutil.copyfile(_authority(temporary, stem).certificate, temporary / path)
+        _write_private(temporary / PLAN_FILE, plan_file.text())
+        temporary.rename(folder)
     except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
-
-
-def _fill(folder: Path, cluster_plan: Plan, place: str, days: int) -> None:
-    for stem in cluster_plan.authorities:
-        make_authority(_authority(folder, stem), f"SparrowMQ {stem}", AUTHORITY_DAYS)
-    for path, text in cluster_plan.texts.items():
-        _write_private(folder / path, text)
-    for each in cluster_plan.certificates:
-        _sign(folder, each, days)
-    for path, stem in cluster_plan.copies.items():
-        shutil.copyfile(_authority(folder, stem).certificate, folder / path)
-    _write_private(
-        folder / PLAN_FILE, PlanFile(place, cluster_plan.name_servers, list(cluster_plan.certificates)).text()
-    )
 
 
 def _write_private(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNERS_ALONE), "w") as file:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY), "w") as file:
         file.write(text)
 
 
 def _sign(folder: Path, certificate: Certificate, days: int) -> None:
-    files = Files(folder / certificate.stem, folder / certificate.key)
+    files = CertificateFiles(folder / certificate.stem, folder / certificate.key)
     sign(files, certificate.name, tuple(certificate.hosts), _authority(folder, certificate.authority), days)
 
 
-def _authority(folder: Path, stem: str) -> Files:
-    return Files(folder / f"{stem}.pem", folder / f"{stem}.key")
+def _authority(folder: Path, stem: str) -> CertificateFiles:
+    return CertificateFiles(folder / f"{stem}.pem", folder / f"{stem}.key")
 
 
 def _read_plan(folder: Path) -> PlanFile:
     try:
-        plan = json.loads((folder / PLAN_FILE).read_text())
-        plan["certificates"] = [Certificate(**each) for each in plan["certificates"]]
-        return PlanFile(**plan)
+        fields = json.loads((folder / PLAN_FILE).read_text())
+        fields["certificates"] = [Certificate(**certificate) for certificate in fields["certificates"]]
+        return PlanFile(**fields)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{folder} is no folder that `sparrowmq secure init` made: {PLAN_FILE} cannot be read ({error})"
@@ -264,10 +257,10 @@ class ClusterOptions:
             raise ConfigError("--slaves does not go with --failover: its members follow the one that etcd elects")
         for name in self.clients:
             check_account_name(name)
-        taken = [ADMINISTRATOR, *self.clients, *(each.folder for each in _servers(self))]
-        twice = sorted({name for name in taken if taken.count(name) > 1})
-        if twice:
-            raise ConfigError(f"--client {twice[0]}: the name is taken; choose another one")
+        servers = [*_name_servers(self), *_brokers(self), *_etcd(self)]
+        names = [ADMINISTRATOR, *self.clients, *(server.folder for server in servers)]
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"--client {duplicates[0]}: the name is taken; choose another one")
 
 
 @dataclass(frozen=True)
@@ -283,11 +276,9 @@ class Server:
     @property
     def url_host(self) -> str:
         """The address where etcd listens, which must be an IP address."""
-        try:
-            ipaddress.ip_address(self.host)
-        except ValueError:
+        if (address := _ip_address(self.host)) is None:
             return EVERYWHERE
-        return f"[{self.host}]" if ":" in self.host else self.host
+        return f"[{self.host}]" if address.version == 6 else self.host
 
 
 @dataclass(frozen=True)
@@ -300,8 +291,6 @@ class BrokerServer(Server):
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate to sign."""
-
     stem: str  # of its files below the folder of the cluster: STEM.pem and the key
     key: str
     name: str
@@ -311,8 +300,6 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Plan:
-    """All files."""
-
     texts: Mapping[str, str]  # by the path below the folder of the cluster
     certificates: Sequence[Certificate]  # to sign, and the CAs that sign them
     copies: Mapping[str, str]  # copies of a CA's certificate, each with the stem of the CA
@@ -335,32 +322,32 @@ class _PlanBuilder:
         self.copies[f"{prefix}ca.pem"] = authority
 
 
-def plan(options: ClusterOptions) -> Plan:
+def make_plan(options: ClusterOptions) -> Plan:
     """Return all files of a cluster. Raises: ConfigError, the wishes cannot be met."""
     options.check()
     builder = _PlanBuilder(options)
     name_servers, etcd, brokers = _name_servers(options), _etcd(options), _brokers(options)
-    people = {name: new_secret() for name in (ADMINISTRATOR, *options.clients)}
-    accounts = _accounts(people, brokers)
+    client_secrets = {name: new_secret() for name in (ADMINISTRATOR, *options.clients)}
+    accounts = _accounts(client_secrets, brokers)
     ha_secret = new_secret()
-    addresses = ";".join(each.address for each in name_servers)
-    for each in etcd:
-        _add_etcd(builder, each, etcd)
-    for each in name_servers:
-        path = f"{each.folder}/namesrv.conf"
-        builder.texts[path] = _namesrv_conf(options, each)
-        builder.texts[f"{each.folder}/accounts.yml"] = accounts
-        builder.certify(each.folder, (each.host,))
+    addresses = ";".join(server.address for server in name_servers)
+    for server in etcd:
+        _add_etcd(builder, server, etcd)
+    for server in name_servers:
+        path = f"{server.folder}/namesrv.conf"
+        builder.texts[path] = _namesrv_conf(options, server)
+        builder.texts[f"{server.folder}/accounts.yml"] = accounts
+        builder.certify(server.folder, (server.host,))
         builder.starts.append(f"mqnamesrv -c {options.place}/{path}")
-    for each in brokers:
-        path = f"{each.folder}/broker.conf"
-        builder.texts[path] = _broker_conf(options, each, addresses, ha_secret, etcd)
-        builder.texts[f"{each.folder}/accounts.yml"] = accounts
-        builder.certify(each.folder, (each.host,))
+    for broker in brokers:
+        path = f"{broker.folder}/broker.conf"
+        builder.texts[path] = _broker_conf(options, broker, addresses, ha_secret, etcd)
+        builder.texts[f"{broker.folder}/accounts.yml"] = accounts
+        builder.certify(broker.folder, (broker.host,))
         if etcd:
-            builder.certify(each.folder, file="etcd-", authority=ETCD_AUTHORITY)
+            builder.certify(broker.folder, file="etcd-", authority=ETCD_AUTHORITY)
         builder.starts.append(f"mqbroker -c {options.place}/{path}")
-    for name, secret in people.items():
+    for name, secret in client_secrets.items():
         builder.texts |= client_texts(options.place, name, secret, addresses)
         builder.certify(name)
     authorities = [AUTHORITY, ETCD_AUTHORITY] if etcd else [AUTHORITY]
@@ -369,10 +356,16 @@ def plan(options: ClusterOptions) -> Plan:
 
 def client_texts(place: str, name: str, secret: str, name_servers: str) -> dict[str, str]:
     """Return the files of a client, besides its certificate."""
-    at = f"{place}/{name}"
+    folder = f"{place}/{name}"
+    variables = {
+        "NAMESRV_ADDR": f"'{name_servers}'",
+        "SPARROWMQ_TLS_CONFIG": f"'{folder}/tls.properties'",
+        "ROCKETMQ_ACCESS_KEY": name,
+        "ROCKETMQ_SECRET_KEY": secret,
+    }
     return {
-        f"{name}/tls.properties": "tls.enable=true\n" + _client_tls(at),
-        f"{name}/environment": _environment(at, name, secret, name_servers),
+        f"{name}/tls.properties": "tls.enable=true\n" + _client_tls(folder),
+        f"{name}/environment": "".join(f"export {key}={value}\n" for key, value in variables.items()),
     }
 
 
@@ -385,7 +378,6 @@ def client_account(name: str, secret: str) -> str:
 
 
 def new_secret() -> str:
-    """Return a secret that cannot be guessed."""
     return secrets.token_hex(_SECRET_BYTES)
 
 
@@ -401,69 +393,62 @@ def check_account_name(name: str) -> None:
 # Servers ------------------------------------------------------------------------------------------------------------
 
 
-def _servers(options: ClusterOptions) -> list[Server]:
-    return [*_name_servers(options), *_brokers(options), *_etcd(options)]
-
-
 def _name_servers(options: ClusterOptions) -> list[Server]:
-    hosts = _addresses_in_turn(options, options.namesrv_port, options.name_servers)
-    return [Server(f"name-server-{n}", *place) for n, place in enumerate(hosts, 1)]
+    return _servers_in_turn(options.hosts, "name-server", options.name_servers, options.namesrv_port)
 
 
 def _etcd(options: ClusterOptions) -> list[Server]:
-    if not options.has_failover:
-        return []
-    hosts = _addresses_in_turn(options, options.etcd_port, options.etcd)
-    return [Server(f"etcd-{n}", *place) for n, place in enumerate(hosts, 1)]
+    count = options.etcd if options.has_failover else 0
+    return _servers_in_turn(options.hosts, "etcd", count, options.etcd_port)
+
+
+def _servers_in_turn(hosts: Sequence[str], name: str, count: int, first_port: int) -> list[Server]:
+    return [
+        Server(f"{name}-{number + 1}", hosts[number % len(hosts)], first_port + number // len(hosts) * _PORT_STEP)
+        for number in range(count)
+    ]
 
 
 def _brokers(options: ClusterOptions) -> list[BrokerServer]:
     """A slave is on the host after that of its master."""
     ports = dict.fromkeys(options.hosts, options.broker_port)
-    found = []
+    brokers = []
     for number in range(options.brokers):
         letter = _LETTERS[number % len(_LETTERS)] + str(number // len(_LETTERS) or "")
         name = "broker-a" if options.has_failover else f"broker-{letter}"
         for copy in range(options.slaves + 1):
             host = options.hosts[(number + copy) % len(options.hosts)]
-            port, ports[host] = ports[host], ports[host] + _APART
-            own = number + 1 if options.has_failover else copy
-            folder = f"{name}-{own}" if options.has_failover else f"{name}-slave-{copy}" if copy else name
-            found.append(BrokerServer(folder, host, port, name, own))
-    return found
-
-
-def _addresses_in_turn(options: ClusterOptions, first_port: int, count: int) -> Iterator[tuple[str, int]]:
-    hosts = options.hosts
-    for number in range(count):
-        yield hosts[number % len(hosts)], first_port + number // len(hosts) * _APART
+            port, ports[host] = ports[host], ports[host] + _PORT_STEP
+            broker_id = number + 1 if options.has_failover else copy
+            folder = f"{name}-{broker_id}" if options.has_failover else f"{name}-slave-{copy}" if copy else name
+            brokers.append(BrokerServer(folder, host, port, name, broker_id))
+    return brokers
 
 
 # Texts --------------------------------------------------------------------------------------------------------------
 
 
 def _namesrv_conf(options: ClusterOptions, server: Server) -> str:
-    at = f"{options.place}/{server.folder}"
-    own = {
+    settings = {
         "listenPort": str(server.port),
-        "bindAddress": _bind(server.host),
+        "bindAddress": _bind_address(server.host),
         "kvConfigPath": f"{options.folder_of(server)}/kvConfig.json",
     }
-    return _properties(own) + _access_settings(at)
+    return _properties(settings) + _access_settings(f"{options.place}/{server.folder}")
 
 
 def _broker_conf(
     options: ClusterOptions, server: BrokerServer, name_servers: str, ha_secret: str, etcd: Sequence[Server]
 ) -> str:
-    at = f"{options.place}/{server.folder}"
+    folder = f"{options.place}/{server.folder}"
     is_slave = server.number > 0 and not etcd
-    own = {
+    settings = {
         "brokerName": server.name,
         "brokerId": str(server.number),
         "brokerRole": "SLAVE" if is_slave else "SYNC_MASTER" if etcd else "ASYNC_MASTER",
         "namesrvAddr": name_servers,
         "brokerIP1": server.host,
-        "bindAddress": _bind(server.host),
+        "bindAddress": _bind_address(server.host),
         "listenPort": str(server.port),
         "haListenPort": str(server.port + 1),
         "fastListenPort": "off",
@@ -471,58 +456,43 @@ def _broker_conf(
         "haSecret": ha_secret,
     }
     if etcd:
-        own |= {
+        settings |= {
             "enableControllerMode": "true",
-            "etcdEndpoints": ";".join(each.address for each in etcd),
+            "etcdEndpoints": ";".join(endpoint.address for endpoint in etcd),
             "etcd.tls.enable": "true",
-            "etcd.tls.trustCertPath": f"{at}/etcd-ca.pem",
-            "etcd.tls.certPath": f"{at}/etcd-certificate.pem",
-            "etcd.tls.keyPath": f"{at}/etcd-key.pem",
+            "etcd.tls.trustCertPath": f"{folder}/etcd-ca.pem",
+            "etcd.tls.certPath": f"{folder}/etcd-certificate.pem",
+            "etcd.tls.keyPath": f"{folder}/etcd-key.pem",
         }
-    return _properties(own) + _access_settings(at)
+    return _properties(settings) + _access_settings(folder)
 
 
-def _access_settings(at: str) -> str:
-    server = {
+def _access_settings(folder: str) -> str:
+    settings = {
         "aclEnable": "true",
-        "aclFile": f"{at}/accounts.yml",
+        "aclFile": f"{folder}/accounts.yml",
         "tls.server.mode": "enforcing",
-        "tls.server.certPath": f"{at}/certificate.pem",
-        "tls.server.keyPath": f"{at}/key.pem",
+        "tls.server.certPath": f"{folder}/certificate.pem",
+        "tls.server.keyPath": f"{folder}/key.pem",
         "tls.server.need.client.auth": "require",
-        "tls.server.trustCertPath": f"{at}/ca.pem",
+        "tls.server.trustCertPath": f"{folder}/ca.pem",
     }
-    return _properties(server) + _client_tls(at)
+    return _properties(settings) + _client_tls(folder)
 
 
-def _client_tls(at: str) -> str:
-    return _properties(
-        {
-            "tls.client.trustCertPath": f"{at}/ca.pem",
-            "tls.client.certPath": f"{at}/certificate.pem",
-            "tls.client.keyPath": f"{at}/key.pem",
-        }
-    )
+def _client_tls(folder: str) -> str:
+    files = {"trustCertPath": "ca.pem", "certPath": "certificate.pem", "keyPath": "key.pem"}
+    return _properties({f"tls.client.{key}": f"{folder}/{file}" for key, file in files.items()})
 
 
-def _environment(at: str, name: str, secret: str, name_servers: str) -> str:
-    values = {
-        "NAMESRV_ADDR": f"'{name_servers}'",
-        "SPARROWMQ_TLS_CONFIG": f"'{at}/tls.properties'",
-        "ROCKETMQ_ACCESS_KEY": name,
-        "ROCKETMQ_SECRET_KEY": secret,
-    }
-    return "".join(f"export {key}={value}\n" for key, value in values.items())
-
-
-def _accounts(people: Mapping[str, str], brokers: Sequence[BrokerServer]) -> str:
-    """The accounts of all servers. Each one may sign, or show its certificate."""
+def _accounts(client_secrets: Mapping[str, str], brokers: Sequence[BrokerServer]) -> str:
+    """Return the accounts of all servers; each may sign, or show its certificate."""
     lines = ["accounts:\n"]
-    for name, secret in people.items():
+    for name, secret in client_secrets.items():
         is_admin = name == ADMINISTRATOR
         lines.append(_account(name, secret, "admin") if is_admin else client_account(name, secret))
-    for each in brokers:
-        lines += [_account(each.folder, new_secret(), "broker"), f"    brokerNames: [{each.name}]\n"]
+    for broker in brokers:
+        lines += [_account(broker.folder, new_secret(), "broker"), f"    brokerNames: [{broker.name}]\n"]
     return "".join(lines)
 
 
@@ -531,11 +501,11 @@ def _account(name: str, secret: str, role: str) -> str:
 
 
 def _add_etcd(builder: _PlanBuilder, server: Server, group: Sequence[Server]) -> None:
-    at = f"{builder.options.place}/{server.folder}"
+    folder = f"{builder.options.place}/{server.folder}"
     builder.certify(server.folder, (server.host,), authority=ETCD_AUTHORITY)
-    peers = ",".join(f"{each.folder}=https://{_peer(each).address}" for each in group)
-    files = f"  cert-file: {at}/certificate.pem\n  key-file: {at}/key.pem\n"
-    security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {at}/ca.pem\n"
+    peers = ",".join(f"{member.folder}=https://{_peer(member).address}" for member in group)
+    files = f"  cert-file: {folder}/certificate.pem\n  key-file: {folder}/key.pem\n"
+    security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {folder}/ca.pem\n"
     path = f"{server.folder}/etcd.yml"
     builder.texts[path] = (
         f"name: {server.folder}\ndata-dir: {builder.options.folder_of(server)}/data\n"
@@ -555,12 +525,15 @@ def _peer(server: Server) -> Server:
     return Server(server.folder, server.host, server.port + 1)
 
 
-def _bind(host: str) -> str:
-    """The address to listen on: that of the host, or each one if the host has only a name."""
+def _bind_address(host: str) -> str:
+    return str(_ip_address(host) or EVERYWHERE)  # a host with only a name listens on all its addresses
+
+
+def _ip_address(host: str) -> IPv4Address | IPv6Address | None:
     try:
-        return str(ipaddress.ip_address(host))
+        return ip_address(host)
     except ValueError:
-        return EVERYWHERE
+        return None
 
 
 def _properties(values: Mapping[str, str]) -> str:
@@ -571,14 +544,14 @@ def _properties(values: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Files:
+class CertificateFiles:
     """A certificate and its key, in PEM."""
 
     certificate: Path
     key: Path
 
 
-def make_authority(files: Files, name: str, days: int) -> None:
+def make_authority(files: CertificateFiles, name: str, days: int) -> None:
     """Make the key and the certificate of a CA. Raises: ConfigError, openssl is missing or fails."""
     _make_key(files.key)
     with TemporaryDirectory(prefix="sparrowmq-") as folder:
@@ -589,50 +562,40 @@ def make_authority(files: Files, name: str, days: int) -> None:
         )
 
 
-def sign(files: Files, name: str, hosts: tuple[str, ...], authority: Files, days: int) -> None:
-    """Make a certificate, and its key if there is none yet.
+def sign(files: CertificateFiles, name: str, hosts: tuple[str, ...], authority: CertificateFiles, days: int) -> None:
+    """Make a certificate for a common name, and its key if there is none yet; a client has no hosts.
 
-    Args:
-        name: the common name.
-        hosts: the addresses of a server; () for a client.
-    Raises:
-        ConfigError: openssl is missing or fails.
+    Raises: ConfigError, openssl is missing or fails.
     """
     if not files.key.exists():
         _make_key(files.key)
     usage = "serverAuth, clientAuth" if hosts else "clientAuth"
     extensions = f"extendedKeyUsage = {usage}\n"
     if hosts:
-        extensions += f"subjectAltName = {', '.join(map(_alternative, hosts))}\n"
+        names = [f"IP:{address}" if (address := _ip_address(host)) else f"DNS:{host}" for host in hosts]
+        extensions += f"subjectAltName = {', '.join(names)}\n"
     with TemporaryDirectory(prefix="sparrowmq-") as folder:
         config, request = _write_config(folder, _CONFIG + extensions), Path(folder, "request.pem")
-        made = Path(folder, "made.pem")
+        signed = Path(folder, "made.pem")
         _openssl(*("req", "-new", "-config", config, "-key", files.key, "-subj", f"/CN={name}", "-out", request))
         _openssl(
             *("x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key),
             *("-set_serial", _serial(), "-days", days, "-extfile", config, "-extensions", "signed"),
-            *("-out", made),
+            *("-out", signed),
         )
-        content = made.read_bytes()
-    written = files.certificate.with_name(files.certificate.name + ".tmp")
-    written.write_bytes(content)
-    written.replace(files.certificate)
+        content = signed.read_bytes()
+    temporary = files.certificate.with_name(files.certificate.name + ".tmp")
+    temporary.write_bytes(content)
+    temporary.replace(files.certificate)
 
 
 def _make_key(path: Path) -> None:
-    path.touch(OWNERS_ALONE, exist_ok=False)
+    path.touch(OWNER_ONLY, exist_ok=False)
     _openssl(
         "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-pkeyopt", "ec_param_enc:named_curve",
         "-out", path
     )  # fmt: skip
-    path.chmod(OWNERS_ALONE)
-
-
-def _alternative(host: str) -> str:
-    try:
-        return f"IP:{ipaddress.ip_address(host)}"
-    except ValueError:
-        return f"DNS:{host}"
+    path.chmod(OWNER_ONLY)
 
 
 def _serial() -> str:
@@ -655,7 +618,7 @@ def _openssl(*words: object) -> None:
             timeout=OPENSSL_TIMEOUT_S,
         )
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise ConfigError(f"openssl cannot make a certificate ({said or f'exit {error.returncode}'})") from error
+        last_line = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ConfigError(f"openssl cannot make a certificate ({last_line or f'exit {error.returncode}'})") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigError(f"openssl cannot make a certificate ({error}); install the program openssl") from error

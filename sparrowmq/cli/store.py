@@ -22,14 +22,23 @@ from sparrowmq.cli.terminal.arguments import TOPIC, iso
 from sparrowmq.cli.terminal.cluster_command import (
     F,
     ask,
+    chosen_credentials,
+    chosen_tls,
     cluster_options,
-    credentials_of,
     errors_in_a_sentence,
     identity_options,
     options,
-    tls_of,
 )
-from sparrowmq.cli.terminal.output import OUTPUT, Progress, confirm, done, is_for_people, say, table, tables
+from sparrowmq.cli.terminal.output import (
+    OUTPUT,
+    Progress,
+    confirm,
+    is_for_people,
+    print_done,
+    print_table,
+    print_tables,
+    say,
+)
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.resend import Key, LeftOut, Resending, ResendState, Resent, resent
 from sparrowmq.client.cluster.blocking_network import BlockingLink
@@ -58,11 +67,11 @@ from sparrowmq.store.vfs import Disk, StoreLock
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 5  # to read a record of another broker's log
-_PAUSE_S: Final = 1.0
+_RETRY_PAUSE_S: Final = 1.0
 _AT_ONCE: Final = 64  # messages that are asked for, or sent, at once
 
 
-def _of_broker(command: F) -> F:
+def _settings_options(command: F) -> F:
     return FILE_OPTION(SET_OPTION(OUTPUT(command)))
 
 
@@ -73,7 +82,7 @@ def store() -> None:
 
 @store.command()
 @click.argument("path", type=PATH)
-@_of_broker
+@_settings_options
 def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     """Verify all that is in the store at PATH, which no broker may have open.
 
@@ -85,7 +94,9 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
     with errors_in_a_sentence("store check"):
         points = RestorePoints(Disk(), path)
         stores = [Path(points.path(name)) for name in points.names()] or [path]
-        violations = [each for one in stores for each in find_violations(settings_of(one, file, changes))]
+        violations = [
+            violation for folder in stores for violation in find_violations(settings_of(folder, file, changes))
+        ]
     _print_for_programs(violations)
     say(f"{len(violations)} violations" if violations else f"{path} is sound")
     sys.exit(1 if violations else 0)
@@ -105,7 +116,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
     with errors_in_a_sentence("store inspect"):
         lines = describe(path, start, limit)
         if not is_for_people():
-            table(("LINE",), [(line,) for line in lines])
+            print_table(("LINE",), [(line,) for line in lines])
             return
         for line in lines:
             click.echo(line)
@@ -116,7 +127,7 @@ def inspect(path: Path, start: int | None, limit: int | None) -> None:
 @click.argument("to", type=PATH)
 @click.option("--keep", metavar="N", type=Whole(1), help="Keep N restore points; delete older ones.")
 @click.option("--check", "is_checked", is_flag=True, help="Read the files of the last point again.")
-@_of_broker
+@_settings_options
 def backup(
     path: Path, to: Path, keep: int | None, is_checked: bool, file: str | None, changes: tuple[str, ...]
 ) -> None:
@@ -140,7 +151,7 @@ def backup(
             click.echo(f"{name} was deleted, as --keep {keep} says")
     else:
         row = (str(path), added.path, int(added.end), added.copied, added.linked)
-        table(("STORE", "COPY", "END OFFSET", "COPIED", "LINKED"), [row])
+        print_table(("STORE", "COPY", "END OFFSET", "COPIED", "LINKED"), [row])
 
 
 @store.command()
@@ -148,7 +159,7 @@ def backup(
 @click.argument("path", type=PATH)
 @click.option("--point", metavar="NAME", help="The restore point; the newest one without this option.")
 @click.option("--salvage", is_flag=True, help="Of a damaged copy, restore what is sound, and say what is missing.")
-@_of_broker
+@_settings_options
 def restore(
     source: Path, path: Path, point: str | None, salvage: bool, file: str | None, changes: tuple[str, ...]
 ) -> None:
@@ -161,31 +172,20 @@ def restore(
     with errors_in_a_sentence("store restore"):
         settings = _settings(path, file, changes)
         with Progress() as progress:
-            copy = _copy_in(source, point)
-            files = [str(Path(copy, each)) for each in backups.paths(Disk(), copy)]
-            disk = _progress_disk(files, progress)
-            restores.restore(
-                copy, settings, disk, progress, report=_problem_printer(problems, progress), salvage=salvage
-            )
+
+            def report(problem: str) -> None:
+                problems.append(problem)
+                progress.clear()
+                click.echo(problem, err=not is_for_people())
+
+            is_point = point is None and is_copy(Disk(), str(source))
+            copy = str(source) if is_point else RestorePoints(Disk(), source).path(point)
+            disk = _progress_disk([str(Path(copy, file)) for file in backups.paths(Disk(), copy)], progress)
+            restores.restore(copy, settings, disk, progress, report=report, salvage=salvage)
     if is_for_people():
         click.echo(f"{path} is as {copy}" if not problems else f"{path} has what is sound in {copy}")
     else:
-        table(("STORE", "COPY", "PROBLEMS"), [(str(path), copy, len(problems))])
-
-
-def _copy_in(source: Path, point: str | None) -> str:
-    if point is None and is_copy(Disk(), str(source)):
-        return str(source)
-    return RestorePoints(Disk(), source).path(point)
-
-
-def _problem_printer(problems: list[str], progress: Progress) -> Callable[[str], None]:
-    def tell(problem: str) -> None:
-        problems.append(problem)
-        progress.clear()
-        click.echo(problem, err=not is_for_people())
-
-    return tell
+        print_table(("STORE", "COPY", "PROBLEMS"), [(str(path), copy, len(problems))])
 
 
 @store.command()
@@ -197,7 +197,7 @@ def _problem_printer(problems: list[str], progress: Progress) -> Callable[[str],
     help="Take damaged records from this broker: a slave of the store's master, or the master of a slave.",
 )
 @identity_options
-@_of_broker
+@_settings_options
 def repair(path: Path, address: str | None, file: str | None, changes: tuple[str, ...]) -> None:
     """Repair the log at PATH, which no broker may have open, and bring queues and index in order.
 
@@ -225,16 +225,13 @@ def _repair(settings: StoreSettings, address: str | None) -> Replaced:
         disk = ReadDisk(settings, progress) if progress.is_shown else Disk()
         if address is None:
             return repairs.repair(settings, disk)
-        who, tls = credentials_of(), tls_context(tls_of())
-        with LogCopy(address, who._signer() if who else None, tls) as copy:
+        account, tls = chosen_credentials(), tls_context(chosen_tls())
+        with LogCopy(address, account._signer() if account else None, tls) as copy:
             return repairs.repair(settings, disk, copy)
 
 
 class LogCopy:
-    """The log of the broker at an address; a lost connection is opened again. Not for several threads at once.
-
-    VIEW_MESSAGE_BY_ID (33) returns the bytes at an offset; masters and slaves answer it, Java's too.
-    """
+    """The log of the broker at an address; a lost connection is opened again. Not for several threads at once."""
 
     def __init__(
         self,
@@ -253,24 +250,22 @@ class LogCopy:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._hang_up()
+        self._disconnect()
 
     def record_at(self, offset: int) -> bytes | None:
         """Return the record at an offset; None if there is none.
 
-        Raises:
-            NetworkError: the broker does not answer, for some seconds.
-            RemoteError: it refuses.
+        Raises: NetworkError, the broker does not answer for some seconds; RemoteError, it refuses.
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                return self._ask(offset)
+                return self._ask_once(offset)
             except NetworkError:
-                self._hang_up()
-                self._sleep(_PAUSE_S)
-        return self._ask(offset)
+                self._disconnect()
+                self._sleep(_RETRY_PAUSE_S)
+        return self._ask_once(offset)
 
-    def _ask(self, offset: int) -> bytes | None:
+    def _ask_once(self, offset: int) -> bytes | None:
         if self._link is None:
             self._link = BlockingLink(self._address, self._sign, self._tls)
         try:
@@ -281,7 +276,7 @@ class LogCopy:
             raise
         return record
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._link is not None:
             self._link.close()
         self._link = None
@@ -294,9 +289,7 @@ def _progress_disk(sources: list[str], progress: Progress) -> Disk:
 def settings_of(path: Path, file: str | None, changes: tuple[str, ...]) -> StoreSettings:
     """Return the settings of the store at a path, even if the broker's file names another path.
 
-    Raises:
-        ConfigError: a setting is wrong.
-        BadStore: there is no store.
+    Raises: ConfigError, a setting is wrong; BadStore, there is no store.
     """
     settings = _settings(path, file, changes)
     if not Path(settings.layout.commit_log).is_dir():
@@ -333,7 +326,7 @@ def find_violations(settings: StoreSettings) -> list[str]:
 
 def _print_for_programs(violations: list[str]) -> None:
     if not is_for_people():
-        table(("VIOLATION",), [(violation,) for violation in violations])
+        print_table(("VIOLATION",), [(violation,) for violation in violations])
 
 
 # Resend --------------------------------------------------------------------------------------------------------------
@@ -342,22 +335,21 @@ def _print_for_programs(violations: list[str]) -> None:
 #
 # Each step asks or tells before it changes something. An interrupted run can be repeated: what was sent is there then.
 
-
 _Messages: TypeAlias = "Iterable[tuple[ResendPosition, Resent]]"
 
 
 @dataclass(slots=True)
 class _TopicCount:
-    """The messages of one topic: how many are missing and there; when the first and last missing ones were stored."""
+    """The messages of one topic: how many the cluster lacks and has; when the first and last it lacks were stored."""
 
     missing: int = 0
-    there: int = 0
+    existing: int = 0
     first_ms: int = 0
     last_ms: int = 0
 
-    def add(self, standing: ResendState, stored_ms: int) -> None:
-        self.there += standing is ResendState.THERE
-        if standing is ResendState.MISSING:
+    def add(self, state: ResendState, stored_ms: int) -> None:
+        self.existing += state is ResendState.THERE
+        if state is ResendState.MISSING:
             self.missing += 1
             self.first_ms = min(self.first_ms or stored_ms, stored_ms)
             self.last_ms = max(self.last_ms, stored_ms)
@@ -365,14 +357,14 @@ class _TopicCount:
 
 @dataclass(slots=True)
 class _Plan:
-    """The places of the messages to send, and the counts by topic."""
+    """The positions of the messages to send, and the counts by topic."""
 
-    places: set[ResendPosition] = field(default_factory=set)
+    positions: set[ResendPosition] = field(default_factory=set)
     topics: dict[str, _TopicCount] = field(default_factory=dict)
 
     @property
-    def there(self) -> int:
-        return sum(each.there for each in self.topics.values())
+    def existing(self) -> int:
+        return sum(count.existing for count in self.topics.values())
 
 
 @store.command()
@@ -396,24 +388,25 @@ def resend(
         raise click.UsageError("--delete would delete messages of other topics, too; leave out --topic")
     with errors_in_a_sentence("store resend"):
         draft = Draft(files, topics)
-        if not draft.sound and not delete:
+        if not draft.readable and not delete:
             raise click.ClickException(
                 f"no message in {_names(files)} can be read: {draft.damaged_bytes:,} bytes are damaged. A slave or a "
                 "backup may have these messages; --delete deletes the files"
             )
-        if draft.places:
+        if draft.positions:
             plan, sent = ask(lambda admin: _run(admin, draft, files, delete, unchecked, dry_run, yes))
         else:
             plan, sent = _Plan(), 0
             _show(plan, draft)
             if delete and not dry_run and not yes:
                 confirm(_question(0, files, delete))
-        is_open = bool(draft.left_out[LeftOut.OPEN])
-        is_deleted = delete and not dry_run and not is_open
+        has_open = bool(draft.left_out[LeftOut.OPEN])
+        is_deleted = delete and not dry_run and not has_open
         if is_deleted:
             for file in files:
                 file.unlink()
-    _print_result(plan, draft, files, sent, dry_run=dry_run, is_deleted=is_deleted, is_part=bool(topics) or is_open)
+    needs_files = bool(topics) or has_open
+    _print_result(plan, draft, files, sent, dry_run=dry_run, is_deleted=is_deleted, needs_files=needs_files)
 
 
 async def _run(
@@ -425,10 +418,10 @@ async def _run(
             f"nothing was sent: the cluster has no topic {', '.join(lacking)}. Create each with "
             f"`sparrowmq topic create {lacking[0]}`, or choose others with --topic"
         )
-    if not unchecked and (blind := resending.without_index()):
+    if not unchecked and (brokers := resending.without_index()):
         raise click.ClickException(
-            f"nothing was sent: {', '.join(blind)} cannot find messages by their ids, as messageIndexEnable is false. "
-            "--unchecked sends all messages, also those that are there already"
+            f"nothing was sent: {', '.join(brokers)} cannot find messages by their ids, as messageIndexEnable is "
+            "false. --unchecked sends all messages, also those that are there already"
         )
     with Progress() as progress:
         plan = await _compare(resending, draft, progress)
@@ -436,67 +429,65 @@ async def _run(
         _show(plan, draft)
         if dry_run:
             return plan, 0
-        if not yes and (plan.places or delete):
-            confirm(_question(len(plan.places), files, delete and not draft.left_out[LeftOut.OPEN]))
-        return plan, await _send_all(resending, draft.messages(plan.places), len(plan.places), progress)
+        if not yes and (plan.positions or delete):
+            confirm(_question(len(plan.positions), files, delete and not draft.left_out[LeftOut.OPEN]))
+        return plan, await _send_all(resending, draft.messages(plan.positions), len(plan.positions), progress)
 
 
 async def _compare(resending: Resending, draft: Draft, progress: Progress) -> _Plan:
-    """Ask the cluster for each message."""
     plan, count = _Plan(), 0
-    for chunk in _chunks(draft.messages(draft.places)):
-        answers = await _gather([resending.state_of(message) for _, message in chunk])
-        for (place, message), standing in zip(chunk, answers, strict=True):
-            if standing is ResendState.OPEN:
+    for chunk in _chunks(draft.messages(draft.positions)):
+        states = await _gather([resending.state_of(message) for _, message in chunk])
+        for (position, message), state in zip(chunk, states, strict=True):
+            if state is ResendState.OPEN:
                 draft.left_out[LeftOut.OPEN] += 1
-            elif standing is ResendState.MISSING:
-                plan.places.add(place)
-            of_topic = plan.topics.setdefault(message.topic, _TopicCount())
-            of_topic.add(standing, message.stored.store_timestamp_ms)
+            elif state is ResendState.MISSING:
+                plan.positions.add(position)
+            plan.topics.setdefault(message.topic, _TopicCount()).add(state, message.stored.store_timestamp_ms)
         count += len(chunk)
-        progress("asking the cluster", count, len(draft.places))
+        progress("asking the cluster", count, len(draft.positions))
     return plan
 
 
 async def _send_all(resending: Resending, messages: _Messages, total: int, progress: Progress) -> int:
     """Send messages, those of each queue in their order; return their number."""
-    sent = 0
+    count = 0
 
-    async def send(few: list[Resent]) -> None:
-        nonlocal sent
-        for each in few:
-            await resending.send(each)
-            sent += 1
-            progress("sending", sent, total)
+    async def send(messages_of_queue: list[Resent]) -> None:
+        nonlocal count
+        for message in messages_of_queue:
+            await resending.send(message)
+            count += 1
+            progress("sending", count, total)
 
     try:
         for chunk in _chunks(messages):
-            by_queue = sorted((each for _, each in chunk), key=resending.queue_of)
-            await _gather([send(list(few)) for _, few in groupby(by_queue, key=resending.queue_of)])
+            by_queue = sorted((message for _, message in chunk), key=resending.queue_of)
+            await _gather([send(list(group)) for _, group in groupby(by_queue, key=resending.queue_of)])
     except BaseException:
         progress.clear()
-        say(f"{sent:,} of {total:,} messages were sent; run the same command again to go on")
+        say(f"{count:,} of {total:,} messages were sent; run the same command again to go on")
         raise
-    return sent
+    return count
 
 
 async def _gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of all, each in a task. Raises: the first error, which ends the others."""
     failures: list[Exception] = []
-    begun: list[asyncio.Task[T]] = []
+    tasks: list[asyncio.Task[T]] = []
     try:
-        async with asyncio.TaskGroup() as tasks:
-            begun += [tasks.create_task(each) for each in work]
-    except* SparrowError as group:
-        failures += group.exceptions
+        async with asyncio.TaskGroup() as group:
+            tasks += [group.create_task(coroutine) for coroutine in work]
+    except* SparrowError as errors:
+        failures += errors.exceptions
     if failures:  # Python 3.11.2 would put what is raised above into a group
         raise failures[0] from None
-    return [each.result() for each in begun]
+    return [task.result() for task in tasks]
 
 
 def _chunks(messages: _Messages) -> Iterator[list[tuple[ResendPosition, Resent]]]:
-    rest = iter(messages)
-    while chunk := list(islice(rest, _AT_ONCE)):
+    iterator = iter(messages)
+    while chunk := list(islice(iterator, _AT_ONCE)):
         yield chunk
 
 
@@ -505,14 +496,14 @@ def _show(plan: _Plan, draft: Draft) -> None:
     if not is_for_people():
         return
     rows = [
-        (topic, each.missing, each.there, _time(each.first_ms), _time(each.last_ms))
-        for topic, each in sorted(plan.topics.items())
+        (topic, count.missing, count.existing, _time(count.first_ms), _time(count.last_ms))
+        for topic, count in sorted(plan.topics.items())
     ]
     if rows:
-        tables(topics=(("TOPIC", "SEND", "THERE ALREADY", "FIRST STORED", "LAST STORED"), rows))
-    for why, count in draft.left_out.items():
-        if count:
-            say(f"not sent: {count:,} {why.value}")
+        print_tables(topics=(("TOPIC", "SEND", "THERE ALREADY", "FIRST STORED", "LAST STORED"), rows))
+    for reason, number in draft.left_out.items():
+        if number:
+            say(f"not sent: {number:,} {reason.value}")
     if draft.damaged:
         say(f"not sent: {draft.damaged_bytes:,} damaged bytes, in {draft.damaged:,} places")
 
@@ -529,32 +520,32 @@ def _question(count: int, files: Collection[Path], delete: bool) -> str:
 
 
 def _print_result(
-    plan: _Plan, draft: Draft, files: Collection[Path], sent: int, *, dry_run: bool, is_deleted: bool, is_part: bool
+    plan: _Plan, draft: Draft, files: Collection[Path], sent: int, *, dry_run: bool, is_deleted: bool, needs_files: bool
 ) -> None:
     """Print what was done, and what is left to do."""
     if dry_run:
-        sentence = f"would send {counted(len(plan.places), 'message')} again; {plan.there:,} are there already"
+        sentence = f"would send {counted(len(plan.positions), 'message')} again; {plan.existing:,} are there already"
     else:
-        sentence = f"sent {counted(sent, 'message')} again; {plan.there:,} were there already"
+        sentence = f"sent {counted(sent, 'message')} again; {plan.existing:,} were there already"
         if is_deleted:
             sentence += f"\ndeleted {_names(files)}"
-        elif is_part:
+        elif needs_files:
             sentence += "\nkeep the files: they have other messages, too"
         else:
             sentence += f"\nthe files are not needed any more: rm {shlex.join(map(str, files))}"
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "sent": sent,
-        "would_send": len(plan.places) if dry_run else 0,
-        "there_already": plan.there,
-        "left_out": {why.name.lower(): count for why, count in draft.left_out.items() if count},
+        "would_send": len(plan.positions) if dry_run else 0,
+        "there_already": plan.existing,
+        "left_out": {reason.name.lower(): number for reason, number in draft.left_out.items() if number},
         "damaged_bytes": draft.damaged_bytes,
         "topics": [
-            {"topic": topic, "send": each.missing, "there_already": each.there}
-            | {"first_stored": _time(each.first_ms), "last_stored": _time(each.last_ms)}
-            for topic, each in sorted(plan.topics.items())
+            {"topic": topic, "send": count.missing, "there_already": count.existing}
+            | {"first_stored": _time(count.first_ms), "last_stored": _time(count.last_ms)}
+            for topic, count in sorted(plan.topics.items())
         ],
     }
-    done(sentence, **told, dry_run=dry_run, deleted=is_deleted)
+    print_done(sentence, **fields, dry_run=dry_run, deleted=is_deleted)
 
 
 def _names(files: Iterable[Path]) -> str:
@@ -569,80 +560,68 @@ class ResendPosition(NamedTuple):
 
 
 class Draft:
-    """The messages of some pieces that can be sent, chosen before a cluster is asked.
+    """The messages of some pieces that can be sent, chosen before a cluster is asked: those of `topics`, or all.
 
     Pieces are read three times: for this choice, to ask the cluster, and to send. So no bodies are kept in memory, only
-    a key and a place for each message.
-
-    Args:
-        files: the pieces, in any order.
-        topics: take only messages of these topics; without topics all.
-    Attributes:
-        left_out: the number of records that are not sent, by the reason.
-        sound: the number of all messages that can be read.
-        damaged: the number of damaged places.
-        damaged_bytes: the size of all of them together.
-    Raises:
-        BadStore: a file is no piece; OSError, it cannot be read.
+    a key and a position for each message. Raises: BadStore, a file is no piece; OSError, it cannot be read.
     """
 
     def __init__(self, files: Sequence[Path], topics: Collection[str] = ()) -> None:
         for file in files:
             check_piece_name(file)
         self._files = sorted(set(files), key=lambda file: file.name)
-        self._only = frozenset(topics)
-        self.left_out: Counter[LeftOut] = Counter()
-        self.sound = self.damaged = self.damaged_bytes = 0
+        self._topics = frozenset(topics)
+        self.left_out: Counter[LeftOut] = Counter()  # records that are not sent
+        self.readable = self.damaged = self.damaged_bytes = 0  # messages; damaged places, and their bytes
         self._chosen: dict[Key, tuple[ResendPosition, int]] = {}  # and the number of tries
         self._timed: dict[tuple[str, str, str | None], Key] = {}  # by topic, unique id and account
         self._recalls = Recalls()
         for file in self._files:
-            for each in read_piece(file):
-                self._take(file, each)
-        for named, key in self._timed.items():
-            if self._recalls.include(*named):
+            for record in read_piece(file):
+                self._add(file, record)
+        for timer, key in self._timed.items():
+            if self._recalls.include(*timer):
                 del self._chosen[key]
                 self.left_out[LeftOut.RECALLED] += 1
-        self.places = {place for place, _ in self._chosen.values()}
+        self.positions = {position for position, _ in self._chosen.values()}
 
     @property
     def topics(self) -> list[str]:
-        """The topics of the chosen messages."""
         return sorted({topic for topic, *_ in self._chosen})
 
-    def messages(self, places: Collection[ResendPosition]) -> Iterator[tuple[ResendPosition, Resent]]:
-        """Yield the messages at these places, in the order of the log."""
+    def messages(self, positions: Collection[ResendPosition]) -> Iterator[tuple[ResendPosition, Resent]]:
+        """Yield the messages at these positions, in the order of the log."""
         for file in self._files:
-            for each in read_piece(file):
-                place = ResendPosition(file, each.offset)
-                if each.message is not None and place in places:
-                    message = resent(each.message)
+            for record in read_piece(file):
+                position = ResendPosition(file, record.offset)
+                if record.message is not None and position in positions:
+                    message = resent(record.message)
                     if isinstance(message, Resent):
-                        yield place, message
+                        yield position, message
 
-    def _take(self, file: Path, record: PieceRecord) -> None:
+    def _add(self, file: Path, record: PieceRecord) -> None:
         if record.message is None:
             self.damaged += 1
             self.damaged_bytes += record.size
             return
-        self.sound += 1
+        self.readable += 1
         message = resent(record.message)
         if isinstance(message, LeftOut):
             self.left_out[message] += 1
             if message is LeftOut.RECALL:
                 self._recalls.add(record.message.properties)
-        elif not self._only or message.topic in self._only:
+        elif not self._topics or message.topic in self._topics:
             self._choose(ResendPosition(file, record.offset), message)
 
-    def _choose(self, place: ResendPosition, message: Resent) -> None:
+    def _choose(self, position: ResendPosition, message: Resent) -> None:
         """Choose a message, or the last of several tries of one."""
         tries = message.stored.reconsume_times
-        before = self._chosen.get(message.key)
-        if before is not None:
+        known = self._chosen.get(message.key)
+        if known is not None:
             self.left_out[LeftOut.COPY] += 1
-        if before is None or before[1] < tries:
+        if known is None or known[1] < tries:
             self._chosen.pop(message.key, None)
-            self._chosen[message.key] = place, tries
+            self._chosen[message.key] = position, tries
         if message.due_ms:
             owner = message.stored.properties.get(Property.TIMER_OWNER)
             self._timed[message.topic, message.unique_id, owner] = message.key

@@ -10,21 +10,21 @@ import click
 
 from sparrowmq.cli.terminal.arguments import BROKER, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
-    AGAIN,
-    AT_MOST,
-    EXIST_OK,
+    EXIST_OK_HINT,
+    EXIST_OK_OPTION,
     HELP,
+    WAIT_OPTION,
     add_list,
     ask,
-    at_masters,
     change_all,
     check_changes,
+    name_and_cluster,
     options,
     print_change,
     query,
     verb,
 )
-from sparrowmq.cli.terminal.output import Progress, Steps, confirm, table, tables
+from sparrowmq.cli.terminal.output import Progress, Steps, confirm, print_table, print_tables
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.scaling import SETTLE_S, Scaling, WaitLimits
 from sparrowmq.client.admin.topics import PERMS, TYPES
@@ -35,7 +35,7 @@ from sparrowmq.settings.argument_types import Number, Whole
 _POLL_S: Final = 1.0
 _PERM = click.Choice(list(PERMS))
 _COUNT = Whole(1)
-_TYPED = click.option(
+_TYPE_OPTION = click.option(
     "--type", "message_type", type=click.Choice(TYPES[1:]), help="The type of messages that 5.x producers may send."
 )
 
@@ -56,52 +56,48 @@ add_list(
 @click.argument("name", type=TOPIC)
 def show(name: str) -> None:
     """Show what each broker has of the topic NAME, and where its queues begin and end."""
-    found = query(lambda admin: admin.topic(name))
-    tables(
-        brokers=(
-            ("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED", "TYPE"),
-            [
-                (
-                    each.broker,
-                    each.read_queues,
-                    each.write_queues,
-                    each.perm,
-                    "no" if found.order is None else "yes",
-                    each.message_type,
-                )
-                for each in found.shares
-            ],
-        ),
-        queues=(
-            ("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"),
-            [
-                (each.queue.broker_name, each.queue.queue_id, each.min_offset, each.max_offset, each.last_stored)
-                for each in found.queues
-            ],
-        ),
+    topic = query(lambda admin: admin.topic(name))
+    ordered = "no" if topic.order is None else "yes"
+    brokers = [
+        (share.broker, share.read_queues, share.write_queues, share.perm, ordered, share.message_type)
+        for share in topic.shares
+    ]
+    queues = [
+        (
+            queue_range.queue.broker_name,
+            queue_range.queue.queue_id,
+            queue_range.min_offset,
+            queue_range.max_offset,
+            queue_range.last_stored,
+        )
+        for queue_range in topic.queues
+    ]
+    print_tables(
+        brokers=(("BROKER", "READ QUEUES", "WRITE QUEUES", "PERM", "ORDERED", "TYPE"), brokers),
+        queues=(("BROKER", "QUEUE", "MIN OFFSET", "MAX OFFSET", "LAST STORED"), queues),
     )
 
 
 @verb(topic)
-@at_masters(TOPIC)
+@name_and_cluster(TOPIC)
 @click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
 @click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
-@_TYPED
-@EXIST_OK
+@_TYPE_OPTION
+@EXIST_OK_OPTION
 def create(name: str, **settings: Any) -> None:
     """Create the topic NAME at every master of the cluster."""
-    brokers = change_all(lambda admin: admin.create_topic(name, **settings), settings["cluster"], again=AGAIN)
+    brokers = change_all(lambda admin: admin.create_topic(name, **settings), settings["cluster"], again=EXIST_OK_HINT)
     print_change("created", name, brokers)
 
 
 @verb(topic)
-@at_masters(TOPIC)
+@name_and_cluster(TOPIC)
 @click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
 @click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
 @click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
 @click.option("--perm", type=_PERM, help="What clients may do with it.")
-@_TYPED
+@_TYPE_OPTION
 @click.option(
     "--wait",
     "wait_s",
@@ -125,20 +121,20 @@ def change(name: str, wait_s: float, hide_unread: bool, **settings: Any) -> None
 
 async def _change(admin: Admin, name: str, wait_s: float, settings: dict[str, Any]) -> list[str]:
     """Change a topic; try again until its queues are consumed, or the time is over."""
-    end = time.monotonic() + wait_s
+    end_s = time.monotonic() + wait_s
     with Progress() as progress:
         while True:
             try:
                 return await admin.change_topic(name, **settings)
-            except StillUnread as left:
-                if time.monotonic() >= end:
+            except StillUnread as error:
+                if time.monotonic() >= end_s:
                     raise
-                progress.tell(f"{sum(left.groups.values()):,} messages are to be consumed")
-                await asyncio.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
+                progress.show(f"{sum(error.groups.values()):,} messages are to be consumed")
+                await asyncio.sleep(min(_POLL_S, max(0.0, end_s - time.monotonic())))
 
 
 @verb(topic)
-@at_masters(TOPIC)
+@name_and_cluster(TOPIC)
 @click.option("--yes", is_flag=True, help="Do not ask whether to delete its messages.")
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the topic NAME and its messages at every master that has it."""
@@ -148,7 +144,7 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
     print_change("deleted", name, brokers)
 
 
-_HOW = options(
+_SCALING_OPTIONS = options(
     click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     click.option(
         "--settle",
@@ -159,14 +155,14 @@ _HOW = options(
         show_default=True,
         help="Time without a message in queues that are to go: producers look for routes every 30 s.",
     ),
-    AT_MOST,
+    WAIT_OPTION,
 )
 
 
 @verb(topic)
-@at_masters(TOPIC)
+@name_and_cluster(TOPIC)
 @click.option("-q", "--queues", type=Whole(1), required=True, help="Queues on each broker.")
-@_HOW
+@_SCALING_OPTIONS
 def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: float) -> None:
     """Give the topic NAME another number of queues, without a failed send or a hidden message.
 
@@ -176,12 +172,13 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
 
     async def run(admin: Admin) -> list[str]:
         with Steps() as steps:
-            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.tell)
+            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.show)
+            full_name = admin.servers.network.full_name(name)
             if not dry_run:
-                return await scaling.scale(admin.servers.network.full_name(name), queues, cluster)
-            counts = await scaling.counts(admin.servers.network.full_name(name), cluster)
+                return await scaling.scale(full_name, queues, cluster)
+            counts = await scaling.counts(full_name, cluster)
             rows = [(broker, *before, queues) for broker, before in sorted(counts.items())]
-            table(("BROKER", "READ QUEUES", "WRITE QUEUES", "QUEUES THEN"), rows)
+            print_table(("BROKER", "READ QUEUES", "WRITE QUEUES", "QUEUES THEN"), rows)
             return []
 
     brokers = ask(run)
@@ -199,7 +196,7 @@ def scale(name: str, cluster: str | None, queues: int, dry_run: bool, **times: f
     is_flag=True,
     help="Delete messages of queues that no group has consumed, and wait for no delayed ones.",
 )
-@_HOW
+@_SCALING_OPTIONS
 def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, **times: float) -> None:
     """Let another broker take the messages of the topic NAME, without a failed send or a lost message.
 
@@ -209,12 +206,12 @@ def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, 
 
     async def run(admin: Admin) -> None:
         with Steps() as steps:
-            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.tell)
-            full = admin.servers.network.full_name(name)
+            scaling = Scaling(admin.servers, SystemClock(), WaitLimits(**times), steps.show)
+            full_name = admin.servers.network.full_name(name)
             if dry_run:
-                await scaling.check_move(full, source, target)
+                await scaling.check_move(full_name, source, target)
             else:
-                await scaling.move(full, source, target, with_unread=with_unread)
+                await scaling.move(full_name, source, target, with_unread=with_unread)
 
     ask(run)
     if not dry_run:
@@ -225,4 +222,4 @@ def move(name: str, source: str, target: str, with_unread: bool, dry_run: bool, 
         (source, "take no more messages, and be read until every group has consumed all"),
         (source, f"delete topic {name}"),
     ]
-    table(("BROKER", "STEP"), steps)
+    print_table(("BROKER", "STEP"), steps)

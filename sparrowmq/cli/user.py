@@ -6,14 +6,14 @@ one cluster. Passwords are set here and shown nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
 
 import click
 
 from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, check_changes, options, print_change, query, verb
-from sparrowmq.cli.terminal.output import ask_secret, confirm, heads, tables
-from sparrowmq.client.admin import operations as operations
+from sparrowmq.cli.terminal.output import ask_secret, confirm, print_tables, split_heads
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.requests.user_headers import (
@@ -28,8 +28,8 @@ from sparrowmq.protocol.requests.user_headers import (
     UserPolicies,
 )
 
-_USERS: Final = heads("BROKER|USER|TYPE|STATUS")
-_POLICIES: Final = heads("BROKER|USER|POLICY|RESOURCE|ACTIONS|FROM|DECISION")
+_USER_HEADS: Final = split_heads("BROKER|USER|TYPE|STATUS")
+_POLICY_HEADS: Final = split_heads("BROKER|USER|POLICY|RESOURCE|ACTIONS|FROM|DECISION")
 _ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
 _NAME = options(CLUSTER, click.argument("name"))
@@ -51,19 +51,19 @@ def list_users(cluster: str | None) -> None:
     async def run(admin: Admin) -> dict[str, tuple[list[UserEntry], list[UserPolicies]]]:
         masters, servers = await admin.servers.all_masters(cluster), admin.servers
 
-        async def both(_: str, address: str) -> tuple[list[UserEntry], list[UserPolicies]]:
+        async def read_users(_: str, address: str) -> tuple[list[UserEntry], list[UserPolicies]]:
             return await operations.users(servers, address), await operations.all_policies(servers, address)
 
-        return await servers.all(masters, both)
+        return await servers.all(masters, read_users)
 
-    found = query(run)
+    answers = query(run)
     users = [
-        (broker, each.username, each.user_type, each.user_status)
-        for broker, (entries, _) in found.items()
-        for each in entries
+        (broker, user.username, user.user_type, user.user_status)
+        for broker, (entries, _) in answers.items()
+        for user in entries
     ]
-    policies = [(broker, *row) for broker, (_, subjects) in found.items() for each in subjects for row in _rows(each)]
-    tables(users=(_USERS, users), policies=(_POLICIES, policies))
+    policies = [(broker, *row) for broker, (_, of_users) in answers.items() for user in of_users for row in _rows(user)]
+    print_tables(users=(_USER_HEADS, users), policies=(_POLICY_HEADS, policies))
 
 
 @verb(user)
@@ -73,7 +73,7 @@ def list_users(cluster: str | None) -> None:
 def add(name: str, cluster: str | None, password: str | None, is_super: bool | None) -> None:
     """Add the user NAME at every master of the cluster."""
     entry = UserEntry(name, _ask_password(password or "-"), SUPER if is_super else NORMAL)
-    _at_masters("added", name, cluster, lambda admin, at: operations.create_user(admin.servers, at, entry))
+    _change_masters("added", name, cluster, lambda admin, at: operations.create_user(admin.servers, at, entry))
 
 
 @verb(user)
@@ -92,7 +92,7 @@ def change(
         None if is_super is None else SUPER if is_super else NORMAL,
         None if is_enabled is None else ENABLED if is_enabled else DISABLED,
     )
-    _at_masters("changed", name, cluster, lambda admin, at: operations.update_user(admin.servers, at, entry))
+    _change_masters("changed", name, cluster, lambda admin, at: operations.update_user(admin.servers, at, entry))
 
 
 @verb(user)
@@ -108,7 +108,7 @@ def delete(name: str, cluster: str | None, yes: bool) -> None:
             raise ConfigError(f"there is no user {name}; `sparrowmq user list` shows all")
         await operations.delete_user(admin.servers, at, name)
 
-    _at_masters("deleted", name, cluster, work)
+    _change_masters("deleted", name, cluster, work)
 
 
 _RULE = options(
@@ -133,14 +133,14 @@ def allow(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
 
     Entries of the same resources are replaced.
     """
-    _put("allowed", name, cluster, _policy("Allow", **rule))
+    _put_policy("allowed", name, cluster, "Allow", **rule)
 
 
 @verb(user)
 @_RULE
 def deny(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
     """Deny the user NAME actions on RESOURCES. Among equally close resources, a denial wins."""
-    _put("denied", name, cluster, _policy("Deny", **rule))
+    _put_policy("denied", name, cluster, "Deny", **rule)
 
 
 @verb(user)
@@ -162,25 +162,31 @@ def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> N
             known = ", ".join(rule.resource for policy in before.policies for rule in policy.entries)
             raise ConfigError(f"user {name} has no entry for {resource}; it has {known}")
 
-    _at_masters("revoked", name, cluster, work)
+    _change_masters("revoked", name, cluster, work)
 
 
-def _put(done: str, name: str, cluster: str | None, policies: list[Policy]) -> None:
-    _at_masters(
-        done,
-        name,
-        cluster,
-        lambda admin, at: operations.update_policies(admin.servers, at, f"{SUBJECT}{name}", policies),
+def _put_policy(
+    done: str,
+    name: str,
+    cluster: str | None,
+    decision: str,
+    resources: tuple[str, ...],
+    actions: tuple[str, ...],
+    sources: tuple[str, ...],
+) -> None:
+    rules = [PolicyRule(resource, list(actions), list(sources) or None, decision) for resource in resources]
+    subject, policies = f"{SUBJECT}{name}", [Policy(None, rules)]
+    _change_masters(
+        done, name, cluster, lambda admin, at: operations.update_policies(admin.servers, at, subject, policies)
     )
 
 
-def _at_masters(done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Awaitable[None]]) -> None:
+def _change_masters(
+    done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Coroutine[Any, Any, None]]
+) -> None:
     async def run(admin: Admin) -> list[str]:
-        async def one(_: str, address: str) -> None:
-            await work(admin, address)
-
         masters = await admin.servers.masters(cluster)
-        return await admin.servers.change(f"changing user {name}", masters, one)
+        return await admin.servers.change(f"changing user {name}", masters, lambda _, address: work(admin, address))
 
     print_change(done, name, ask(run))
 
@@ -189,13 +195,6 @@ def _ask_password(password: str | None) -> str | None:
     if password != "-":
         return password
     return ask_secret("its password", "give the password itself after --password")
-
-
-def _policy(
-    decision: str, resources: tuple[str, ...], actions: tuple[str, ...], sources: tuple[str, ...]
-) -> list[Policy]:
-    rules = [PolicyRule(resource, list(actions), list(sources) or None, decision) for resource in resources]
-    return [Policy(None, rules)]
 
 
 def _rows(policies: UserPolicies) -> Iterator[tuple[object, ...]]:

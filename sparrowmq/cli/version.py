@@ -11,7 +11,7 @@ from sparrowmq import compiled, kernel
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.serve import identity, storage_line
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
-from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, table
+from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, print_table
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings import settings as config
 from sparrowmq.version import VERSION
@@ -35,4 +35,4 @@ def version(file: str | None, changes: tuple[str, ...]) -> None:
     python = ".".join(map(str, sys.version_info[:3]))
     form = "compiled" if kernel.is_compiled() else "plain"
     row = VERSION, compiled.is_in_use(), form, python, str(settings.store_path), settings.flush.value
-    table(("VERSION", "COMPILED", "KERNEL", "PYTHON", "STORE", "FLUSH"), [row])
+    print_table(("VERSION", "COMPILED", "KERNEL", "PYTHON", "STORE", "FLUSH"), [row])

@@ -19,7 +19,7 @@ from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.cluster_view import hidden
 from sparrowmq.console.layout.forms import Action, Check, DialogForm, Field, Values, properties_in
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.message_body import moment_of, sent_to, time_of
+from sparrowmq.console.message_body import original_topic, parse_time, time_text
 from sparrowmq.console.users import Role
 from sparrowmq.core.digits import whole_number
 from sparrowmq.core.safe_text import counted
@@ -53,7 +53,7 @@ _PERMS: Final = {
 def send_message(topic: str) -> Action:
     async def run(view: View, form: DialogForm) -> str:
         values = form.values
-        result = await view.look.client.send(
+        result = await view.cluster.client.send(
             topic,
             values["body"].encode(),
             tag=values["tag"] or None,
@@ -103,7 +103,7 @@ def create_topic() -> Action:
         run,
         submit="Create",
         explanation=_QUEUES_EXPLAINED,
-        to=lambda values: ("topics", values["name"]),
+        next_view=lambda values: ("topics", values["name"]),
         fields=(
             Field("name", "Name"),
             Field("queues", "Queues on each broker", "number", 8, least=1),
@@ -149,8 +149,8 @@ def delete_topic(topic: Topic) -> Action:
         explanation=f"This deletes {counted(topic.count, 'message')} on {counted(len(topic.shares), 'broker')}. "
         "Nothing can restore them.",
         done=f"topic {topic.name} is deleted",
-        typed=lambda _: topic.name,
-        to=lambda _: ("topics",),
+        typed_name=lambda _: topic.name,
+        next_view=lambda _: ("topics",),
     )
 
 
@@ -169,7 +169,7 @@ def reset_offsets(group: str = "", topic: str = "") -> Action:
 
     async def dry_run(view: View, form: DialogForm) -> str:
         group, topic = form.values["group"], form.values["topic"]
-        targets = await view.look.targets(topic, position_of(form.values["position"], form.values["at"]))
+        targets = await view.cluster.reset_targets(topic, position_of(form.values["position"], form.values["at"]))
         return ResetEffect.of(await view.admin.lag(group, topic), targets).text(group, topic)
 
     async def run(view: View, form: DialogForm) -> str:
@@ -214,8 +214,6 @@ def skip_waiting(lag: GroupLag) -> Action:
 
 
 def create_group() -> Action:
-    """Create a consumer group at every master."""
-
     async def run(view: View, form: DialogForm) -> str:
         values = form.values
         await view.admin.create_group(
@@ -234,7 +232,7 @@ def create_group() -> Action:
         "add",
         run,
         submit="Create",
-        to=lambda values: ("groups", values["name"]),
+        next_view=lambda values: ("groups", values["name"]),
         fields=(
             Field("name", "Name"),
             Field("max_retries", _MAX_RETRIES, "number", 16, least=0),
@@ -278,7 +276,6 @@ def change_group(group: Group) -> Action:
 
 
 def delete_group(group: str) -> Action:
-    """Delete a group with its offsets, retries and dead letters."""
     return Action(
         "delete group",
         Role.ADMIN,
@@ -291,8 +288,8 @@ def delete_group(group: str) -> Action:
         color="negative",
         explanation="This also deletes its offsets, retries and dead letters. An online member creates it again.",
         done=f"group {group} is deleted",
-        typed=lambda _: group,
-        to=lambda _: ("groups",),
+        typed_name=lambda _: group,
+        next_view=lambda _: ("groups",),
     )
 
 
@@ -302,10 +299,10 @@ def delete_group(group: str) -> Action:
 def resend_message(message: ReceivedMessage) -> Action:
     """Let one member handle a message now."""
 
-    async def members(view: View, form: DialogForm) -> str:
-        found = await view.admin.members(form.values["group"])
-        form.offer("member", [each.client_id for each in found])
-        if not found:
+    async def offer_members(view: View, form: DialogForm) -> str:
+        members = await view.admin.members(form.values["group"])
+        form.offer("member", [member.client_id for member in members])
+        if not members:
             raise ValueError("no member of this group is online")
         return ""
 
@@ -315,7 +312,7 @@ def resend_message(message: ReceivedMessage) -> Action:
             raise ValueError("choose a member")
         stored = message.stored
         outcome = await consume_directly(
-            view.look.servers, stored.store_host, group, member, stored.offset_id, message.queue.broker_name
+            view.cluster.servers, stored.store_host, group, member, stored.offset_id, message.queue.broker_name
         )
         result = f"{outcome.consume_result} in {outcome.spent_time_mills} ms"
         return f"{result}: {outcome.remark}" if outcome.remark else result
@@ -332,37 +329,37 @@ def resend_message(message: ReceivedMessage) -> Action:
         (Field("group", "Group"), Field("member", "Member", "choice")),
         "Resend",
         "warning",
-        check=Check("Show online members", "groups", members),
+        check=Check("Show online members", "groups", offer_members),
     )
 
 
 def retry_dead_letters(group: str, chosen_letters: Callable[[], AsyncIterator[ReceivedMessage]]) -> Action:
     """Send dead letters to their group again; `chosen_letters` reads them each time."""
 
-    async def count(view: View, form: DialogForm) -> str:
-        topics, found = set(), 0
-        async for each in chosen_letters():
-            topics.add(sent_to(each))
-            found += 1
-            if found % 1000 == 0:
-                form.report(f"{found:,} so far")
-        return f"{counted(found, 'dead letter')} of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
+    async def dry_run(view: View, form: DialogForm) -> str:
+        topics, count = set(), 0
+        async for letter in chosen_letters():
+            topics.add(original_topic(letter))
+            count += 1
+            if count % 1000 == 0:
+                form.report(f"{count:,} so far")
+        return f"{counted(count, 'dead letter')} of {', '.join(sorted(topics)) or 'no topic'} would be sent again."
 
     async def run(view: View, form: DialogForm) -> str:
         rate = form.values["rate"]
-        sent, last = 0, ""
+        count, last = 0, ""
         try:
-            async for each in chosen_letters():
+            async for letter in chosen_letters():
                 view.check_role(Role.OPERATE, "retry dead letters")  # the log-out ends it
-                await view.admin.resend(each)
-                sent, last = sent + 1, time_of(each.stored.store_timestamp_ms)
-                form.report(f"{sent:,} sent")
+                await view.admin.resend(letter)
+                count, last = count + 1, time_text(letter.stored.store_timestamp_ms)
+                form.report(f"{count:,} sent")
                 await asyncio.sleep(1 / rate if rate else 0.0)
         except SparrowError:
-            if sent:
-                view.say(f"sent {counted(sent, 'dead letter')} to {group} again; it broke off after the one of {last}")
+            if count:
+                view.say(f"sent {counted(count, 'dead letter')} to {group} again; it broke off after the one of {last}")
             raise
-        return f"sent {counted(sent, 'dead letter')} to {group} again"
+        return f"sent {counted(count, 'dead letter')} to {group} again"
 
     return Action(
         "retry dead letters",
@@ -378,7 +375,7 @@ def retry_dead_letters(group: str, chosen_letters: Callable[[], AsyncIterator[Re
         [Field("rate", "Maximum messages per second", "number", least=1)],
         "Retry",
         "warning",
-        check=Check("Dry run", "visibility", count),
+        check=Check("Dry run", "visibility", dry_run),
     )
 
 
@@ -394,7 +391,7 @@ def change_setting(broker: str, address: str, settings: Mapping[str, str]) -> Ac
 
     async def run(view: View, form: DialogForm) -> str:
         name, value = form.values["name"] or "", form.values["value"]
-        await change_broker_settings(view.look.servers, address, {name: value})
+        await change_broker_settings(view.cluster.servers, address, {name: value})
         return f"{name} is {hidden(name, value)}"
 
     return Action(
@@ -441,7 +438,7 @@ def use_name_servers(addresses: Sequence[str]) -> Action:
         Role.ADMIN,
         "Use other name servers",
         "swap_horiz",
-        lambda view, form: view.look.use_name_servers(form.values["addresses"]),
+        lambda view, form: view.cluster.use_name_servers(form.values["addresses"]),
         submit="Use",
         done="the console uses these name servers now",
         explanation="This holds for all visitors, until the console stops. Its next start uses the addresses of -n "
@@ -467,10 +464,10 @@ class BrokerAccounts:
         return self.masters if values["everywhere"] else {self.broker: self.address}
 
 
-def put_account(of: BrokerAccounts) -> Action:
+def put_account(broker_accounts: BrokerAccounts) -> Action:
     async def run(view: View, form: DialogForm) -> str:
         values = {name: value or None for name, value in form.values.items()}
-        wanted = UpdateAndCreateAclConfig(
+        request = UpdateAndCreateAclConfig(
             access_key=values["key"] or "",
             secret_key=values["secret"],
             white_remote_address=values["white"],
@@ -480,9 +477,10 @@ def put_account(of: BrokerAccounts) -> Action:
             topic_perms=values["topics"],
             group_perms=values["groups"],
         )
-        servers, what = view.look.servers, f"saving account {wanted.access_key}"
-        done = await servers.change(what, of.places(values), lambda _, at: operations.put_account(servers, at, wanted))
-        return f"account {wanted.access_key} is saved at {', '.join(done)}"
+        servers, places = view.cluster.servers, broker_accounts.places(values)
+        description = f"saving account {request.access_key}"
+        done = await servers.change(description, places, lambda _, at: operations.put_account(servers, at, request))
+        return f"account {request.access_key} is saved at {', '.join(done)}"
 
     return Action(
         "save account",
@@ -490,7 +488,7 @@ def put_account(of: BrokerAccounts) -> Action:
         "Create or change an account",
         "person_add",
         run,
-        of.address,
+        broker_accounts.address,
         fields=(
             Field("key", "Access key, more than 6 characters"),
             Field("secret", "Secret key; empty keeps the old one", "secret"),
@@ -505,12 +503,12 @@ def put_account(of: BrokerAccounts) -> Action:
     )
 
 
-def set_white_addresses(of: BrokerAccounts) -> Action:
+def set_white_addresses(broker_accounts: BrokerAccounts) -> Action:
     async def run(view: View, form: DialogForm) -> str:
-        servers, patterns = view.look.servers, form.values["patterns"]
+        servers, patterns = view.cluster.servers, form.values["patterns"]
         done = await servers.change(
             "saving the addresses without account",
-            of.places(form.values),
+            broker_accounts.places(form.values),
             lambda _, at: operations.set_white_addresses(servers, at, patterns),
         )
         return f"the addresses are saved at {', '.join(done)}"
@@ -521,23 +519,23 @@ def set_white_addresses(of: BrokerAccounts) -> Action:
         "Addresses",
         "lan",
         run,
-        of.address,
+        broker_accounts.address,
         "Addresses that need no account",
         "Clients at these addresses may do everything. Separate addresses with commas: 10.0.0.*,192.168.1.1-9",
         (
-            Field("patterns", "Addresses", value=",".join(of.accounts.global_white_addrs)),
+            Field("patterns", "Addresses", value=",".join(broker_accounts.accounts.global_white_addrs)),
             Field("everywhere", "On all masters", "box", False),
         ),
         color="warning",
     )
 
 
-def delete_account(of: BrokerAccounts) -> Action:
-    keys = [each.access_key for each in of.accounts.plain_access_configs]
+def delete_account(broker_accounts: BrokerAccounts) -> Action:
+    keys = [account.access_key for account in broker_accounts.accounts.plain_access_configs]
 
     async def run(view: View, form: DialogForm) -> str:
-        await operations.delete_account(view.look.servers, of.address, form.values["key"])
-        return f"account {form.values['key']} is deleted at {of.address}"
+        await operations.delete_account(view.cluster.servers, broker_accounts.address, form.values["key"])
+        return f"account {form.values['key']} is deleted at {broker_accounts.address}"
 
     return Action(
         "delete account",
@@ -545,12 +543,12 @@ def delete_account(of: BrokerAccounts) -> Action:
         "Delete an account",
         "delete",
         run,
-        of.address,
-        explanation=f"{of.address} then refuses clients that use this account.",
+        broker_accounts.address,
+        explanation=f"{broker_accounts.address} then refuses clients that use this account.",
         fields=[Field("key", "Access key", "choice", keys[0] if keys else None, keys)],
         submit="Delete",
         color="negative",
-        typed=lambda values: values["key"] or "",
+        typed_name=lambda values: values["key"] or "",
     )
 
 
@@ -563,7 +561,7 @@ class ResetEffect:
 
     @staticmethod
     def of(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
-        committed = {each.queue: each.committed for each in lag.queues}
+        committed = {queue_lag.queue: queue_lag.committed for queue_lag in lag.queues}
         steps = [target - committed.get(queue, target) for queue, target in targets.items()]
         return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))
 
@@ -577,7 +575,7 @@ class ResetEffect:
 def position_of(kind: str, text: str) -> ResetTo:
     """The position that a form names. Raises: ValueError."""
     if kind == "time":
-        if (moment := moment_of(text, "time")) is None:
+        if (moment := parse_time(text, "time")) is None:
             raise ValueError("the time is missing; write it as 2026-11-20 08:00")
         return moment
     if kind == "offset":
@@ -589,10 +587,10 @@ def position_of(kind: str, text: str) -> ResetTo:
 
 def topics_of(lag: GroupLag) -> list[str]:
     """The topics that a group consumes, without those of RocketMQ."""
-    return sorted({each.queue.topic for each in lag.queues if not each.queue.topic.startswith("%")})
+    topics = {queue_lag.queue.topic for queue_lag in lag.queues}
+    return sorted(topic for topic in topics if not topic.startswith("%"))
 
 
 def skip_text(lag: GroupLag, topic: str) -> str:
-    """The effect of skipping a topic's waiting messages."""
-    waiting = sum(each.lag for each in lag.queues if each.queue.topic == topic)
+    waiting = sum(queue_lag.lag for queue_lag in lag.queues if queue_lag.queue.topic == topic)
     return f"Group {lag.group} will never receive {counted(waiting, 'message')} of {topic}."

@@ -22,7 +22,7 @@ from sparrowmq.client.admin import brokers, groups, operations
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.groups import GroupLag, ResetTo
 from sparrowmq.client.admin.operations import RequestSender, broker_figures, producers, topic_offsets, topic_table
-from sparrowmq.client.admin.servers import BrokerPlace, Masters, Servers
+from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.client import Client
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
 from sparrowmq.client.cluster.name_servers import addresses_of
@@ -40,10 +40,18 @@ from sparrowmq.protocol.requests.client_bodies import ProducerEntry
 _TABLE_AGE_S: Final = 3.0
 _MAX_SINGLE_LAGS: Final = 8  # groups whose lags cost less one by one than those of all groups at once
 _AT_ONCE: Final = 35
-FRESH_S: Final = 20.0  # the age of figures on a page
-OLD_S: Final = 300.0  # the age of figures of all rows, for sorting
+PAGE_AGE_S: Final = 20.0  # the age of figures on a page
+SORTING_AGE_S: Final = 300.0  # the age of figures of all rows, for sorting
 HIDDEN: Final = "••••••"
-_SECRET: Final = ("secret", "password", "privatekey", "credential", "token", "authenticationuser", "exporterheader")
+_SECRET_WORDS: Final = (
+    "secret",
+    "password",
+    "privatekey",
+    "credential",
+    "token",
+    "authenticationuser",
+    "exporterheader",
+)
 _SECRET_MEMBERS: Final = ('"secretkey"', '"password"')  # keys of a value in JSON
 V = TypeVar("V")
 
@@ -92,27 +100,23 @@ class BrokerNow:
         return self.number_of("msgPutTotalTodayMorning") - self.number_of("msgPutTotalYesterdayMorning")
 
     @property
-    def given_yesterday(self) -> int:
+    def delivered_yesterday(self) -> int:
         return self.number_of("msgGetTotalTodayMorning") - self.number_of("msgGetTotalYesterdayMorning")
 
     @property
-    def given_today(self) -> int:
+    def delivered_today(self) -> int:
         return self.number_of("msgGetTotalTodayNow") - self.number_of("msgGetTotalTodayMorning")
 
 
 class ClusterView:
-    """The console's view of the cluster; enter it as a context.
-
-    Args:
-        credentials, tls: as `connect` takes them; the console uses this account for all visitors.
-    """
+    """The console's view of the cluster; enter it as a context. The console uses one account for all visitors."""
 
     def __init__(
         self, namesrv: str | None, credentials: Credentials | None = None, tls: Tls = False, clock: Clock | None = None
     ) -> None:
         context = tls_context(tls)
-        self._connection = partial(Client, namesrv, credentials=credentials, tls=context or False, clock=clock)
-        self.client = self._connection()
+        self._make_client = partial(Client, namesrv, credentials=credentials, tls=context or False, clock=clock)
+        self.client = self._make_client()
         self.is_encrypted = context is not None
         self.clock = clock or SystemClock()
         self.conditions = Conditions(self.clock, Figures())
@@ -120,13 +124,13 @@ class ClusterView:
         self.watch()
         self.admin: Admin = (counted := CountedAdmin(self.client.admin.servers.network))
         self.servers: CountedServers = counted.counted
-        self._patient = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too
-        self._patient.total = self.servers
+        self._polling_servers = CountedAdmin(self.client.admin.servers.network).counted  # it asks silent brokers too
+        self._polling_servers.counter = self.servers
         self.tables: dict[str, Mapping[str, TopicConfig]] = {}  # the topics of each broker, as it answered last
-        self._own: frozenset[str] = frozenset()
+        self._system_topics: frozenset[str] = frozenset()
         self._topics: tuple[float, dict[str, dict[str, TopicConfig]]] | None = None
         self._groups: dict[bool, tuple[float, list[str]]] = {}
-        self._progress: tuple[float, dict[str, GroupLag]] | None = None
+        self._lags: tuple[float, dict[str, GroupLag]] | None = None
         self._members = TimedCache[int](self.clock)
         self._figures = TimedCache[TopicFigures](self.clock)
         self._reading = asyncio.Lock()
@@ -145,17 +149,17 @@ class ClusterView:
     ) -> None:
         await self.client.__aexit__(kind, error, trace)
 
-    def partial(self) -> CountedAdmin:
+    def partial_admin(self) -> CountedAdmin:
         """An admin whose reads leave out the brokers that do not answer; `counted.missing` gets them."""
         admin = CountedAdmin(self.servers.network)
-        admin.counted.total = self.servers
+        admin.counted.counter = self.servers
         admin.counted.silent = self.servers.silent
         admin.counted.missing = {}
         return admin
 
     def new_client(self) -> Client:
         """Another client, for a consumer: one client is one member of a group. Enter it as a context."""
-        return self._connection()
+        return self._make_client()
 
     @property
     def name_servers(self) -> list[str]:
@@ -164,22 +168,23 @@ class ClusterView:
     async def use_name_servers(self, text: str) -> None:
         """Ask other name servers from now on, for all visitors and until the console stops.
 
-        Raises: ConfigError, an address is invalid; NetworkError: one of them does not answer. Nothing has changed.
+        Raises: ConfigError, an address is invalid; NetworkError, one of them does not answer. Nothing has changed then.
         """
         addresses, page = addresses_of(text)
         if page is not None:
             raise ConfigError(f"{page} is an address server; name the name servers themselves, as host:port;host:port")
-        await asyncio.gather(*(namesrv_settings(self.servers, each) for each in addresses))
+        await asyncio.gather(*(namesrv_settings(self.servers, address) for address in addresses))
         self.servers.network.name_servers.addresses[:] = addresses
         self.forget()
 
     async def poll_brokers(self) -> list[BrokerNow]:
         """Ask every broker, and remember which do not answer: until the next look no page waits for them."""
-        found = await self._brokers(self._patient)
-        silent = {each.address: each.silence for each in found if isinstance(each.silence, NetworkError)}
+        brokers = await self._brokers(self._polling_servers)
         self.servers.silent.clear()
-        self.servers.silent.update(silent)
-        return found
+        for broker in brokers:
+            if isinstance(broker.silence, NetworkError):
+                self.servers.silent[broker.address] = broker.silence
+        return brokers
 
     async def brokers(self) -> list[BrokerNow]:
         """Every broker with its figures; one that does not answer has none."""
@@ -188,28 +193,15 @@ class ClusterView:
     async def poll_known(self, brokers: Sequence[BrokerNow]) -> list[BrokerNow]:
         """Ask brokers whose addresses are known, when no name server names them."""
 
-        async def one(broker: BrokerNow) -> BrokerNow:
-            try:
-                return replace(broker, figures=await broker_figures(self._patient, broker.address))
-            except SparrowError as error:
-                return replace(broker, silence=error)
-
-        return list(await asyncio.gather(*map(one, brokers)))
+        return list(await asyncio.gather(*(_with_figures(self._polling_servers, broker) for broker in brokers)))
 
     async def _brokers(self, servers: CountedServers) -> list[BrokerNow]:
-        async def one(place: BrokerPlace, number: int, address: str) -> BrokerNow:
-            try:
-                found, silence = await broker_figures(servers, address), None
-            except SparrowError as error:
-                found, silence = {}, error
-            return BrokerNow(place.cluster, place.name, number, address, found, silence)
-
-        asked = [
-            one(place, number, address)
+        brokers = [
+            BrokerNow(place.cluster, place.name, number, address, {}, None)
             for place in await self.admin.brokers()
             for number, address in sorted(place.addresses.items())
         ]
-        return list(await asyncio.gather(*asked))
+        return list(await asyncio.gather(*(_with_figures(servers, broker) for broker in brokers)))
 
     async def topics(self) -> dict[str, dict[str, TopicConfig]]:
         """All topics with their settings by broker, as the masters have them; at most three seconds old."""
@@ -219,29 +211,29 @@ class ClusterView:
                 return self._topics[1]
             places = await self.admin.brokers()
             masters = {place.name: place.master for place in places}
-            named = {name for place in places for name in (place.name, place.cluster)}
-            self._own |= named | {name + REPLY_SUFFIX for name in named}  # also of brokers that have gone
+            names = {name for place in places for name in (place.name, place.cluster)}
+            self._system_topics |= names | {name + REPLY_SUFFIX for name in names}  # also of brokers that have gone
             tables, failures = await self.servers.ask_masters(
                 masters, lambda _, address: topic_table(self.servers, address)
             )
             if failures and not tables:
                 raise next(iter(failures.values()))
-            found: dict[str, dict[str, TopicConfig]] = {}
+            topics: dict[str, dict[str, TopicConfig]] = {}
             self.tables |= tables
             for broker, table in tables.items():
                 for name, config in table.items():
-                    found.setdefault(name, {})[broker] = config
-            self._topics = now_s, dict(sorted(found.items()))
+                    topics.setdefault(name, {})[broker] = config
+            self._topics = now_s, dict(sorted(topics.items()))
             return self._topics[1]
 
     async def groups(self, *, hidden: bool) -> list[str]:
         """The names of all groups, with RocketMQ's own if `hidden`; at most three seconds old."""
         async with self._reading:
             now_s = self.clock.monotonic()
-            kept = self._groups.get(hidden)
-            if kept is None or now_s - kept[0] >= _TABLE_AGE_S:
-                kept = self._groups[hidden] = now_s, await self.admin.groups(hidden=hidden)
-            return kept[1]
+            cached = self._groups.get(hidden)
+            if cached is None or now_s - cached[0] >= _TABLE_AGE_S:
+                cached = self._groups[hidden] = now_s, await self.admin.groups(hidden=hidden)
+            return cached[1]
 
     def kind_of(self, topic: str) -> str:
         """The kind of a topic: topic, retry, dlq or system."""
@@ -249,13 +241,13 @@ class ClusterView:
             return "retry"
         if topic.startswith(DLQ):
             return "dlq"
-        return "system" if is_system_topic(topic) or topic in self._own else "topic"
+        return "system" if is_system_topic(topic) or topic in self._system_topics else "topic"
 
     def forget(self) -> None:
         """Drop the kept tables, because something has changed."""
         self._topics = None
         self._groups.clear()
-        self._progress = None
+        self._lags = None
         self._members.forget()
         self._figures.forget()
 
@@ -263,13 +255,13 @@ class ClusterView:
         """The online producers, by group, each once."""
         masters = await self.servers.all_masters()
         tables = await self.servers.all(masters, lambda _, address: producers(self.servers, address))
-        found: dict[str, dict[str, ProducerEntry]] = {}
+        by_group: dict[str, dict[str, ProducerEntry]] = {}
         for table in tables.values():
             for group, entries in table.items():
-                found.setdefault(group, {}).update({each.client_id: each for each in entries})
-        return {group: list(members.values()) for group, members in sorted(found.items())}
+                by_group.setdefault(group, {}).update({entry.client_id: entry for entry in entries})
+        return {group: list(members.values()) for group, members in sorted(by_group.items())}
 
-    async def targets(self, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+    async def reset_targets(self, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
         """The offsets of a topic's queues after a reset, if it ran now."""
         return await groups.targets(self.servers, topic, to)
 
@@ -292,9 +284,9 @@ class ClusterView:
         """
         async with self._reading:
             now_s = self.clock.monotonic()
-            if self._progress is None or now_s - self._progress[0] >= _TABLE_AGE_S:
-                self._progress = now_s, await groups.all_lags(self.servers)
-            return self._progress[1]
+            if self._lags is None or now_s - self._lags[0] >= _TABLE_AGE_S:
+                self._lags = now_s, await groups.all_lags(self.servers)
+            return self._lags[1]
 
     async def members(self, names: Sequence[str], age_s: float) -> dict[str, int | None]:
         """The number of online members of each group, at most so old; None if a broker does not report it."""
@@ -304,13 +296,21 @@ class ClusterView:
     async def topic_figures(self, names: Sequence[str], age_s: float) -> dict[str, TopicFigures | None]:
         """The figures of each topic, at most so old; None if a broker does not report them."""
         masters = await self.servers.all_masters()
-        places = await self.topics()
+        topics = await self.topics()
 
-        async def one(name: str) -> TopicFigures:
-            at = {broker: masters.get(broker) for broker in places.get(name, ())}
-            return await figures_of(self.servers, name, at)
+        async def read(name: str) -> TopicFigures:
+            return await figures_of(
+                self.servers, name, {broker: masters.get(broker) for broker in topics.get(name, ())}
+            )
 
-        return await self._figures.of(names, age_s, one)
+        return await self._figures.of(names, age_s, read)
+
+
+async def _with_figures(servers: CountedServers, broker: BrokerNow) -> BrokerNow:
+    try:
+        return replace(broker, figures=await broker_figures(servers, broker.address))
+    except SparrowError as error:
+        return replace(broker, silence=error)
 
 
 def behind_s(lag: GroupLag, now_ms: int) -> float | None:
@@ -318,22 +318,19 @@ def behind_s(lag: GroupLag, now_ms: int) -> float | None:
 
     None without a lag, or if no broker reports the age.
     """
-    times = [each.last_consumed for each in lag.queues if each.lag > 0 and each.last_consumed is not None]
+    times = [
+        queue_lag.last_consumed for queue_lag in lag.queues if queue_lag.lag > 0 and queue_lag.last_consumed is not None
+    ]
     return max(0.0, now_ms / 1000 - min(times).timestamp()) if times else None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFigures:
-    """A topic, at all its masters.
-
-    Attributes:
-        per_second: messages that it received, within the last minute.
-        mean_bytes: of a message within the last day, as it is stored; None if no broker reports it.
-    """
+    """A topic, at all its masters."""
 
     messages: int
-    per_second: float
-    mean_bytes: float | None
+    per_second: float  # messages that it received, within the last minute
+    mean_bytes: float | None  # of a stored message of the last day; None if no broker reports it
 
     @property
     def size(self) -> float | None:
@@ -344,20 +341,19 @@ class TopicFigures:
 async def figures_of(servers: Servers, topic: str, masters: Masters) -> TopicFigures:
     """Ask each master of a topic. Raises: the error of a master that does not answer."""
 
-    async def at(_: str, address: str) -> tuple[int, float, int, int]:
+    async def read(_: str, address: str) -> tuple[int, float, int, int]:
         offsets = await topic_offsets(servers, address, topic)
-        count = sum(each.max_offset - each.min_offset for each in offsets.values())
-        taken = await brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
-        if not taken.sum_of_day:
+        count = sum(row.max_offset - row.min_offset for row in offsets.values())
+        received = await brokers.traffic(servers, address, "TOPIC_PUT_NUMS", topic)
+        if not received.sum_of_day:
             return count, 0.0, 0, 0
-        stored = await brokers.traffic(servers, address, "TOPIC_PUT_SIZE", topic)
-        return count, taken.stats_minute.tps, taken.sum_of_day, stored.sum_of_day
+        size = await brokers.traffic(servers, address, "TOPIC_PUT_SIZE", topic)
+        return count, received.stats_minute.tps, received.sum_of_day, size.sum_of_day
 
-    found = list((await servers.all(masters, at)).values())
-    taken, stored = (sum(each[at] for each in found) for at in (2, 3))
-    return TopicFigures(
-        sum(each[0] for each in found), sum(each[1] for each in found), stored / taken if taken and stored else None
-    )
+    answers = list((await servers.all(masters, read)).values())
+    count, per_second = sum(answer[0] for answer in answers), sum(answer[1] for answer in answers)
+    received, size = sum(answer[2] for answer in answers), sum(answer[3] for answer in answers)
+    return TopicFigures(count, per_second, size / received if received and size else None)
 
 
 class TimedCache(Generic[V]):
@@ -370,10 +366,9 @@ class TimedCache(Generic[V]):
 
     async def of(self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]) -> dict[str, V | None]:
         """The values of some names, read again where they are older; None where the reading fails."""
-
         is_silent = False  # a broker does not answer, so each further question would wait for it
 
-        async def one(name: str) -> None:
+        async def read_one(name: str) -> None:
             nonlocal is_silent
             value = None
             try:
@@ -386,7 +381,7 @@ class TimedCache(Generic[V]):
             limit_s = self._clock.monotonic() - age_s
             old = [name for name in names if name not in self._values or self._values[name][0] < limit_s]
             for begin in range(0, len(old), _AT_ONCE):
-                await asyncio.gather(*map(one, old[begin : begin + _AT_ONCE]))
+                await asyncio.gather(*map(read_one, old[begin : begin + _AT_ONCE]))
             return {name: self._values[name][1] for name in names}
 
     def forget(self) -> None:
@@ -396,19 +391,17 @@ class TimedCache(Generic[V]):
 
 def hidden(key: str, value: str) -> str:
     """The value of a setting, unless it is a secret."""
-    is_secret = any(word in key.lower() for word in _SECRET)
+    is_secret = any(word in key.lower() for word in _SECRET_WORDS)
     return HIDDEN if value and (is_secret or any(word in value.lower() for word in _SECRET_MEMBERS)) else value
 
 
 async def broker_settings(asker: RequestSender, address: str) -> dict[str, str]:
-    """Return the settings of a broker by key."""
-    return _shown(await operations.broker_settings(asker, address))
+    return _without_secrets(await operations.broker_settings(asker, address))
 
 
 async def namesrv_settings(asker: RequestSender, address: str) -> dict[str, str]:
-    """Return the settings of a name server by key."""
-    return _shown(await operations.namesrv_settings(asker, address))
+    return _without_secrets(await operations.namesrv_settings(asker, address))
 
 
-def _shown(settings: dict[str, str]) -> dict[str, str]:
+def _without_secrets(settings: dict[str, str]) -> dict[str, str]:
     return {key: hidden(key, value) for key, value in settings.items()}

@@ -34,9 +34,8 @@ T = TypeVar("T")
 class CountedServers(Servers):
     """Counts the requests to name servers and brokers.
 
-    Attributes:
-        silent: the addresses that did not answer the console's last look, with the error. They are not asked before
-            they answer a look, so that no page waits for a broker that hangs.
+    `silent` has the addresses that did not answer the console's last poll, with the error. They are not asked before
+    they answer a poll, so that no page waits for a broker that hangs.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
@@ -44,7 +43,7 @@ class CountedServers(Servers):
         self.calls = 0
         self.failures = 0
         self.silent: dict[str, NetworkError] = {}
-        self.total = self  # where requests are counted
+        self.counter = self  # where requests are counted
 
     async def ask_namesrv(
         self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
@@ -65,12 +64,12 @@ class CountedServers(Servers):
             raise self.silent[address]
         return await self._counted(super().ask(address, request, body, accept=accept, timeout_factor=timeout_factor))
 
-    async def _counted(self, asking: Coroutine[Any, Any, T]) -> T:
-        self.total.calls += 1
+    async def _counted(self, call: Coroutine[Any, Any, T]) -> T:
+        self.counter.calls += 1
         try:
-            return await asking
+            return await call
         except SparrowError:
-            self.total.failures += 1
+            self.counter.failures += 1
             raise
 
 
@@ -107,11 +106,7 @@ def metrics_port(
     conditions: Conditions,
     clock: Clock,
 ) -> MetricsPort:
-    """Answers Prometheus.
-
-    Args:
-        sessions, pages: how many visitors are logged in, and how many pages they have open.
-    """
+    """Answers Prometheus. `sessions` and `pages` count the visitors that are logged in, and their open pages."""
     figures = Figures()
     figures.counters(
         "sparrowmq_console_requests_total",

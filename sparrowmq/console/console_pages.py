@@ -40,24 +40,10 @@ from sparrowmq.console.samples import PERIOD_S, Samples
 from sparrowmq.errors import NoGroup, NoMessage, NoRoute, SparrowError
 
 PAGES: Final = (
-    OVERVIEW_PAGE,
-    CONDITIONS_PAGE,
-    CLUSTER_PAGE,
-    TOPICS_PAGE,
-    GROUPS_PAGE,
-    PRODUCERS_PAGE,
-    MESSAGES_PAGE,
-    TAIL_PAGE,
-    TRACE_PAGE,
-    DEAD_LETTERS_PAGE,
-    ACCESS_PAGE,
-    SERVERS_PAGE,
-    BROKER_PAGE,
-    TOPIC_PAGE,
-    GROUP_PAGE,
-    MESSAGE_PAGE,
-    SEARCH_PAGE,
-    MEMBER_PAGE,
+    *(OVERVIEW_PAGE, CONDITIONS_PAGE, CLUSTER_PAGE, TOPICS_PAGE, GROUPS_PAGE, PRODUCERS_PAGE),
+    *(MESSAGES_PAGE, TAIL_PAGE, TRACE_PAGE, DEAD_LETTERS_PAGE, ACCESS_PAGE, SERVERS_PAGE),
+    # Not in the menu:
+    *(BROKER_PAGE, TOPIC_PAGE, GROUP_PAGE, MESSAGE_PAGE, SEARCH_PAGE, MEMBER_PAGE),
 )
 _BUILD_S: Final = 30.0  # a cluster may be slow to answer
 # What is read by then is part of the first answer; otherwise the frame is shown first.
@@ -163,56 +149,47 @@ body.body--dark { color-scheme: dark; } body.body--dark .nicegui-echart canvas {
 STYLE: Final = _CLASSES + _OURS
 
 
-def add_pages(look: ClusterView, samples: Samples, prefix: str) -> None:
-    """Let NiceGUI serve all pages of a console."""
-    for each in PAGES:
-        ui.page(each.path, response_timeout=_BUILD_S)(_served(each, look, samples, prefix))
+def add_pages(cluster: ClusterView, samples: Samples, prefix: str) -> None:
+    for page in PAGES:
+        ui.page(page.path, response_timeout=_BUILD_S)(_page_handler(page, cluster, samples, prefix))
 
     async def no_page(request: Request, error: Exception) -> Response:
         if request.url.path.startswith(f"{request.scope.get('root_path', '')}/_nicegui"):
             return Response("no such file\n", 404)
         with Client(ui.page(""), request=request) as client:
-            view = View(request, look, samples, prefix)
+            view = View(request, cluster, samples, prefix)
             ui.page_title("Not found · SparrowMQ")
             with frame(view, "Not found", dark_of(request.cookies.get(DARK_COOKIE)), PAGES):
                 _say_missing(view, NotThere(f"the console has no page {view.path}"))
         return client.build_response(request, 404)
 
-    app.exception_handler(404)(no_page)
-    app.get("/dashboard")(_overview(prefix))
-
-
-def _overview(prefix: str) -> Callable[[Request], RedirectResponse]:
-    """Lead from the old address of the trends to the first page, where they are now."""
-
-    def lead(request: Request) -> RedirectResponse:
+    def redirect_to_overview(request: Request) -> RedirectResponse:
+        """Lead from the old address of the trends to the first page, where they are now."""
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"{forwarded_prefix(request.headers)}{prefix}/{query}", 301)
 
-    return lead
+    app.exception_handler(404)(no_page)
+    app.get("/dashboard")(redirect_to_overview)
 
 
-def _served(
-    page: Page, look: ClusterView, samples: Samples, prefix: str
+def _page_handler(
+    page: Page, cluster: ClusterView, samples: Samples, prefix: str
 ) -> Callable[[Request], Awaitable[Response | None]]:
     async def serve(request: Request) -> Response | None:
-        view = View(request, look, samples, prefix)
+        view = View(request, cluster, samples, prefix)
         view.open()
         title = page.title.format_map(view.args)
         ui.page_title(f"{title} · SparrowMQ")
         with frame(view, title, dark_of(request.cookies.get(DARK_COOKIE)), PAGES):
             place = ui.column().classes("w-full gap-3")
-            waiting = ui.spinner(size="lg").classes("self-center waiting")
+            spinner = ui.spinner(size="lg").classes("self-center waiting")
 
-        async def draw() -> None:
+        async def redraw() -> None:
             place.clear()
             await _draw(view, page, place)
 
-        async def first() -> bool:
-            return await _draw(view, page, place)
-
-        view.redraw = draw
-        drawing = asyncio.create_task(first())
+        view.redraw = redraw
+        drawing = asyncio.create_task(_draw(view, page, place))
         client = ui.context.client
         limit_s = _OBJECT_S if view.args else _FRAME_S
         try:
@@ -220,7 +197,7 @@ def _served(
             if not is_in_time:
                 await client.connected(timeout=_BUILD_S)
             exists = await drawing
-            waiting.delete()
+            spinner.delete()
             if is_in_time and not exists:
                 return client.build_response(request, 404)
         except ClientConnectionTimeout:
@@ -246,7 +223,7 @@ async def _draw(view: View, page: Page, place: ui.column) -> bool:
                 ui.label("The console cannot show this page").classes("font-semibold")
                 ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
                 ui.label("`sparrowmq doctor` finds the reason.").classes("text-sm opacity-70")
-            TroublePanel(view, [each for each in view.samples.troubles.now() if each.is_urgent])
+            TroublePanel(view, [trouble for trouble in view.samples.troubles.now() if trouble.is_urgent])
     return True
 
 
@@ -271,7 +248,7 @@ def dark_of(cookie: str | None) -> bool | None:
 @contextmanager
 def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> Iterator[None]:
     """Draw the frame; the page's own elements go inside."""
-    places = [page for page in pages if page.key]
+    menu_pages = [page for page in pages if page.key]
     ui.add_css(STYLE)
     ui.add_body_html(_LOG_IN_AGAIN)
     ui.colors(**COLORS)
@@ -286,8 +263,13 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
             ui.label("SparrowMQ")
         ui.space()
         _alarm(view)
-        search = _search(view)
-        ui.button(icon="dark_mode", on_click=lambda: _turn(mode, view)).props(
+        search = (
+            ui.input(placeholder="Search  ( / )")
+            .props('dense borderless dark clearable input-class="px-2" aria-label="Search"')
+            .classes("w-64 max-sm:w-36")
+        )
+        search.on("keydown.enter", lambda: view.go("search", q=search.value))
+        ui.button(icon="dark_mode", on_click=lambda: _toggle_dark(mode, view)).props(
             'flat round dense color=white aria-label="Light or dark"'
         )
         _visitor(view)
@@ -296,11 +278,10 @@ def frame(view: View, title: str, dark: bool | None, pages: Sequence[Page]) -> I
         .props("show-if-above width=210 breakpoint=900")
         .classes("p-2 gap-1") as drawer
     ):
-        for page in places:
-            _place(view, page)
+        for page in menu_pages:
+            _menu_entry(view, page)
     menu.on_click(drawer.toggle)
-    help_ = _keys_dialog(places)
-    _keys(view, places, search, help_, mode)
+    _keys(view, menu_pages, search, _keys_dialog(menu_pages), mode)
     with ui.column().classes("w-full max-w-screen-xl mx-auto gap-3"):
         ui.label(title).classes("text-xl font-semibold").props("role=heading aria-level=1")
         yield
@@ -313,18 +294,18 @@ def _alarm(view: View) -> None:
         label = ui.label()
 
     def show() -> None:
-        found = [each for each in view.samples.troubles.now() if not each.cause]
-        critical = sum(each.is_urgent for each in found)
+        troubles = [trouble for trouble in view.samples.troubles.now() if not trouble.cause]
+        critical = sum(trouble.is_urgent for trouble in troubles)
         link.classes(replace="alarm is-critical" if critical else "alarm is-warning")
-        link.set_visibility(bool(found))
-        link.props["aria-label"] = f"{critical} critical conditions, {len(found) - critical} warnings"
-        label.text = f"{critical or len(found)}"
+        link.set_visibility(bool(troubles))
+        link.props["aria-label"] = f"{critical} critical conditions, {len(troubles) - critical} warnings"
+        label.text = f"{critical or len(troubles)}"
 
     show()
     view.every(PERIOD_S, show)
 
 
-def _place(view: View, page: Page) -> None:
+def _menu_entry(view: View, page: Page) -> None:
     path = page.path.strip("/")
     is_here = view.path.strip("/").partition("/")[0] == path
     with (
@@ -334,16 +315,6 @@ def _place(view: View, page: Page) -> None:
     ):
         ui.icon(page.icon).classes("text-lg opacity-70")
         ui.label(page.title)
-
-
-def _search(view: View) -> ui.input:
-    search = (
-        ui.input(placeholder="Search  ( / )")
-        .props('dense borderless dark clearable input-class="px-2" aria-label="Search"')
-        .classes("w-64 max-sm:w-36")
-    )
-    search.on("keydown.enter", lambda: view.go("search", q=search.value))
-    return search
 
 
 def _visitor(view: View) -> None:
@@ -360,29 +331,29 @@ def _visitor(view: View) -> None:
             ui.button("Log out", icon="logout").props("outline dense type=submit")
 
 
-def _turn(mode: ui.dark_mode, view: View) -> None:
+def _toggle_dark(mode: ui.dark_mode, view: View) -> None:
     mode.value = not mode.value
     cookie = f"{DARK_COOKIE}={int(bool(mode.value))}; path={view.url('')}; max-age=31536000; samesite=lax"
     view.run(f"document.cookie = {json.dumps(cookie)}")
 
 
-def _keys_dialog(places: Sequence[Page]) -> ui.dialog:
+def _keys_dialog(menu_pages: Sequence[Page]) -> ui.dialog:
     with ui.dialog().props('aria-label="Keys"') as dialog, ui.card():
         ui.label("Keys").classes("text-lg font-semibold")
         with ui.grid(columns="auto auto").classes("gap-x-6 gap-y-1"):
             rows = [("/", "search"), ("d", "light or dark"), ("?", "this list")]
-            for keys, what in rows + [(f"g {page.key}", page.title) for page in places]:
+            for keys, meaning in rows + [(f"g {page.key}", page.title) for page in menu_pages]:
                 ui.label(keys).classes("mono")
-                ui.label(what)
+                ui.label(meaning)
     return dialog
 
 
-def _keys(view: View, places: Sequence[Page], search: ui.input, help_: ui.dialog, mode: ui.dark_mode) -> None:
+def _keys(view: View, menu_pages: Sequence[Page], search: ui.input, help_: ui.dialog, mode: ui.dark_mode) -> None:
     """Keys work where nothing is being typed."""
-    targets = {page.key: page.path.strip("/") for page in places}
+    targets = {page.key: page.path.strip("/") for page in menu_pages}
     is_going = False
 
-    def pressed(event: KeyEventArguments) -> None:
+    def on_key(event: KeyEventArguments) -> None:
         nonlocal is_going
         if not event.action.keydown or event.modifiers.ctrl or event.modifiers.meta or event.modifiers.alt:
             return
@@ -394,7 +365,7 @@ def _keys(view: View, places: Sequence[Page], search: ui.input, help_: ui.dialog
         elif key == "?":
             help_.open()
         elif key == "d" and not is_going:
-            _turn(mode, view)
+            _toggle_dark(mode, view)
         is_going = key == "g" and not is_going
 
-    ui.keyboard(on_key=pressed)
+    ui.keyboard(on_key=on_key)

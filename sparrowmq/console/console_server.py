@@ -55,12 +55,9 @@ _LIMITED: Final = ("uvicorn.error", "engineio.server", sessions.__name__)
 
 
 class Console:
-    """Serves while its context is entered.
+    """Serves while its context is entered. `credentials` and `tls` are for its requests to the cluster.
 
-    Args:
-        credentials, tls: for its requests to the cluster, for all visitors.
-    Raises on entering:
-        ConfigError: the address is in use, or not allowed.
+    Raises on entering: ConfigError, the address is in use, or not allowed.
     """
 
     def __init__(
@@ -73,8 +70,8 @@ class Console:
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._look = ClusterView(settings.namesrv, credentials, tls, clock)
-        self._samples = Samples(self._look, self._clock, settings.history)
+        self._cluster = ClusterView(settings.namesrv, credentials, tls, clock)
+        self._samples = Samples(self._cluster, self._clock, settings.history)
         self._stack = AsyncExitStack()
         self._background = Background()
         self._socket: socket.socket | None = None
@@ -85,9 +82,9 @@ class Console:
     def url(self) -> str:
         assert self._socket is not None, "only known once it listens"
         host, port = self._socket.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
+        url_host = f"[{host}]" if ":" in host else host
         scheme = "https" if self._settings.certificate else "http"
-        return f"{scheme}://{shown}:{port}{self._settings.prefix}/"
+        return f"{scheme}://{url_host}:{port}{self._settings.prefix}/"
 
     @property
     def metrics_address(self) -> str:
@@ -102,14 +99,14 @@ class Console:
         requests = CountedRequests(guard)
         share = descriptors.divide(descriptors.limit(), with_store=False)
         protocol = http_protocol(share.connections, self._clock)
-        self._look.watch((CONNECTIONS_FULL, lambda: protocol.all.problem))
+        self._cluster.watch((CONNECTIONS_FULL, lambda: protocol.open_connections.problem))
         async with AsyncExitStack() as stack:
             stack.callback(self._socket.close)
-            stack.enter_context(_few_lines(self._clock))
+            stack.enter_context(_log_limit(self._clock))
             tls = _encryption(self._settings, self._clock)
             if tls is not None:
-                self._look.watch((CERTIFICATE, lambda: tls.problem))
-            await stack.enter_async_context(self._look)
+                self._cluster.watch((CERTIFICATE, lambda: tls.problem))
+            await stack.enter_async_context(self._cluster)
             server = _Server(
                 uvicorn.Config(
                     TrustedProxies(requests, self._settings.trusted_proxy),
@@ -143,8 +140,8 @@ class Console:
     def _app(self) -> FastAPI:
         app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         # NiceGUI has all other addresses.
-        app.get(self._settings.prefix + "/dlq/export")(exporting(self._look))
-        add_pages(self._look, self._samples, self._settings.prefix)
+        app.get(self._settings.prefix + "/dlq/export")(exporting(self._cluster))
+        add_pages(self._cluster, self._samples, self._settings.prefix)
         ui.run_with(
             app,
             mount_path=self._settings.prefix or "/",
@@ -169,8 +166,10 @@ class Console:
     def _open_metrics(self, guard: Guard, requests: CountedRequests) -> None:
         if self._metrics is None:
             return
-        look, sessions = self._look, partial(len, guard.sessions)
-        port = metrics_port(self._metrics, look.servers, requests, sessions, _open_pages, look.conditions, self._clock)
+        cluster, sessions = self._cluster, partial(len, guard.sessions)
+        port = metrics_port(
+            self._metrics, cluster.servers, requests, sessions, _open_pages, cluster.conditions, self._clock
+        )
         for name, run in port.tasks.items():
             self._background.spawn(run(), name)
 
@@ -181,7 +180,7 @@ class Console:
 
 
 @contextmanager
-def _few_lines(clock: Clock) -> Iterator[None]:
+def _log_limit(clock: Clock) -> Iterator[None]:
     """Limit the lines that visitors can cause: for requests that are no HTTP they need not even log in."""
     limit, loggers = LogLimit(clock), [logging.getLogger(name) for name in _LIMITED]
     for logger in loggers:
@@ -194,7 +193,7 @@ def _few_lines(clock: Clock) -> Iterator[None]:
 
 
 def _open_pages() -> int:
-    return sum(each.has_socket_connection for each in NiceguiClient.instances.values())
+    return sum(client.has_socket_connection for client in NiceguiClient.instances.values())
 
 
 def _encryption(settings: ConsoleSettings, clock: Clock) -> ServerTls | None:
@@ -225,8 +224,8 @@ class _Server(uvicorn.Server):
                 connection = Handshake(connection, context, HANDSHAKE_S)
             return cast(asyncio.Protocol, connection)
 
-        for each in sockets or []:
-            self.servers.append(await loop.create_server(protocol, sock=each, backlog=config.backlog))
+        for listening_socket in sockets or []:
+            self.servers.append(await loop.create_server(protocol, sock=listening_socket, backlog=config.backlog))
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

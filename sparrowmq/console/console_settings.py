@@ -17,43 +17,35 @@ PORT: Final = 8082  # the official dashboard's
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """The address, the users and the files of a console.
+
     Raises: ConfigError, other machines reach an address without encryption or for metrics, and `insecure` is not set.
     """
 
     accounts: Accounts
-    namesrv: str | None = None
-    """Name servers of the cluster, as `connect` takes them."""
+    namesrv: str | None = None  # as `connect` takes it
     host: str = "127.0.0.1"
     port: int = PORT
-    prefix: str = ""
-    """The path before all addresses, such as "/mq"; empty for none."""
-    read_only: bool = False
-    """Whether every user has the role view."""
+    prefix: str = ""  # of the paths of all addresses, such as "/mq"
+    read_only: bool = False  # every user has the role view
     insecure: bool = False
-    certificate: str | None = None
-    """File of the certificate for https."""
-    key: str | None = None
-    """File of its private key."""
-    trusted_proxy: Sequence[str] = ()
-    """Addresses and networks of proxies, whose X-Forwarded headers count."""
-    history: Path | None = None
-    """The folder for the dashboard's figures; None keeps them in memory."""
-    metrics_port: int | None = None
-    """Port for Prometheus; 0 takes a free port, None opens none."""
-    metrics_host: str = "127.0.0.1"
-    """Address of that port, which needs no log-in."""
+    certificate: str | None = None  # its file, for https
+    key: str | None = None  # the file of its private key
+    trusted_proxy: Sequence[str] = ()  # addresses and networks of proxies, whose X-Forwarded headers count
+    history: Path | None = None  # the folder for the dashboard's figures; None keeps them in memory
+    metrics_port: int | None = None  # for Prometheus; 0 takes a free port, None opens none
+    metrics_host: str = "127.0.0.1"  # the address of that port, which needs no log-in
 
     def __post_init__(self) -> None:
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/") or "//" in self.prefix):
             raise ConfigError(
                 f"--prefix {self.prefix!r}: write it as /mq, with a slash at the start and none at the end"
             )
-        for each in self.trusted_proxy:
+        for proxy in self.trusted_proxy:
             try:
-                ip_network(each)
+                ip_network(proxy)
             except ValueError as error:
                 raise ConfigError(
-                    f"--trusted-proxy {each}: {error}; give the address of the proxy, or a network such as 10.0.0.0/24"
+                    f"--trusted-proxy {proxy}: {error}; give the address of the proxy, or a network such as 10.0.0.0/24"
                 ) from error
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("https needs both --certificate and --key")

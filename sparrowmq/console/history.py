@@ -9,10 +9,9 @@ thirty days in 100 MB, one file for each day, and only the days of the last requ
 bytes for a point, where lists would take forty. The folder is that of `--history`, or one for the cluster:
 
     ~/.local/state/sparrowmq/console/10.0.0.11_9876,10.0.0.12_9876/    or below XDG_STATE_HOME
-        lock                   held by the console that writes here
+        lock                   held by the console that writes here, as two would replace each other's files
         2026-11-26.json ...    a day; `samples.py` writes the last hour beside them
 
-Two consoles would replace each other's files, so one console has a folder at a time. A killed one releases it.
 Source: DashboardCollectTask, rocketmq-dashboard 2.1, which also writes files.
 """
 
@@ -25,7 +24,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from pathlib import Path
@@ -46,7 +45,7 @@ _DAYS_IN_MEMORY: Final = 7
 _DAYS_ON_DISK: Final = 30
 _MAX_BYTES: Final = 100_000_000  # 2,000 busy topics take 12 MB a day
 OFF: Final = "off"
-_STATE: Final = "~/.local/state"
+_DEFAULT_STATE_FOLDER: Final = "~/.local/state"
 _MAX_NAME_LENGTH: Final = 100  # file systems take 255 bytes
 Kind = Literal["in", "out", "topic"]  # messages into and out of a broker; messages into a topic
 Points = list[tuple[int, float | None]]  # times in milliseconds; None where the line is broken
@@ -55,29 +54,28 @@ Points = list[tuple[int, float | None]]  # times in milliseconds; None where the
 class History:
     """The rates that were noted; `close_step` is called at least once in each step.
 
-    Args:
-        folder: for the files of the days; None keeps the days in memory only.
-        most_bytes: that the files of the days take; the day that is written counts, but stays.
+    Without a folder for the files of the days, the days are only in memory. The files take `max_bytes`; the day that is
+    written counts, but stays.
     """
 
-    def __init__(self, clock: Clock, folder: Path | None = None, most_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, clock: Clock, folder: Path | None = None, max_bytes: int = _MAX_BYTES) -> None:
         self._clock = clock
         self._folder = folder
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._days: dict[date, _Day] = {}
-        self._now: tuple[date, int] | None = None
-        self._closed: date | None = None  # the day of the step that was closed last
+        self._current_step: tuple[date, int] | None = None
+        self._last_closed_day: date | None = None  # the day of the step that was closed last
         self._is_written = True
         # The step that is not over: by kind and name, the sum and the count of the noted rates.
-        self._open: dict[Kind, dict[str, tuple[float, int]]] = {}
+        self._open_sums: dict[Kind, dict[str, tuple[float, int]]] = {}
 
     def note(self, kind: Kind, rates: Mapping[str, float]) -> None:
         """Note the rates of a kind, in messages per second; a name that is missing has the rate 0."""
         self._advance()
-        found = self._open.setdefault(kind, {})
+        sums = self._open_sums.setdefault(kind, {})
         for name, rate in rates.items():
-            total, count = found.get(name, (0.0, 0))
-            found[name] = total + rate, count + 1
+            total, count = sums.get(name, (0.0, 0))
+            sums[name] = total + rate, count + 1
 
     def today(self) -> date:
         return self._now_step()[0]
@@ -92,25 +90,25 @@ class History:
     def names(self, kind: Kind, day: date) -> list[str]:
         names = set(self._day(day).lines.get(kind, {}))
         if day == self.today():
-            names |= self._open.get(kind, {}).keys()
+            names |= self._open_sums.get(kind, {}).keys()
         return sorted(names)
 
     def points(self, kind: Kind, name: str, day: date) -> Points:
         """A line of a day, with a gap where the console did not run; empty if it did not run on that day."""
-        kept = self._day(day)
-        line = kept.lines.get(kind, {}).get(name, _Line())
-        known = dict(zip(line.steps, line.rates, strict=True))
-        looked = list(kept.looked.get(kind, ()))
-        if kind in self._open and self._now is not None and self._now[0] == day:
-            total, count = self._open[kind].get(name, (0.0, 1))
-            known[self._now[1]] = total / count
-            looked = sorted({*looked, self._now[1]})
+        stored = self._day(day)
+        line = stored.lines.get(kind, {}).get(name, _Line())
+        rates = dict(zip(line.steps, line.rates, strict=True))
+        steps = list(stored.looked.get(kind, ()))
+        if kind in self._open_sums and self._current_step is not None and self._current_step[0] == day:
+            total, count = self._open_sums[kind].get(name, (0.0, 1))
+            rates[self._current_step[1]] = total / count
+            steps = sorted({*steps, self._current_step[1]})
         begin_ms = _midnight_ms(day)
         points: Points = []
-        for at, step in enumerate(looked):
-            if at and step > looked[at - 1] + 1:
-                points.append((begin_ms + (looked[at - 1] + 1) * STEP_S * 1000, None))
-            points.append((begin_ms + step * STEP_S * 1000, round(known.get(step, 0.0), 3)))
+        for index, step in enumerate(steps):
+            if index and step > steps[index - 1] + 1:
+                points.append((begin_ms + (steps[index - 1] + 1) * STEP_S * 1000, None))
+            points.append((begin_ms + step * STEP_S * 1000, round(rates.get(step, 0.0), 3)))
         return points
 
     async def close_step(self) -> None:
@@ -119,17 +117,17 @@ class History:
         A failure to write is logged; the next step writes the day again.
         """
         self._advance()
-        if self._is_written or self._folder is None or self._closed is None:
+        if self._is_written or self._folder is None or self._last_closed_day is None:
             return
-        day, kept = self._closed, self._day(self._closed)
-        looked = {kind: steps.tolist() for kind, steps in kept.looked.items()}
+        day, stored = self._last_closed_day, self._day(self._last_closed_day)
+        looked = {kind: steps.tolist() for kind, steps in stored.looked.items()}
         lines = {
-            kind: {name: (line.steps.tolist(), line.rates.tolist()) for name, line in found.items()}
-            for kind, found in kept.lines.items()
+            kind: {name: (line.steps.tolist(), line.rates.tolist()) for name, line in by_name.items()}
+            for kind, by_name in stored.lines.items()
         }
         self._is_written = True
         try:
-            await asyncio.to_thread(_write, self._file(day), looked, lines)
+            await asyncio.to_thread(_write_day, self._file(day), looked, lines)
             self._delete_oldest(self._folder)
         except OSError as error:
             self._is_written = False
@@ -140,27 +138,27 @@ class History:
         total = 0
         for count, day in enumerate(reversed(self._files()), 1):
             files = list(folder.glob(f"{day.isoformat()}.json*"))
-            total += sum(each.stat().st_size for each in files)
-            if count > _DAYS_ON_DISK or (total > self._most_bytes and count > 1):
-                for each in files:
-                    each.unlink(missing_ok=True)
+            total += sum(file.stat().st_size for file in files)
+            if count > _DAYS_ON_DISK or (total > self._max_bytes and count > 1):
+                for file in files:
+                    file.unlink(missing_ok=True)
 
     def _advance(self) -> None:
         """Move the noted rates into their lines, once the step is over."""
         now = self._now_step()
-        if now == self._now:
+        if now == self._current_step:
             return
-        before, self._now = self._now, now
+        before, self._current_step = self._current_step, now
         if before is None:
             self._day(now[0])
             return
         day, step = before
-        self._closed, self._is_written = day, False
-        kept = self._day(day)
-        for kind, found in self._open.items():
-            kept.looked.setdefault(kind, array("H")).append(step)
-            lines = kept.lines.setdefault(kind, {})
-            means = {name: total / count for name, (total, count) in found.items() if total > 0}
+        self._last_closed_day, self._is_written = day, False
+        stored = self._day(day)
+        for kind, sums in self._open_sums.items():
+            stored.looked.setdefault(kind, array("H")).append(step)
+            lines = stored.lines.setdefault(kind, {})
+            means = {name: total / count for name, (total, count) in sums.items() if total > 0}
             for name in sorted(means, key=means.__getitem__, reverse=True):
                 line = lines.get(name)
                 if line is None and len(lines) < _MAX_LINES:
@@ -168,7 +166,7 @@ class History:
                 if line is not None:
                     line.steps.append(step)
                     line.rates.append(means[name])
-        self._open = {}
+        self._open_sums = {}
 
     def _now_step(self) -> tuple[date, int]:
         now_ms = self._clock.now_ms()
@@ -177,31 +175,25 @@ class History:
 
     def _day(self, day: date) -> _Day:
         """A day; from its file if it is not in memory."""
-        kept = self._days.pop(day, None)
-        if kept is None:
-            kept = self._read(day)
-        self._days[day] = kept
+        self._days[day] = stored = self._days.pop(day, None) or self._read(day)
         while len(self._days) > _DAYS_IN_MEMORY:
             # A day that is not in its file yet stays.
-            away = next(each for each in self._days if each not in (day, self._closed, self.today()))
-            del self._days[away]
-        return kept
+            del self._days[next(old for old in self._days if old not in (day, self._last_closed_day, self.today()))]
+        return stored
 
     def _read(self, day: date) -> _Day:
         if self._folder is None:
             return _Day()
         try:
-            found = snapshot.load(self._file(day), _DayFile, report=lambda text: log.warning("%s", text))
+            file = snapshot.load(self._file(day), _DayFile, report=lambda text: log.warning("%s", text)) or _DayFile()
         except (BadStore, OSError) as error:
             log.warning("the history of %s is lost: %s", day, error)
             return _Day()
-        if found is None:
-            return _Day()
         return _Day(
-            {kind: array("H", steps) for kind, steps in found.looked.items()},
+            {kind: array("H", steps) for kind, steps in file.looked.items()},
             {
                 kind: {name: _Line(line.steps, line.rates) for name, line in lines.items()}
-                for kind, lines in found.lines.items()
+                for kind, lines in file.lines.items()
             },
         )
 
@@ -210,13 +202,11 @@ class History:
         return self._folder / f"{day.isoformat()}.json"
 
     def _files(self) -> list[date]:
-        found = []
-        for each in self._folder.glob("????-??-??.json") if self._folder is not None else ():
-            try:
-                found.append(date.fromisoformat(each.stem))
-            except ValueError:
-                continue  # not a file of the console
-        return sorted(found)
+        days = []
+        for file in self._folder.glob("????-??-??.json") if self._folder is not None else ():
+            with suppress(ValueError):  # not a file of the console
+                days.append(date.fromisoformat(file.stem))
+        return sorted(days)
 
 
 class _Line:
@@ -245,20 +235,18 @@ class _LineInFile(msgspec.Struct):
 
 
 class _DayFile(msgspec.Struct):
-    """A day's file."""
-
     looked: dict[str, list[int]] = {}
     lines: dict[str, dict[str, _LineInFile]] = {}
 
 
-def _write(
+def _write_day(
     path: Path, looked: dict[str, list[int]], lines: Mapping[str, Mapping[str, tuple[list[int], list[float]]]]
 ) -> None:
-    kept = {
-        kind: {name: _LineInFile(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in found.items()}
-        for kind, found in lines.items()
+    rounded = {
+        kind: {name: _LineInFile(steps, [round(rate, 3) for rate in rates]) for name, (steps, rates) in by_name.items()}
+        for kind, by_name in lines.items()
     }
-    snapshot.save(path, _DayFile(looked, kept))
+    snapshot.save(path, _DayFile(looked, rounded))
 
 
 def _midnight_ms(day: date) -> int:
@@ -269,40 +257,35 @@ def _midnight_ms(day: date) -> int:
 def lock_history_folder(folder: str | None, namesrv: str | None) -> Iterator[Path | None]:
     """Hold the folder of the history; None for a history in memory only.
 
-    Args:
-        folder: the folder, or `OFF`. None takes the usual one if it can be used, and logs the reason if it cannot.
-        namesrv: the name servers of the cluster, as `connect` takes them.
+    Without `folder`, takes the default one of the cluster if it can be used, and logs the reason if it cannot.
     Raises: ConfigError, the wanted folder cannot be used, or there is no such address.
     """
     with ExitStack() as stack:
-        yield _usual_folder(namesrv, stack) if folder is None else _wanted_folder(folder, stack)
+        if folder is None:
+            yield _default_folder(namesrv, stack)
+            return
+        path = None if folder == OFF else Path(folder).expanduser()
+        if path is not None and (problem := _lock(path, stack)):
+            raise ConfigError(f"--history {folder}: {problem}; name another folder, or --history {OFF}")
+        yield path
 
 
-def _wanted_folder(text: str, stack: ExitStack) -> Path | None:
-    if text == OFF:
-        return None
-    path = Path(text).expanduser()
-    if why := _lock(path, stack):
-        raise ConfigError(f"--history {text}: {why}; name another folder, or --history {OFF}")
-    return path
-
-
-def _usual_folder(namesrv: str | None, stack: ExitStack) -> Path | None:
-    path = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser(_STATE))
-    path = path / "sparrowmq" / "console" / _name_of(namesrv)
-    why = _lock(path, stack) if path.is_absolute() else "this user has no home"
-    if not why:
+def _default_folder(namesrv: str | None, stack: ExitStack) -> Path | None:
+    path = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser(_DEFAULT_STATE_FOLDER))
+    path = path / "sparrowmq" / "console" / _folder_name(namesrv)
+    problem = _lock(path, stack) if path.is_absolute() else "this user has no home"
+    if not problem:
         log.info("the history is in %s", path)
         return path
     log.warning(
         "the history is not kept in %s (%s), so it ends with this console: name another folder by --history FOLDER, "
         "or --history %s if it may end",
-        *(path, why, OFF),
+        *(path, problem, OFF),
     )
     return None
 
 
-def _name_of(namesrv: str | None) -> str:
+def _folder_name(namesrv: str | None) -> str:
     """Return the name of the cluster's folder, the same for each order of its addresses. Raises: ConfigError."""
     addresses, page = addresses_of(namesrv)
     text = page or ",".join(sorted(addresses))

@@ -37,20 +37,22 @@ from sparrowmq.remoting.listener import LimitedSessions
 HEAD_S: Final = 10.0
 _MAX_HEAD_BYTES: Final = 32 << 10
 _MAX_LINES: Final = 100
-_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_HEAD_END_PATTERN: Final = re.compile(rb"\n\r?\n")
 # For blanks in front of such a byte the regular expressions of h11 0.16 take quadratic time: 64 kB took a minute.
 # A line that begins with a blank continues the one before, so many of them are many blanks, too.
-_REFUSED: Final = re.compile(rb"[\0\v\f]|\r(?!\n)|\n[ \t]")
+_REFUSED_BYTES: Final = re.compile(rb"[\0\v\f]|\r(?!\n)|\n[ \t]")
 HEADERS: Final = frozenset(
     {b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-prefix", b"forwarded"}
 )
 
 
-def http_protocol(most: int, clock: Clock) -> type[HttpConnection]:
+def http_protocol(limit: int, clock: Clock) -> type[HttpConnection]:
     """Return the class of the connections of one port, of which at most so many may be open."""
 
     class Connection(HttpConnection):
-        all = LimitedSessions[_CountedConnection](most, clock, lambda each: each.has_asked, "connections")
+        open_connections = LimitedSessions[_CountedConnection](
+            limit, clock, lambda connection: connection.has_asked, "connections"
+        )
 
     return Connection
 
@@ -69,23 +71,19 @@ class Requests(h11.Connection):
 
 
 def _check_head(data: bytes) -> None:
-    end = _HEAD_END.search(data)
+    end = _HEAD_END_PATTERN.search(data)
     head = data[: end.start() + 1] if end is not None else data
     if len(head) > _MAX_HEAD_BYTES:
         raise h11.RemoteProtocolError("the head is too long", error_status_hint=431)
-    if end is not None and (head.count(b"\n") > _MAX_LINES or _REFUSED.search(head)):
+    if end is not None and (head.count(b"\n") > _MAX_LINES or _REFUSED_BYTES.search(head)):
         raise h11.RemoteProtocolError("the head has too many lines, or an invalid byte")
 
 
 class HttpConnection(H11Protocol):
-    """One connection. It counts until its end, also as a WebSocket, whose bytes another protocol reads.
+    """One connection. It counts until its end, also as a WebSocket, whose bytes another protocol reads."""
 
-    Attributes:
-        has_asked: a whole head has come.
-    """
-
-    all: ClassVar[LimitedSessions[_CountedConnection]]
-    has_asked = False
+    open_connections: ClassVar[LimitedSessions[_CountedConnection]]
+    has_asked = False  # a whole head has come
     _deadline: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -94,42 +92,42 @@ class HttpConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        _count(self, self.all)
-        self._look()
+        _count(self, self.open_connections)
+        self._limit_waiting()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._look()
+        self._limit_waiting()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
         self._stop_waiting()
         self.has_asked = True
         socket = self.transport.get_protocol()
-        ended = socket.connection_lost
+        connection_lost = socket.connection_lost
 
-        def lost(exc: Exception | None) -> None:
-            self._leave()
-            ended(exc)
+        def on_lost(exc: Exception | None) -> None:
+            self._stop_counting()
+            connection_lost(exc)
 
-        socket.connection_lost = lost  # type: ignore[method-assign]
+        socket.connection_lost = on_lost  # type: ignore[method-assign]
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._leave()
+        self._stop_counting()
 
-    def _look(self) -> None:
+    def _limit_waiting(self) -> None:
         """Limit the time in which the peer has to ask for something; bytes of a former request do not count."""
         cycle: Any = self.cycle
         is_asked = cycle is not None and not cycle.response_complete
         self.has_asked = self.has_asked or is_asked
         if is_asked:
             self._stop_waiting()
-        elif self._deadline is None and self in self.all.sessions:
+        elif self._deadline is None and self in self.open_connections.sessions:
             self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
 
-    def _leave(self) -> None:
-        self.all.discard(self)
+    def _stop_counting(self) -> None:
+        self.open_connections.discard(self)
         self._stop_waiting()
 
     def _stop_waiting(self) -> None:
@@ -156,7 +154,7 @@ class Handshake(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         transport.pause_reading()
-        _count(self, self._connection.all)
+        _count(self, self._connection.open_connections)
         if not transport.is_closing():
             loop = asyncio.get_running_loop()
             work = loop.start_tls(transport, self, self._context, server_side=True, ssl_handshake_timeout=self._limit_s)
@@ -168,7 +166,7 @@ class Handshake(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        self._connection.all.discard(self)
+        self._connection.open_connections.discard(self)
 
     async def _shake_hands(self, task: _EagerTask) -> None:
         try:
@@ -176,7 +174,7 @@ class Handshake(asyncio.Protocol):
         except OSError:  # the peer left, is no TLS client, or was too slow
             self.transport.abort()
             encrypted = None
-        self._connection.all.discard(self)
+        self._connection.open_connections.discard(self)
         if encrypted is None or self._is_lost:
             return
         encrypted.set_protocol(self._connection)
@@ -207,29 +205,25 @@ class _EagerTask:
                 else:
                     awaited = self._go_on(None)
         except StopIteration as end:
-            ended: asyncio.Transport | None = end.value
-            return ended
+            transport: asyncio.Transport | None = end.value
+            return transport
 
 
 _CountedConnection: TypeAlias = HttpConnection | Handshake
 
 
-def _count(new: _CountedConnection, among: LimitedSessions[_CountedConnection]) -> None:
-    above = among.add(new)
-    if above is not None:
-        above.transport.abort()
+def _count(connection: _CountedConnection, connections: LimitedSessions[_CountedConnection]) -> None:
+    displaced = connections.add(connection)
+    if displaced is not None:
+        displaced.transport.abort()
 
 
 class TrustedProxies:
-    """An ASGI application before another one.
-
-    Args:
-        proxies: addresses and networks; of requests from elsewhere the headers are removed.
-    """
+    """An ASGI application before another one. It removes the headers of requests that come from no proxy."""
 
     def __init__(self, app: ASGIApp, proxies: Sequence[str]) -> None:
         self._app = app
-        self._networks = [ip_network(each) for each in proxies]
+        self._networks = [ip_network(proxy) for proxy in proxies]
         self._behind_proxy = ProxyHeadersMiddleware(app, trusted_hosts=list(proxies))  # type: ignore[arg-type]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -247,4 +241,4 @@ class TrustedProxies:
             peer = ip_network(host)
         except ValueError:
             return False
-        return any(each.version == peer.version and peer.subnet_of(each) for each in self._networks)  # type: ignore[arg-type]
+        return any(proxy.version == peer.version and peer.subnet_of(proxy) for proxy in self._networks)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ log = logging.getLogger(__name__)
 _MAX_FORM_BYTES: Final = 8192
 FORM_S: Final = 10.0
 _CHECKS_AT_ONCE: Final = 2  # each takes 16 MiB
-_SECURITY: Final = {
+_SECURITY_HEADERS: Final = {
     "content-security-policy": (
         "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
         "img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -67,15 +67,15 @@ _SECURITY: Final = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
 }
-_FOREIGN: Final = (
+_FOREIGN_ORIGIN: Final = (
     "this comes from another site. If a proxy is in front of the console, give its address with --trusted-proxy, and "
     "let the proxy pass on Host, or set X-Forwarded-Host\n"
 )
-_WRONG: Final = "The user or the password is wrong."
-FREE: Final = 5
+_WRONG_PASSWORD: Final = "The user or the password is wrong."
+MAX_FAILURES_OF_PLACE: Final = 5
 PAUSE_S: Final = 60.0
-FREE_OF_ALL: Final = 20  # wrong ones for one account, or from one address, until there is a line
-STEP_S: Final = 1.0
+MAX_FAILURES_BEFORE_LINE: Final = 20  # wrong ones for one account, or from one address, until there is a line
+LINE_STEP_S: Final = 1.0
 MAX_LINE_S: Final = 10.0
 _FORGET_S: Final = 600.0
 _MAX_KEYS: Final = 10_000  # places, accounts and addresses that are remembered
@@ -92,8 +92,8 @@ class Guard:
         self._app = app
         self._settings = settings
         self._attempts = Attempts(clock)
-        self._lines = LogLimit(clock)
-        self._checking = asyncio.Semaphore(_CHECKS_AT_ONCE)
+        self._log_limit = LogLimit(clock)
+        self._check_slots = asyncio.Semaphore(_CHECKS_AT_ONCE)
         self._clock = clock
         self._cookie = f"sparrowmq_{settings.port}"
         self._browser_cookie = f"sparrowmq_known_{settings.port}"
@@ -102,7 +102,7 @@ class Guard:
         """End the sessions whose time is over, or whose user has gone or has another role or password."""
         self.sessions.sweep()
         try:
-            self.sessions.end_of(self._settings.accounts.renew())
+            self.sessions.end_sessions_of(self._settings.accounts.renew())
         except ConfigError as error:
             log.warning("the users stay as they were: %s", error)
 
@@ -112,7 +112,7 @@ class Guard:
         elif scope["type"] == "websocket":
             await self._web_socket(scope, receive, send)
         else:
-            await self._http(scope, receive, _secured(send))
+            await self._http(scope, receive, _with_security_headers(send))
 
     async def _web_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -130,14 +130,14 @@ class Guard:
         if path == "/healthz":
             response: Response = PlainTextResponse("ok\n")
         elif not is_from_here(request.headers, changes=request.method not in ("GET", "HEAD")):
-            response = PlainTextResponse(_FOREIGN, 403)
+            response = PlainTextResponse(_FOREIGN_ORIGIN, 403)
         elif path == "/login":
             response = await self._log_in(request)
         elif path == "/logout" and request.method == "POST":
             self.sessions.end(self._cookie_of(request.headers))
             response = RedirectResponse(self._url(request, "/login"), 303)
         elif session is not None:
-            await self._pass(_with_session(scope, session), receive, send)
+            await self._forward(_with_session(scope, session), receive, send)
             return
         elif request.method == "GET" and "text/html" in request.headers.get("accept", ""):
             target = path + (f"?{request.url.query}" if request.url.query else "")
@@ -146,7 +146,7 @@ class Guard:
             response = PlainTextResponse("log in first\n", 401)
         await response(scope, receive, send)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
         except RuntimeError as error:
@@ -163,19 +163,18 @@ class Guard:
         form = await _read_form(request)
         target, name = own_path(form.get("next", "/")), form.get("name", "")
         address = request.client.host if request.client is not None else ""
-        known = self._settings.accounts.named(name)
-        browser = browser_of(known, cookie_in(request.headers, self._browser_cookie))
+        browser = browser_of(self._settings.accounts.find(name), cookie_in(request.headers, self._browser_cookie))
         turn = self._attempts.begin(address, name, browser)
         if turn.is_refused:
-            said = f"Too many attempts. Try again in {ceil(turn.wait_s)} seconds."
-            return HTMLResponse(login_form(action, target, said, name), 429)
+            failure = f"Too many attempts. Try again in {ceil(turn.wait_s)} seconds."
+            return HTMLResponse(login_form(action, target, failure, name), 429)
         if turn.wait_s:
             await self._clock.sleep(turn.wait_s)
-        async with self._checking:
+        async with self._check_slots:
             account = await asyncio.to_thread(self._settings.accounts.check, name, form.get("password", ""))
-        if account is None or account != self._settings.accounts.named(name):  # it has changed meanwhile
-            self._lines.log(log, logging.WARNING, "a log-in from %s failed", address)
-            return HTMLResponse(login_form(action, target, _WRONG, name), 403)
+        if account is None or account != self._settings.accounts.find(name):  # it has changed meanwhile
+            self._log_limit.log(log, logging.WARNING, "a log-in from %s failed", address)
+            return HTMLResponse(login_form(action, target, _WRONG_PASSWORD, name), 403)
         self._attempts.succeeded(address, name, browser)
         return self._logged_in(request, account, target, address)
 
@@ -216,12 +215,12 @@ def cookie_in(headers: Mapping[str, str], name: str) -> str | None:
 
     Python's own parser, up to 3.11.9 and 3.12.5, takes quadratic time for backslashes between quotes: 30 kB took 3 s.
     """
-    found = None
+    cookie = None
     for part in headers.get("cookie", "").split(";"):
         key, _, value = part.partition("=")
         if key.strip() == name:
-            found = value.strip()
-    return found
+            cookie = value.strip()
+    return cookie
 
 
 def forwarded_prefix(headers: Mapping[str, str]) -> str:
@@ -261,17 +260,17 @@ async def _read_form(request: Request) -> dict[str, str]:
 def _with_session(scope: Scope, session: Session) -> Scope:
     """Add the session, and leave out cookies with quotes: FastAPI parses all, in quadratic time."""
     headers = [
-        (name, b";".join(each for each in value.split(b";") if b'"' not in each) if name == b"cookie" else value)
+        (name, b";".join(part for part in value.split(b";") if b'"' not in part) if name == b"cookie" else value)
         for name, value in scope["headers"]
     ]
     return {**scope, "headers": headers, "state": {**scope.get("state", {}), "session": session}}
 
 
-def _secured(send: Send) -> Send:
+def _with_security_headers(send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            for name, value in _SECURITY.items():
+            for name, value in _SECURITY_HEADERS.items():
                 headers[name] = value
         await send(message)
 
@@ -280,10 +279,8 @@ def _secured(send: Send) -> Send:
 
 @dataclass(slots=True)
 class _Failures:
-    """Wrong attempts."""
-
     count: int = 0
-    at_s: float = 0.0  # the time of the last one
+    last_s: float = 0.0  # the time of the last one
     next_s: float = 0.0  # the time of the next place in the line
 
 
@@ -300,46 +297,45 @@ class Attempts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failed: dict[Hashable, _Failures] = {}  # the oldest first
+        self._failures: dict[Hashable, _Failures] = {}  # the oldest first
 
     def begin(self, address: str, name: str, browser: str = "") -> Turn:
         """Count an attempt as failed until it succeeds: simultaneous attempts all count before the first check.
 
-        Args:
-            browser: the id of a browser that this account has used; "" for another one.
+        `browser` is the id of a browser that this account has used; "" for another one.
         """
         now_s = self._clock.monotonic()
         place, limited = _keys(address, name, browser)
-        here = self._failures_of(place, now_s)
-        if here.count >= FREE and here.at_s + PAUSE_S > now_s:
-            return Turn(here.at_s + PAUSE_S - now_s, is_refused=True)
+        of_place = self._failures_of(place, now_s)
+        if of_place.count >= MAX_FAILURES_OF_PLACE and of_place.last_s + PAUSE_S > now_s:
+            return Turn(of_place.last_s + PAUSE_S - now_s, is_refused=True)
         lines = [self._failures_of(key, now_s) for key in limited]
-        wait_s = max((each.next_s - now_s for each in lines if each.count >= FREE_OF_ALL), default=0.0)
+        wait_s = max((line.next_s - now_s for line in lines if line.count >= MAX_FAILURES_BEFORE_LINE), default=0.0)
         if wait_s > MAX_LINE_S:
             return Turn(wait_s, is_refused=True)
-        for each in (here, *lines):
-            each.count, each.at_s = each.count + 1, now_s
-        for each in lines:
-            each.next_s = max(now_s, each.next_s) + STEP_S if each.count >= FREE_OF_ALL else 0.0
+        for failures in (of_place, *lines):
+            failures.count, failures.last_s = failures.count + 1, now_s
+        for line in lines:
+            line.next_s = max(now_s, line.next_s) + LINE_STEP_S if line.count >= MAX_FAILURES_BEFORE_LINE else 0.0
         return Turn(max(0.0, wait_s))
 
     def succeeded(self, address: str, name: str, browser: str = "") -> None:
         """Forget the failed attempts of a place; its last attempt counts nowhere."""
         place, limited = _keys(address, name, browser)
-        self._failed.pop(place, None)
+        self._failures.pop(place, None)
         for key in limited:
-            if (each := self._failed.get(key)) is not None:
-                each.count = max(0, each.count - 1)
+            if (failures := self._failures.get(key)) is not None:
+                failures.count = max(0, failures.count - 1)
 
     def _failures_of(self, key: Hashable, now_s: float) -> _Failures:
         """The attempts of a key, which is the newest now; the oldest key makes room."""
-        found = self._failed.pop(key, None)
-        if found is None or now_s - found.at_s > _FORGET_S:
-            found = _Failures(at_s=now_s)
-        while len(self._failed) >= _MAX_KEYS:
-            del self._failed[next(iter(self._failed))]
-        self._failed[key] = found
-        return found
+        failures = self._failures.pop(key, None)
+        if failures is None or now_s - failures.last_s > _FORGET_S:
+            failures = _Failures(last_s=now_s)
+        while len(self._failures) >= _MAX_KEYS:
+            del self._failures[next(iter(self._failures))]
+        self._failures[key] = failures
+        return failures
 
 
 def _keys(address: str, name: str, browser: str) -> tuple[Hashable, list[Hashable]]:
@@ -353,14 +349,14 @@ def _keys(address: str, name: str, browser: str) -> tuple[Hashable, list[Hashabl
 def network_of(address: str) -> str:
     """The address itself, or the network of an IPv6 address."""
     try:
-        found = ip_address(address)
+        parsed = ip_address(address)
     except ValueError:
         return address
-    if not isinstance(found, IPv6Address):
+    if not isinstance(parsed, IPv6Address):
         return address
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ip_network((int(found), _NETWORK_BITS), strict=False))
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ip_network((int(parsed), _NETWORK_BITS), strict=False))
 
 
 def new_cookie(account: Account) -> str:
@@ -377,7 +373,7 @@ def browser_of(account: Account | None, cookie: str | None) -> str:
 
 
 def _signature(account: Account, ident: str) -> str:
-    key = hashlib.sha256(b"known browser " + account.hashed.encode()).digest()
+    key = hashlib.sha256(b"known browser " + account.password_hash.encode()).digest()
     return hmac.new(key, f"{account.name} {ident}".encode(), hashlib.sha256).hexdigest()
 
 
@@ -398,7 +394,6 @@ p { margin: 0; color: light-dark(#b91c1c, #fca5a5); font-size: .9rem; }
 
 
 def login_form(action: str, target: str, failure: str = "", name: str = "") -> str:
-    """The page."""
     alert = f'<p role="alert">{escape(failure)}</p>' if failure else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -22,14 +22,15 @@ from typing import Any, Final
 import msgspec
 
 from sparrowmq.client.consuming.received_message import ReceivedMessage
+from sparrowmq.core.safe_text import printable_text
 from sparrowmq.protocol.messages.property_names import Property
 
 MAX_SHOWN_BYTES: Final = 256 << 10  # bytes of a body that are shown
 MAX_JSON_BYTES: Final = 128 << 10  # bytes of a body that are read as JSON: up to 10 ms of the event loop
-SHORT: Final = 120  # characters of a body in a table
-BEGINNING: Final = 4 * SHORT + 1  # bytes of a body from which `short` makes them
+MAX_LINE_LENGTH: Final = 120  # characters of a body in a table
+BEGINNING: Final = 4 * MAX_LINE_LENGTH + 1  # bytes of a body from which `short` makes them
 _MAX_LAID_OUT_BYTES: Final = 2 << 20
-_ROW: Final = 16  # bytes in a line of digits
+_BYTES_PER_LINE: Final = 16  # bytes in a line of digits
 FORMS: Final = ("json", "text", "hex")
 _NOTHING: Final = object()
 _MAX_PATH_LENGTH: Final = 1000
@@ -46,28 +47,20 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def text_of(body: bytes) -> str | None:
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable() else None
-
-
 def form_of(body: bytes) -> str:
     """The form that suits a body best."""
-    if (text := text_of(_first(body, MAX_SHOWN_BYTES))) is None:
+    if (text := printable_text(_beginning(body, MAX_SHOWN_BYTES))) is None:
         return "hex"
     return "json" if text.lstrip()[:1] in ("{", "[") and _json(body) is not _NOTHING else "text"
 
 
-def shown(body: bytes, form: str) -> str:
+def body_text(body: bytes, form: str) -> str:
     """A body in a form, or in another one if that is impossible; a very long body is cut."""
     rest = f"\n… {len(body) - MAX_SHOWN_BYTES:,} bytes more" if len(body) > MAX_SHOWN_BYTES else ""
     value = _json(body) if form == "json" else _NOTHING
     if value is not _NOTHING and _laid_out_size(value, len(body)) <= _MAX_LAID_OUT_BYTES:
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    if form != "hex" and (text := text_of(_first(body, MAX_SHOWN_BYTES))) is not None:
+    if form != "hex" and (text := printable_text(_beginning(body, MAX_SHOWN_BYTES))) is not None:
         return text + rest
     return hex_of(body[:MAX_SHOWN_BYTES]) + rest
 
@@ -75,7 +68,7 @@ def shown(body: bytes, form: str) -> str:
 def _laid_out_size(value: Any, size_bytes: int) -> int:
     """The most bytes that JSON of this size can have once it is indented."""
     lines, depth, level = 1, 0, [value]
-    while level := [each for parent in level for each in _children(parent)]:
+    while level := [child for parent in level for child in _children(parent)]:
         depth += 1
         lines += 2 * len(level)  # Its own line, and the one that may close it.
     return size_bytes + lines * (2 * depth + 2)
@@ -90,27 +83,27 @@ def _children(value: Any) -> Iterable[Any]:
     return ()
 
 
-def short(body: bytes) -> str:
+def one_line(body: bytes) -> str:
     """One line for a body, of which the first `BEGINNING` bytes are enough."""
     is_whole = len(body) < BEGINNING
-    text = text_of(_first(body, BEGINNING - 1))
+    text = printable_text(_beginning(body, BEGINNING - 1))
     if text is None:
         return f"{len(body) if is_whole else f'over {BEGINNING - 1}'} bytes {body[:24].hex(' ')}"
     line = " ".join(text.split())
-    return line if len(line) <= SHORT and is_whole else line[: SHORT - 1] + "…"
+    return line if len(line) <= MAX_LINE_LENGTH and is_whole else line[: MAX_LINE_LENGTH - 1] + "…"
 
 
 def hex_of(body: bytes) -> str:
     """Lines with an offset, sixteen bytes, and their printable characters."""
     lines = []
-    for at in range(0, len(body), _ROW):
-        row = body[at : at + _ROW]
-        printed = "".join(chr(each) if 32 <= each < 127 else "." for each in row)
-        lines.append(f"{at:06x}  {row.hex(' '):<{3 * _ROW}} {printed}")
+    for at in range(0, len(body), _BYTES_PER_LINE):
+        row = body[at : at + _BYTES_PER_LINE]
+        printed = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:06x}  {row.hex(' '):<{3 * _BYTES_PER_LINE}} {printed}")
     return "\n".join(lines)
 
 
-def _first(body: bytes, size_bytes: int) -> bytes:
+def _beginning(body: bytes, size_bytes: int) -> bytes:
     """The beginning of a body; of a text, without the character that would be cut."""
     part = body[:size_bytes]
     is_cut = len(body) > size_bytes and _is_cut(part)
@@ -196,17 +189,17 @@ def _json(body: bytes) -> Any:
         return _NOTHING
 
 
-def sent_to(letter: ReceivedMessage) -> str:
+def original_topic(letter: ReceivedMessage) -> str:
     """The topic that a dead letter was sent to."""
     return letter.stored.properties.get(Property.RETRY_TOPIC, "an unknown topic")
 
 
-def time_of(timestamp_ms: int) -> str:
+def time_text(timestamp_ms: int) -> str:
     """A message's time, to the millisecond."""
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def moment_of(text: str | None, name: str) -> datetime | None:
+def parse_time(text: str | None, name: str) -> datetime | None:
     """A time of a form; None where nothing is in it. Raises: ValueError."""
     if not text or not text.strip():
         return None

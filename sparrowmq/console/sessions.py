@@ -71,39 +71,32 @@ class OpenPage(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """The visit of one user.
-
-    Attributes:
-        ends_s: by the clock's `monotonic`.
-        pages: the pages that are open, the newest last; they are closed when it ends.
-        waiting: notices for the next page, because no page was open.
-    """
-
     name: str
     role: Role
-    ends_s: float
+    ends_s: float  # by the clock's `monotonic`
     is_alive: bool = True
-    pages: list[OpenPage] = field(default_factory=list)
-    waiting: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MAX_NOTICES))
+    pages: list[OpenPage] = field(default_factory=list)  # open ones, the newest last; they are closed when it ends
+    # Notices for the next page, because no page was open.
+    waiting_notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=_MAX_NOTICES))
 
     def may(self, role: Role) -> bool:
         return self.is_alive and self.role >= role
 
-    def notify(self, notice: Notice, of: OpenPage) -> None:
+    def notify(self, notice: Notice, source: OpenPage) -> None:
         """Show a notice on the page where it arose; or, if the visitor has left that page, on the page that follows."""
-        found = next((each for each in (of, *reversed(self.pages)) if each.is_open), None)
-        if found is not None:
-            found.show(notice)
+        page = next((page for page in (source, *reversed(self.pages)) if page.is_open), None)
+        if page is not None:
+            page.show(notice)
         else:
-            self.waiting.append(notice)
+            self.waiting_notices.append(notice)
 
-    def opened(self, page: OpenPage) -> None:
+    def add_page(self, page: OpenPage) -> None:
         """Add a page, and show there what waits."""
         self.pages.append(page)
-        while self.waiting:
-            page.show(self.waiting.popleft())
+        while self.waiting_notices:
+            page.show(self.waiting_notices.popleft())
 
-    def left(self, page: OpenPage) -> None:
+    def remove_page(self, page: OpenPage) -> None:
         if page in self.pages:
             self.pages.remove(page)
 
@@ -122,7 +115,7 @@ class Sessions:
     def begin(self, name: str, role: Role) -> str:
         """A new session; returns its cookie."""
         self.sweep()
-        own = [ident for ident, each in self._sessions.items() if each.name == name]
+        own = [ident for ident, session in self._sessions.items() if session.name == name]
         if len(own) >= _MAX_SESSIONS_OF_USER:
             self._end(own[0])
         elif len(self._sessions) >= _MAX_SESSIONS:
@@ -141,20 +134,18 @@ class Sessions:
         return session
 
     def end(self, cookie: str | None) -> None:
-        """Log out."""
         ident = self._ident(cookie)
         if ident in self._sessions:
             self._end(ident)
 
-    def end_of(self, names: Collection[str]) -> None:
-        """End the sessions of some users."""
-        for ident in [ident for ident, each in self._sessions.items() if each.name in names]:
+    def end_sessions_of(self, names: Collection[str]) -> None:
+        for ident in [ident for ident, session in self._sessions.items() if session.name in names]:
             self._end(ident)
 
     def sweep(self) -> None:
         """End the sessions whose time is over."""
         now_s = self._clock.monotonic()
-        for ident in [ident for ident, each in self._sessions.items() if each.ends_s <= now_s]:
+        for ident in [ident for ident, session in self._sessions.items() if session.ends_s <= now_s]:
             self._end(ident)
 
     def _end(self, ident: str) -> None:
@@ -184,19 +175,17 @@ class BoundSockets:
                 handlers[event] = check(handler) if check is not None else _on_event(event, handler)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket") and not _continues_own(HTTPConnection(scope)):
-            if scope["type"] == "websocket":
-                await receive()
-                await send({"type": "websocket.close", "code": 1008})
-            else:
-                await PlainTextResponse("this socket belongs to another log-in\n", 403)(scope, receive, send)
-            return
+        if scope["type"] in ("http", "websocket"):
+            request = HTTPConnection(scope)
+            environ = core.sio.environ.get(request.query_params.get("sid", ""))
+            if environ is not None and _session_in(environ) is not request.state.session:
+                if scope["type"] == "websocket":
+                    await receive()
+                    await send({"type": "websocket.close", "code": 1008})
+                else:
+                    await PlainTextResponse("this socket belongs to another log-in\n", 403)(scope, receive, send)
+                return
         await self._app(scope, receive, send)
-
-
-def _continues_own(request: HTTPConnection) -> bool:
-    environ = core.sio.environ.get(request.query_params.get("sid", ""))
-    return environ is None or _session_in(environ) is request.state.session
 
 
 def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:

@@ -43,11 +43,11 @@ _AWAY: Final = ("no_answer", "no_master", "missing")
 
 # The names in the rules of findings.py; the condition no_master is another one.
 _SIGNS: Final = {"no_master": HEADLESS, "no_name_server": NO_ANSWER, "name_server_dead": NO_ANSWER}
-_LOOK: Final = "see whether it runs, and start it again"
+_RESTART_REMEDY: Final = "see whether it runs, and start it again"
 _REMEDIES: Final = {
     "no_answer": "see whether its process hangs, and whether this machine reaches its port; restart it if it hangs",
-    "no_master": f"{_LOOK}; or make a slave the master (docs/operate/replication.md)",
-    "missing": f"{_LOOK}; if it was removed for good, an administrator forgets it on the page Conditions",
+    "no_master": f"{_RESTART_REMEDY}; or make a slave the master (docs/operate/replication.md)",
+    "missing": f"{_RESTART_REMEDY}; if it was removed for good, an administrator forgets it on the page Conditions",
     "refused": "start the console with an account that may, by --access-key and --secret-key",
     "name_server_dead": "start it again with `mqnamesrv`; brokers and clients use the others meanwhile",
     "no_name_server": "start one with `mqnamesrv`, or start the console with the right addresses (-n)",
@@ -56,30 +56,21 @@ _REMEDIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that is wrong at one broker, or at the name servers.
+    """Something that is wrong at one broker, or at the name servers."""
 
-    Attributes:
-        name: of the condition, or one of those above.
-        since_ms: the beginning, as far as it is known.
-        is_older: it was there when the console looked for the first time.
-        queues, topics: what cannot be used because of it, of applications.
-        sign: what the rules of findings.py read of it.
-        cause: the broker and the name of the trouble from which this one follows; "" if it follows from none.
-    """
-
-    name: str
+    name: str  # of the condition, or one of those above
     is_critical: bool
     broker: str
     subject: str
     text: str
     remedy: str
-    since_ms: int
-    is_older: bool = False
-    queues: int = 0
+    since_ms: int  # as far as it is known
+    is_older: bool = False  # the console found it at its first poll
+    queues: int = 0  # queues, topics and groups of applications that suffer
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    sign: Sign | None = None
-    cause: str = ""
+    sign: Sign | None = None  # what the rules of findings.py read of it
+    cause: str = ""  # the title of the trouble from which this one follows
     has_critical_effects: bool = False
 
     @property
@@ -97,67 +88,64 @@ class Trouble:
 
 
 @dataclass(slots=True)
-class _Name:
-    """The brokers of one name that the console has seen.
-
-    Attributes:
-        most: how many were registered at the same time.
-        last: each address with its number, and the time when it was registered last.
-    """
+class _KnownName:
+    """The brokers of one name that the console has seen."""
 
     cluster: str
-    most: int = 0
-    last: dict[str, tuple[int, int]] = field(default_factory=dict)
+    max_count: int = 0  # that were registered at the same time
+    # Each address with its number, and the time when it was registered last.
+    addresses: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Troubles:
     """All troubles of now, the worst and oldest first."""
 
-    def __init__(self, look: ClusterView, clock: Clock) -> None:
-        self._look = look
+    def __init__(self, cluster: ClusterView, clock: Clock) -> None:
+        self._cluster = cluster
         self._clock = clock
-        self._names: dict[str, _Name] = {}
+        self._names: dict[str, _KnownName] = {}
         self._since: dict[tuple[str, str], tuple[int, bool]] = {}
         self._now: tuple[Trouble, ...] = ()
         self._lost: tuple[BrokerNow, ...] = ()
         self._groups: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._has_looked = False
-        self._of_slaves: dict[str, Mapping[str, TopicConfig]] = {}
+        self._slave_tables: dict[str, Mapping[str, TopicConfig]] = {}
         self._next_topics_s = 0.0
 
     def now(self) -> tuple[Trouble, ...]:
         return self._now
 
-    def lost(self) -> tuple[BrokerNow, ...]:
+    def lost_brokers(self) -> tuple[BrokerNow, ...]:
         """The brokers that are not registered any more; none of them answers."""
         return self._lost
 
     def of_broker(self, broker: str) -> list[Trouble]:
-        return self._with_causes([each for each in self._now if each.broker == broker or each.is_everywhere])
+        return self._with_causes(
+            [trouble for trouble in self._now if trouble.broker == broker or trouble.is_everywhere]
+        )
 
     def of_topics(self, topics: Iterable[str]) -> list[Trouble]:
         """The troubles that keep some topics from being used."""
         wanted = set(topics)
         return self._with_causes(
-            [each for each in self._now if each.is_everywhere or not wanted.isdisjoint(each.topics)]
+            [trouble for trouble in self._now if trouble.is_everywhere or not wanted.isdisjoint(trouble.topics)]
         )
 
     def _with_causes(self, troubles: Sequence[Trouble]) -> list[Trouble]:
-        titles = {each.title for each in troubles}
-        while more := {each.cause for each in self._now if each.title in titles and each.cause} - titles:
+        titles = {trouble.title for trouble in troubles}
+        while more := {trouble.cause for trouble in self._now if trouble.title in titles and trouble.cause} - titles:
             titles |= more
-        return [each for each in self._now if each.title in titles]
+        return [trouble for trouble in self._now if trouble.title in titles]
 
-    def left_out(self, topic: str, silent: Iterable[str] = ()) -> dict[str, int]:
+    def left_out_queues(self, topic: str, silent: Iterable[str] = ()) -> dict[str, int]:
         """The brokers whose messages of a topic cannot be read, and the number of its queues there; 0 if unknown.
 
-        Args:
-            silent: brokers that did not answer just now.
+        `silent` are brokers that did not answer just now.
         """
         away = {
-            each.broker
-            for each in self._now
-            if each.name in _AWAY and each.is_critical and topic in self._table(each.broker)
+            trouble.broker
+            for trouble in self._now
+            if trouble.name in _AWAY and trouble.is_critical and topic in self._table(trouble.broker)
         }
         tables = {name: self._table(name) for name in sorted(away.union(silent))}
         return {name: table[topic].read_queue_nums if topic in table else 0 for name, table in tables.items()}
@@ -165,72 +153,73 @@ class Troubles:
     def forget(self, broker: str) -> None:
         """Expect no more brokers of a name than are registered now."""
         self._names.pop(broker, None)
-        self._look.tables.pop(broker, None)
-        self._lost = tuple(each for each in self._lost if each.name != broker)
-        self._now = tuple(each for each in self._now if each.name != "missing" or each.broker != broker)
+        self._cluster.tables.pop(broker, None)
+        self._lost = tuple(lost for lost in self._lost if lost.name != broker)
+        self._now = tuple(trouble for trouble in self._now if trouble.name != "missing" or trouble.broker != broker)
 
     async def poll(self) -> Sequence[BrokerNow]:
         """Poll all brokers, and return those that are registered. Raises: what `ClusterView.poll_brokers` raises."""
         try:
-            brokers = await self._look.poll_brokers()
+            brokers = await self._cluster.poll_brokers()
         except NetworkError as error:
-            subject, address = f"name server {self._look.servers.namesrv}", self._look.name_servers[0]
+            subject, address = f"name server {self._cluster.servers.namesrv}", self._cluster.name_servers[0]
             silent = self._trouble("no_name_server", True, "", subject, str(error), address, is_master=False)
-            await self.update(await self._look.poll_known(self._seen_brokers()), [silent])
+            known_brokers = [
+                BrokerNow(known.cluster, name, number, address, {}, None)
+                for name, known in self._names.items()
+                for address, (number, _) in known.addresses.items()
+            ]
+            await self.update(await self._cluster.poll_known(known_brokers), [silent])
             raise
-        await self.update(brokers, await self._of_name_servers())
+        await self.update(brokers, await self._name_server_troubles())
         return brokers
 
-    def _seen_brokers(self) -> list[BrokerNow]:
-        return [
-            BrokerNow(seen.cluster, name, number, address, {}, None)
-            for name, seen in self._names.items()
-            for address, (number, _) in seen.last.items()
-        ]
-
-    async def _of_name_servers(self) -> list[Trouble]:
-        servers = self._look.servers
+    async def _name_server_troubles(self) -> list[Trouble]:
+        servers = self._cluster.servers
         answers, failures = await servers.ask_namesrvs(lambda at: conditions_of_namesrv(servers, at))
-        found = [
+        troubles = [
             self._trouble("name_server_dead", False, "", f"name server {at}", str(error), at, is_master=False)
             for at, error in failures.items()
             if isinstance(error, NetworkError)
         ]
         for at, figures in answers.items():
-            found += _reported_troubles(figures, "", f"name server {at}", at)
-        return found
+            troubles += _reported_troubles(figures, "", f"name server {at}", at)
+        return troubles
 
     async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        own = _reported_troubles(self._look.conditions.as_properties(), "", "this console", "")
-        found = [*own, *of_name_servers, *(trouble for each in brokers for trouble in self._of(each))]
-        for name in sorted({each.name for each in brokers}):
-            members = [each for each in brokers if each.name == name]
-            if all(each.number != MASTER for each in members):
-                slaves = ", ".join(each.address for each in members)
+        own = _reported_troubles(self._cluster.conditions.as_properties(), "", "this console", "")
+        troubles = [*own, *of_name_servers]
+        for broker in brokers:
+            troubles += self._troubles_of(broker)
+        registered = sorted({broker.name for broker in brokers})
+        for name in registered:
+            members = [broker for broker in brokers if broker.name == name]
+            if all(member.number != MASTER for member in members):
+                slaves = ", ".join(member.address for member in members)
                 text = f"no broker of this name is the master; registered are only slaves ({slaves})"
                 trouble = self._trouble("no_master", True, name, f"broker {name}", text, "")
-                is_elected = any(elects_master(each.figures) for each in members)
-                found.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
-        registered = {each.name for each in brokers}
+                is_elected = any(elects_master(member.figures) for member in members)
+                troubles.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
+        headless = {trouble.broker for trouble in troubles if trouble.name == "no_master"}
         for lost in self._lost:
             is_master = lost.number == MASTER
-            if (
-                is_master
-                and lost.name in registered
-                and any(each.name == "no_master" and each.broker == lost.name for each in found)
-            ):
+            if is_master and lost.name in registered and lost.name in headless:
                 continue
             text = f"it was registered at {lost.address}, and is no more"
             is_critical = lost.name not in registered
-            found.append(
+            troubles.append(
                 self._trouble("missing", is_critical, lost.name, _broker_text(lost), text, lost.address, is_master)
             )
         await self._learn_topics(brokers)
-        self._settle([await self._with_sufferers(each, brokers) for each in found])
+        troubles = [await self._with_topics_and_groups(trouble, brokers) for trouble in troubles]
+        self._now = ranked(troubles)
+        current = {(trouble.name, trouble.subject) for trouble in troubles}
+        self._since = {key: begun for key, begun in self._since.items() if key in current}
+        self._has_looked = True
 
-    def _of(self, broker: BrokerNow) -> list[Trouble]:
+    def _troubles_of(self, broker: BrokerNow) -> list[Trouble]:
         subject, is_master, at = _broker_text(broker), broker.number == MASTER, broker.address
         if broker.silence is not None:
             name, is_critical = "refused", False
@@ -246,36 +235,31 @@ class Troubles:
         sign = Sign(_SIGNS.get(name, name), broker, address, is_master, text)
         return Trouble(name, is_critical, broker, subject, text, _REMEDIES[name], *begun, sign=sign)
 
-    def _settle(self, troubles: Sequence[Trouble]) -> None:
-        self._now = ranked(troubles)
-        lasting = {(each.name, each.subject) for each in troubles}
-        self._since = {key: begun for key, begun in self._since.items() if key in lasting}
-        self._has_looked = True
-
     def _remember(self, brokers: Sequence[BrokerNow]) -> None:
         """Note which brokers are registered, and find those that were and are no more."""
         now_ms, counts = self._clock.now_ms(), dict[str, int]()
-        for each in brokers:
-            seen = self._names.setdefault(each.name, _Name(each.cluster))
-            seen.last[each.address] = each.number, now_ms
-            counts[each.name] = counts.get(each.name, 0) + 1
+        for broker in brokers:
+            known = self._names.setdefault(broker.name, _KnownName(broker.cluster))
+            known.addresses[broker.address] = broker.number, now_ms
+            counts[broker.name] = counts.get(broker.name, 0) + 1
         lost: list[BrokerNow] = []
-        for name, seen in list(self._names.items()):
-            seen.most = max(seen.most, counts.get(name, 0))
-            gone = [(at_ms, number, address) for address, (number, at_ms) in seen.last.items() if at_ms < now_ms]
+        for name, known in list(self._names.items()):
+            addresses = known.addresses
+            known.max_count = max(known.max_count, counts.get(name, 0))
+            gone = [(last_ms, number, address) for address, (number, last_ms) in addresses.items() if last_ms < now_ms]
             # An address that was replaced by another one is not missing.
-            missing = sorted(gone, reverse=True)[: seen.most - counts.get(name, 0)]
-            for at_ms, number, address in gone:
-                if (at_ms, number, address) not in missing or now_ms - at_ms > _WEEK_MS:
-                    del seen.last[address]
-            seen.most = min(seen.most, len(seen.last))
-            if not seen.last:
+            missing = sorted(gone, reverse=True)[: known.max_count - counts.get(name, 0)]
+            for last_ms, number, address in gone:
+                if (last_ms, number, address) not in missing or now_ms - last_ms > _WEEK_MS:
+                    del addresses[address]
+            known.max_count = min(known.max_count, len(addresses))
+            if not addresses:
                 del self._names[name]
             reason = BrokerUnreachable(name, "it is not registered at the name server any more")
             lost += [
-                BrokerNow(seen.cluster, name, number, address, {}, reason)
+                BrokerNow(known.cluster, name, number, address, {}, reason)
                 for _, number, address in missing
-                if address in seen.last
+                if address in addresses
             ]
         self._lost = tuple(lost)
 
@@ -285,52 +269,46 @@ class Troubles:
             return
         self._next_topics_s = self._clock.monotonic() + _TOPICS_S
         with suppress(SparrowError):
-            await self._look.topics()
-        for each in brokers:
-            if each.number != MASTER and each.silence is None and each.name not in self._look.tables:
+            await self._cluster.topics()
+        for broker in brokers:
+            if broker.number != MASTER and broker.silence is None and broker.name not in self._cluster.tables:
                 with suppress(SparrowError):
-                    self._of_slaves[each.name] = await topic_table(self._look.servers, each.address)
+                    self._slave_tables[broker.name] = await topic_table(self._cluster.servers, broker.address)
 
     def _table(self, broker: str) -> Mapping[str, TopicConfig]:
         """The topics of a broker, as it or its slave answered last."""
-        return self._look.tables.get(broker) or self._of_slaves.get(broker, {})
+        return self._cluster.tables.get(broker) or self._slave_tables.get(broker, {})
 
-    async def _with_sufferers(self, trouble: Trouble, brokers: Sequence[BrokerNow]) -> Trouble:
+    async def _with_topics_and_groups(self, trouble: Trouble, brokers: Sequence[BrokerNow]) -> Trouble:
         """The trouble with its topics and groups, if it keeps a master from its work."""
         is_of_slave = any(
-            _broker_text(each) == trouble.subject and each.number != MASTER for each in (*brokers, *self._lost)
+            _broker_text(broker) == trouble.subject and broker.number != MASTER for broker in (*brokers, *self._lost)
         )
         if not trouble.is_critical or not trouble.broker or is_of_slave:
             return trouble
         table = self._table(trouble.broker)
-        topics = {name: each for name, each in sorted(table.items()) if self._look.kind_of(name) == "topic"}
+        topics = [name for name in sorted(table) if self._cluster.kind_of(name) == "topic"]
+        queues = sum(max(table[name].read_queue_nums, table[name].write_queue_nums) for name in topics)
         groups = await self._groups_of(trouble.broker, topics, brokers)
-        return replace(
-            trouble,
-            queues=sum(max(each.read_queue_nums, each.write_queue_nums) for each in topics.values()),
-            topics=tuple(topics),
-            groups=groups,
-        )
+        return replace(trouble, queues=queues, topics=tuple(topics), groups=groups)
 
-    async def _groups_of(
-        self, broker: str, topics: Mapping[str, TopicConfig], brokers: Sequence[BrokerNow]
-    ) -> tuple[str, ...]:
-        """The groups that consume some topics, as the brokers know that answer; at most a minute old."""
-        kept = self._groups.get(broker)
-        if kept is not None and self._clock.monotonic() - kept[0] < _GROUPS_S:
-            return kept[1]
-        servers = self._look.servers
-        asked = {
-            f"{each.address} {topic}": each.address
-            for each in brokers
-            if each.silence is None and (each.number == MASTER or each.name == broker)
-            for topic in list(topics)[:_MAX_TOPICS]
+    async def _groups_of(self, name: str, topics: Sequence[str], brokers: Sequence[BrokerNow]) -> tuple[str, ...]:
+        """The groups that consume topics of a broker, as the brokers know that answer; at most a minute old."""
+        cached = self._groups.get(name)
+        if cached is not None and self._clock.monotonic() - cached[0] < _GROUPS_S:
+            return cached[1]
+        servers = self._cluster.servers
+        questions = {
+            f"{broker.address} {topic}": broker.address
+            for broker in brokers
+            if broker.silence is None and (broker.number == MASTER or broker.name == name)
+            for topic in topics[:_MAX_TOPICS]
         }
         answers, _ = await servers.ask_masters(
-            asked, lambda question, address: groups_of_topic(servers, address, question.partition(" ")[2])
+            questions, lambda question, address: groups_of_topic(servers, address, question.partition(" ")[2])
         )
-        groups = tuple(sorted({group for each in answers.values() for group in each}))
-        self._groups[broker] = self._clock.monotonic(), groups
+        groups = tuple(sorted({group for answer in answers.values() for group in answer}))
+        self._groups[name] = self._clock.monotonic(), groups
         return groups
 
 
@@ -354,17 +332,17 @@ def _reported_troubles(
 
 def ranked(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
     """Return the worst and oldest first, and what follows from a trouble after it."""
-    worst_first = sorted(troubles, key=lambda each: (not each.is_critical, each.since_ms, each.subject))
+    worst_first = sorted(troubles, key=lambda trouble: (not trouble.is_critical, trouble.since_ms, trouble.subject))
     found_trees = [
-        [each if cause is None else replace(each, cause=cause.title) for each, cause in tree]
-        for tree in with_causes(worst_first, lambda each: each.sign)
+        [trouble if cause is None else replace(trouble, cause=cause.title) for trouble, cause in tree]
+        for tree in with_causes(worst_first, lambda trouble: trouble.sign)
     ]
     # A warning with critical effects, such as a lost slave, is as urgent as they are.
     urgent = [
-        [replace(tree[0], has_critical_effects=any(each.is_critical for each in tree[1:])), *tree[1:]]
+        [replace(tree[0], has_critical_effects=any(trouble.is_critical for trouble in tree[1:])), *tree[1:]]
         for tree in found_trees
     ]
-    return tuple(each for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for each in tree)
+    return tuple(trouble for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for trouble in tree)
 
 
 def _broker_text(broker: BrokerNow) -> str:

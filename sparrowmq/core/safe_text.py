@@ -13,6 +13,7 @@ from typing import Final
 
 MAX_CHARACTERS: Final = 200
 
+_NO_LAYOUT: Final = dict.fromkeys(map(ord, "\n\r\t"))
 # The folders of an absolute path; neither those of a URL nor the slash in front of an address.
 _FOLDERS: Final = re.compile(r"(?<![\w./:-])/(?:[^\s/'\",;:()]+/)+(?=[^\s/])")
 
@@ -34,6 +35,15 @@ def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 entry`, `2,000 entries`."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def printable_text(content: bytes) -> str | None:
+    """The text of a message's body; None if it is not UTF-8, or has control characters besides tabs and line ends."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.translate(_NO_LAYOUT).isprintable() else None
 
 
 def without_folders(text: str) -> str:

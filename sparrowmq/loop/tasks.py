@@ -34,6 +34,15 @@ class Spawn(Protocol):
     def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
 
 
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the fastest event loop that is installed, for `asyncio.Runner`."""
+    try:
+        import uvloop
+    except ImportError:  # There is none for Windows.
+        return None
+    return uvloop.new_event_loop
+
+
 class Background:
     """An async context manager that starts tasks and ends them all at its exit."""
 

@@ -10,13 +10,14 @@ If a broker fails, the next call of the cluster raises its error, and so does th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from sparrowmq.loop.tasks import loop_factory
 from sparrowmq.testing.cluster import Cluster
 
 T = TypeVar("T")
@@ -26,12 +27,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class BackgroundCluster:
-    """A context manager around a `Cluster` in a thread.
-
-    Args:
-        path: the folder of the brokers' stores.
-        settings: what `Cluster` takes.
-    """
+    """A context manager around a `Cluster` in a thread; takes the path and the settings that `Cluster` takes."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self._path = path
@@ -39,7 +35,7 @@ class BackgroundCluster:
         self._thread = ThreadPoolExecutor(1, "sparrowmq-cluster")
         self._started: Future[tuple[Cluster, asyncio.AbstractEventLoop]] = Future()
         self._ended: Future[None] = Future()
-        self._leave = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     @property
     def namesrv(self) -> str:
@@ -52,15 +48,14 @@ class BackgroundCluster:
         return self._running()[0]
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = 60.0) -> T:
-        """The result of a coroutine in the cluster's loop.
+        """Return the result of a coroutine in the cluster's loop.
 
-        Raises:
-            TimeoutError: it took too long, and was cancelled.
-            RuntimeError: the cluster is not running, or ended before it began.
+        Raises: TimeoutError, it took too long, and was cancelled; RuntimeError, the cluster does not run, or ended
+        before the coroutine began.
         """
         future = asyncio.run_coroutine_threadsafe(coroutine, self._running()[1])
-        either: list[Future[Any]] = [future, self._ended]
-        wait(either, timeout_s, FIRST_COMPLETED)
+        futures: list[Future[Any]] = [future, self._ended]
+        wait(futures, timeout_s, FIRST_COMPLETED)
         try:
             if not future.done() and self._ended.done():
                 coroutine.close()
@@ -70,9 +65,9 @@ class BackgroundCluster:
             future.cancel()
 
     def __enter__(self) -> Self:
-        self._ended = self._thread.submit(self._live)
-        either: list[Future[Any]] = [self._started, self._ended]
-        wait(either, START_TIMEOUT_S, FIRST_COMPLETED)
+        self._ended = self._thread.submit(self._run_loop)
+        futures: list[Future[Any]] = [self._started, self._ended]
+        wait(futures, START_TIMEOUT_S, FIRST_COMPLETED)
         self._running()
         return self
 
@@ -80,7 +75,7 @@ class BackgroundCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(RuntimeError):  # It has ended, perhaps at this very moment.
-            self._running()[1].call_soon_threadsafe(self._leave.set)
+            self._running()[1].call_soon_threadsafe(self._stop_requested.set)
         try:
             self._ended.result(STOP_TIMEOUT_S)
         finally:
@@ -93,20 +88,11 @@ class BackgroundCluster:
             raise RuntimeError("the cluster is not running; use it inside `with BackgroundCluster(...)`")
         return self._started.result()
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
+        async def run_cluster() -> None:
+            async with Cluster(self._path, **self._settings) as cluster:
+                self._started.set_result((cluster, asyncio.get_running_loop()))
+                await self._stop_requested.wait()
+
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self._until_told())
-
-    async def _until_told(self) -> None:
-        async with Cluster(self._path, **self._settings) as cluster:
-            self._started.set_result((cluster, asyncio.get_running_loop()))
-            await self._leave.wait()
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """The fastest event loop that is installed."""
-    try:
-        import uvloop
-    except ImportError:  # There is none for Windows.
-        return None
-    return uvloop.new_event_loop
+            runner.run(run_cluster())

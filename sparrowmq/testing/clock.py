@@ -33,12 +33,10 @@ class ManualTimer:
 
 
 class ManualClock:
-    """A `Clock` that moves only by `advance`.
+    """A `Clock` that moves only by `advance`; its wall clock begins at `now_ms`, by default 2026-01-01.
 
-    Args:
-        now_ms: the first wall-clock time in ms; 2026-01-01 by default.
-        settle: awaited after each timer, so that its effects end before the next one. By default the loop runs for some
-            turns.
+    `settle` is awaited after each timer, so that its effects end before the next one. By default the loop runs for some
+    turns.
     """
 
     def __init__(self, now_ms: int = 1_767_225_600_000, settle: Callable[[], Awaitable[None]] | None = None) -> None:

@@ -33,13 +33,10 @@ DISK_MAX_USED_PERCENT = 95
 
 
 class Cluster:
-    """One name server with some brokers.
+    """One name server with some brokers, named broker-0, broker-1, ...
 
-    Args:
-        path: the folder of the brokers' stores, one each by the broker's name; what they hold outlives the cluster.
-        brokers: how many, named broker-0, broker-1, ...
-        namesrv_settings: what `NamesrvSettings` has.
-        settings: anything that `BrokerSettings` has, for every broker.
+    In the folder `path` each broker has a folder of its name for its store, which outlives the cluster.
+    `namesrv_settings` are fields of `NamesrvSettings`, `settings` those of `BrokerSettings`, for every broker.
     """
 
     def __init__(
@@ -60,12 +57,12 @@ class Cluster:
         self._count = brokers
         self._clock = clock or SystemClock()
         self._settings = settings
-        usual: dict[str, Any] = {"port": 0, "kv_path": self._path / "kvConfig.json"}
+        fields: dict[str, Any] = {"port": 0, "kv_path": self._path / "kvConfig.json", **(namesrv_settings or {})}
         try:
-            settled = NamesrvSettings(**(usual | dict(namesrv_settings or {})))
+            settings_of_namesrv = NamesrvSettings(**fields)
         except TypeError as error:  # There is no such setting.
             raise ConfigError(f"namesrv_settings={namesrv_settings!r}: {error}; see NamesrvSettings") from None
-        self._namesrv = Namesrv(settled, self._clock)
+        self._namesrv = Namesrv(settings_of_namesrv, self._clock)
         self._stack = AsyncExitStack()
 
     @property
@@ -87,7 +84,7 @@ class Cluster:
         return await self._stack.__aexit__(*error)  # type: ignore[arg-type]
 
     def _broker_settings(self, name: str) -> BrokerSettings:
-        usual: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "name": name,
             "port": 0,
             "namesrv": (self.namesrv,),
@@ -98,5 +95,6 @@ class Cluster:
             "index_slots": INDEX_SLOTS,
             "index_entries": INDEX_ENTRIES,
             "disk_max_used_percent": DISK_MAX_USED_PERCENT,
+            **self._settings,
         }
-        return BrokerSettings(**(usual | self._settings))
+        return BrokerSettings(**fields)

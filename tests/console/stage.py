@@ -20,7 +20,7 @@ from sparrowmq.broker.broker_settings import BrokerRole, BrokerSettings
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.console.console_server import Console
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.users import Account, Accounts, Role, hashed
+from sparrowmq.console.users import Account, Accounts, Role, hash_password
 from sparrowmq.protocol.messages.message import KeptTag
 from sparrowmq.protocol.names import dlq_topic
 from sparrowmq.testing import Cluster
@@ -98,7 +98,7 @@ async def stage(folder: Path, stack: AsyncExitStack) -> dict[str, str]:
 
     await stack.enter_async_context(mq.subscribe("orders", handle, group="billing", start="earliest"))
     people = {"boss": Role.ADMIN, "olga": Role.OPERATE, "vera": Role.VIEW}
-    kept = hashed(PASSWORD)
+    kept = hash_password(PASSWORD)
     console = Console(
         ConsoleSettings(
             Accounts({name: Account(name, role, kept) for name, role in people.items()}),

@@ -1,9 +1,18 @@
 import pytest
 
-from sparrowmq.console.users import Account, Accounts, Role, hashed, matches, named, parse, read
+from sparrowmq.console.users import (
+    Account,
+    Accounts,
+    Role,
+    hash_password,
+    matches,
+    parse_accounts,
+    parse_user,
+    read_accounts,
+)
 from sparrowmq.errors import ConfigError
 
-KEPT = hashed("correct horse")
+KEPT = hash_password("correct horse")
 
 
 def test_only_the_own_password_opens_an_account():
@@ -18,11 +27,11 @@ def test_only_the_own_password_opens_an_account():
 
 def test_an_endless_password_is_not_even_hashed():
     long = "x" * 5000
-    assert Accounts({"alice": Account("alice", Role.VIEW, hashed(long))}).check("alice", long) is None
+    assert Accounts({"alice": Account("alice", Role.VIEW, hash_password(long))}).check("alice", long) is None
 
 
 def test_a_password_is_kept_with_a_salt_of_its_own():
-    assert hashed("correct horse") != KEPT and "correct" not in KEPT
+    assert hash_password("correct horse") != KEPT and "correct" not in KEPT
     assert matches(KEPT, "correct horse") and not matches(KEPT, "correct horse ")
 
 
@@ -30,7 +39,7 @@ def test_a_file_has_names_roles_and_passwords(tmp_path):
     account = Account("alice", Role.VIEW, KEPT)
     path = tmp_path / "users"
     path.write_text(f"# who may come\n\n{account.line()}\n")
-    found = read(path).check("alice", "correct horse")
+    found = read_accounts(path).check("alice", "correct horse")
     assert found == account
 
 
@@ -49,22 +58,22 @@ def test_a_file_has_names_roles_and_passwords(tmp_path):
 )
 def test_a_wrong_line_is_told_by_its_number(line, said):
     with pytest.raises(ConfigError, match=said) as raised:
-        parse(line.splitlines(), "users")
+        parse_accounts(line.splitlines(), "users")
     assert "users:" in str(raised.value) and KEPT not in str(raised.value)
 
 
 def test_a_file_without_users_or_no_file_is_an_error(tmp_path):
     (tmp_path / "users").write_text("# nobody\n")
     with pytest.raises(ConfigError, match="--make-user"):
-        read(tmp_path / "users")
+        read_accounts(tmp_path / "users")
     with pytest.raises(ConfigError, match="cannot be read"):
-        read(tmp_path / "nowhere")
+        read_accounts(tmp_path / "nowhere")
 
 
 def test_a_file_that_changes_renews_the_accounts(tmp_path):
     path, alice = tmp_path / "users", Account("alice", Role.ADMIN, KEPT)
     path.write_text("\n".join([alice.line(), Account("bob", Role.VIEW, KEPT).line()]))
-    accounts = read(path)
+    accounts = read_accounts(path)
     assert accounts.renew() == set()
     path.write_text(Account("alice", Role.VIEW, KEPT).line())
     assert [accounts.renew() for _ in range(3)] == [set(), {"alice", "bob"}, set()]
@@ -73,11 +82,11 @@ def test_a_file_that_changes_renews_the_accounts(tmp_path):
     with pytest.raises(ConfigError, match="this is not a password hash"):
         accounts.renew()
     assert accounts.renew() == set()
-    assert accounts.named("bob") is None and accounts.named("alice") == Account("alice", Role.VIEW, KEPT)
+    assert accounts.find("bob") is None and accounts.find("alice") == Account("alice", Role.VIEW, KEPT)
 
 
 def test_a_name_alone_is_an_administrators():
-    assert named("alice", "--user") == ("alice", Role.ADMIN)
-    assert named("alice:view", "--user") == ("alice", Role.VIEW)
+    assert parse_user("alice", "--user") == ("alice", Role.ADMIN)
+    assert parse_user("alice:view", "--user") == ("alice", Role.VIEW)
     with pytest.raises(ConfigError):
-        named("alice:", "--user")
+        parse_user("alice:", "--user")

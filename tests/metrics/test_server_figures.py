@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sparrowmq.cli.secure import Files, make_authority, sign
+from sparrowmq.cli.secure import CertificateFiles, make_authority, sign
 from sparrowmq.errors import AccessDenied, RemoteError
 from sparrowmq.protocol.requests.admin_headers import DeleteTopic
 from sparrowmq.remoting.tls.tls_settings import TlsMode
@@ -89,7 +89,7 @@ async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tm
 
 async def test_the_end_of_certificates_is_shown_by_brokers_and_name_servers(tmp_path: Path) -> None:
     authority, pair, own = (
-        Files(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "server", "client")
+        CertificateFiles(tmp_path / f"{name}.pem", tmp_path / f"{name}.key") for name in ("ca", "server", "client")
     )
     make_authority(authority, "ca", 30)
     sign(pair, "server", ("127.0.0.1",), authority, 20)

@@ -24,29 +24,35 @@ from sparrowmq.protocol.requests.user_headers import Policy, PolicyRule, UserEnt
 
 T = TypeVar("T")
 
-_VERSION: Final = "%-16s  %-22s  %-22s  %-20s  %-22s  %-22s"
-_USER: Final = "%-16s  %-22s  %-22s  %-22s"
-_RULE: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
+_VERSION_ROW: Final = "%-16s  %-22s  %-22s  %-20s  %-22s  %-22s"
+_USER_ROW: Final = "%-16s  %-22s  %-22s  %-22s"
+_RULE_ROW: Final = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
 
 
 async def create_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p"), call.text("t") or None)
-    await _change(call, lambda address: operations.create_user(call, address, entry), "create user to %s success.")
+    await _change_targets(
+        call, lambda address: operations.create_user(call, address, entry), "create user to %s success."
+    )
 
 
 async def update_user(call: Call) -> None:
     entry = UserEntry(call.text("u"), call.text("p") or None, call.text("t") or None, call.text("s") or None)
-    await _change(call, lambda address: operations.update_user(call, address, entry), "update user to %s success.")
+    await _change_targets(
+        call, lambda address: operations.update_user(call, address, entry), "update user to %s success."
+    )
 
 
 async def delete_user(call: Call) -> None:
     name = call.text("u")
-    await _change(call, lambda address: operations.delete_user(call, address, name), "delete user to %s success.")
+    await _change_targets(
+        call, lambda address: operations.delete_user(call, address, name), "delete user to %s success."
+    )
 
 
 async def get_user(call: Call) -> None:
-    places = await _places(call)
-    async for entry in call.answers(places, lambda address: operations.user(call, address, call.text("u"))):
+    addresses = await _target_addresses(call)
+    async for entry in call.answers(addresses, lambda address: operations.user(call, address, call.text("u"))):
         if entry is not None:
             _print_users(call, [entry])
             return
@@ -56,7 +62,7 @@ async def list_user(call: Call) -> None:
     async def users(address: str) -> tuple[str, list[UserEntry]]:
         return address, await operations.users(call, address, call.text("f"))
 
-    async for address, entries in call.answers(await _places(call), users):
+    async for address, entries in call.answers(await _target_addresses(call), users):
         if entries:
             _print_users(call, entries)
             if call.has("c"):
@@ -66,8 +72,8 @@ async def list_user(call: Call) -> None:
 
 async def copy_user(call: Call) -> None:
     async def put(target: str, entry: UserEntry) -> str:
-        is_there = await operations.user(call, target, entry.username) is not None
-        await (operations.update_user if is_there else operations.create_user)(call, target, entry)
+        exists = await operations.user(call, target, entry.username) is not None
+        await (operations.update_user if exists else operations.create_user)(call, target, entry)
         return entry.username
 
     await _copy(call, "user", call.text("u"), operations.user, operations.users, put)
@@ -75,30 +81,30 @@ async def copy_user(call: Call) -> None:
 
 async def create_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
-    await _change(
+    await _change_targets(
         call, lambda address: operations.create_policies(call, address, subject, policies), "create acl to %s success."
     )
 
 
 async def update_acl(call: Call) -> None:
     subject, policies = call.text("s"), _policies_of_call(call)
-    await _change(
+    await _change_targets(
         call, lambda address: operations.update_policies(call, address, subject, policies), "update acl to %s success."
     )
 
 
 async def delete_acl(call: Call) -> None:
     subject, resource = call.text("s"), call.text("r") or None
-    await _change(
+    await _change_targets(
         call, lambda address: operations.delete_policies(call, address, subject, resource), "delete acl to %s success."
     )
 
 
 async def get_acl(call: Call) -> None:
-    places = await _places(call)
-    async for found in call.answers(places, lambda address: operations.policies(call, address, call.text("s"))):
-        if found is not None:
-            _print_policies(call, [found])
+    addresses = await _target_addresses(call)
+    async for policies in call.answers(addresses, lambda address: operations.policies(call, address, call.text("s"))):
+        if policies is not None:
+            _print_policies(call, [policies])
             return
 
 
@@ -106,15 +112,15 @@ async def list_acl(call: Call) -> None:
     async def policies(address: str) -> list[UserPolicies]:
         return await operations.all_policies(call, address, call.text("s"), call.text("r"))
 
-    for found in await call.all_answers(await _places(call), policies):
-        if found:
-            _print_policies(call, found)
+    for answer in await call.all_answers(await _target_addresses(call), policies):
+        if answer:
+            _print_policies(call, answer)
 
 
 async def copy_acl(call: Call) -> None:
     async def put(target: str, entry: UserPolicies) -> str:
-        is_there = await operations.policies(call, target, entry.subject) is not None
-        change = operations.update_policies if is_there else operations.create_policies
+        exists = await operations.policies(call, target, entry.subject) is not None
+        change = operations.update_policies if exists else operations.create_policies
         await change(call, target, entry.subject, entry.policies)
         return entry.subject
 
@@ -125,32 +131,32 @@ async def _copy(
     call: Call,
     noun: str,
     names: str,
-    one: Callable[[Call, str, str], Awaitable[T | None]],
-    every: Callable[[Call, str], Awaitable[list[T]]],
+    read_one: Callable[[Call, str, str], Awaitable[T | None]],
+    read_all: Callable[[Call, str], Awaitable[list[T]]],
     put: Callable[[str, T], Awaitable[str]],
 ) -> None:
-    """Copy the named ones, or all, from one broker to another; `put` returns the name of what it copied."""
+    """Copy the named entries, or all, from one broker to another; `put` returns the name of the entry."""
     source, target = call.text("f"), call.text("t")
     if names:
-        found = [await one(call, source, name) for name in names.split(",") if name]
+        entries = [await read_one(call, source, name) for name in names.split(",") if name]
     else:
-        found = list(await every(call, source))
-    for each in found:
-        if each is not None:
-            call.line("copy %s of %s from %s to %s success.", noun, await put(target, each), source, target)
+        entries = list(await read_all(call, source))
+    for entry in entries:
+        if entry is not None:
+            call.line("copy %s of %s from %s to %s success.", noun, await put(target, entry), source, target)
 
 
-async def _change(call: Call, change: Callable[[str], Awaitable[None]], done: str) -> None:
-    for address in await _places(call):
+async def _change_targets(call: Call, change: Callable[[str], Awaitable[None]], done: str) -> None:
+    for address in await _target_addresses(call):
         await change(address)
         call.line(done, address)
 
 
-async def _places(call: Call) -> list[str]:
-    found = await target_addresses(call)
-    if not found:
+async def _target_addresses(call: Call) -> list[str]:
+    addresses = await target_addresses(call)
+    if not addresses:
         raise client_failure("there is no broker in cluster.")
-    return found
+    return addresses
 
 
 def _policies_of_call(call: Call) -> list[Policy]:
@@ -161,7 +167,7 @@ def _policies_of_call(call: Call) -> list[Policy]:
 
 
 def _split_list(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]
+    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def _list_text(texts: list[str] | None) -> str:
@@ -169,20 +175,18 @@ def _list_text(texts: list[str] | None) -> str:
 
 
 def _print_users(call: Call, entries: Iterable[UserEntry]) -> None:
-    call.heads(_USER, "#UserName|#Password|#UserType|#UserStatus")
-    for entry in entries:
-        row = entry.username, entry.password, entry.user_type, entry.user_status
-        call.line(_USER, *map(java.text, row))
+    call.heads(_USER_ROW, "#UserName|#Password|#UserType|#UserStatus")
+    for user in entries:
+        call.line(_USER_ROW, *map(java.value_text, (user.username, user.password, user.user_type, user.user_status)))
 
 
 def _print_policies(call: Call, entries: Iterable[UserPolicies]) -> None:
-    call.heads(_RULE, "#Subject|#PolicyType|#Resource|#Actions|#SourceIp|#Decision")
-    for each in entries:
-        for policy in each.policies:
+    call.heads(_RULE_ROW, "#Subject|#PolicyType|#Resource|#Actions|#SourceIp|#Decision")
+    for entry in entries:
+        for policy in entry.policies:
             for rule in policy.entries:
                 actions, sources = _list_text(rule.actions), _list_text(rule.source_ips)
-                place = each.subject, policy.policy_type, rule.resource
-                call.line(_RULE, *place, actions, sources, rule.decision)
+                call.line(_RULE_ROW, entry.subject, policy.policy_type, rule.resource, actions, sources, rule.decision)
 
 
 # Accounts ------------------------------------------------------------------------------------------------------------
@@ -210,13 +214,15 @@ async def update_acl_config(call: Call) -> None:
 
 def _account_text(request: UpdateAndCreateAclConfig) -> str:
     """Describe the account. Unlike Java, which prints an object's address; without the secret key."""
-    perms = [request.topic_perms, request.group_perms]
-    topics, groups = ("null" if each is None else f"[{', '.join(each.split(','))}]" for each in perms)
+    topics, groups = (
+        _list_text(None if perms is None else perms.split(",")) for perms in (request.topic_perms, request.group_perms)
+    )
     return (
         f"PlainAccessConfig{{accessKey='{request.access_key}', "
-        f"whiteRemoteAddress='{java.text(request.white_remote_address)}', admin={java.text(request.admin)}, "
-        f"defaultTopicPerm='{java.text(request.default_topic_perm)}', "
-        f"defaultGroupPerm='{java.text(request.default_group_perm)}', topicPerms={topics}, groupPerms={groups}}}"
+        f"whiteRemoteAddress='{java.value_text(request.white_remote_address)}', "
+        f"admin={java.value_text(request.admin)}, "
+        f"defaultTopicPerm='{java.value_text(request.default_topic_perm)}', "
+        f"defaultGroupPerm='{java.value_text(request.default_group_perm)}', topicPerms={topics}, groupPerms={groups}}}"
     )
 
 
@@ -240,7 +246,9 @@ async def cluster_acl_config_version(call: Call) -> None:
         call.line("get broker's plain access config version success.")
         return
     addresses = await masters_of(call, call.text("c"))
-    call.heads(_VERSION, "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime")
+    call.heads(
+        _VERSION_ROW, "#Cluster Name|#Broker Name|#Broker Addr|#AclFilePath|#AclConfigVersionNum|#AclLastUpdateTime"
+    )
     await call.all_answers(addresses, lambda address: _show_versions(call, address))
     call.line("get cluster's plain access config version success.")
 
@@ -248,6 +256,6 @@ async def cluster_acl_config_version(call: Call) -> None:
 async def _show_versions(call: Call, address: str) -> None:
     header = await operations.account_versions(call, address)
     versions = msgspec.json.decode(header.all_acl_file_version or "{}", type=dict[str, DataVersion])
-    for path, version in java.table(versions):
+    for path, version in java.in_map_order(versions):
         place = header.cluster_name, header.broker_name, header.broker_addr, path
-        call.line(_VERSION, *place, version.counter, java.time_text(version.timestamp))
+        call.line(_VERSION_ROW, *place, version.counter, java.time_text(version.timestamp))

@@ -17,11 +17,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from typing import Final, TextIO, TypeVar
 
 from sparrowmq.cli.mqadmin import java
-from sparrowmq.cli.mqadmin.java import Failure, failure_from, no_route, null_failure, number_failure
+from sparrowmq.cli.mqadmin.java import Failure, failure_from, no_route_failure, null_failure, number_failure
 from sparrowmq.cli.mqadmin.java_options import usage
 from sparrowmq.cli.mqadmin.subcommand_table import Command
 from sparrowmq.client.admin import operations
-from sparrowmq.client.admin.operations import cluster_table, delete_route, topic_names, topic_route
 from sparrowmq.client.admin.servers import Servers
 from sparrowmq.client.cluster.credentials import Credentials, Tls
 from sparrowmq.errors import NetworkError, SparrowError
@@ -41,12 +40,7 @@ NO_CLUSTER: Final = "Make sure the specified clusterName exists or the name serv
 
 
 class Call:
-    """The options, the cluster and the output of one command.
-
-    Attributes:
-        credentials, tls: of this call's connections, for commands that open more.
-        failed: whether something went wrong, although the command may have continued.
-    """
+    """The options, the cluster and the output of one command; `failed` if something went wrong meanwhile."""
 
     def __init__(
         self,
@@ -60,6 +54,7 @@ class Call:
     ) -> None:
         self.command = command
         self.servers = servers
+        # For commands that open more connections.
         self.credentials = credentials
         self.tls = tls
         self.failed = False
@@ -72,24 +67,24 @@ class Call:
     def has(self, letter: str) -> bool:
         return letter in self._options
 
-    def text(self, letter: str, otherwise: str = "") -> str:
+    def text(self, letter: str, default: str = "") -> str:
         """Return an option's value without spaces around it."""
-        return self._options.get(letter, otherwise).strip()
+        return self._options.get(letter, default).strip()
 
-    def number(self, letter: str, otherwise: int = 0, most: int = LONG) -> int:
+    def number(self, letter: str, default: int = 0, limit: int = LONG) -> int:
         """Return an option's value as a number. Raises: Failure, Java has no such number."""
-        text = self.text(letter, str(otherwise))
+        text = self.text(letter, str(default))
         try:
-            found = whole_number(text)
+            number = whole_number(text)
         except ValueError:
             raise number_failure(text) from None
-        if abs(found) > most:
+        if abs(number) > limit:
             raise number_failure(text)
-        return found
+        return number
 
-    def is_true(self, letter: str, otherwise: bool = False) -> bool:
+    def is_true(self, letter: str, default: bool = False) -> bool:
         """Return whether the value is "true"; case does not matter."""
-        return self.text(letter).lower() == "true" if self.has(letter) else otherwise
+        return self.text(letter).lower() == "true" if self.has(letter) else default
 
     def write(self, text: str) -> None:
         self._out.write(text)
@@ -138,8 +133,8 @@ class Call:
         timeout_factor: int = 1,
     ) -> Response[R]:
         """Return the answer of one broker. Raises: Failure, at once if it did not answer before."""
-        if (silence := self._silent.get(address)) is not None:
-            raise silence
+        if address in self._silent:
+            raise self._silent[address]
         try:
             session = await self.servers.network.brokers.session(address)
             timeout_s = self.servers.timeout_s * timeout_factor
@@ -152,7 +147,7 @@ class Call:
 
     async def answers(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> AsyncIterator[T]:
         """Yield the answers of the places that answer. Raises: Failure, a broker refuses or no place answers."""
-        silence: Failure | None = None
+        first_failure: Failure | None = None
         has_answers = False
         for place in places:
             try:
@@ -160,12 +155,12 @@ class Call:
             except Failure as failure:
                 if failure not in self._silent.values():
                     raise
-                silence = silence or failure
+                first_failure = first_failure or failure
                 continue
             has_answers = True
             yield answer
-        if silence is not None and not has_answers:
-            raise silence
+        if first_failure is not None and not has_answers:
+            raise first_failure
 
     async def all_answers(self, places: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> list[T]:
         return [answer async for answer in self.answers(places, ask)]
@@ -191,13 +186,13 @@ class Call:
 
     async def topics(self) -> list[str]:
         """Return the names of all topics, in Java's order."""
-        return java.names(await topic_names(self))
+        return java.in_set_order(await operations.topic_names(self))
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the brokers that have a topic. Raises: Failure, with code 17 if none has."""
-        route = await topic_route(self, topic)
+        route = await operations.topic_route(self, topic)
         if route is None:
-            raise no_route(topic)
+            raise no_route_failure(topic)
         return route
 
 
@@ -226,13 +221,13 @@ def addresses_to_ask(route: TopicRoute) -> list[str]:
 async def masters_of(call: Call, cluster: str) -> list[str]:
     """Return the addresses of a cluster's masters; an unknown cluster is reported and has none."""
     rows = await _brokers(call, cluster)
-    return java.names({row.broker_addrs[MASTER] for row in rows if MASTER in row.broker_addrs})
+    return java.in_set_order({row.broker_addrs[MASTER] for row in rows if MASTER in row.broker_addrs})
 
 
 async def addresses_of(call: Call, cluster: str) -> list[str]:
     """Return the addresses of a cluster's masters and slaves; an unknown cluster is reported and has none."""
     rows = await _brokers(call, cluster)
-    return java.names({address for row in rows for address in row.broker_addrs.values()})
+    return java.in_set_order({address for row in rows for address in row.broker_addrs.values()})
 
 
 async def target_addresses(
@@ -244,12 +239,12 @@ async def target_addresses(
 
 async def masters_with_slaves(call: Call, cluster: str) -> list[tuple[str, list[str]]]:
     """Return each master of a cluster with its slaves; an unknown cluster is reported and has none."""
-    found = {
+    slaves_by_master = {
         row.broker_addrs[MASTER]: [row.broker_addrs[key] for key in sorted(row.broker_addrs) if key != MASTER]
         for row in await _brokers(call, cluster)
         if MASTER in row.broker_addrs
     }
-    return java.table(found)
+    return java.in_map_order(slaves_by_master)
 
 
 async def change_each(call: Call, change: Callable[[str], Awaitable[None]], pause_s: float = 0.0) -> bool:
@@ -277,27 +272,27 @@ async def remove_topic(call: Call, topic: str, cluster: str) -> None:
         await operations.delete_topic(call, address, topic)
     call.line("delete topic [%s] from cluster [%s] success.", topic, cluster)
     for address in call.namesrvs:
-        await delete_route(call, address, topic, cluster)
+        await operations.delete_route(call, address, topic, cluster)
     call.line("delete topic [%s] from NameServer success.", topic)
 
 
 async def broker_name_at(call: Call, address: str) -> str:
-    for name, row in java.table((await cluster_table(call)).broker_addr_table):
+    for name, row in java.in_map_order((await operations.cluster_table(call)).broker_addr_table):
         if address in row.broker_addrs.values():
             return name
     raise Failure("java.lang.Exception", NO_CLUSTER)
 
 
 def cluster_of(table: ClusterTable, broker: str) -> str | None:
-    clusters = java.table(table.cluster_addr_table)
+    clusters = java.in_map_order(table.cluster_addr_table)
     return next((name for name, brokers in clusters if broker in brokers), None)
 
 
 async def _brokers(call: Call, cluster: str) -> list[BrokerRoute]:
-    table = await cluster_table(call)
+    table = await operations.cluster_table(call)
     brokers = table.cluster_addr_table.get(cluster)
     if brokers is None:
         call.failed = True  # Unlike Java, for which this is a success.
         call.write(f"[error] {NO_CLUSTER}")
         return []
-    return [table.broker_addr_table[name] for name in java.names(brokers) if name in table.broker_addr_table]
+    return [table.broker_addr_table[name] for name in java.in_set_order(brokers) if name in table.broker_addr_table]

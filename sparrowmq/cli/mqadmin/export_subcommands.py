@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,24 +15,16 @@ import msgspec
 
 from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, masters_of, masters_with_slaves
-from sparrowmq.cli.mqadmin.group_subcommands import online_members
+from sparrowmq.cli.mqadmin.group_subcommands import figure_of_brokers, online_members
 from sparrowmq.cli.mqadmin.java import Failure, null_failure, write
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.brokers import IN_RATES, OUT_RATES, per_second
-from sparrowmq.client.admin.operations import (
-    broker_figures,
-    broker_settings,
-    broker_statistic,
-    cluster_table,
-    group_table,
-    system_topics_of_broker,
-    topic_table,
-)
 from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, TopicConfig
 
-FOLDER: Final = "/tmp/rocketmq/export"
-_SETTINGS: Final = tuple(
+DEFAULT_FOLDER: Final = "/tmp/rocketmq/export"
+_EXPORTED_KEYS: Final = tuple(
     word
     for line in (
         "brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType",
@@ -44,7 +37,7 @@ _TOOL_VERSION: Final = "V4_9_8"
 
 
 async def export_metadata(call: Call) -> None:
-    folder = call.text("f", FOLDER)
+    folder = call.text("f", DEFAULT_FOLDER)
     if call.has("b"):
         await _export_broker(call, folder, call.text("b"))
     elif call.has("c"):
@@ -55,10 +48,10 @@ async def export_metadata(call: Call) -> None:
 
 async def _export_broker(call: Call, folder: str, address: str) -> None:
     if call.has("t"):
-        table: dict[str, Any] = {"topicConfigTable": _json(await user_topics(call, address, call.has("s")))}
+        table: dict[str, Any] = {"topicConfigTable": _table_as_json(await user_topics(call, address, call.has("s")))}
         call.write(f"export {_write(folder, 'topic.json', table)} success")
     elif call.has("g"):
-        table = {"subscriptionGroupTable": _json(await user_groups(call, address))}
+        table = {"subscriptionGroupTable": _table_as_json(await user_groups(call, address))}
         call.write(f"export {_write(folder, 'subscriptionGroup.json', table)} success")
 
 
@@ -75,7 +68,7 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
             if name in groups:
                 group.retry_queue_nums += groups[name].retry_queue_nums
             groups[name] = group
-    parts = {"topicConfigTable": _json(topics), "subscriptionGroupTable": _json(groups)}
+    parts = {"topicConfigTable": _table_as_json(topics), "subscriptionGroupTable": _table_as_json(groups)}
     file = "metadata.json"
     if call.has("t"):
         file = "topic.json"
@@ -83,100 +76,97 @@ async def _export_cluster(call: Call, folder: str, cluster: str) -> None:
     elif call.has("g"):
         file = "subscriptionGroup.json"
         del parts["topicConfigTable"]
-    path = _write(folder, file, {**parts, "exportTime": round(time.time() * 1000)})
-    call.line("export %s success", path)
+    call.line("export %s success", _write(folder, file, {**parts, "exportTime": round(time.time() * 1000)}))
 
 
 async def user_topics(call: Call, address: str, with_groups: bool) -> dict[str, TopicConfig]:
     """Return a broker's topics without RocketMQ's own; topics of groups only `with_groups`."""
-    table = await topic_table(call, address)
-    own = set(await system_topics_of_broker(call, address))
+    table = await operations.topic_table(call, address)
+    system_topics = set(await operations.system_topics_of_broker(call, address))
     return {
         name: topic
         for name, topic in table.items()
-        if name not in own and (with_groups or names.group_of(name) is None)
+        if name not in system_topics and (with_groups or names.group_of(name) is None)
     }
 
 
 async def user_groups(call: Call, address: str) -> dict[str, GroupConfig]:
     """Return a broker's groups without RocketMQ's own."""
     return {
-        name: group for name, group in (await group_table(call, address)).items() if not names.is_system_group(name)
+        name: group
+        for name, group in (await operations.group_table(call, address)).items()
+        if not names.is_system_group(name)
     }
 
 
-def _json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
+def _table_as_json(table: Mapping[str, TopicConfig | GroupConfig]) -> dict[str, Any]:
     """Return the table as fastjson writes it: fields by name, without nulls."""
-    return {name: dict(sorted(msgspec.to_builtins(each).items())) for name, each in java.table(table)}
+    return {name: dict(sorted(msgspec.to_builtins(each).items())) for name, each in java.in_map_order(table)}
 
 
 async def export_configs(call: Call) -> None:
     brokers = await masters_with_slaves(call, call.text("c"))
     configs: dict[str, dict[str, str]] = {}
     for master, _ in brokers:
-        settings = await broker_settings(call, master)
-        missing = [name for name in _SETTINGS if name not in settings]
-        if missing:
+        settings = await operations.broker_settings(call, master)
+        if missing := [name for name in _EXPORTED_KEYS if name not in settings]:
             raise null_failure(f"the broker at {master} does not tell {', '.join(missing)}")
-        chosen = {name: settings[name] for name in _SETTINGS}
-        configs[settings["brokerName"]] = dict(java.table(chosen))
+        configs[settings["brokerName"]] = dict(java.in_map_order({name: settings[name] for name in _EXPORTED_KEYS}))
     scale = {
         "namesrvSize": len(call.namesrvs),
         "slaveBrokerSize": sum(len(slaves) for _, slaves in brokers),
         "masterBrokerSize": len(brokers),
     }
-    table = {"clusterScale": scale, "brokerConfigs": dict(java.table(configs))}
-    call.write(f"export {_write(call.text('f', FOLDER), 'configs.json', table)} success")
+    table = {"clusterScale": scale, "brokerConfigs": dict(java.in_map_order(configs))}
+    call.write(f"export {_write(call.text('f', DEFAULT_FOLDER), 'configs.json', table)} success")
 
 
 async def export_metrics(call: Call) -> None:
-    table = await cluster_table(call)
+    table = await operations.cluster_table(call)
     brokers = table.cluster_addr_table.get(call.text("c"))
     if brokers is None:
         raise null_failure(f"there is no cluster {call.text('c')}")
     report: dict[str, dict[str, Any]] = {}
-    for name in java.names(brokers):
+    for name in java.in_set_order(brokers):
         address = table.broker_addr_table[name].broker_addrs.get(MASTER)
         if address is None:
             raise null_failure(f"broker {name} has no master")
         report[name] = await _report(call, address)
-    result = {"totalData": _totals(report), "evaluateReport": dict(java.table(report))}
-    call.write(f"export {_write(call.text('f', FOLDER), 'metrics.json', result)} success")
+    result = {"totalData": _sum_report(report), "evaluateReport": dict(java.in_map_order(report))}
+    call.write(f"export {_write(call.text('f', DEFAULT_FOLDER), 'metrics.json', result)} success")
 
 
 async def _report(call: Call, address: str) -> dict[str, Any]:
-    figures = await broker_figures(call, address)
-    settings = await broker_settings(call, address)
+    figures = await operations.broker_figures(call, address)
+    settings = await operations.broker_settings(call, address)
     groups = await user_groups(call, address)
     environment = {
         "totalMemKBytes": figures.get("totalMemKBytes"),
         "cpuNum": settings.get("clientCallbackExecutorThreads"),
     }
     return {
-        "runtimeVersion": {"rocketmqVersion": _TOOL_VERSION, "clientInfo": await _clients(call, groups)},
+        "runtimeVersion": {"rocketmqVersion": _TOOL_VERSION, "clientInfo": await _client_versions(call, groups)},
         "runtimeQuota": await _quota(call, address, figures, len(groups)),
         "runtimeEnv": {name: value for name, value in environment.items() if value is not None},
     }
 
 
-async def _clients(call: Call, groups: Mapping[str, GroupConfig]) -> list[str]:
-    found: set[str] = set()
+async def _client_versions(call: Call, groups: Mapping[str, GroupConfig]) -> list[str]:
+    versions: set[str] = set()
     for group in groups:
-        try:
-            connected = (await online_members(call, group)).connection_set
-        except Failure:
-            continue
-        found.update(f"{each.language}%{version_name(each.version)}" for each in connected)
-    return java.names(sorted(found))
+        with suppress(Failure):
+            members = (await online_members(call, group)).connection_set
+            versions.update(f"{member.language}%{version_name(member.version)}" for member in members)
+    return java.in_set_order(sorted(versions))
 
 
-async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: int) -> dict[str, Any]:
-    half_tps, half_a_day = await _came(call, address, names.HALF_TOPIC)
-    delayed_tps, delayed_a_day = await _came(call, address, names.SCHEDULE_TOPIC)
+async def _quota(call: Call, address: str, figures: Mapping[str, str], group_count: int) -> dict[str, Any]:
+    half_tps, half_a_day = await figure_of_brokers(call, [address], "TOPIC_PUT_NUMS", names.HALF_TOPIC)
+    delayed_tps, delayed_a_day = await figure_of_brokers(call, [address], "TOPIC_PUT_NUMS", names.SCHEDULE_TOPIC)
 
-    def yesterday(way: str) -> int:
-        morning = int(figures[f"msg{way}TotalTodayMorning"])
-        return morning - int(figures[f"msg{way}TotalYesterdayMorning"])
+    def count_yesterday(direction: str) -> int:
+        morning = int(figures[f"msg{direction}TotalTodayMorning"])
+        return morning - int(figures[f"msg{direction}TotalYesterdayMorning"])
 
     return {
         "diskRatio": {name: figures[name] for name in ("commitLogDiskRatio", "consumeQueueDiskRatio")},
@@ -188,30 +178,22 @@ async def _quota(call: Call, address: str, figures: Mapping[str, str], groups: i
             "normalOutTps": per_second(figures, *OUT_RATES) or 0.0,
             "transInTps": half_tps,
         },
-        "groupSize": groups,
+        "groupSize": group_count,
         "oneDayNum": {
             "transOneDayInNum": half_a_day,
             "scheduleOneDayInNum": delayed_a_day,
-            "normalOneDayOutNum": yesterday("Get"),
-            "normalOneDayInNum": yesterday("Put"),
+            "normalOneDayOutNum": count_yesterday("Get"),
+            "normalOneDayInNum": count_yesterday("Put"),
         },
         "messageAverageSize": figures["putMessageAverageSize"],
     }
 
 
-async def _came(call: Call, address: str, topic: str) -> tuple[float, int]:
-    try:
-        stats = await broker_statistic(call, address, "TOPIC_PUT_NUMS", topic)
-    except Failure:
-        return 0.0, 0
-    return stats.stats_minute.tps, stats.sum_of_day
-
-
-def _totals(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def _sum_report(report: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the sums over all brokers; the names are those of one broker's figures with "total" before them."""
 
     def total(part: str, name: str) -> Any:
-        return sum(each["runtimeQuota"][part][name] for each in report.values())
+        return sum(of_broker["runtimeQuota"][part][name] for of_broker in report.values())
 
     counts = ("transOneDayInNum", "scheduleOneDayInNum", "normalOneDayOutNum", "normalOneDayInNum")
     rates = ("scheduleInTps", "normalInTps", "transInTps", "normalOutTps")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,19 +26,7 @@ from sparrowmq.cli.mqadmin.call import (
     remove_topic,
 )
 from sparrowmq.cli.mqadmin.java import Failure, client_failure, write
-from sparrowmq.client.admin.operations import (
-    broker_statistic,
-    cluster_table,
-    delete_group,
-    group_connections,
-    group_progress,
-    group_table,
-    groups_of_topic,
-    producer_connections,
-    put_group,
-    put_request_mode,
-    running_member,
-)
+from sparrowmq.client.admin import operations
 from sparrowmq.protocol.codes import ResponseCode, version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY, dlq_topic, retry_topic
@@ -52,16 +41,16 @@ from sparrowmq.protocol.requests.group_settings import GroupRetryPolicy
 from sparrowmq.protocol.requests.offset_bodies import ConsumeStats
 
 _FAILED_PAUSE_S: Final = 1.0
-_QUEUE: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
-_QUEUE_WITH_CLIENT: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
-_GROUP: Final = "%-64.64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
-_MEMBER: Final = "%-36s %-22s %-10s %s"
-_RUNNING_MEMBER: Final = "%-10s %-40s %-20s %s"
-_RUNNING_QUEUE: Final = "%-64s  %-32s  %-4s  %-20s\n"
-_OFFSET: Final = "%-32s  %-32s  %-4d  %-20d\n"
-_DETAIL: Final = "%-64s  %-32s  %-4d  %s\n"
-_RATE_HEAD: Final = "%-64s  %14s %14s %14s %14s %18s %25s\n"
-_RATE: Final = "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d\n"
+_QUEUE_ROW: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s  %s"
+_QUEUE_ROW_WITH_CLIENT: Final = "%-64.64s  %-32.32s  %-4s  %-20s  %-20s  %-20s %-20s  %s"
+_GROUP_ROW: Final = "%-64.64s  %-6s  %-24s %-5s  %-14s  %-7s  %s"
+_MEMBER_ROW: Final = "%-36s %-22s %-10s %s"
+_RUNNING_MEMBER_ROW: Final = "%-10s %-40s %-20s %s"
+_RUNNING_QUEUE_ROW: Final = "%-64s  %-32s  %-4s  %-20s\n"
+_OFFSET_ROW: Final = "%-32s  %-32s  %-4d  %-20d\n"
+_DETAIL_ROW: Final = "%-64s  %-32s  %-4d  %s\n"
+_RATE_HEADS: Final = "%-64s  %14s %14s %14s %14s %18s %25s\n"
+_RATE_ROW: Final = "%-32s  %14.2f %14.2f %14.2f %14.2f %18.2f %25d\n"
 _SETTLED_MS: Final = 120_000  # younger members may not know of a change yet
 _STUCK_MS: Final = 60_000
 _ROUND_S: Final = 60.0
@@ -84,18 +73,18 @@ async def update_sub_group(call: Call) -> None:
     )
 
     async def put(address: str) -> None:
-        await put_group(call, address, group)
+        await operations.put_group(call, address, group)
         call.line("create subscription group to %s success.", address)
 
     if await change_each(call, put, _FAILED_PAUSE_S):
-        call.write(java.fields("SubscriptionGroupConfig", java.group_table(group)))
+        call.write(java.to_string("SubscriptionGroupConfig", java.group_table(group)))
 
 
 async def set_consume_mode(call: Call) -> None:
     mode = RequestMode(call.text("t"), call.text("g"), call.text("m"), call.number("q"))
 
     async def put(address: str) -> None:
-        await put_request_mode(call, address, mode)
+        await operations.put_request_mode(call, address, mode)
         call.line("set consume mode to %s success.", address)
 
     if await change_each(call, put, _FAILED_PAUSE_S):
@@ -105,14 +94,14 @@ async def set_consume_mode(call: Call) -> None:
 
 async def delete_sub_group(call: Call) -> None:
     group = call.text("g")
-    removes = call.is_true("r")
+    removes_offsets = call.is_true("r")
     if call.has("b"):
-        await delete_group(call, call.text("b"), group, with_offsets=removes)
+        await operations.delete_group(call, call.text("b"), group, with_offsets=removes_offsets)
         call.line("delete subscription group [%s] from broker [%s] success.", group, call.text("b"))
     elif call.has("c"):
         cluster = call.text("c")
         for address in await masters_of(call, cluster):
-            await delete_group(call, address, group, with_offsets=removes)
+            await operations.delete_group(call, address, group, with_offsets=removes_offsets)
             place = f"broker [{address}] in cluster [{cluster}]"
             call.line("delete subscription group [%s] from %s success.", group, place)
         try:
@@ -125,21 +114,21 @@ async def delete_sub_group(call: Call) -> None:
 
 
 async def get_consumer_config(call: Call) -> None:
-    table = await cluster_table(call)
+    table = await operations.cluster_table(call)
     group = call.text("g")
 
-    async def at(row: tuple[str, BrokerRoute]) -> tuple[str, GroupConfig | None]:
+    async def read_config(row: tuple[str, BrokerRoute]) -> tuple[str, GroupConfig | None]:
         name, broker = row
         address = address_to_ask(broker.broker_addrs) or ""
-        return name, (await group_table(call, address)).get(group)
+        return name, (await operations.group_table(call, address)).get(group)
 
-    for name, config in await call.all_answers(java.table(table.broker_addr_table), at):
+    for name, config in await call.all_answers(java.in_map_order(table.broker_addr_table), read_config):
         if config is None:
             continue
         cluster = cluster_of(table, name)
-        call.line("=============================%s:%s=============================", java.text(cluster), name)
+        call.line("=============================%s:%s=============================", java.value_text(cluster), name)
         for key, value in java.group_table(config).items():
-            call.line("%-40s=  %s", key, java.text(value))
+            call.line("%-40s=  %s", key, java.value_text(value))
 
 
 # Lag, members and rates ----------------------------------------------------------------------------------------------
@@ -147,18 +136,20 @@ async def get_consumer_config(call: Call) -> None:
 
 async def consume_stats(call: Call, group: str, topic: str | None = None) -> ConsumeStats:
     """Return the offsets of a group at its brokers. Raises: Failure, with code 17 for an unknown group."""
-    found = ConsumeStats()
+    total = ConsumeStats()
     addresses = addresses_to_ask(await call.route(retry_topic(group)))
-    for stats in await call.all_answers(addresses, lambda address: group_progress(call, address, group, topic)):
-        found.offset_table.update(stats.offset_table)
-        found.consume_tps += stats.consume_tps
-    if not found.offset_table:
+    for stats in await call.all_answers(
+        addresses, lambda address: operations.group_progress(call, address, group, topic)
+    ):
+        total.offset_table.update(stats.offset_table)
+        total.consume_tps += stats.consume_tps
+    if not total.offset_table:
         raise client_failure(
             "Not found the consumer group consume stats, because return offset table is empty, maybe the consumer "
             "not consume any message",
             ResponseCode.CONSUMER_NOT_ONLINE,
         )
-    return found
+    return total
 
 
 def lag_of(stats: ConsumeStats) -> int:
@@ -167,24 +158,26 @@ def lag_of(stats: ConsumeStats) -> int:
 
 async def online_members(call: Call, group: str, address: str | None = None) -> ConsumerConnections:
     """Return the online members of a group, from the given broker or any of its brokers."""
-    places = [address] if address else _shuffled(await call.route(retry_topic(group)))
-    found = await call.first_answer(places, lambda place: group_connections(call, place, group))
-    if not found.connection_set:
+    addresses = [address] if address else _shuffled(await call.route(retry_topic(group)))
+    members = await call.first_answer(addresses, lambda broker: operations.group_connections(call, broker, group))
+    if not members.connection_set:
         raise client_failure("Not found the consumer group connection", ResponseCode.CONSUMER_NOT_ONLINE)
-    return found
+    return members
 
 
 async def running_info(call: Call, group: str, client_id: str, jstack: bool = False) -> ConsumerRunning:
     addresses = addresses_to_ask(await call.route(RETRY + group))
     return await call.first_answer(
-        addresses, lambda address: running_member(call, address, group, client_id, jstack=jstack)
+        addresses, lambda address: operations.running_member(call, address, group, client_id, jstack=jstack)
     )
 
 
 async def consumers_of(call: Call, topic: str) -> list[str]:
     """Return the groups that consume a topic, from the first of its brokers that answers."""
     addresses = addresses_to_ask(await call.route(topic))
-    return java.names(await call.first_answer(addresses, lambda address: groups_of_topic(call, address, topic)))
+    return java.in_set_order(
+        await call.first_answer(addresses, lambda address: operations.groups_of_topic(call, address, topic))
+    )
 
 
 def _shuffled(route: TopicRoute) -> list[str]:
@@ -200,7 +193,7 @@ async def figure_of_brokers(call: Call, addresses: Iterable[str], name: str, key
     per_second, count = 0.0, 0
     for address in addresses:
         try:
-            stats = await broker_statistic(call, address, name, key)
+            stats = await operations.broker_statistic(call, address, name, key)
         except Failure:
             continue
         per_second += stats.stats_minute.tps
@@ -209,36 +202,41 @@ async def figure_of_brokers(call: Call, addresses: Iterable[str], name: str, key
 
 
 async def consumer_connection(call: Call) -> None:
-    found = await online_members(call, call.text("g"), call.text("b") or None)
-    call.line(_MEMBER, "#ClientId", "#ClientAddr", "#Language", "#Version")
-    for each in found.connection_set:
-        call.line(_MEMBER, each.client_id, each.client_addr, each.language, version_name(each.version))
+    members = await online_members(call, call.text("g"), call.text("b") or None)
+    call.line(_MEMBER_ROW, "#ClientId", "#ClientAddr", "#Language", "#Version")
+    for member in members.connection_set:
+        call.line(_MEMBER_ROW, member.client_id, member.client_addr, member.language, version_name(member.version))
     call.line("\nBelow is subscription:")
     call.line("%-20s %s", "#Topic", "#SubExpression")
-    for _, wish in java.table(found.subscription_table):
-        call.line("%-20s %s", wish.topic, wish.expression)
-    call.line()
-    call.line("ConsumeType: %s", java.text(found.consume_type))
-    call.line("MessageModel: %s", java.text(found.message_model))
-    call.line("ConsumeFromWhere: %s", java.text(found.consume_from_where))
+    for _, subscription in java.in_map_order(members.subscription_table):
+        call.line("%-20s %s", subscription.topic, subscription.expression)
+    call.line("\nConsumeType: %s", java.value_text(members.consume_type))
+    call.line("MessageModel: %s", java.value_text(members.message_model))
+    call.line("ConsumeFromWhere: %s", java.value_text(members.consume_from_where))
 
 
 async def producer_connection(call: Call) -> None:
-    places = _shuffled(await call.route(call.text("t")))
-    found = await call.first_answer(places, lambda place: producer_connections(call, place, call.text("g")))
-    for number, each in enumerate(found.connection_set, 1):
-        version = version_name(each.version)
-        call.line("%04d  %-32s %-22s %-8s %s", number, each.client_id, each.client_addr, each.language, version)
+    brokers = _shuffled(await call.route(call.text("t")))
+    producers = await call.first_answer(
+        brokers, lambda broker: operations.producer_connections(call, broker, call.text("g"))
+    )
+    for number, client in enumerate(producers.connection_set, 1):
+        version = version_name(client.version)
+        call.line("%04d  %-32s %-22s %-8s %s", number, client.client_id, client.client_addr, client.language, version)
 
 
 async def consumer_progress(call: Call) -> None:
     if not call.has("g"):
-        await _all_groups(call)
+        call.heads(_GROUP_ROW, "#Group|#Count|#Version|#Type|#Model|#TPS|#Diff Total")
+        for topic in await call.topics():
+            if topic.startswith(RETRY):
+                group = topic.removeprefix(RETRY)
+                call.line(_GROUP_ROW, group, *await _group_row(call, group))
         return
-    group, shows_clients = call.text("g"), call.text("s").lower() == "true"
+    group, shows_clients = call.text("g"), call.is_true("s")
     stats = await consume_stats(call, group)
-    clients = await _clients(call, group) if shows_clients else {}
-    form = _QUEUE_WITH_CLIENT if shows_clients else _QUEUE
+    clients = await _hosts_by_queue(call, group) if shows_clients else {}
+    form = _QUEUE_ROW_WITH_CLIENT if shows_clients else _QUEUE_ROW
     who = "#Client IP|" if shows_clients else ""
     call.heads(form, f"#Topic|#Broker Name|#QID|#Broker Offset|#Consumer Offset|{who}#Diff|#LastTime")
     for queue, row in sorted(stats.offset_table.items()):
@@ -251,42 +249,29 @@ async def consumer_progress(call: Call) -> None:
     call.line("Diff Total: %d", lag_of(stats))
 
 
-async def _clients(call: Call, group: str) -> dict[MessageQueue, str]:
+async def _hosts_by_queue(call: Call, group: str) -> dict[MessageQueue, str]:
     """Return the host of each queue, as far as members answer."""
-    found: dict[MessageQueue, str] = {}
-    try:
-        for each in (await online_members(call, group)).connection_set:
-            report = await running_info(call, group, each.client_id)
-            found.update(dict.fromkeys(report.mq_table, each.client_id.split("@")[0]))
-    except Failure:
-        pass
-    return found
+    hosts: dict[MessageQueue, str] = {}
+    with suppress(Failure):
+        for member in (await online_members(call, group)).connection_set:
+            report = await running_info(call, group, member.client_id)
+            hosts.update(dict.fromkeys(report.mq_table, member.client_id.split("@")[0]))
+    return hosts
 
 
-async def _all_groups(call: Call) -> None:
-    call.heads(_GROUP, "#Group|#Count|#Version|#Type|#Model|#TPS|#Diff Total")
-    for topic in await call.topics():
-        if topic.startswith(RETRY):
-            group = topic.removeprefix(RETRY)
-            call.line(_GROUP, group, *await _summary(call, group))
-
-
-async def _summary(call: Call, group: str) -> tuple[object, ...]:
-    pace, behind = 0, 0
-    try:
+async def _group_row(call: Call, group: str) -> tuple[object, ...]:
+    per_second, lag = 0, 0
+    with suppress(Failure):
         stats = await consume_stats(call, group)
-        pace, behind = int(stats.consume_tps), lag_of(stats)
-    except Failure:
-        pass
+        per_second, lag = int(stats.consume_tps), lag_of(stats)
     try:
-        found = await online_members(call, group)
+        members = await online_members(call, group)
     except Failure:
-        return 0, "OFFLINE", "", "", pace, behind
-    is_push = found.consume_type == "CONSUME_PASSIVELY"
-    oldest = min(each.version for each in found.connection_set)
-    kind = "PULL" if found.consume_type == "CONSUME_ACTIVELY" else "PUSH"
-    model = found.message_model if is_push else ""
-    return len(found.connection_set), version_name(oldest), kind, model, pace, behind
+        return 0, "OFFLINE", "", "", per_second, lag
+    oldest = min(member.version for member in members.connection_set)
+    kind = "PULL" if members.consume_type == "CONSUME_ACTIVELY" else "PUSH"
+    model = members.message_model if members.consume_type == "CONSUME_PASSIVELY" else ""
+    return len(members.connection_set), version_name(oldest), kind, model, per_second, lag
 
 
 # Reports of members --------------------------------------------------------------------------------------------------
@@ -294,21 +279,22 @@ async def _summary(call: Call, group: str) -> tuple[object, ...]:
 
 async def consumer_status(call: Call) -> None:
     group, jstack = call.text("g"), call.has("s")
-    found = await online_members(call, group, call.text("b") or None)
+    members = await online_members(call, group, call.text("b") or None)
     if call.has("i"):
         call.write(describe(await running_info(call, group, call.text("i"), jstack)))
         return
     folder = Path(str(round(time.time() * 1000)))
     reports: dict[str, ConsumerRunning] = {}
-    call.line(_RUNNING_MEMBER, "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile")
-    for each in found.connection_set:
+    call.line(_RUNNING_MEMBER_ROW, "#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile")
+    for member in members.connection_set:
+        client_id = member.client_id
         try:
-            reports[each.client_id] = await running_info(call, group, each.client_id, jstack)
-            path = _write_report(folder, each.client_id, describe(reports[each.client_id]))
+            reports[client_id] = await running_info(call, group, client_id, jstack)
+            path = _write_report(folder, client_id, describe(reports[client_id]))
         except Failure as failure:
             call.complain(failure)
             continue
-        call.line(_RUNNING_MEMBER, len(reports), each.client_id, version_name(each.version), path)
+        call.line(_RUNNING_MEMBER_ROW, len(reports), client_id, version_name(member.version), path)
     if reports:
         _print_verdict(call, reports)
 
@@ -328,20 +314,25 @@ def _print_verdict(call: Call, reports: Mapping[str, ConsumerRunning]) -> None:
         return
     call.write("\n\nSame subscription in the same group of consumer")
     call.write("\n\nRebalance OK\n")
-    for client_id, each in sorted(reports.items()):
-        for complaint in complaints(client_id, each):
+    for client_id, report in sorted(reports.items()):
+        for complaint in complaints(client_id, report):
             call.line(complaint)
 
 
 def have_same_subscription(reports: Mapping[str, ConsumerRunning]) -> bool:
     """Return whether all members subscribe the same; young members and pull consumers are not compared."""
-    rows = [each for _, each in sorted(reports.items())]
-    first = rows[0].properties
+    ordered = [report for _, report in sorted(reports.items())]
+    first = ordered[0].properties
     started_ms = int(first.get("PROP_CONSUMER_START_TIMESTAMP") or time.time() * 1000)
-    if not _is_push(rows[0]) or time.time() * 1000 - started_ms <= _SETTLED_MS:
+    if not _is_push(ordered[0]) or time.time() * 1000 - started_ms <= _SETTLED_MS:
         return True
-    wishes = {frozenset((each.topic, each.expression, each.kind) for each in row.subscription_set) for row in rows}
-    return len(wishes) == 1 and bool(rows[-1].subscription_set)
+    subscriptions = {
+        frozenset(
+            (subscription.topic, subscription.expression, subscription.kind) for subscription in report.subscription_set
+        )
+        for report in ordered
+    }
+    return len(subscriptions) == 1 and bool(ordered[-1].subscription_set)
 
 
 def complaints(client_id: str, report: ConsumerRunning) -> Iterator[str]:
@@ -351,15 +342,15 @@ def complaints(client_id: str, report: ConsumerRunning) -> Iterator[str]:
     now_ms = time.time() * 1000
     is_orderly = java.is_true(report.properties.get("PROP_CONSUMEORDERLY", "false"))
     for queue, state in sorted(report.mq_table.items()):
-        where = f"{client_id} {java.queue_text(queue)}"
+        subject = f"{client_id} {java.queue_text(queue)}"
         if is_orderly and not state.locked:
-            yield f"{where} can't lock for a while, {now_ms - state.last_lock_timestamp:.0f}ms"
+            yield f"{subject} can't lock for a while, {now_ms - state.last_lock_timestamp:.0f}ms"
         elif is_orderly and state.dropped and state.try_unlock_times > 0:
-            yield f"{where} unlock {state.try_unlock_times} times, still failed"
+            yield f"{subject} unlock {state.try_unlock_times} times, still failed"
         elif not is_orderly and state.cached_msg_count > 0:
             silent_ms = now_ms - state.last_consume_timestamp
             if silent_ms > _STUCK_MS:
-                yield f"{where} can't consume for a while, maybe blocked, {silent_ms:.0f}ms"
+                yield f"{subject} can't consume for a while, maybe blocked, {silent_ms:.0f}ms"
 
 
 def _is_push(report: ConsumerRunning) -> bool:
@@ -369,25 +360,29 @@ def _is_push(report: ConsumerRunning) -> bool:
 def describe(report: ConsumerRunning) -> str:
     """ConsumerRunningInfo.formatString."""
     parts = ["#Consumer Properties#\n"]
-    parts += [f"{key:<40}: {value}\n" for key, value in java.table(report.properties)]
+    parts += [f"{key:<40}: {value}\n" for key, value in java.in_map_order(report.properties)]
     parts.append("\n\n#Consumer Subscription#\n")
-    for number, each in enumerate(sorted(report.subscription_set, key=lambda each: each.topic), 1):
+    for number, subscription in enumerate(
+        sorted(report.subscription_set, key=lambda subscription: subscription.topic), 1
+    ):
         parts.append(
-            f"{number:03d} Topic: {each.topic:<40} ClassFilter: {java.text(each.class_filter):<8} "
-            f"SubExpression: {each.expression}\n"
+            f"{number:03d} Topic: {subscription.topic:<40} "
+            f"ClassFilter: {java.value_text(subscription.class_filter):<8} SubExpression: {subscription.expression}\n"
         )
     queues = sorted(report.mq_table.items())
-    parts.append("\n\n#Consumer Offset#\n" + _RUNNING_QUEUE % ("#Topic", "#Broker Name", "#QID", "#Consumer Offset"))
-    parts += [_OFFSET % (*_place(queue), state.commit_offset) for queue, state in queues]
     parts.append(
-        "\n\n#Consumer MQ Detail#\n" + _RUNNING_QUEUE % ("#Topic", "#Broker Name", "#QID", "#ProcessQueueInfo")
+        "\n\n#Consumer Offset#\n" + _RUNNING_QUEUE_ROW % ("#Topic", "#Broker Name", "#QID", "#Consumer Offset")
     )
-    parts += [_DETAIL % (*_place(queue), _state_text(state)) for queue, state in queues]
+    parts += [_OFFSET_ROW % (*_place(queue), state.commit_offset) for queue, state in queues]
+    parts.append(
+        "\n\n#Consumer MQ Detail#\n" + _RUNNING_QUEUE_ROW % ("#Topic", "#Broker Name", "#QID", "#ProcessQueueInfo")
+    )
+    parts += [_DETAIL_ROW % (*_place(queue), _state_text(state)) for queue, state in queues]
     heads = "#Topic", "#Pull RT", "#Pull TPS", "#Consume RT", "#ConsumeOK TPS", "#ConsumeFailed TPS"
-    parts.append("\n\n#Consumer RT&TPS#\n" + _RATE_HEAD % (*heads, "#ConsumeFailedMsgsInHour"))
+    parts.append("\n\n#Consumer RT&TPS#\n" + _RATE_HEADS % (*heads, "#ConsumeFailedMsgsInHour"))
     for topic, pace in sorted(report.status_table.items()):
         rates = pace.pull_rt, pace.pull_tps, pace.consume_rt, pace.consume_ok_tps, pace.consume_failed_tps
-        parts.append(_RATE % (topic, *rates, pace.consume_failed_msgs))
+        parts.append(_RATE_ROW % (topic, *rates, pace.consume_failed_msgs))
     if report.jstack is not None:
         parts.append(f"\n\n#Consumer jstack#\n{report.jstack}")
     return "".join(parts)
@@ -399,7 +394,7 @@ def _place(queue: MessageQueue) -> tuple[str, str, int]:
 
 def _state_text(state: ProcessQueueState) -> str:
     """ProcessQueueInfo.toString."""
-    return java.fields(
+    return java.to_string(
         "ProcessQueueInfo",
         {
             "commitOffset": state.commit_offset,
@@ -440,28 +435,26 @@ async def report_all_groups(call: Call) -> None:
 
 async def _report_group(call: Call, group: str) -> None:
     try:
-        found = await online_members(call, group)
+        members = await online_members(call, group)
         stats = await consume_stats(call, group)
     except Failure:
         return
-    for topic, total, most in _behind(stats):
-        values = f"consumerGroup={group}, topic={topic}, undoneMsgsTotal={total}, undoneMsgsSingleMQ={most}"
+    for topic, total, greatest in _lags_by_topic(stats):
+        values = f"consumerGroup={group}, topic={topic}, undoneMsgsTotal={total}, undoneMsgsSingleMQ={greatest}"
         call.line("[MONITOR] reportUndoneMsgs: UndoneMsgs [%s]", values)
     reports: dict[str, ConsumerRunning] = {}
-    for each in found.connection_set:
-        try:
-            reports[each.client_id] = await running_info(call, group, each.client_id)
-        except Failure:
-            continue
+    for member in members.connection_set:
+        with suppress(Failure):
+            reports[member.client_id] = await running_info(call, group, member.client_id)
     if reports and not have_same_subscription(reports):
         call.line("[NOTIFY] reportConsumerRunningInfo: ConsumerGroup: %s, Subscription different", group)
-    for client_id, member in sorted(reports.items()):
-        for complaint in complaints(client_id, member):
-            where = f"ConsumerGroup: {group}, ClientId: {client_id}"
-            call.line("[NOTIFY] reportConsumerRunningInfo: %s, %s", where, complaint)
+    for client_id, report in sorted(reports.items()):
+        for complaint in complaints(client_id, report):
+            subject = f"ConsumerGroup: {group}, ClientId: {client_id}"
+            call.line("[NOTIFY] reportConsumerRunningInfo: %s, %s", subject, complaint)
 
 
-def _behind(stats: ConsumeStats) -> Iterator[tuple[str, int, int]]:
+def _lags_by_topic(stats: ConsumeStats) -> Iterator[tuple[str, int, int]]:
     for topic in sorted({queue.topic for queue in stats.offset_table}):
-        lags = [row.lag for queue, row in stats.offset_table.items() if queue.topic == topic]
-        yield topic, sum(max(0, lag) for lag in lags), max(0, *lags)
+        lags = [max(0, row.lag) for queue, row in stats.offset_table.items() if queue.topic == topic]
+        yield topic, sum(lags), max(lags)

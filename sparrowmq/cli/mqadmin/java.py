@@ -41,12 +41,12 @@ from sparrowmq.settings.setting_kinds import whole_number
 T = TypeVar("T")
 
 _MASK: Final = 0xFFFFFFFF
-_LEAST_BUCKETS: Final = 16
+_MIN_BUCKET_COUNT: Final = 16
 _CLIENT: Final = "org.apache.rocketmq.client.exception"
 _REMOTING: Final = "org.apache.rocketmq.remoting.exception"
 _FAQ: Final = "http://rocketmq.apache.org/docs/faq/"
-FURTHER: Final = f"\nSee {_FAQ} for further details."
-_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+FAQ_HINT: Final = f"\nSee {_FAQ} for further details."
+_OPEN_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def hash_of(text: str) -> int:
@@ -63,31 +63,31 @@ def hash_of_queue(queue: MessageQueue) -> int:
 
 def in_hash_order(items: Iterable[T], code_of: Callable[[T], int]) -> list[T]:
     """Return items in the order of a HashMap or HashSet that grew with them."""
-    found = list(items)
-    buckets = _LEAST_BUCKETS
-    while len(found) > buckets * 3 // 4:
-        buckets *= 2
+    ordered = list(items)
+    bucket_count = _MIN_BUCKET_COUNT
+    while len(ordered) > bucket_count * 3 // 4:
+        bucket_count *= 2
 
     def bucket(item: T) -> int:
         code = code_of(item)
-        return (code ^ code >> 16) & (buckets - 1)
+        return (code ^ code >> 16) & (bucket_count - 1)
 
-    return sorted(found, key=bucket)
+    return sorted(ordered, key=bucket)
 
 
-def names(items: Iterable[str]) -> list[str]:
+def in_set_order(items: Iterable[str]) -> list[str]:
     """Return texts in the order of a HashSet."""
     return in_hash_order(items, hash_of)
 
 
-def queues(items: Iterable[MessageQueue]) -> list[MessageQueue]:
+def queues_in_map_order(items: Iterable[MessageQueue]) -> list[MessageQueue]:
     """Return queues in the order of a HashMap."""
     return in_hash_order(items, hash_of_queue)
 
 
-def table(items: Mapping[str, T]) -> list[tuple[str, T]]:
+def in_map_order(items: Mapping[str, T]) -> list[tuple[str, T]]:
     """Return a table in the order of a HashMap."""
-    return [(key, items[key]) for key in names(items)]
+    return [(key, items[key]) for key in in_set_order(items)]
 
 
 def pretty_json(value: Any, depth: int = 0) -> str:
@@ -100,15 +100,15 @@ def pretty_json(value: Any, depth: int = 0) -> str:
         if not value:
             return "{}"
         pairs = [
-            f"{key if isinstance(key, int) else json.dumps(key, ensure_ascii=False)}:{pretty_json(each, depth + 1)}"
-            for key, each in value.items()
+            f"{key if isinstance(key, int) else json.dumps(key, ensure_ascii=False)}:{pretty_json(item, depth + 1)}"
+            for key, item in value.items()
         ]
-        bare = isinstance(next(iter(value)), int)
-        return "{" + ("" if bare else inner) + ("," if bare else "," + inner).join(pairs) + outer + "}"
+        has_numbers = isinstance(next(iter(value)), int)
+        return "{" + ("" if has_numbers else inner) + ("," if has_numbers else "," + inner).join(pairs) + outer + "}"
     if isinstance(value, list):
-        if not any(isinstance(each, dict | list) for each in value):
-            return "[" + ",".join(pretty_json(each) for each in value) + "]"
-        return "[" + inner + ("," + inner).join(pretty_json(each, depth + 1) for each in value) + outer + "]"
+        if not any(isinstance(item, dict | list) for item in value):
+            return "[" + ",".join(pretty_json(item) for item in value) + "]"
+        return "[" + inner + ("," + inner).join(pretty_json(item, depth + 1) for item in value) + outer + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -127,7 +127,7 @@ def compact_time_text(timestamp_ms: int) -> str:
     return f"{datetime.fromtimestamp(timestamp_ms // 1000):%Y%m%d%H%M%S}{timestamp_ms % 1000:03d}"
 
 
-def moment(text: str) -> int:
+def parse_time(text: str) -> int:
     """Parse a time in milliseconds: a number, or yyyy-MM-dd#HH:mm:ss:SSS. Raises: ValueError."""
     try:
         return whole_number(text)
@@ -136,7 +136,7 @@ def moment(text: str) -> int:
         return round(datetime.strptime(day, "%Y-%m-%d#%H:%M:%S").timestamp() * 1000) + whole_number(millis)
 
 
-def text(value: object) -> str:
+def value_text(value: object) -> str:
     if value is None:
         return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -147,9 +147,9 @@ def is_true(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def fields(name: str, values: Mapping[str, object]) -> str:
+def to_string(name: str, values: Mapping[str, object]) -> str:
     """Return a description such as `TopicConfig [topicName=T, perm=RW-]`."""
-    return f"{name} [{', '.join(f'{key}={text(value)}' for key, value in values.items())}]"
+    return f"{name} [{', '.join(f'{key}={value_text(value)}' for key, value in values.items())}]"
 
 
 def perm_text(perm: int) -> str:
@@ -159,7 +159,7 @@ def perm_text(perm: int) -> str:
 
 def topic_text(topic: TopicConfig) -> str:
     """TopicConfig.toString."""
-    return fields(
+    return to_string(
         "TopicConfig",
         {
             "topicName": topic.topic_name,
@@ -190,11 +190,11 @@ def group_table(group: GroupConfig) -> dict[str, object]:
 
 def queue_text(queue: MessageQueue) -> str:
     """MessageQueue.toString."""
-    return fields("MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id})
+    return to_string("MessageQueue", {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id})
 
 
 # What a broker refuses of these is an MQBrokerException, which names the broker; of all others an MQClientException.
-OF_BROKER: Final = frozenset(
+BROKER_REQUESTS: Final = frozenset(
     {
         admin.GetBrokerClusterAcl,
         admin.GetConsumeStats,
@@ -231,19 +231,13 @@ OF_BROKER: Final = frozenset(
 
 
 class Failure(Exception):
-    """An exception of Java.
-
-    Attributes:
-        kind: the exception's class.
-        code: the response code; -1 if there is none.
-        remark: the text without the code and hints.
-    """
+    """An exception of Java, of the class `kind`."""
 
     def __init__(self, kind: str, text: str | None = None, code: int = -1, remark: str = "") -> None:
         super().__init__(kind if text is None else f"{kind}: {text}")
         self.kind = kind
-        self.code = code
-        self.remark = remark
+        self.code = code  # of the response; -1 if there is none
+        self.remark = remark  # the text without the code and hints
 
     @property
     def is_of_broker(self) -> bool:
@@ -253,25 +247,25 @@ class Failure(Exception):
 
 def client_failure(text: str, code: int | None = None) -> Failure:
     """MQClientException, with a response code or without."""
-    said = text if code is None else f"CODE: {code}  DESC: {text}"
-    return Failure(f"{_CLIENT}.MQClientException", _with_hint(said), -1 if code is None else code, text)
+    message = text if code is None else f"CODE: {code}  DESC: {text}"
+    return Failure(f"{_CLIENT}.MQClientException", _with_hint(message), -1 if code is None else code, text)
 
 
 def broker_failure(error: RemoteError, address: str) -> Failure:
     """MQBrokerException."""
     remark = error.remark or "null"
-    said = f"CODE: {int(error.code)}  DESC: {remark} BROKER: {address}"
-    return Failure(f"{_CLIENT}.MQBrokerException", _with_hint(said), int(error.code), remark)
+    message = f"CODE: {int(error.code)}  DESC: {remark} BROKER: {address}"
+    return Failure(f"{_CLIENT}.MQBrokerException", _with_hint(message), int(error.code), remark)
 
 
-def no_route(topic: str) -> Failure:
-    return client_failure(f"No topic route info in name server for the topic: {topic}{FURTHER}", 17)
+def no_route_failure(topic: str) -> Failure:
+    return client_failure(f"No topic route info in name server for the topic: {topic}{FAQ_HINT}", 17)
 
 
 def failure_from(error: SparrowError, request: Request[Any] | None = None, address: str = "") -> Failure:
     """Return the exception that Java throws for an error of ours."""
     if isinstance(error, RemoteError):
-        if type(request) in OF_BROKER:
+        if type(request) in BROKER_REQUESTS:
             return broker_failure(error, address)
         return client_failure(error.remark or "null", int(error.code))
     if isinstance(error, RequestTimeout):
@@ -287,7 +281,6 @@ def failure_from(error: SparrowError, request: Request[Any] | None = None, addre
 
 
 def number_failure(text: str) -> Failure:
-    """The exception for a word that should be a number."""
     return Failure("java.lang.NumberFormatException", f'For input string: "{text}"')
 
 
@@ -310,7 +303,7 @@ def write(path: Path, content: bytes) -> Path:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, _FLAGS, 0o666)
+        descriptor = os.open(path, _OPEN_FLAGS, 0o666)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
     except OSError as error:

@@ -19,7 +19,7 @@ _GAP: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. Of those of one `group` exactly one has to be given."""
+    """One option; exactly one of the options of a `group` has to be given."""
 
     letter: str
     name: str
@@ -41,9 +41,9 @@ def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
     """Return the values by letter; "" for a flag. Raises: WrongOptions."""
     by_key = {key: option for option in options for key in (option.letter, option.name)}
     values: dict[str, str] = {}
-    left = _split(words, by_key)
-    while left:
-        word = left.pop(0)
+    remaining = _split(words, by_key)
+    while remaining:
+        word = remaining.pop(0)
         if word == "--":
             break
         if not word.startswith("-") or word == "-":
@@ -51,16 +51,24 @@ def parse(words: Sequence[str], options: Iterable[Option]) -> dict[str, str]:
         option = by_key.get(_key(word))
         if option is None:
             raise WrongOptions(f"there is no option {word}")
-        _check_group(option, values, by_key)
-        values[option.letter] = _value(option, left, by_key, values)
-    _check_required(values, by_key)
+        for letter in values:
+            if option.group and letter != option.letter and by_key[letter].group == option.group:
+                raise WrongOptions(f"-{option.letter} and -{letter} exclude each other")
+        values[option.letter] = _take_value(option, remaining, by_key, values)
+    groups = {by_key[letter].group for letter in values}
+    for option in by_key.values():
+        missing = option.group not in groups if option.group else option.required and option.letter not in values
+        if missing:
+            raise WrongOptions(f"-{option.letter} is missing")
     return values
 
 
 def usage(command: str, options: Iterable[Option]) -> str:
     ordered = sorted(options, key=lambda option: option.letter.lower())
     lines = _wrap(f"usage: {command} {' '.join(_synopsis(ordered))}", len("usage: "))
-    heads = [_head(option) for option in ordered]
+    heads = [
+        f"{' ' * _LEFT_PAD}-{option.letter},--{option.name}{' <arg>' if option.has_value else ''}" for option in ordered
+    ]
     column = max(map(len, heads)) + _GAP
     for head, option in zip(heads, ordered, strict=True):
         lines += _wrap(head.ljust(column) + option.meaning, column)
@@ -73,89 +81,70 @@ def _key(word: str) -> str:
 
 def _split(words: Sequence[str], by_key: dict[str, Option]) -> list[str]:
     """The words with bundles taken apart: -al into -a -l, -tOrders into -t Orders, --a=b into --a b."""
-    found: list[str] = []
+    single_words: list[str] = []
     for word in words:
         if word.startswith("--") and "=" in word:
-            found += word.split("=", 1)
+            single_words += word.split("=", 1)
         elif word.startswith("-") and not word.startswith("--") and len(word) > 2 and _key(word) not in by_key:
-            found += _split_bundle(word, by_key)
+            single_words += _split_bundle(word, by_key)
         else:
-            found.append(word)
-    return found
+            single_words.append(word)
+    return single_words
 
 
 def _split_bundle(word: str, by_key: dict[str, Option]) -> list[str]:
-    found: list[str] = []
-    for at, letter in enumerate(word[1:], 1):
+    flags: list[str] = []
+    for index, letter in enumerate(word[1:], 1):
         option = by_key.get(letter)
         if option is None:
-            return [*found, word]
-        found.append(f"-{letter}")
-        if option.has_value and at + 1 < len(word):
-            return [*found, word[at + 1 :]]
-    return found
+            return [*flags, word]
+        flags.append(f"-{letter}")
+        if option.has_value and index + 1 < len(word):
+            return [*flags, word[index + 1 :]]
+    return flags
 
 
-def _value(option: Option, left: list[str], by_key: dict[str, Option], values: dict[str, str]) -> str:
+def _take_value(option: Option, remaining: list[str], by_key: dict[str, Option], values: dict[str, str]) -> str:
     if not option.has_value:
         return ""
-    if not left or left[0] == "--" or (left[0].startswith("-") and _key(left[0]) in by_key):
+    if not remaining or remaining[0] == "--" or (remaining[0].startswith("-") and _key(remaining[0]) in by_key):
         raise WrongOptions(f"-{option.letter} needs a value")
-    value = left.pop(0)
+    value = remaining.pop(0)
     # Given twice, the first one counts.
     return values.get(option.letter, value.removeprefix('"').removesuffix('"'))
 
 
-def _check_group(option: Option, values: dict[str, str], by_key: dict[str, Option]) -> None:
-    for letter in values:
-        if option.group and letter != option.letter and by_key[letter].group == option.group:
-            raise WrongOptions(f"-{option.letter} and -{letter} exclude each other")
-
-
-def _check_required(values: dict[str, str], by_key: dict[str, Option]) -> None:
-    groups = {by_key[letter].group for letter in values}
-    for option in by_key.values():
-        missing = option.group not in groups if option.group else option.required and option.letter not in values
-        if missing:
-            raise WrongOptions(f"-{option.letter} is missing")
-
-
 def _synopsis(ordered: Sequence[Option]) -> list[str]:
     parts: list[str] = []
-    done: set[str] = set()
+    shown_groups: set[str] = set()
     for option in ordered:
         if not option.group:
-            parts.append(_word(option) if option.required else f"[{_word(option)}]")
-        elif option.group not in done:
-            done.add(option.group)
-            parts.append(" | ".join(_word(each) for each in ordered if each.group == option.group) + " ")
+            parts.append(_option_text(option) if option.required else f"[{_option_text(option)}]")
+        elif option.group not in shown_groups:
+            shown_groups.add(option.group)
+            parts.append(" | ".join(_option_text(other) for other in ordered if other.group == option.group) + " ")
     return parts
 
 
-def _word(option: Option) -> str:
+def _option_text(option: Option) -> str:
     return f"-{option.letter} <arg>" if option.has_value else f"-{option.letter}"
-
-
-def _head(option: Option) -> str:
-    name = f"-{option.letter},--{option.name}{' <arg>' if option.has_value else ''}"
-    return " " * _LEFT_PAD + name
 
 
 def _wrap(text: str, indent: int) -> list[str]:
     """Lines of at most WIDTH characters, if their words let them; all but the first are indented."""
     lines: list[str] = []
-    cut = _cut(text)
-    while cut is not None:
-        lines.append(text[:cut].rstrip())
-        text = " " * indent + text[cut:].strip()
-        cut = _cut(text)
-        if cut == indent - 1 and len(text) > WIDTH:
-            cut = WIDTH
+    end = _line_end(text)
+    while end is not None:
+        lines.append(text[:end].rstrip())
+        text = " " * indent + text[end:].strip()
+        end = _line_end(text)
+        if end == indent - 1 and len(text) > WIDTH:
+            end = WIDTH
     # Where nothing was cut, what is left keeps its beginning only.
     return [*lines, text if lines else text.rstrip()]
 
 
-def _cut(text: str) -> int | None:
+def _line_end(text: str) -> int | None:
     """Return the end of a line that is too long: its last blank, or the first one after the width."""
     if len(text) <= WIDTH:
         return None

@@ -35,7 +35,7 @@ _WRAPPERS: Final[dict[str, str | None]] = {
     "sendMessage": "java.lang.RuntimeException: SendMessageCommand command failed",
     "queryCq": None,
 }
-_WORDS: Final = {
+_ENDINGS: Final = {
     "deleteExpiredCommitLog": " command execute failed.",
     "queryMsgTraceById": "command failed",
     "wipeWritePerm": "command failed",
@@ -44,7 +44,6 @@ _WORDS: Final = {
 
 
 def main(prog_name: str = "mqadmin") -> None:
-    """Run the command of this process, and end it."""
     try:
         code = run(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()
@@ -61,19 +60,24 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
     out, err = plain(out), plain(err)
     as_java = JAVA_EXIT_CODES in words or os.environ.get("SPARROWMQ_JAVA_EXIT_CODES") == "1"
     words = [word for word in words if word != JAVA_EXIT_CODES]
-    wrong = 0 if as_java else 1
+    failure_code = 0 if as_java else 1
     if not words:
-        out.write(_list())
+        rows = "".join(f"   {command.name:<20} {command.meaning}\n" for command in COMMANDS)
+        out.write(f"The most commonly used mqadmin commands are:\n{rows}")
+        out.write("\nSee 'mqadmin help <command>' for more information on a specific command.\n")
         return 0
-    if words[0] == "help" and len(words) == 2:
-        return _help(words[1], out, wrong)
-    if not all(map(is_text, words)):
+    wants_help = words[0] == "help" and len(words) == 2
+    if not wants_help and not all(map(is_text, words)):
         err.write("mqadmin: the command line is not UTF-8; write it so\n")
-        return wrong
-    command = find(words[0])
+        return failure_code
+    name = words[1] if wants_help else words[0]
+    command = find(name)
     if command is None:
-        out.write(f"The sub command {words[0]} not exist.\n")
-        return wrong
+        out.write(f"The sub command {name} not exist.\n")
+        return failure_code
+    if wants_help:
+        out.write(usage(f"mqadmin {command.name}", command.options))
+        return 0
     try:
         options = parse(words[1:], command.options)
     except WrongOptions:
@@ -82,24 +86,7 @@ def run(words: Sequence[str], out: TextIO, err: TextIO) -> int:
     if "h" in options:
         out.write(usage(f"mqadmin {command.name}", command.options))
         return 0
-    return wrong if asyncio.run(_execute(command, options, out, err)) else 0
-
-
-def _list() -> str:
-    rows = "".join(f"   {command.name:<20} {command.meaning}\n" for command in COMMANDS)
-    return (
-        f"The most commonly used mqadmin commands are:\n{rows}"
-        "\nSee 'mqadmin help <command>' for more information on a specific command.\n"
-    )
-
-
-def _help(name: str, out: TextIO, wrong: int) -> int:
-    command = find(name)
-    if command is None:
-        out.write(f"The sub command {name} not exist.\n")
-        return wrong
-    out.write(usage(f"mqadmin {command.name}", command.options))
-    return 0
+    return failure_code if asyncio.run(_execute(command, options, out, err)) else 0
 
 
 async def _execute(command: Command, options: dict[str, str], out: TextIO, err: TextIO) -> bool:
@@ -110,14 +97,14 @@ async def _execute(command: Command, options: dict[str, str], out: TextIO, err: 
     from sparrowmq.errors import ConfigError, SparrowError
 
     module, _, function = command.place.partition(":")
-    do = getattr(import_module(f"sparrowmq.cli.mqadmin.{module}"), function)
+    subcommand = getattr(import_module(f"sparrowmq.cli.mqadmin.{module}"), function)
     try:
         tls = Path(file) if (file := os.environ.get("SPARROWMQ_TLS_CONFIG")) else False
         credentials = account()
         async with Network(options.get("n"), credentials=credentials, tls=tls) as network:
             call = Call(command, options, Servers(network, TIMEOUT_S), out, err, credentials, tls)
             try:
-                await do(call)
+                await subcommand(call)
             except SparrowError as error:
                 raise failure_from(error) from error
             except Failure as failure:
@@ -156,9 +143,7 @@ def account() -> Credentials | None:
 
 
 def _trace(command: Command, failure: Exception) -> str:
-    default = (
-        f"org.apache.rocketmq.tools.command.SubCommandException: {command.java}"
-        f"{_WORDS.get(command.name, ' command failed')}"
-    )
+    words = _ENDINGS.get(command.name, " command failed")
+    default = f"org.apache.rocketmq.tools.command.SubCommandException: {command.java}{words}"
     wrapper = _WRAPPERS.get(command.name, default)
     return f"{failure}\n" if wrapper is None else f"{wrapper}\nCaused by: {failure}\n"

@@ -21,7 +21,7 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import INT, Call, brokers_to_ask
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats, consumers_of, online_members
 from sparrowmq.cli.mqadmin.java import (
-    FURTHER,
+    FAQ_HINT,
     Failure,
     broker_failure,
     client_failure,
@@ -30,18 +30,8 @@ from sparrowmq.cli.mqadmin.java import (
     number_failure,
     write,
 )
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.message_search import FOR_EVER_MS, readable
-from sparrowmq.client.admin.operations import (
-    PAGE,
-    cluster_table,
-    consume_directly,
-    max_offset,
-    min_offset,
-    offset_since,
-    pull_page,
-    query_messages,
-    view_message,
-)
 from sparrowmq.client.cluster.routes import Route
 from sparrowmq.client.sending.send_result import SendResult, SendStatus
 from sparrowmq.errors import InvalidName, RemoteError, RemoteProtocolError, SendFailed, SparrowError
@@ -52,54 +42,48 @@ from sparrowmq.protocol.messages.message_id import parse_offset_id
 from sparrowmq.protocol.messages.trace import PubTrace, SubAfterTrace
 from sparrowmq.protocol.names import DEFAULT_TOPIC, TOOLS_GROUP, TRACE_TOPIC, check_topic
 from sparrowmq.protocol.requests.bodies import MASTER
-from sparrowmq.protocol.requests.client_bodies import ConsumerConnections
 from sparrowmq.protocol.requests.headers import QueryMessage
 from sparrowmq.protocol.subscription import ALL
 
 if TYPE_CHECKING:  # most commands send nothing
     from sparrowmq.client.client import Client
 
-BODIES: Final = Path("/tmp/rocketmq/msgbodys")
-_IN_NAMES: Final = " !#$&'()*+,:;=?@[]"  # signs that stay in names of files
+BODY_FOLDER: Final = Path("/tmp/rocketmq/msgbodys")
+_SAFE_IN_FILE_NAMES: Final = " !#$&'()*+,:;=?@[]"  # signs that stay in names of files
 _MAX_MESSAGES: Final = 64
-_MAX_OF_ONE_ID: Final = 32
-_KEY: Final = "%-50s %4s %40s"
-_TRACE: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
+_MAX_PER_ID: Final = 32
+_KEY_ROW: Final = "%-50s %4s %40s"
+_TRACE_ROW: Final = "%-10s %-20s %-20s %-20s %-10s %-10s"
 _UTF8: Final = "UTF-8"
 _RULE: Final = "-" * 56
 _MATCHED_NOTHING: Final = "NO_MATCHED_MSG"
-_USUAL_COUNT: Final = 128
+_DEFAULT_COUNT: Final = 128
 FOUND: Final = "FOUND"
-_STATUS: Final = {
+_PULL_STATUS: Final = {
     0: FOUND,
     ResponseCode.PULL_NOT_FOUND: "NO_NEW_MSG",
     ResponseCode.PULL_RETRY_IMMEDIATELY: "NO_MATCHED_MSG",
     ResponseCode.PULL_OFFSET_MOVED: "OFFSET_ILLEGAL",
 }
-_SENT: Final = "%-32s  %-4s  %-20s    %s"
-_RT: Final = "%-24s  %-24s  %-8s  %-16s  %-16s"
-_NAMES: Final = "^[%|a-zA-Z0-9_-]+$"
-_CHINA: Final = timezone(timedelta(hours=8))
+_SENT_ROW: Final = "%-32s  %-4s  %-20s    %s"
+_RT_ROW: Final = "%-24s  %-24s  %-8s  %-16s  %-16s"
+_TOPIC_PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
+_CHINA_TIME: Final = timezone(timedelta(hours=8))
 _SEND_STATUS: Final = {SendStatus.OK: "SEND_OK"}
 
 
 @dataclass(frozen=True, slots=True)
 class PrintedMessage:
-    """A message, with what a pull says about its queue.
-
-    Attributes:
-        broker: the broker it was pulled from; None if it was looked up.
-        properties: those of the pull, then the message's own.
-    """
+    """A message, with what a pull says about its queue."""
 
     stored: StoredMessage
-    broker: str | None
-    properties: dict[str, str]
+    broker: str | None  # None if the message was looked up, and not pulled
+    properties: dict[str, str]  # those of the pull, then the message's own
 
     @property
     def properties_text(self) -> str:
         """HashMap.toString."""
-        return "{" + ", ".join(f"{key}={value}" for key, value in java.table(self.properties)) + "}"
+        return "{" + ", ".join(f"{key}={value}" for key, value in java.in_map_order(self.properties)) + "}"
 
     def __str__(self) -> str:
         """MessageExt.toString."""
@@ -112,7 +96,7 @@ class PrintedMessage:
             f"Message{{topic='{stored.topic}', flag={stored.flag}, properties={self.properties_text}, "
             f"body={list(body)}, transactionId='null'}}"
         )
-        return java.fields(
+        return java.to_string(
             "MessageExt",
             {
                 "brokerName": self.broker,
@@ -162,7 +146,7 @@ def body_of(call: Call, message: PrintedMessage) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """The result of a pull. (Java: PullResult)"""
 
     status: str
@@ -175,9 +159,9 @@ async def queues_of(call: Call, topic: str) -> list[MessageQueue]:
     try:
         route = await call.route(topic)
     except Failure as failure:
-        outer = client_failure(f"Can not find Message Queue for this topic, {topic}{FURTHER}")
+        outer = client_failure(f"Can not find Message Queue for this topic, {topic}{FAQ_HINT}")
         raise Failure(f"{outer}\nCaused by", str(failure)) from None
-    return java.queues(Route.build(topic, route).readable)
+    return java.queues_in_map_order(Route.build(topic, route).readable)
 
 
 async def address_of(call: Call, queue: MessageQueue) -> str:
@@ -193,59 +177,56 @@ async def address_of(call: Call, queue: MessageQueue) -> str:
     raise client_failure(f"The broker[{queue.broker_name}] not exist")
 
 
-async def span_of(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+async def read_span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
     """Return a queue's first offset, and the offset of its next message."""
-    return await min_offset(call, address, queue), await max_offset(call, address, queue)
+    return await operations.min_offset(call, address, queue), await operations.max_offset(call, address, queue)
 
 
 async def pull(
-    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = PAGE
-) -> Pulled:
+    call: Call, address: str, queue: MessageQueue, offset: int, expression: str = ALL, count: int = operations.PAGE
+) -> PullResult:
     """Pull once, without waiting for messages."""
     group = call.text("g") or TOOLS_GROUP
-    page = await pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
+    page = await operations.pull_page(call, address, queue, offset, expression=expression, count=count, group=group)
     ends = {"MIN_OFFSET": str(page.min_offset), "MAX_OFFSET": str(page.max_offset)}
-    found = [PrintedMessage(stored, queue.broker_name, ends | stored.properties) for stored in page.messages]
-    return Pulled(_STATUS[page.code], page.next_offset, found)
+    messages = [PrintedMessage(stored, queue.broker_name, ends | stored.properties) for stored in page.messages]
+    return PullResult(_PULL_STATUS[page.code], page.next_offset, messages)
 
 
 # Queries -------------------------------------------------------------------------------------------------------------
 
 
 async def query_msg_by_id(call: Call) -> None:
-    ids = [each.strip() for each in call.text("i").split(",") if each.strip()]
+    ids = [msg_id.strip() for msg_id in call.text("i").split(",") if msg_id.strip()]
     if call.has("g") and call.has("d"):
         for msg_id in ids:
-            await _push(call, msg_id)
+            try:
+                call.write(await consume_on_demand(call, await view_by_id(call, msg_id)))
+            except Failure as failure:
+                call.complain(failure)
     elif call.has("s"):
         for msg_id in ids if call.is_true("s") else ():
             await _send_again(call, msg_id)
     else:
         for msg_id in ids:
-            await _show(call, await view(call, msg_id))
+            await _show(call, await view_by_id(call, msg_id))
 
 
-async def view(call: Call, msg_id: str) -> PrintedMessage:
+async def view_by_id(call: Call, msg_id: str) -> PrintedMessage:
     try:
         place = parse_offset_id(msg_id)
     except RemoteProtocolError:
         raise client_failure("query message by id finished, but no message.", ResponseCode.NO_MESSAGE) from None
-    return message_from_store(await view_message(call, place.store_host, place.physical_offset))
+    return message_from_store(await operations.view_message(call, place.store_host, place.physical_offset))
 
 
-async def _push(call: Call, msg_id: str) -> None:
-    try:
-        message = await view(call, msg_id)
-        call.write(await consumed_by(call, message))
-    except Failure as failure:
-        call.complain(failure)
-
-
-async def consumed_by(call: Call, message: PrintedMessage) -> str:
+async def consume_on_demand(call: Call, message: PrintedMessage) -> str:
     """Let a member consume a message on demand, by -g and -d; returns the outcome."""
     stored = message.stored
-    outcome = await consume_directly(call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id)
-    return java.fields(
+    outcome = await operations.consume_directly(
+        call, stored.store_host, call.text("g"), call.text("d"), stored.offset_id
+    )
+    return java.to_string(
         "ConsumeMessageDirectlyResult",
         {
             "order": outcome.order,
@@ -259,7 +240,7 @@ async def consumed_by(call: Call, message: PrintedMessage) -> str:
 
 async def _send_again(call: Call, msg_id: str) -> None:
     try:
-        message = await view(call, msg_id)
+        message = await view_by_id(call, msg_id)
         call.write(f"prepare resend msg. originalMsgId={msg_id}")
         async with open_client(call) as mq:
             try:
@@ -275,15 +256,15 @@ async def _send_again(call: Call, msg_id: str) -> None:
 async def query_msg_by_offset(call: Call) -> None:
     queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
     offset = call.number("o")
-    pulled = await pull(call, await address_of(call, queue), queue, offset, count=1)
-    if pulled.status == FOUND:
-        await _show(call, pulled.messages[0])
+    result = await pull(call, await address_of(call, queue), queue, offset, count=1)
+    if result.status == FOUND:
+        await _show(call, result.messages[0])
 
 
 async def query_msg_by_key(call: Call) -> None:
-    found = await _query(call, call.text("t"), call.text("k"), _MAX_MESSAGES, FOR_EVER_MS)
-    call.line(_KEY, "#Message ID", "#QID", "#Offset")
-    for message in found:
+    messages = await _query(call, call.text("t"), call.text("k"), _MAX_MESSAGES, FOR_EVER_MS)
+    call.line(_KEY_ROW, "#Message ID", "#QID", "#Offset")
+    for message in messages:
         stored = message.stored
         call.line("%-50s %4d %40d", stored.message_id, stored.queue_id, stored.queue_offset)
 
@@ -291,55 +272,54 @@ async def query_msg_by_key(call: Call) -> None:
 async def query_msg_by_unique_key(call: Call) -> None:
     topic, msg_id = call.text("t"), call.text("i")
     if call.has("g") and call.has("d"):
-        call.write(await consumed_by(call, await _by_any_id(call, topic, msg_id)))
+        try:
+            message = await view_by_id(call, msg_id)
+        except Failure:
+            message = (await _query_unique_id(call, topic, msg_id))[0]
+        call.write(await consume_on_demand(call, message))
         return
-    found = await _by_unique_id(call, topic, msg_id)
-    found.sort(key=lambda each: each.stored.store_timestamp_ms)
-    for number, message in enumerate(found if call.has("a") else found[:1]):
+    messages = await _query_unique_id(call, topic, msg_id)
+    messages.sort(key=lambda message: message.stored.store_timestamp_ms)
+    for number, message in enumerate(messages if call.has("a") else messages[:1]):
         await _show(call, message, f"_{number}" if number else "", is_by_id=False)
 
 
-async def _by_any_id(call: Call, topic: str, msg_id: str) -> PrintedMessage:
-    try:
-        return await view(call, msg_id)
-    except Failure:
-        return (await _by_unique_id(call, topic, msg_id))[0]
-
-
-async def _by_unique_id(call: Call, topic: str, msg_id: str) -> list[PrintedMessage]:
-    return await _query(call, topic, msg_id, _MAX_OF_ONE_ID, FOR_EVER_MS, is_id=True)
+async def _query_unique_id(call: Call, topic: str, msg_id: str) -> list[PrintedMessage]:
+    return await _query(call, topic, msg_id, _MAX_PER_ID, FOR_EVER_MS, is_id=True)
 
 
 async def _query(
-    call: Call, topic: str, key: str, most: int, until_ms: int, is_id: bool = False
+    call: Call, topic: str, key: str, limit: int, until_ms: int, is_id: bool = False
 ) -> list[PrintedMessage]:
     """Return the messages with a key at all of a topic's brokers. Raises: Failure, there is none."""
-    request = QueryMessage(topic, key, most, 0, until_ms, unique_key_query=is_id)
-    found: list[PrintedMessage] = []
+    request = QueryMessage(topic, key, limit, 0, until_ms, unique_key_query=is_id)
+    messages: list[PrintedMessage] = []
     for _, address in brokers_to_ask(await call.route(topic)):
         try:
-            messages = await query_messages(call, address, request)
+            answer = await operations.query_messages(call, address, request)
         except Failure as failure:
             if failure.code != ResponseCode.QUERY_NOT_FOUND:
                 call.complain(failure)  # Unlike Java, which leaves out brokers that do not answer.
             continue
-        found += [
-            message_from_store(each) for each in messages if (each.unique_key == key if is_id else key in each.keys)
-        ]
-    if not found:
+        # A broker compares only hashes of keys.
+        matching = [stored for stored in answer if (stored.unique_key == key if is_id else key in stored.keys)]
+        messages += map(message_from_store, matching)
+    if not messages:
         raise client_failure("query message by key finished, but no message.", ResponseCode.NO_MESSAGE)
-    return found
+    return messages
 
 
 async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id: bool = True) -> None:
     """Print a message, the file with its body, and the groups that have consumed it."""
     stored = message.stored
-    path = _keep_body(call, message, suffix)
+    # Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
+    name = quote(stored.message_id, safe=_SAFE_IN_FILE_NAMES)
+    path = write(BODY_FOLDER / (name + suffix), body_of(call, message))
     rows: list[tuple[str, object]] = [
         *([("OffsetID:", stored.offset_id)] if is_by_id else []),
         ("Topic:", stored.topic),
-        ("Tags:", f"[{java.text(stored.tags)}]"),
-        ("Keys:", f"[{java.text(stored.properties.get('KEYS'))}]"),
+        ("Tags:", f"[{java.value_text(stored.tags)}]"),
+        ("Keys:", f"[{java.value_text(stored.properties.get('KEYS'))}]"),
         ("Queue ID:", stored.queue_id),
         ("Queue Offset:", stored.queue_offset),
         ("CommitLog Offset:", stored.physical_offset),
@@ -362,15 +342,6 @@ async def _show(call: Call, message: PrintedMessage, suffix: str = "", is_by_id:
     call.write("\n\n" + ("".join(tracks) if tracks else "WARN: No Consumer"))
 
 
-def _keep_body(call: Call, message: PrintedMessage, suffix: str) -> Path:
-    """Write the body to the same file as Java's tool. Raises: Failure.
-
-    Unlike Java: a message's sender chooses its id, so an id with a slash names no file elsewhere.
-    """
-    name = quote(message.stored.message_id, safe=_IN_NAMES)
-    return write(BODIES / (name + suffix), body_of(call, message))
-
-
 # Groups that have consumed it ----
 
 #     CONSUMED                 the group's offset is after it, and the group subscribes its tag
@@ -382,27 +353,29 @@ def _keep_body(call: Call, message: PrintedMessage, suffix: str) -> Path:
 
 
 async def _track(call: Call, message: StoredMessage, group: str) -> str:
-    kind, why = "UNKNOWN", None
+    kind, reason = "UNKNOWN", None
     try:
-        found = await online_members(call, group)
-        if found.consume_type == "CONSUME_ACTIVELY":
+        members = await online_members(call, group)
+        if members.consume_type == "CONSUME_ACTIVELY":
             kind = "PULL"
-        elif not await _is_behind(call, message, group):
+        elif not await _has_passed(call, message, group):
             kind = "NOT_CONSUME_YET"
         else:
-            kind = "CONSUMED" if _subscribes(found, message) else "CONSUMED_BUT_FILTERED"
+            subscription = members.subscription_table.get(message.topic)
+            gets_message = subscription is None or not subscription.tags or message.tags in subscription.tags
+            kind = "CONSUMED" if gets_message else "CONSUMED_BUT_FILTERED"
     except Failure as failure:
         # Unlike Java, which says UNKNOWN where a broker answers with an empty list of members.
         is_away = failure.code == ResponseCode.CONSUMER_NOT_ONLINE
         kind = "NOT_ONLINE" if is_away else kind
         has_code = is_away or failure.is_of_broker
-        why = f"CODE:{failure.code} DESC:{failure.remark}" if has_code else str(failure)
-    return java.fields("MessageTrack", {"consumerGroup": group, "trackType": kind, "exceptionDesc": why})
+        reason = f"CODE:{failure.code} DESC:{failure.remark}" if has_code else str(failure)
+    return java.to_string("MessageTrack", {"consumerGroup": group, "trackType": kind, "exceptionDesc": reason})
 
 
-async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
+async def _has_passed(call: Call, message: StoredMessage, group: str) -> bool:
     stats = await consume_stats(call, group)
-    table = (await cluster_table(call)).broker_addr_table
+    table = (await operations.cluster_table(call)).broker_addr_table
     return any(
         row.consumer_offset > message.queue_offset
         for queue, row in stats.offset_table.items()
@@ -412,36 +385,31 @@ async def _is_behind(call: Call, message: StoredMessage, group: str) -> bool:
     )
 
 
-def _subscribes(group: ConsumerConnections, message: StoredMessage) -> bool:
-    subscription = group.subscription_table.get(message.topic)
-    return subscription is None or not subscription.tags or message.tags in subscription.tags
-
-
 async def query_msg_trace_by_id(call: Call) -> None:
     msg_id = call.text("i")
-    found = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MAX_MESSAGES, round(time.time() * 1000))
+    messages = await _query(call, call.text("t") or TRACE_TOPIC, msg_id, _MAX_MESSAGES, round(time.time() * 1000))
     consumers: dict[str, list[tuple[object, ...]]] = {}
-    for message in found:
+    for message in messages:
         host = message.stored.born_host.rpartition(":")[0]
-        for each in trace.decode(body_of(call, message).decode("utf-8", "replace")):
-            if each.msg_id != msg_id:
+        for event in trace.decode(body_of(call, message).decode("utf-8", "replace")):
+            if event.msg_id != msg_id:
                 continue
-            if isinstance(each, PubTrace):
-                _head(call, "#ProducerGroup", "#SendTime")
-                call.line(_TRACE, "Pub", *_trace_row(each.group, host, each))
+            if isinstance(event, PubTrace):
+                _write_trace_heads(call, "#ProducerGroup", "#SendTime")
+                call.line(_TRACE_ROW, "Pub", *_trace_row(event.group, host, event))
                 call.line()
-            elif isinstance(each, SubAfterTrace):
-                group = each.group or ""
-                consumers.setdefault(group, []).append(_trace_row(group, host, each))
-    for _, rows in java.table(consumers):
-        _head(call, "#ConsumerGroup", "#ConsumerTime")
+            elif isinstance(event, SubAfterTrace):
+                group = event.group or ""
+                consumers.setdefault(group, []).append(_trace_row(group, host, event))
+    for _, rows in java.in_map_order(consumers):
+        _write_trace_heads(call, "#ConsumerGroup", "#ConsumerTime")
         for row in rows:
-            call.line(_TRACE, "Sub", *row)
+            call.line(_TRACE_ROW, "Sub", *row)
         call.line()
 
 
-def _head(call: Call, group: str, moment: str) -> None:
-    call.line(_TRACE, "#Type", group, "#ClientHost", moment, "#CostTimes", "#Status")
+def _write_trace_heads(call: Call, group: str, moment: str) -> None:
+    call.line(_TRACE_ROW, "#Type", group, "#ClientHost", moment, "#CostTimes", "#Status")
 
 
 def _trace_row(group: str, host: str, event: PubTrace | SubAfterTrace) -> tuple[object, ...]:
@@ -457,14 +425,14 @@ async def print_msg(call: Call) -> None:
 
     async def show(queue: MessageQueue) -> None:
         address = await address_of(call, queue)
-        begin, end = await _span(call, address, queue)
+        begin, end = await _read_span_by_b_and_e(call, address, queue)
         call.line("minOffset=%s, maxOffset=%s, %s", begin, end, java.queue_text(queue))
         offset = begin
-        while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
-            offset = pulled.next_offset
-            for message in pulled.messages:
+        while offset < end and (result := await _pull_or_complain(call, address, queue, offset)) is not None:
+            offset = result.next_offset
+            for message in result.messages:
                 print_message(call, message, charset, shows_body)
-            if _is_over(call, queue, pulled):
+            if _is_over(call, queue, result):
                 break
         call.line(_RULE)
 
@@ -474,22 +442,21 @@ async def print_msg(call: Call) -> None:
 async def print_msg_by_queue(call: Call) -> None:
     queue = MessageQueue(call.text("t"), call.text("a"), call.number("i"))
     address = await address_of(call, queue)
-    offset, end = await _span(call, address, queue)
+    offset, end = await _read_span_by_b_and_e(call, address, queue)
     tags: Counter[str] = Counter()
-    while offset < end and (pulled := await _pull(call, address, queue, offset)) is not None:
-        offset = pulled.next_offset
-        if pulled.status != FOUND:
+    while offset < end and (result := await _pull_or_complain(call, address, queue, offset)) is not None:
+        offset = result.next_offset
+        if result.status != FOUND:
             break
-        tags.update(each.stored.tags for each in pulled.messages if each.stored.tags)
-        for message in pulled.messages if call.is_true("p") else ():
+        tags.update(message.stored.tags for message in result.messages if message.stored.tags)
+        for message in result.messages if call.is_true("p") else ():
             print_message(call, message, call.text("c", _UTF8), call.is_true("d"))
     if call.is_true("f"):
-        counts = dict(tags)
-        for tag, count in sorted(java.table(counts), key=lambda row: -row[1]):
+        for tag, count in sorted(java.in_map_order(tags), key=lambda row: -row[1]):
             call.line("Tag: %-30s Count: %s", tag, count)
 
 
-async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> Pulled | None:
+async def _pull_or_complain(call: Call, address: str, queue: MessageQueue, offset: int) -> PullResult | None:
     """Return the next messages that fit -s; None if the pull failed, which is reported."""
     try:
         return await pull(call, address, queue, offset, call.text("s", ALL))
@@ -498,31 +465,32 @@ async def _pull(call: Call, address: str, queue: MessageQueue, offset: int) -> P
         return None
 
 
-def _is_over(call: Call, queue: MessageQueue, pulled: Pulled) -> bool:
-    if pulled.status == FOUND:
+def _is_over(call: Call, queue: MessageQueue, result: PullResult) -> bool:
+    """Return whether a pull was the last one; report a pull without messages."""
+    if result.status == FOUND:
         return False
-    matched_nothing = pulled.status == _MATCHED_NOTHING
-    what = "no matched msg" if matched_nothing else "print msg finished"
-    call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), what, pulled.status, pulled.next_offset)
+    matched_nothing = result.status == _MATCHED_NOTHING
+    outcome = "no matched msg" if matched_nothing else "print msg finished"
+    call.line("%s %s. status=%s, offset=%s", java.queue_text(queue), outcome, result.status, result.next_offset)
     return not matched_nothing
 
 
-async def _span(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    begin, end = await span_of(call, address, queue)
+async def _read_span_by_b_and_e(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    begin, end = await read_span(call, address, queue)
     if call.has("b"):
-        begin = await _offset_at(call, address, queue, "b")
+        begin = await _offset_since(call, address, queue, "b")
     if call.has("e"):
-        end = await _offset_at(call, address, queue, "e")
+        end = await _offset_since(call, address, queue, "e")
     return begin, end
 
 
-async def _offset_at(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
-    return await offset_since(call, address, queue, _moment(call.text(letter)))
+async def _offset_since(call: Call, address: str, queue: MessageQueue, letter: str) -> int:
+    return await operations.offset_since(call, address, queue, _parse_time(call.text(letter)))
 
 
-def _moment(text: str) -> int:
+def _parse_time(text: str) -> int:
     try:
-        return java.moment(text)
+        return java.parse_time(text)
     except ValueError:
         raise null_failure(f"{text!r} is no time; give milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
 
@@ -531,26 +499,25 @@ def _moment(text: str) -> int:
 
 
 async def consume_message(call: Call) -> None:
-    problem = _problem(call)
-    if problem:
+    if problem := _find_problem(call):
         call.failed = True
         call.write(problem)
         return
-    count = call.number("c", _USUAL_COUNT)
+    count = call.number("c", _DEFAULT_COUNT)
     try:
         if call.has("i"):
-            await _of_queue(call, count)
+            await _consume_queue(call, count)
         else:
-            await _of_topic(call, count)
+            await _consume_topic(call, count)
     except Failure as failure:
         if failure.kind == number_failure("").kind:
             raise
         call.complain(failure)
 
 
-def _problem(call: Call) -> str | None:
+def _find_problem(call: Call) -> str | None:
     now_ms = time.time() * 1000
-    begin, end = (_moment(call.text(letter)) if call.has(letter) else 0 for letter in "se")
+    begin, end = (_parse_time(call.text(letter)) if call.has(letter) else 0 for letter in "se")
     rules = [
         (call.has("c") and call.number("c") <= 0, "Please input a positive messageNumber!"),
         (call.has("i") and not call.has("b"), "Please set the brokerName before queueId!"),
@@ -562,30 +529,30 @@ def _problem(call: Call) -> str | None:
             "Please make sure that the beginTimestamp is less than or equal to the endTimestamp",
         ),
     ]
-    return next((words for is_so, words in rules if is_so), None)
+    return next((problem for is_broken, problem in rules if is_broken), None)
 
 
-async def _of_topic(call: Call, count: int) -> None:
-    left = count
+async def _consume_topic(call: Call, count: int) -> None:
+    remaining = count
     for queue in await queues_of(call, call.text("t")):
-        if left == 0:
+        if remaining == 0:
             return
         address = await address_of(call, queue)
-        begin, end = await _limits(call, address, queue)
-        if end - begin > left:
-            call.line("The older %d message of the %d queue will be provided", left, queue.queue_id)
-            end = begin + left - 1
-            left = 0
+        begin, end = await _read_span_by_s_and_e(call, address, queue)
+        if end - begin > remaining:
+            call.line("The older %d message of the %d queue will be provided", remaining, queue.queue_id)
+            end = begin + remaining - 1
+            remaining = 0
         else:
-            left -= end - begin + 1
-        await _consume(call, address, queue, begin, end)
+            remaining -= end - begin + 1
+        await _print_range(call, address, queue, begin, end)
 
 
-async def _of_queue(call: Call, count: int) -> None:
+async def _consume_queue(call: Call, count: int) -> None:
     queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
     offset = call.number("o")
     address = await address_of(call, queue)
-    begin, end = await _limits(call, address, queue)
+    begin, end = await _read_span_by_s_and_e(call, address, queue)
     if offset > end:
         call.line("%s no matched msg, offset=%s", java.queue_text(queue), offset)
         return
@@ -593,28 +560,28 @@ async def _of_queue(call: Call, count: int) -> None:
     if end - begin > count:
         call.line("The oldler %d message will be provided", count)
         end = begin + count - 1
-    await _consume(call, address, queue, begin, end)
+    await _print_range(call, address, queue, begin, end)
 
 
-async def _limits(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
-    begin, end = await span_of(call, address, queue)
-    if call.has("s") and _moment(call.text("s")) > 0:
-        begin = await _offset_at(call, address, queue, "s")
-    if call.has("e") and _moment(call.text("e")) > 0:
-        end = await _offset_at(call, address, queue, "e")
+async def _read_span_by_s_and_e(call: Call, address: str, queue: MessageQueue) -> tuple[int, int]:
+    begin, end = await read_span(call, address, queue)
+    if call.has("s") and _parse_time(call.text("s")) > 0:
+        begin = await _offset_since(call, address, queue, "s")
+    if call.has("e") and _parse_time(call.text("e")) > 0:
+        end = await _offset_since(call, address, queue, "e")
     return begin, end
 
 
-async def _consume(call: Call, address: str, queue: MessageQueue, offset: int, last: int) -> None:
+async def _print_range(call: Call, address: str, queue: MessageQueue, offset: int, last: int) -> None:
     """Print messages up to an offset. Java asks for one message more than there is."""
     while offset <= last:
-        pulled = await pull(call, address, queue, offset, count=last - offset + 1)
-        offset = pulled.next_offset
-        if pulled.status == FOUND:
+        result = await pull(call, address, queue, offset, count=last - offset + 1)
+        offset = result.next_offset
+        if result.status == FOUND:
             call.line("Consume ok")
-            for message in pulled.messages:
+            for message in result.messages:
                 print_message(call, message, _UTF8, True)
-        if _is_over(call, queue, pulled):
+        if _is_over(call, queue, result):
             return
 
 
@@ -635,7 +602,7 @@ def status_name(status: SendStatus) -> str:
 
 def result_text(result: SendResult) -> str:
     """SendResult.toString."""
-    return java.fields(
+    return java.to_string(
         "SendResult",
         {
             "sendStatus": status_name(result.status),
@@ -669,8 +636,8 @@ async def send_message(call: Call) -> None:
             raise failure_from(error) from None
         except SparrowError as error:
             raise failure_from(error) from None
-    call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#MsgId")
-    call.line(_SENT, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id)
+    call.line(_SENT_ROW, "#Broker Name", "#QID", "#Send Result", "#MsgId")
+    call.line(_SENT_ROW, result.queue.broker_name, result.queue.queue_id, status_name(result.status), result.msg_id)
 
 
 async def _address_for_send(call: Call, queue: MessageQueue) -> str:
@@ -689,20 +656,20 @@ async def _address_for_send(call: Call, queue: MessageQueue) -> str:
 
 
 def _illegal_topic(topic: str) -> Failure:
-    return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_NAMES}")
+    return client_failure(f"The specified topic[{topic}] contains illegal characters, allowing only {_TOPIC_PATTERN}")
 
 
 async def send_msg_status(call: Call) -> None:
     broker, size, count = call.text("b"), call.number("s", 128, INT), call.number("c", 50)
     async with open_client(call) as mq:
-        await _send(mq, Message(broker, _jodie(16)))
+        await _send(mq, Message(broker, _make_body(16)))
         for _ in range(count):
             start = time.monotonic()
-            result = await _send(mq, Message(broker, _jodie(size)))
+            result = await _send(mq, Message(broker, _make_body(size)))
             call.line("rt=%sms, SendResult=%s", round((time.monotonic() - start) * 1000), result_text(result))
 
 
-def _jodie(size: int) -> bytes:
+def _make_body(size: int) -> bytes:
     """Return a body of at least this size, as Java's tool makes it."""
     return b"hello jodie" * math.ceil(size / 11)
 
@@ -710,7 +677,7 @@ def _jodie(size: int) -> bytes:
 async def check_msg_send_rt(call: Call) -> None:
     amount = call.number("a", 100)
     message = Message(call.text("t"), b"a" * call.number("s", 128, INT))
-    call.line(_SENT, "#Broker Name", "#QID", "#Send Result", "#RT")
+    call.line(_SENT_ROW, "#Broker Name", "#QID", "#Send Result", "#RT")
     try:
         queues = Route.build(message.topic, await call.route(message.topic)).writable
     except Failure:
@@ -722,25 +689,25 @@ async def check_msg_send_rt(call: Call) -> None:
             queue = queues[number % len(queues)]
             is_ok, took_ms = await _send_and_time(mq, message, queue)
             elapsed += took_ms if number else 0
-            call.line(_SENT, queue.broker_name, queue.queue_id, java.text(is_ok), took_ms)
+            call.line(_SENT_ROW, queue.broker_name, queue.queue_id, java.value_text(is_ok), took_ms)
     call.line("Avg RT: %s", _average(elapsed, amount))
 
 
 async def cluster_rt(call: Call) -> None:
     amount, size, interval = call.number("a", 100), call.number("s", 128, INT), call.number("i", 10)
     as_log = call.is_true("p")
-    clusters = (await cluster_table(call)).cluster_addr_table
-    chosen = [call.text("c")] if call.has("c") else java.names(clusters)
+    clusters = (await operations.cluster_table(call)).cluster_addr_table
+    names = [call.text("c")] if call.has("c") else java.in_set_order(clusters)
     if not as_log:
         call.heads("%-24s  %-24s  %-4s  %-8s  %-8s", "#Cluster Name|#Broker Name|#RT|#successCount|#failCount")
     async with open_client(call) as mq:
         while True:
-            for cluster in chosen:
+            for cluster in names:
                 if cluster not in clusters:
                     call.failed = True
                     call.write(f"cluster [{cluster}] not exist")
                     break
-                for broker in java.names(clusters[cluster]):
+                for broker in java.in_set_order(clusters[cluster]):
                     await _measure(call, mq, cluster, broker, amount, size, as_log)
             if call.failed:
                 return  # Unlike Java, which says so again and again.
@@ -751,20 +718,19 @@ async def _measure(call: Call, mq: Client, cluster: str, broker: str, amount: in
     message = Message(broker, b"a" * size)
     outcomes = [await _send_and_time(mq, message, None) for _ in range(amount)]
     average = _average(sum(took_ms for _, took_ms in outcomes[1:]), amount)
-    went_well = sum(is_ok for is_ok, _ in outcomes)
+    success_count = sum(is_ok for is_ok, _ in outcomes)
     if as_log:
-        room = call.text("m", "noname")
-        now = f"{datetime.now(_CHINA):%Y-%m-%d %H:%M:%S}"
-        call.line("%s|%s|%s|%s|%s", now, room, cluster, broker, average.partition(".")[0])
+        machine_room = call.text("m", "noname")
+        now = f"{datetime.now(_CHINA_TIME):%Y-%m-%d %H:%M:%S}"
+        call.line("%s|%s|%s|%s|%s", now, machine_room, cluster, broker, average.partition(".")[0])
     else:
-        call.line(_RT, cluster, broker, average, went_well, amount - went_well)
+        call.line(_RT_ROW, cluster, broker, average, success_count, amount - success_count)
 
 
 async def _send_and_time(mq: Client, message: Message, queue: MessageQueue | None) -> tuple[bool, int]:
-    start = time.monotonic()
+    start, is_ok = time.monotonic(), True
     try:
         await mq.send(message, queue=queue)
-        is_ok = True
     except SparrowError:
         is_ok = False
     return is_ok, round((time.monotonic() - start) * 1000)

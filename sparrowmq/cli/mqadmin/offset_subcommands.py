@@ -14,20 +14,13 @@ from sparrowmq.cli.mqadmin import java
 from sparrowmq.cli.mqadmin.call import Call, brokers_to_ask
 from sparrowmq.cli.mqadmin.group_subcommands import consume_stats
 from sparrowmq.cli.mqadmin.java import Failure, null_failure
-from sparrowmq.client.admin.operations import (
-    commit_offset,
-    group_progress,
-    max_offset,
-    offset_since,
-    reset_members,
-    topic_offsets,
-)
+from sparrowmq.client.admin import operations
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.offset_bodies import QueueProgress
 
-_ONLINE: Final = "%-40s  %-40s  %-40s"
-_OFFLINE: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
+_ONLINE_ROW: Final = "%-40s  %-40s  %-40s"
+_OFFLINE_ROW: Final = "%-20s  %-20s  %-20s  %-20s  %-20s  %-20s"
 _TO_THE_END: Final = -1
 
 
@@ -48,7 +41,7 @@ class _QueueReset:
     queue: MessageQueue
     before: QueueProgress
     target: int
-    now: int
+    new_offset: int
 
 
 async def clone_group_offset(call: Call) -> None:
@@ -63,31 +56,31 @@ async def clone_group_offset(call: Call) -> None:
             # Unlike Java, which sends it to a name server and waits in vain.
             raise null_failure(f"topic {topic} has no broker {queue.broker_name}, which has {queue.topic}")
         if row.consumer_offset >= 0:
-            await commit_offset(call, address, target, queue, row.consumer_offset)
+            await operations.commit_offset(call, address, target, queue, row.consumer_offset)
     call.write(f"clone group offset success. srcGroup[{source}], destGroup=[{target}], topic[{topic}]")
 
 
 async def reset_offset_by_time(call: Call) -> None:
     text = call.text("s")
     try:
-        timestamp = _TO_THE_END if text == "now" else java.moment(text)
+        timestamp = _TO_THE_END if text == "now" else java.parse_time(text)
     except ValueError:
         raise null_failure(f"{text!r} is no time; give now, milliseconds or yyyy-MM-dd#HH:mm:ss:SSS") from None
     reset = _Reset(call.text("g"), call.text("t"), timestamp, call.is_true("f", True))
-    where = f"force[{java.text(reset.force)}], timestamp(string)[{text}], timestamp(long)[{timestamp}]"
+    options = f"force[{java.value_text(reset.force)}], timestamp(string)[{text}], timestamp(long)[{timestamp}]"
     try:
-        moved = await _reset_members(call, reset)
+        offsets = await _reset_members(call, reset)
     except Failure as failure:
         if failure.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
         rows = await _reset_in_place(call, reset)
         call.line(
-            "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s", reset.group, reset.topic, where
+            "rollback consumer offset by specified consumerGroup[%s], topic[%s], %s", reset.group, reset.topic, options
         )
         _show_rows(call, rows)
         return
-    call.line("rollback consumer offset by specified group[%s], topic[%s], %s", reset.group, reset.topic, where)
-    _show_members(call, moved)
+    call.line("rollback consumer offset by specified group[%s], topic[%s], %s", reset.group, reset.topic, options)
+    _show_members(call, offsets)
 
 
 async def skip_accumulated_message(call: Call) -> None:
@@ -105,56 +98,50 @@ async def _reset_members(call: Call, reset: _Reset) -> dict[MessageQueue, int]:
 
     -c changes nothing: our brokers write to C++ members in their format; Apache's do so only for a C++ admin.
     """
-    moved: dict[MessageQueue, int] = {}
+    offsets: dict[MessageQueue, int] = {}
     for _, address in brokers_to_ask(await call.route(reset.topic)):
-        moved |= await reset_members(call, address, reset.group, reset.topic, reset.timestamp, force=reset.force)
-    return moved
+        offsets |= await operations.reset_members(
+            call, address, reset.group, reset.topic, reset.timestamp, force=reset.force
+        )
+    return offsets
 
 
-def _show_members(call: Call, moved: dict[MessageQueue, int]) -> None:
-    call.line(_ONLINE, "#brokerName", "#queueId", "#offset")
-    for queue in java.queues(moved):
-        call.line(_ONLINE, queue.broker_name[:32], queue.queue_id, moved[queue])
+def _show_members(call: Call, offsets: dict[MessageQueue, int]) -> None:
+    call.line(_ONLINE_ROW, "#brokerName", "#queueId", "#offset")
+    for queue in java.queues_in_map_order(offsets):
+        call.line(_ONLINE_ROW, queue.broker_name[:32], queue.queue_id, offsets[queue])
 
 
 async def _reset_in_place(call: Call, reset: _Reset) -> list[_QueueReset]:
-    found: list[_QueueReset] = []
+    resets: list[_QueueReset] = []
     route = await call.route(reset.topic)
     counts = {row.broker_name: row.read_queue_nums for row in route.queue_datas}
     for broker, address in brokers_to_ask(route):
-        table = (await group_progress(call, address, reset.group)).offset_table
+        table = (await operations.group_progress(call, address, reset.group)).offset_table
         rows = {queue: row for queue, row in table.items() if queue.topic == reset.topic}
-        if not rows:
-            rows = await _beginnings(call, address, reset.topic, broker.broker_name, counts[broker.broker_name])
-            order = list(rows)
-        else:
-            order = java.queues(rows)
-        found += [await _reset_queue(call, address, reset, queue, rows[queue]) for queue in order]
-    return found
-
-
-async def _beginnings(
-    call: Call, address: str, topic: str, broker: str, count: int
-) -> dict[MessageQueue, QueueProgress]:
-    """Return the queues of a topic that the group never consumed, as if it were at their beginnings."""
-    stats = await topic_offsets(call, address, topic)
-    queues = [MessageQueue(topic, broker, number) for number in range(count)]
-    return {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
+        queues = java.queues_in_map_order(rows)
+        if not rows:  # The group never consumed the topic: as if it were at the beginnings of the queues.
+            stats = await operations.topic_offsets(call, address, reset.topic)
+            name = broker.broker_name
+            queues = [MessageQueue(reset.topic, name, number) for number in range(counts[name])]
+            rows = {queue: QueueProgress(stats[queue].max_offset, stats[queue].min_offset) for queue in queues}
+        resets += [await _reset_queue(call, address, reset, queue, rows[queue]) for queue in queues]
+    return resets
 
 
 async def _reset_queue(call: Call, address: str, reset: _Reset, queue: MessageQueue, row: QueueProgress) -> _QueueReset:
     if reset.timestamp == _TO_THE_END:
-        target = await max_offset(call, address, queue)
+        target = await operations.max_offset(call, address, queue)
     else:
-        target = await offset_since(call, address, queue, reset.timestamp)
+        target = await operations.offset_since(call, address, queue, reset.timestamp)
     if not reset.force and target > row.consumer_offset:
         return _QueueReset(queue, row, target, row.consumer_offset)
-    await commit_offset(call, address, reset.group, queue, target)
+    await operations.commit_offset(call, address, reset.group, queue, target)
     return _QueueReset(queue, row, target, target)
 
 
 def _show_rows(call: Call, rows: list[_QueueReset]) -> None:
-    call.heads(_OFFLINE, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
-    for each in rows:
-        before = each.before.broker_offset, each.before.consumer_offset
-        call.line(_OFFLINE, each.queue.broker_name[:32], each.queue.queue_id, *before, each.target, each.now)
+    call.heads(_OFFLINE_ROW, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
+    for row in rows:
+        before = row.before.broker_offset, row.before.consumer_offset
+        call.line(_OFFLINE_ROW, row.queue.broker_name[:32], row.queue.queue_id, *before, row.target, row.new_offset)

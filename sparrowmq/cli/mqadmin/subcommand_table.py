@@ -22,8 +22,6 @@ from sparrowmq.cli.mqadmin.java_options import HELP, NAMESRV, Option
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command."""
-
     name: str
     place: str  # its module, and its function there
     java: str  # the class that implements it in Java
@@ -33,7 +31,7 @@ class Command:
     @property
     def options(self) -> tuple[Option, ...]:
         own = {option.letter for option in self.own}
-        return (*(each for each in (HELP, NAMESRV) if each.letter not in own), *self.own)
+        return (*(option for option in (HELP, NAMESRV) if option.letter not in own), *self.own)
 
 
 _TABLE: Final = """

@@ -8,9 +8,8 @@ Each is a process that shares the output streams of this one. A process that end
 after twice as long each time until it has run for a minute, half a minute at most. Wrong settings end all of them. A
 signal to this process stops them in order, and SIGHUP goes to each.
 
-The stdin of each is a pipe from this process, which only this process holds open. If this process is killed, the pipe
-ends, and so do the brokers, in order. A broker that is halted then ends only when it runs again. As long as it has its
-store open, a new start waits for it, and says which process it is.
+The stdin of each is a pipe that only this process holds open. If this process is killed, the pipe ends, and so do the
+brokers, in order. A halted broker ends only when it runs again; a new start waits until its store is free.
 
 Under systemd (systemd.py) this process says that it serves when each broker did. A broker whose loop hangs for
 WatchdogSec is killed, and started again like any other; the other brokers go on.
@@ -40,11 +39,11 @@ _WRONG_SETTINGS: Final = 2
 _POLL_S: Final = 0.1
 _FIRST_PAUSE_S: Final = 1.0
 _MAX_PAUSE_S: Final = 30.0
-_STEADY_S: Final = 60.0
-_REMIND_S: Final = 60.0
+_STEADY_AFTER_S: Final = 60.0
+_HOLDER_LOG_PERIOD_S: Final = 60.0
 
 
-def command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -> list[str]:
+def broker_command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -> list[str]:
     """Return the command line of broker `number`, from that of all."""
     words = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
     values = {"-c": "file", "-pc": "proxy_file", "-n": "namesrv", "--log-size": "log_size"}
@@ -54,18 +53,18 @@ def command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -
     words += ["--log-file", f"{options['log_file']}-{number}"] if options["log_file"] else []
     flags = {"--enable-proxy": "enable_proxy", "--insecure": "insecure", "-v": "verbose"}
     words += [flag for flag, name in flags.items() if options[name]]
-    derived = [f"{key}={value}" for key, value in settings_of(settings, number).items()]
+    derived = [f"{key}={value}" for key, value in derived_settings(settings, number).items()]
     return [
         *words,
         *(word for change in (*options["changes"], *options["pairs"], *derived) for word in ("--set", change)),
     ]
 
 
-def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
+def derived_settings(settings: BrokerSettings, number: int) -> dict[str, str]:
     """Return the settings in which broker `number` differs from the configuration."""
-    found = {"brokerName": f"{settings.name}-{number}", "storePathRootDir": f"{settings.store_path}-{number}"}
+    own = {"brokerName": f"{settings.name}-{number}", "storePathRootDir": f"{settings.store_path}-{number}"}
     if settings.commit_log_path is not None:
-        found["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
+        own["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
     for key, port, step in (
         ("listenPort", settings.port, PORT_STEP),
         ("haListenPort", settings.ha_port, PORT_STEP),
@@ -74,35 +73,28 @@ def settings_of(settings: BrokerSettings, number: int) -> dict[str, str]:
         ("grpcServerPort", settings.grpc_port, 1),
     ):
         if port:  # 0 takes a free one, and what is not set goes by listenPort
-            found[key] = str(port + step * number)
-    return found
+            own[key] = str(port + step * number)
+    return own
 
 
 @dataclass(slots=True)
 class _Broker:
-    """One of them, and when it was started, or may be again."""
+    """One broker, and when it was started, or may be started again."""
 
     words: Sequence[str]
     store: str = ""  # the folder of its store
     process: subprocess.Popen[bytes] | None = None
     start_s: float = 0.0
     pause_s: float = _FIRST_PAUSE_S
-    is_first: bool = True  # whether no process was there before this one
-    holder: int = 0  # the process of an earlier run that has the store open
-    logged_s: float = 0.0  # when that was logged last
+    is_first_process: bool = True
+    holder_pid: int = 0  # the process of an earlier run that has the store open
+    holder_logged_s: float = 0.0  # when that was logged last
     has_served: bool = False
     alive_s: float | None = None  # when its loop said that it runs; None until it serves
 
 
-class Brokers:
-    """Keeps brokers running.
-
-    Args:
-        commands: their command lines.
-        now_s: a monotonic clock.
-        stores: the folders of their stores.
-        notifier: to systemd.
-    """
+class BrokerProcesses:
+    """Keeps brokers running, given their command lines and the folders of their stores; `now_s` is monotonic."""
 
     def __init__(
         self,
@@ -111,7 +103,7 @@ class Brokers:
         stores: Sequence[str] = (),
         notifier: Notifier | None = None,
     ) -> None:
-        self._brokers = [_Broker(*each) for each in zip_longest(commands, stores, fillvalue="")]
+        self._brokers = [_Broker(*pair) for pair in zip_longest(commands, stores, fillvalue="")]
         self._now_s = now_s
         self._is_stopping = False
         self._notifier = notifier or Notifier()
@@ -119,16 +111,16 @@ class Brokers:
         self._is_ready = False
 
     def run(self) -> int:
-        """Until a signal; the exit status."""
+        """Keep them running until a signal; return the exit status."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._reload)
-        status = 0
+        status = 0  # of the program
         while not self._is_stopping and status != _WRONG_SETTINGS:
             status = self.start_due()
             self._supervise()
             time.sleep(_POLL_S)
-        self._notifier.stops()
+        self._notifier.report_stopping()
         self.end()
         return status
 
@@ -138,13 +130,15 @@ class Brokers:
             status = None if broker.process is None else broker.process.poll()
             if broker.process is not None and status is None:
                 continue
-            if status == _WRONG_SETTINGS and broker.is_first and not self._was_steady(broker):
+            if status == _WRONG_SETTINGS and broker.is_first_process and not self._was_steady(broker):
                 return status
             if status is not None:
                 self._note_end(broker, status)
             elif self._now_s() >= broker.start_s and not self._is_store_in_use(broker):
-                broker.process, broker.start_s = self._start_process(broker.words), self._now_s()
-                broker.alive_s = None
+                # No other process has the other end of its stdin, as Python lets none inherit it.
+                watched = self._listener.environment(self._notifier.watchdog_s) if self._listener is not None else {}
+                broker.process = subprocess.Popen(broker.words, stdin=subprocess.PIPE, env={**os.environ, **watched})
+                broker.start_s, broker.alive_s = self._now_s(), None
         return 0
 
     def end(self) -> None:
@@ -156,17 +150,12 @@ class Brokers:
             process.wait()
             _close_stdin(process)
 
-    def _start_process(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process; no other process has the other end of its stdin, as Python lets none inherit it."""
-        watched = self._listener.environment(self._notifier.watchdog_s) if self._listener is not None else {}
-        return subprocess.Popen(words, stdin=subprocess.PIPE, env={**os.environ, **watched})
-
     def _supervise(self) -> None:
         """Hear which brokers live, kill one that hangs, and say to systemd how all of them are."""
         if self._listener is None:
             return
         running = {broker.process.pid: broker for broker in self._brokers if broker.process is not None}
-        for process, lines in self._listener.heard():
+        for process, lines in self._listener.receive():
             if process in running and not {READY, ALIVE}.isdisjoint(lines):
                 running[process].alive_s, running[process].has_served = self._now_s(), True
         for process, broker in running.items():
@@ -184,34 +173,34 @@ class Brokers:
         return self._now_s() - (broker.alive_s or 0.0)
 
     def _is_store_in_use(self, broker: _Broker) -> bool:
-        holder = lock_holder(os.path.join(broker.store, "lock")) if broker.store else 0
-        if holder and (holder != broker.holder or self._now_s() - broker.logged_s >= _REMIND_S):
+        pid = lock_holder(os.path.join(broker.store, "lock")) if broker.store else 0
+        if pid and (pid != broker.holder_pid or self._now_s() - broker.holder_logged_s >= _HOLDER_LOG_PERIOD_S):
             log.warning(
                 "the store %s is in use by process %d, perhaps a broker of an earlier start that hangs or is halted; "
                 "the broker starts once that has ended. `kill -CONT %d` lets a halted one end in order, "
                 "`kill -KILL %d` ends it at once; either way no acknowledged message is lost",
-                *(broker.store, holder, holder, holder),
+                *(broker.store, pid, pid, pid),
             )
-            broker.logged_s = self._now_s()
-        broker.holder = holder
-        return holder != 0
+            broker.holder_logged_s = self._now_s()
+        broker.holder_pid = pid
+        return pid != 0
 
     def _was_steady(self, broker: _Broker) -> bool:
-        return self._now_s() - broker.start_s >= _STEADY_S
+        return self._now_s() - broker.start_s >= _STEADY_AFTER_S
 
     def _note_end(self, broker: _Broker, status: int) -> None:
         """Say how it ended, and when it is started again."""
         assert broker.process is not None
         if self._was_steady(broker):
             broker.pause_s = _FIRST_PAUSE_S
-        how = f"with {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+        ending = f"with {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         if status == -signal.SIGBUS:
-            how += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
+            ending += ", as when a file of its index was cut or cannot be read: see `sparrowmq store check`"
         if status == _WRONG_SETTINGS:
-            how += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
-        log.error("a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, how, broker.pause_s)
+            ending += ", as its settings are wrong now (it said which): correct them, the other brokers go on meanwhile"
+        log.error("a broker (process %d) ended %s; it starts again in %g s", broker.process.pid, ending, broker.pause_s)
         _close_stdin(broker.process)
-        broker.is_first = False
+        broker.is_first_process = False
         broker.process, broker.start_s = None, self._now_s() + broker.pause_s
         broker.pause_s = min(2 * broker.pause_s, _MAX_PAUSE_S)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
-from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, credentials_of, namesrv_of, tls_of
+from sparrowmq.cli.terminal.cluster_command import HELP, chosen_credentials, chosen_namesrv, chosen_tls, cluster_options
 from sparrowmq.cli.terminal.output import ask_secret
 from sparrowmq.console.console_settings import PORT, ConsoleSettings
 from sparrowmq.console.history import lock_history_folder
-from sparrowmq.console.users import Account, Accounts, Role, hashed, named, read
+from sparrowmq.console.users import Account, Accounts, Role, hash_password, parse_user, read_accounts
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.argument_types import Whole
 
@@ -71,7 +71,7 @@ def console(
             click.echo(_ask_account(make_user, "--make-user").line())
             sys.exit(0)
         accounts, login_note = accounts_of(users, user)
-        settings = ConsoleSettings(accounts, namesrv_of(), **options)
+        settings = ConsoleSettings(accounts, chosen_namesrv(), **options)
         _serve(settings, history, login_note)
     except ConfigError as error:
         fail(error)
@@ -79,7 +79,7 @@ def console(
 
 def _serve(settings: ConsoleSettings, history: str | None, login_note: str) -> NoReturn:
     """Raises: ConfigError, a setting is wrong."""
-    credentials, tls = credentials_of(), tls_of()
+    credentials, tls = chosen_credentials(), chosen_tls()
 
     def ready(serving: Console) -> str:
         metrics = f", its metrics at http://{address}/metrics" if (address := serving.metrics_address) else ""
@@ -97,26 +97,26 @@ def accounts_of(users: str | None, user: str | None) -> tuple[Accounts, str]:
     if users and user:
         raise ConfigError("give --users or --user, not both")
     if users:
-        return read(Path(users).expanduser()), ""
+        return read_accounts(Path(users).expanduser()), ""
     if user:
         account = _ask_account(user, "--user")
         return Accounts({account.name: account}), ""
-    accounts, password = one_time()
+    accounts, password = one_time_account()
     return accounts, f" (user {ONE_TIME_USER}, password {password}, until it stops)"
 
 
-def one_time() -> tuple[Accounts, str]:
+def one_time_account() -> tuple[Accounts, str]:
     """Return one user with all rights, and the password for this start."""
     password = secrets.token_urlsafe(9)
-    account = Account(ONE_TIME_USER, Role.ADMIN, hashed(password))
+    account = Account(ONE_TIME_USER, Role.ADMIN, hash_password(password))
     return Accounts({account.name: account}), password
 
 
 def _ask_account(text: str, source: str) -> Account:
-    name, role = named(text, source)
+    name, role = parse_user(text, source)
     password = os.environ.get(PASSWORD) or ask_secret(
         f"Password of {name}", f"give the password in the variable {PASSWORD}"
     )
     if len(password) < 8:
         raise ConfigError("the password has fewer than 8 characters; choose a longer one")
-    return Account(name, role, hashed(password))
+    return Account(name, role, hash_password(password))

@@ -25,7 +25,7 @@ import click
 
 from sparrowmq.broker.broker import Broker
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli.servers.console import ONE_TIME_USER, one_time
+from sparrowmq.cli.servers.console import ONE_TIME_USER, one_time_account
 from sparrowmq.cli.servers.serve import fail, log_on_stderr, run
 from sparrowmq.cli.servers.settings_sources import SET_OPTION, merge, sources
 from sparrowmq.client.client import connect
@@ -83,43 +83,34 @@ def dev(
 ) -> None:
     """Run a name server and a broker on this machine, to try things with."""
     log_on_stderr(verbose)
-    usual = UNLIKE_PRODUCTION | {"listenPort": str(broker_port)} | _grpc(port, others["grpc_port"])
+    defaults = UNLIKE_PRODUCTION | {"listenPort": str(broker_port)} | _grpc(port, others["grpc_port"])
     try:
-        settings = merge(BrokerSettings, [("sparrowmq dev", usual), *sources(None, {}, changes, {})])
+        settings = merge(BrokerSettings, [("sparrowmq dev", defaults), *sources(None, {}, changes, {})])
         names = [check_new_topic(name) for name in topics]
     except (ConfigError, InvalidName) as error:
         fail(error)
-    place = Path(others["folder"]).expanduser() if others["folder"] else None
+    folder = Path(others["folder"]).expanduser() if others["folder"] else None
     run(
-        lambda: Dev(settings, port, place, names, others["console_port"] if others["has_console"] else None),
+        lambda: Dev(settings, port, folder, names, others["console_port"] if others["has_console"] else None),
         lambda server: server.as_json() if as_json else server.as_text(),
     )
 
 
 def _grpc(port: int, grpc_port: int | None) -> dict[str, str]:
-    """The setting of the gRPC port. Without a wish, it is there only if the packages for it are."""
+    """The setting of the gRPC port. Without --grpc-port, there is one only if the packages for it are installed."""
     if grpc_port is not None:
         return {"grpcServerPort": str(grpc_port)}
     if packages.missing_packages():
         return {}
-    return {"grpcServerPort": str(GRPC_PORT if port == NAMESRV_PORT and _is_free(GRPC_PORT) else 0)}
-
-
-def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex((_HOST, port)) != 0
+        is_free = port == NAMESRV_PORT and probe.connect_ex((_HOST, GRPC_PORT)) != 0
+    return {"grpcServerPort": str(GRPC_PORT if is_free else 0)}
 
 
 class Dev:
-    """Both servers, while the context is entered.
+    """Both servers, while the context is entered; a store without a folder is deleted at the end.
 
-    Args:
-        port: of the name server.
-        folder: of the store; None for one that goes at the end.
-        topics: to make, where they are not there yet.
-        console_port: of a console; None for none.
-    Raises on entering:
-        ConfigError: an address cannot be had, or the console is not installed.
+    Raises on entering: ConfigError, an address cannot be had, or the console is not installed.
     """
 
     def __init__(
@@ -142,14 +133,19 @@ class Dev:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             folder = self._folder or Path(stack.enter_context(TemporaryDirectory(prefix="sparrowmq-dev-")))
-            kept = NamesrvSettings(port=self._port, kv_path=folder / "kvConfig.json")
-            namesrv = await stack.enter_async_context(Namesrv(kept, SystemClock()))
+            namesrv_settings = NamesrvSettings(port=self._port, kv_path=folder / "kvConfig.json")
+            namesrv = await stack.enter_async_context(Namesrv(namesrv_settings, SystemClock()))
             self.namesrv = namesrv.address
             settings = replace(self._settings, namesrv=(self.namesrv,), store_path=folder / "store")
             broker = await stack.enter_async_context(Broker(settings))
             self.broker, self.grpc = broker.address, broker.grpc_address
-            await self._make_topics()
-            await self._show(stack)
+            if self._topics:
+                await self._create_topics()
+            if self._console_port is not None:
+                accounts, self._password = one_time_account()
+                history = self._folder / "console" if self._folder is not None else None
+                console = console_of(ConsoleSettings(accounts, self.namesrv, port=self._console_port, history=history))
+                self.console = (await stack.enter_async_context(console)).url
             self._stack = stack.pop_all()
         return self
 
@@ -161,7 +157,6 @@ class Dev:
         await asyncio.get_running_loop().create_future()
 
     def as_json(self) -> str:
-        """The addresses for a script."""
         addresses: dict[str, object] = {"namesrv": self.namesrv, "broker": self.broker, "topics": list(self._topics)}
         if self.grpc:
             addresses["grpc"] = self.grpc
@@ -170,35 +165,25 @@ class Dev:
         return json.dumps(addresses)
 
     def as_text(self) -> str:
-        """The addresses for a person, with lines to paste."""
         topic = self._topics[0] if self._topics else "orders"
-        shown = f"  Browser  {self.console} (user {ONE_TIME_USER}, password {self._password})\n" if self.console else ""
-        five = f'  5.x      ClientConfiguration("{self.grpc}", Credentials())\n' if self.grpc else ""
-        kept = f"kept in {self._folder}" if self._folder else "gone at the end (--store DIR keeps them)"
+        login = f"(user {ONE_TIME_USER}, password {self._password})"
+        browser = f"  Browser  {self.console} {login}\n" if self.console else ""
+        grpc = f'  5.x      ClientConfiguration("{self.grpc}", Credentials())\n' if self.grpc else ""
+        storage = f"kept in {self._folder}" if self._folder else "gone at the end (--store DIR keeps them)"
         return f"""\
-SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages are {kept}. Ctrl-C stops it.
+SparrowMQ {VERSION}: name server {self.namesrv}, broker {self.broker}; messages are {storage}. Ctrl-C stops it.
 
   shell    export NAMESRV_ADDR={self.namesrv}; sparrowmq topic list
   Python   async with sparrowmq.connect("{self.namesrv}") as mq: await mq.send("{topic}", b"hello")
   Java     producer.setNamesrvAddr("{self.namesrv}");
   Go       producer.WithNameServer([]string{{"{self.namesrv}"}})
   Node     new Producer({{ namesrvAddr: "{self.namesrv}", producerGroup: "p" }})
-{five}  Spark    spark.read.format("rocketmq").option("nameServer", "{self.namesrv}").option("topic", "{topic}").load()
-{shown}"""
+{grpc}  Spark    spark.read.format("rocketmq").option("nameServer", "{self.namesrv}").option("topic", "{topic}").load()
+{browser}"""
 
-    async def _show(self, stack: AsyncExitStack) -> None:
-        if self._console_port is None:
-            return
-        accounts, self._password = one_time()
-        history = self._folder / "console" if self._folder is not None else None
-        settings = ConsoleSettings(accounts, self.namesrv, port=self._console_port, history=history)
-        self.console = (await stack.enter_async_context(console_of(settings))).url
-
-    async def _make_topics(self) -> None:
-        if not self._topics:
-            return
+    async def _create_topics(self) -> None:
         async with connect(self.namesrv) as mq:
-            there = set(await mq.admin.topics())
+            existing = set(await mq.admin.topics())
             for topic in self._topics:
-                if topic not in there:
+                if topic not in existing:
                     await mq.admin.create_topic(topic)

@@ -11,18 +11,18 @@ import signal
 import sys
 from collections.abc import Callable
 
-_came = False
+_has_come = False
 
 
 def remember() -> None:
     """Remember from now on that a SIGHUP came."""
-    signal.signal(signal.SIGHUP, _note)
+    signal.signal(signal.SIGHUP, _on_signal)
 
 
 def follow(reload: Callable[[], object]) -> None:
     """Call `reload` for each SIGHUP from now on; at once if one came before."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-    if _came:
+    if _has_come:
         reload()
 
 
@@ -32,6 +32,6 @@ def follow_none(stop: Callable[[], object]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, stop if is_in_terminal else lambda: None)
 
 
-def _note(*_: object) -> None:
-    global _came
-    _came = True
+def _on_signal(*_: object) -> None:
+    global _has_come
+    _has_come = True

@@ -21,13 +21,13 @@ from click.core import ParameterSource
 
 from sparrowmq.cli.servers.serve import broker, fail, log_on_stderr, run
 from sparrowmq.cli.servers.settings_sources import ProxyFile
-from sparrowmq.cli.terminal.cluster_command import HELP, cluster_options, credentials_of, namesrv_of, tls_of
+from sparrowmq.cli.terminal.cluster_command import HELP, chosen_credentials, chosen_namesrv, chosen_tls, cluster_options
 from sparrowmq.errors import ConfigError
 from sparrowmq.grpc import packages
 from sparrowmq.settings.argument_types import PATH, Whole
 from sparrowmq.version import VERSION
 
-_OF_LOCAL: Final = {"namesrv", "proxy_file", "mode", "broker_file", "insecure", "verbose"}
+_LOCAL_OPTIONS: Final = {"namesrv", "proxy_file", "mode", "broker_file", "insecure", "verbose"}
 
 
 def _take_file(ctx: click.Context, _param: click.Parameter, path: str | None) -> ProxyFile | None:
@@ -46,7 +46,7 @@ def _run_broker(file: ProxyFile | None, broker_file: str | None, verbose: bool, 
     """Run a broker with a gRPC port instead of a proxy in front of a cluster."""
     ctx = click.get_current_context()
     typed = {name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    if wrong := sorted(param.opts[0] for param in ctx.command.params if param.name in typed - _OF_LOCAL):
+    if wrong := sorted(param.opts[0] for param in ctx.command.params if param.name in typed - _LOCAL_OPTIONS):
         fail(ConfigError(f"{', '.join(wrong)}: -pm local starts a broker; set this in its file, that of -bc"))
     words = ["--enable-proxy", *(["--insecure"] if insecure else []), *(["-v"] if verbose else [])]
     options = {"-c": broker_file, "-n": ctx.meta.get("sparrowmq.line.namesrv"), "-pc": file and file.path}
@@ -107,11 +107,11 @@ def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: s
         packages.check_installed("mqproxy")
         from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 
-        credentials = credentials_of()
+        credentials = chosen_credentials()
         if proxy_file is not None:
             proxy_file.check_proxy(has_account=credentials is not None)
         settings = ProxySettings(**options, credentials=credentials)
-        namesrv, tls = namesrv_of(), tls_of()
+        namesrv, tls = chosen_namesrv(), chosen_tls()
     except ConfigError as error:
         fail(error)
     run(lambda: Proxy(settings, namesrv, tls), lambda server: f"the proxy serves {server.places}")

@@ -28,7 +28,14 @@ import click
 
 from sparrowmq import compiled, kernel
 from sparrowmq.cli.servers import hangup
-from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, PORT, SET_OPTION, merge, sources
+from sparrowmq.cli.servers.settings_sources import (
+    BROKER_VARIABLES,
+    DEFAULT_GRPC_PORT,
+    FILE_OPTION,
+    SET_OPTION,
+    merge,
+    sources,
+)
 from sparrowmq.cli.servers.systemd import Notifier
 from sparrowmq.core import descriptors, logs, process
 from sparrowmq.core.exit_status import exit_status
@@ -37,6 +44,7 @@ from sparrowmq.core.process import RESTART
 from sparrowmq.core.safe_text import error_sentence
 from sparrowmq.errors import ConfigError, SparrowError, StoreFailed
 from sparrowmq.loop.clock import SystemClock
+from sparrowmq.loop.tasks import loop_factory
 from sparrowmq.settings import settings as config
 from sparrowmq.settings.argument_types import Whole
 from sparrowmq.settings.setting_kinds import size
@@ -54,7 +62,7 @@ S = TypeVar("S", bound=LogSettings)
 V = TypeVar("V", bound="Server")
 
 # What `-m` prints.
-IMPORTANT: Final = [
+IMPORTANT_KEYS: Final = [
     "brokerClusterName",
     "brokerName",
     "brokerId",
@@ -72,17 +80,15 @@ IMPORTANT: Final = [
     "kvConfigPath",
 ]
 
-PLAIN: Final = "plain (a C compiler and Python's headers were missing when it was installed)"
-FROM_SOURCE: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
+PLAIN_KERNEL: Final = "plain (a C compiler and Python's headers were missing when it was installed)"
+NOT_COMPILED: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.
-_HOME: Final = {"ROCKETMQ_HOME": "rocketmqHome"}
-_OF_APACHES_SCRIPTS: Final = {"NAMESRV_ADDR": "namesrvAddr", **_HOME}
+_HOME_VARIABLE: Final = {"ROCKETMQ_HOME": "rocketmqHome"}
+_APACHE_VARIABLES: Final = {"NAMESRV_ADDR": "namesrvAddr", **_HOME_VARIABLE}
 
 
 class Server(Protocol):
-    """A server whose context is entered."""
-
     async def serve(self) -> None:
         """Return only if another server has to start instead of this one; raise what made it fail."""
 
@@ -137,12 +143,12 @@ def namesrv(**options: Any) -> None:
     from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 
     options["namesrv"] = None  # Apache's script takes -n too, and has no use for it either.
-    settings = _settings(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME)
+    settings = _settings(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME_VARIABLE)
     log.info("%s", identity())
     run(
         lambda: Namesrv(settings, SystemClock(), _file(options)),
         lambda server: f"The Name Server boot success. serializeType=JSON, address {server.address}",
-        lambda server: server.reload(_merged(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME)),
+        lambda server: server.reload(_merged(NamesrvSettings, options, "RMQ_NAMESRV_", _HOME_VARIABLE)),
         unready=lambda server: server.unready(),
     )
 
@@ -169,30 +175,30 @@ def broker(**options: Any) -> None:
 
     if options["proxy_file"] and not options["enable_proxy"]:
         fail(ConfigError("-pc configures the gRPC port; add --enable-proxy, which opens it"))
-    settings = _settings(BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
+    settings = _settings(BrokerSettings, options, BROKER_VARIABLES, _APACHE_VARIABLES)
     if options["brokers"] > 1:
-        from sparrowmq.cli.servers.broker_processes import Brokers, command
+        from sparrowmq.cli.servers.broker_processes import BrokerProcesses, broker_command
 
         numbers = range(options["brokers"])
-        commands = [command(settings, options, number) for number in numbers]
+        commands = [broker_command(settings, options, number) for number in numbers]
         stores = [f"{settings.store_path}-{number}" for number in numbers]
-        sys.exit(Brokers(commands, stores=stores, notifier=Notifier.of(os.environ)).run())
+        sys.exit(BrokerProcesses(commands, stores=stores, notifier=Notifier.of(os.environ)).run())
     log.info("%s, %s", identity(), storage_line(settings))
-    known = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
+    name_servers = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
     def ready(server: Broker | Member) -> str:
         running = server if isinstance(server, Broker) else server.broker
         grpc = f", gRPC at {running.grpc_address}" if running is not None and running.grpc_address else ""
-        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{known}{grpc}"
+        return f"The broker[{settings.name}, {server.address}] boot success. serializeType=JSON{name_servers}{grpc}"
 
     def reload(server: Broker | Member) -> None:
-        server.reload(_merged(BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS))
+        server.reload(_merged(BrokerSettings, options, BROKER_VARIABLES, _APACHE_VARIABLES))
 
     def unready(server: Broker | Member) -> str:
         running = server if isinstance(server, Broker) else server.broker
         return running.unready() if running is not None else "no broker runs; the log says why"
 
-    RESTART.check = partial(_merged, BrokerSettings, options, BROKER_VARIABLES, _OF_APACHES_SCRIPTS)
+    RESTART.check = partial(_merged, BrokerSettings, options, BROKER_VARIABLES, _APACHE_VARIABLES)
     ends = options["ends_with_stdin"]
     if settings.failover:
         from sparrowmq.broker.member import Member
@@ -207,19 +213,24 @@ def broker(**options: Any) -> None:
 def _settings(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Mapping[str, str] | None = None) -> S:
     """Return the settings of a command line; ends the program when they are only to be printed, or wrong.
 
-    Args:
-        prefix: of environment variables that are named like keys.
-        variables: other environment variables, each with its key; in Java a file overrules them.
+    `prefix` is that of environment variables with the names of keys; `variables` has other ones, each with its key. In
+    Java a file overrules these.
     """
-    _begin_log(options)
+    try:
+        size_bytes = LOG_SIZE.parse(options["log_size"]) if options["log_size"] else None
+        logs.begin(options["log_file"], logs.Form(options["log_format"]), size_bytes, options["log_keep"])
+    except ValueError:
+        fail(ConfigError(f"--log-size {options['log_size']}: must be {LOG_SIZE.allowed}"))
+    except OSError as error:
+        fail(ConfigError(f"--log-file {options['log_file']} cannot be written ({error.strerror})"))
     try:
         settings = _merged(cls, options, prefix, variables)
     except ConfigError as error:
         fail(error)
     if options["show_all"] or options["show"]:
         properties = settings.as_properties()
-        shown = sorted(properties) if options["show_all"] else [key for key in IMPORTANT if key in properties]
-        for key in shown:
+        keys = sorted(properties) if options["show_all"] else [key for key in IMPORTANT_KEYS if key in properties]
+        for key in keys:
             click.echo(f"{key}={properties[key]}")
         sys.exit(0)
     logs.apply_settings(settings)
@@ -230,7 +241,7 @@ def _merged(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Ma
     """Return the settings of all sources. Raises: ConfigError."""
     weak = [(name, {key: os.environ[name]}) for name, key in (variables or {}).items() if os.environ.get(name)]
     if options.get("enable_proxy"):
-        weak.append(("--enable-proxy", {"grpcServerPort": PORT}))
+        weak.append(("--enable-proxy", {"grpcServerPort": DEFAULT_GRPC_PORT}))
     environment = config.from_environment(prefix, os.environ)
     typed = {"insecure": "true"} if options["insecure"] else {}
     if options["namesrv"] is not None:
@@ -239,16 +250,6 @@ def _merged(cls: type[S], options: Mapping[str, Any], prefix: str, variables: Ma
         typed["logLevel"] = "DEBUG"
     changes = (*options["changes"], *options["pairs"])
     return merge(cls, [*weak, *sources(options["file"], environment, changes, typed, options.get("proxy_file"))])
-
-
-def _begin_log(options: Mapping[str, Any]) -> None:
-    try:
-        size_bytes = LOG_SIZE.parse(options["log_size"]) if options["log_size"] else None
-        logs.begin(options["log_file"], logs.Form(options["log_format"]), size_bytes, options["log_keep"])
-    except ValueError:
-        fail(ConfigError(f"--log-size {options['log_size']}: must be {LOG_SIZE.allowed}"))
-    except OSError as error:
-        fail(ConfigError(f"--log-file {options['log_file']} cannot be written ({error.strerror})"))
 
 
 def _file(options: Mapping[str, Any]) -> Path | None:
@@ -266,11 +267,9 @@ def run(
     *,
     unready: Callable[[V], str] = lambda _: "",
 ) -> NoReturn:
-    """Serve until a signal or a failure; SIGHUP calls `reload`, an earlier one too.
+    """Serve until a signal or a failure, or the end of stdin; SIGHUP calls `reload`, an earlier one too.
 
-    Args:
-        ends_with_stdin: also stop when the other end of stdin is closed.
-        unready: returns what keeps the server from its work, for `systemctl status`; "" if nothing does.
+    `unready` returns what keeps the server from its work, for `systemctl status`; "" if nothing does.
     """
     os.umask(0o077)  # Only this user may read messages.
     descriptors.raise_limit()
@@ -278,7 +277,7 @@ def run(
     with suppress(OSError):  # where stderr is no file
         faulthandler.enable()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             starting = _Starting(ready, reload, unready, Notifier.of(os.environ))
             runner.run(_serve(build, starting, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
@@ -299,17 +298,25 @@ class _Starting(Generic[V]):
     unready: Callable[[V], str]
     notifier: Notifier
 
-    def serves(self, server: V) -> None:
+    def on_serving(self, server: V) -> None:
         """Say that it serves, and read its settings again from now on."""
+
+        def reload() -> None:
+            try:
+                if self.reload is not None:
+                    self.reload(server)
+            except ConfigError as error:
+                log.error("the settings stay as they are: %s", error)
+
+        def status() -> str:
+            problem = self.unready(server)
+            return f"not ready: {problem}" if problem else "serves"
+
         if self.reload is not None:
-            hangup.follow(partial(_reload, self.reload, server))
+            hangup.follow(reload)
         click.echo(self.ready(server))
         sys.stdout.flush()
-        self.notifier.serves(partial(self._status, server))
-
-    def _status(self, server: V) -> str:
-        problem = self.unready(server)
-        return f"not ready: {problem}" if problem else "serves"
+        self.notifier.report_serving(status)
 
 
 async def _serve(
@@ -320,7 +327,7 @@ async def _serve(
     assert task is not None
 
     def stop() -> None:
-        starting.notifier.stops()
+        starting.notifier.report_stopping()
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -331,7 +338,7 @@ async def _serve(
     if starting.reload is None:
         hangup.follow_none(stop)
     try:
-        while await _served(build(), starting):
+        while await _serve_once(build(), starting):
             pass
     except asyncio.CancelledError:
         log.info("stopped")
@@ -339,19 +346,19 @@ async def _serve(
         RESTART.stop = None  # where a test or a program called the command
 
 
-async def _served(server: AbstractAsyncContextManager[V], starting: _Starting[V]) -> bool:
+async def _serve_once(server: AbstractAsyncContextManager[V], starting: _Starting[V]) -> bool:
     """Serve until a signal or a failure; return whether to start another server instead of this one."""
     starts_again = False
     try:
         async with server as serving:
             _tune_garbage_collection()
             process.keep_freed_memory()
-            starting.serves(serving)
+            starting.on_serving(serving)
             try:
                 await serving.serve()
                 starts_again = True
             finally:
-                starting.notifier.holds()
+                starting.notifier.keep_status()
     except (StoreFailed, ExceptionGroup):
         if not starts_again:  # else it has no more to say than before
             raise
@@ -371,13 +378,6 @@ def _follow_stdin(stop: Callable[[], object]) -> None:
     loop.add_reader(0, read)
 
 
-def _reload(reload: Callable[[V], object], server: V) -> None:
-    try:
-        reload(server)
-    except ConfigError as error:
-        log.error("the settings stay as they are: %s", error)
-
-
 def _tune_garbage_collection() -> None:
     """Collect cyclic garbage seldom, and not among the objects of the start.
 
@@ -389,17 +389,9 @@ def _tune_garbage_collection() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:  # There is none for Windows.
-        return None
-    return uvloop.new_event_loop
-
-
 def identity() -> str:
-    form = "compiled" if compiled.is_in_use() else FROM_SOURCE
-    kernel_form = "compiled" if kernel.is_compiled() else PLAIN
+    form = "compiled" if compiled.is_in_use() else NOT_COMPILED
+    kernel_form = "compiled" if kernel.is_compiled() else PLAIN_KERNEL
     return f"sparrowmq {VERSION}, {form}, kernel {kernel_form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 

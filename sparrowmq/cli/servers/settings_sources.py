@@ -25,8 +25,8 @@ Source = tuple[str, Mapping[str, str]]
 
 BROKER_VARIABLES: Final = "RMQ_BROKER_"  # how the environment names a broker's settings: RMQ_BROKER_listenPort
 
-PORT: Final = "8081"
-_OF_BROKER: Final = {
+DEFAULT_GRPC_PORT: Final = "8081"
+_BROKER_KEYS: Final = {
     "grpcServerPort": "grpcServerPort",
     "namesrvAddr": "namesrvAddr",
     "tlsTestModeEnable": "tls.test.mode.enable",
@@ -34,7 +34,7 @@ _OF_BROKER: Final = {
     "tlsKeyPath": "tls.server.keyPath",
     **{key: key for field in keyed(UserSettings) for key in field.metadata["keys"]},
 }
-_OF_PROXY: Final = {
+_PROXY_OPTIONS: Final = {
     "grpcServerPort": "port",
     "remotingListenPort": "remoting_port",
     "namesrvAddr": "namesrv",
@@ -44,7 +44,7 @@ _OF_PROXY: Final = {
     "proxyMode": "mode",
     "brokerConfigPath": "broker_file",
 }
-_OF_TLS: Final = ("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath")
+_TLS_KEYS: Final = ("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath")
 
 FILE_OPTION: Final = click.option(
     "-c", "--config", "--configFile", "file", metavar="FILE", help="Settings: a .properties or .toml file."
@@ -63,12 +63,8 @@ def sources(
 ) -> list[Source]:
     """Return the sources of settings with their values, the strongest last.
 
-    Args:
-        changes: the values of --set, and those without an option.
-        typed: the values of other options.
-        proxy_file: a rmq-proxy.json, for the gRPC port of a broker.
-    Raises:
-        ConfigError: the file cannot be read, or a change has no value.
+    `changes` are the values of --set, and those without an option; `typed` those of other options; `proxy_file` is a
+    rmq-proxy.json, for the gRPC port of a broker. Raises: ConfigError, a file cannot be read, or a change has no value.
     """
     from_file = [(file, config.load(file))] if file else []
     if proxy_file:
@@ -80,19 +76,18 @@ def sources(
 def merge(cls: type[S], values_by_source: Sequence[Source]) -> S:
     """Merge all sources; logs values without effect. Raises: ConfigError, a value is wrong."""
     settings = cls()
-    for source, values in [*_of_tls(cls, values_by_source), *values_by_source]:
+    for source, values in [*_tls_sources(cls, values_by_source), *values_by_source]:
         settings, report = config.build(cls, values, source, settings)
         for sentence in report.sentences():
             log.warning("%s: %s", source, sentence)
     return settings
 
 
-def _of_tls(cls: type[Settings], values_by_source: Sequence[Source]) -> list[Source]:
+def _tls_sources(cls: type[Settings], values_by_source: Sequence[Source]) -> list[Source]:
     """Return the TLS file that programs share, weaker than all settings of this one."""
     if not issubclass(cls, ClientTlsSettings):
         return []
-    named = [values[FILE_KEY] for _, values in values_by_source if FILE_KEY in values]
-    path = named[-1] if named else None
+    path = next((values[FILE_KEY] for _, values in reversed(values_by_source) if FILE_KEY in values), None)
     values = shared_file(path)
     return [(path or str(SHARED_FILE), values)] if values else []
 
@@ -130,17 +125,16 @@ class ProxyFile:
             raise ConfigError(f"{path} must be JSON, as Apache's rmq-proxy.json is: {error}") from error
         values = {key: _text(value, f"{path}: {key}") for key, value in table.items() if value is not None}
         if values.get("tlsTestModeEnable") == "true":  # then Java makes a certificate, and so does a port here
-            values = {key: value for key, value in values.items() if key not in _OF_TLS}
+            values = {key: value for key, value in values.items() if key not in _TLS_KEYS}
         return cls(path, values)
 
     def broker_settings(self) -> dict[str, str]:
-        """Return the settings of a broker with a gRPC port."""
-        self._warn({*_OF_BROKER, "proxyMode", "brokerConfigPath"})
-        return {_OF_BROKER[key]: value for key, value in self.values.items() if key in _OF_BROKER}
+        self._warn({*_BROKER_KEYS, "proxyMode", "brokerConfigPath"})
+        return {_BROKER_KEYS[key]: value for key, value in self.values.items() if key in _BROKER_KEYS}
 
     def options(self) -> dict[str, str]:
         """Return values of options of `mqproxy`, by the names of their parameters. Raises: ConfigError."""
-        options = {_OF_PROXY[key]: value for key, value in self.values.items() if key in _OF_PROXY}
+        options = {_PROXY_OPTIONS[key]: value for key, value in self.values.items() if key in _PROXY_OPTIONS}
         if self.values.get("metricsExporterType", "").upper() == "PROM":
             options.setdefault("metrics_port", "5557")
         else:
@@ -150,17 +144,14 @@ class ProxyFile:
         return options
 
     def check_proxy(self, has_account: bool) -> None:
-        """Name the keys that have no effect at `mqproxy`.
-
-        Raises: ConfigError, the file wants clients to be checked, and mqproxy has no account to read their users with.
-        """
+        """Log the keys that have no effect at `mqproxy`. Raises: ConfigError, clients cannot be checked as it says."""
         if self.values.get("authenticationEnabled") == "true" and not has_account:
             raise ConfigError(
                 f"{self.path}: authenticationEnabled=true needs an account of the brokers, a Super user: give "
                 "--access-key and --secret-key"
             )
-        of_tls = _OF_TLS if "tlsCertPath" in self.values else ()
-        self._warn({*_OF_PROXY, *of_tls, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"})
+        tls_keys = _TLS_KEYS if "tlsCertPath" in self.values else ()
+        self._warn({*_PROXY_OPTIONS, *tls_keys, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"})
 
     def _warn(self, effective: Collection[str]) -> None:
         if rest := sorted(self.values.keys() - effective):

@@ -31,17 +31,15 @@ STOPPING: Final = "STOPPING=1"
 SOCKET: Final = "NOTIFY_SOCKET"
 WATCHDOG_US: Final = "WATCHDOG_USEC"
 _WATCHDOG_PID: Final = "WATCHDOG_PID"
-_LOOK_S: Final = 5.0  # between two looks at the text, without a watchdog
+_STATUS_PERIOD_S: Final = 5.0  # between two looks at the text, without a watchdog
 _CREDENTIALS: Final = struct.Struct("3i")  # process, user and group of a sender (unix(7), struct ucred)
-_LONGEST: Final = 4096
+_MAX_MESSAGE_BYTES: Final = 4096
 
 
 class Notifier:
-    """Speaks to systemd; says nothing if systemd did not start this process.
+    """Speaks to systemd at a socket; says nothing if systemd did not start this process, so that there is no socket.
 
-    Args:
-        address: of the socket; "" for none.
-        watchdog_s: the time after which systemd restarts a silent server; 0 for never.
+    systemd restarts a server that is silent for `watchdog_s`; 0 is never.
     """
 
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
@@ -71,28 +69,28 @@ class Notifier:
             except OSError as error:
                 log.debug("systemd was not reached: %s", error)
 
-    def serves(self, text: Callable[[], str]) -> None:
+    def report_serving(self, text: Callable[[], str]) -> None:
         """Say that the server serves, and from now on that the loop runs, and how the server is."""
         self._text = text()
         self.say(READY, _status(self._text))
-        self._again(text)
+        self._start_timer(text)
 
-    def holds(self) -> None:
+    def keep_status(self) -> None:
         """Look at the server no more. The loop goes on to say that it runs, until it ends."""
         if self._timer is not None:
-            self._again(lambda: self._text)
+            self._start_timer(lambda: self._text)
 
-    def stops(self) -> None:
+    def report_stopping(self) -> None:
         self.say(STOPPING, _status("saves its files and stops"))
 
-    def _again(self, text: Callable[[], str]) -> None:
+    def _start_timer(self, text: Callable[[], str]) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._address:
-            pause_s = self.watchdog_s / 3 or _LOOK_S
-            self._timer = asyncio.get_running_loop().call_later(pause_s, self._look, text)
+            pause_s = self.watchdog_s / 3 or _STATUS_PERIOD_S
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._send_signs, text)
 
-    def _look(self, text: Callable[[], str]) -> None:
+    def _send_signs(self, text: Callable[[], str]) -> None:
         now = text()
         lines = [ALIVE] if self.watchdog_s else []
         if now != self._text:
@@ -100,15 +98,11 @@ class Notifier:
             lines.append(_status(now))
         if lines:
             self.say(*lines)
-        self._again(text)
+        self._start_timer(text)
 
 
 class Listener:
-    """Hears what processes that this one has started say.
-
-    Attributes:
-        address: for their NOTIFY_SOCKET.
-    """
+    """Receives the messages of processes that this one has started; `address` is for their NOTIFY_SOCKET."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -119,17 +113,17 @@ class Listener:
 
     def environment(self, watchdog_s: float) -> Mapping[str, str]:
         """Return what a process needs in its environment."""
-        given = {SOCKET: self.address}
-        return given | {WATCHDOG_US: str(int(watchdog_s * 1_000_000))} if watchdog_s else given
+        variables = {SOCKET: self.address}
+        return variables | {WATCHDOG_US: str(int(watchdog_s * 1_000_000))} if watchdog_s else variables
 
-    def heard(self) -> Iterator[tuple[int, list[str]]]:
+    def receive(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the lines that came, each time with the process that sent them."""
         while True:
             try:
-                text, extra, _, _ = self._socket.recvmsg(_LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+                text, ancillary, _, _ = self._socket.recvmsg(_MAX_MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
             except BlockingIOError:
                 return
-            for level, kind, credentials in extra:
+            for level, kind, credentials in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                     yield _CREDENTIALS.unpack(credentials)[0], text.decode(errors="replace").split("\n")
 

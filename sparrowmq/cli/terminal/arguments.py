@@ -20,51 +20,47 @@ from click.shell_completion import CompletionItem
 from sparrowmq.cli.terminal import contexts
 from sparrowmq.errors import SparrowError
 
-Ask = Callable[[Any], Coroutine[Any, Any, Iterable[str]]]
+ReadNames = Callable[[Any], Coroutine[Any, Any, Iterable[str]]]
 _LIMIT_S: Final = 2.0
 ADMIN: Final = "sparrowmq.admin"  # in a context of click: makes an admin of the cluster that the line names
 AGES: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 class NameOf(click.types.StringParamType):
-    """The name of a thing, which the cluster is asked for.
+    """The name of a thing; `read_names` asks an admin for all names."""
 
-    Args:
-        names: asks an admin for all names.
-    """
-
-    def __init__(self, names: Ask) -> None:
-        self._names = names
+    def __init__(self, read_names: ReadNames) -> None:
+        self._read_names = read_names
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         async def ask() -> Iterable[str]:
             async with asyncio.timeout(_LIMIT_S), ctx.meta[ADMIN]() as admin:
                 admin.servers.missing = {}
-                return await self._names(admin)
+                return await self._read_names(admin)
 
         try:
             with ctx.scope(cleanup=False):
-                found = asyncio.run(ask())
+                names = asyncio.run(ask())
         except (SparrowError, OSError, TimeoutError):
             return []
-        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 class ContextName(click.types.StringParamType):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
-            found = contexts.load().by_name
+            names = contexts.load().by_name
         except SparrowError:
             return []
-        return [CompletionItem(name) for name in sorted(found) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
 async def _brokers(admin: Any) -> Iterable[str]:
-    return {each.name for each in await admin.brokers()}
+    return {place.name for place in await admin.brokers()}
 
 
 async def _clusters(admin: Any) -> Iterable[str]:
-    return {each.cluster for each in await admin.brokers()}
+    return {place.cluster for place in await admin.brokers()}
 
 
 TOPIC: Final = NameOf(lambda admin: admin.topics())
@@ -88,9 +84,9 @@ def parse_time(_context: object, _option: object, text: str | None) -> datetime 
 
 def parse_date(text: str) -> datetime:
     """Parse a time that exists on this machine. Raises: ValueError, OverflowError."""
-    found = datetime.fromisoformat(text)
-    found.timestamp()  # the first and the last days of the calendar have none in some zones
-    return found
+    moment = datetime.fromisoformat(text)
+    moment.timestamp()  # the first and the last days of the calendar have none in some zones
+    return moment
 
 
 def iso(timestamp_ms: int) -> str:

@@ -1,9 +1,5 @@
 """Parts of all commands that ask a cluster: options, one event loop, errors.
 
-stdout     the result
-stderr     errors, in one sentence
-exit       as `exit_status` says
-
 `ask` is for changes: a broker that does not answer is an error. `change_all` is for changes at all masters, and also
 names brokers that died. `query` is for questions: the command prints the answers of the other brokers, names the
 missing ones on stderr, and ends with 1.
@@ -14,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from sparrowmq.cli.terminal import contexts
+from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.arguments import ADMIN, BROKER, CLUSTER_NAME, CONTEXT, NameOf
 from sparrowmq.cli.terminal.contexts import Context
 from sparrowmq.cli.terminal.output import OUTPUT
@@ -37,19 +33,15 @@ from sparrowmq.settings.argument_types import ABOVE_ZERO, Number
 
 if TYPE_CHECKING:  # most commands only ask
     from sparrowmq.client.client import Client
-from collections.abc import Iterable
-
-from sparrowmq.cli.terminal import output
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
-_MISSING: Final = "missing"
-_UNCHANGED: Final = "unchanged"
+_MISSING_KEY: Final = "missing"
+_UNCHANGED_KEY: Final = "unchanged"
 CLUSTER: Final = click.option("--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several.")
-
-EXPECT: Final = click.option(
+EXPECT_OPTION: Final = click.option(
     "--expect",
     "expected",
     type=BROKER,
@@ -57,12 +49,11 @@ EXPECT: Final = click.option(
     multiple=True,
     help="A broker that has to be registered; may be repeated.",
 )
-
-AGAIN: Final = " with --exist-ok"
-EXIST_OK: Final = click.option(
+EXIST_OK_HINT: Final = " with --exist-ok"
+EXIST_OK_OPTION: Final = click.option(
     "--exist-ok", is_flag=True, help="Also where brokers have it already, which get these settings."
 )
-AT_MOST: Final = click.option(
+WAIT_OPTION: Final = click.option(
     "--wait",
     "limit_s",
     metavar="SECONDS",
@@ -72,14 +63,14 @@ AT_MOST: Final = click.option(
     help="Stop after this time; the same command continues.",
 )
 
-Names = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]
+ReadNames = Callable[[Admin, str | None, bool], Coroutine[Any, Any, Iterable[str]]]  # of a cluster; the hidden, too
 
 
 def _store_value(ctx: click.Context, param: click.Parameter, value: object) -> None:
     """Keep an option's value for `ask`, so that commands need not pass it on."""
     assert param.name is not None
     ctx.meta[f"sparrowmq.{param.name}"] = value
-    ctx.meta[ADMIN] = admin_of_line
+    ctx.meta[ADMIN] = admin_of_command_line
     if ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
         ctx.meta[f"sparrowmq.line.{param.name}"] = value
 
@@ -103,7 +94,7 @@ _CLUSTER_OPTIONS: Final = (
         "--context",
         type=CONTEXT,
         metavar="NAME",
-        envvar=contexts.ENVIRONMENT,
+        envvar=contexts.NAME_VARIABLE,
         help="Address, account and TLS as `sparrowmq context set NAME` noted them.",
     ),
     _hidden_option(
@@ -135,15 +126,15 @@ _CLUSTER_OPTIONS: Final = (
 )
 
 
-def options(*chosen: Callable[[Any], Any]) -> Callable[[F], F]:
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     """Give a command several options at once, in this order."""
 
-    def give(command: F) -> F:
-        for option in reversed(chosen):
-            command = option(command)
+    def decorate(command: F) -> F:
+        for decorator in reversed(decorators):
+            command = decorator(command)
         return command
 
-    return give
+    return decorate
 
 
 cluster_options = options(*_CLUSTER_OPTIONS)  # those that `ask` and `connected` read
@@ -151,11 +142,7 @@ identity_options = options(*_CLUSTER_OPTIONS[3:])  # those that `credentials_of`
 
 
 class DefaultVerb(click.Group):
-    """A noun that has a verb of its own: `sparrowmq cluster` is `sparrowmq cluster show`.
-
-    Args:
-        verb: the name of the command that gets the options of a line without a command.
-    """
+    """A noun with a default verb, which gets the options of a line without a verb: `sparrowmq cluster` is `show`."""
 
     def __init__(self, *args: Any, verb: str, **attrs: Any) -> None:
         super().__init__(*args, **attrs)
@@ -180,7 +167,7 @@ def _with_missing_brokers(command: Callable[..., object]) -> Callable[..., objec
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> None:
         command(*args, **options)
-        missing, unchanged = _option_value(_MISSING) or {}, _option_value(_UNCHANGED) or []
+        missing, unchanged = _option_value(_MISSING_KEY) or {}, _option_value(_UNCHANGED_KEY) or []
         _print_missing(missing)
         for text in unchanged:
             _print_error(text)
@@ -190,22 +177,17 @@ def _with_missing_brokers(command: Callable[..., object]) -> Callable[..., objec
     return run
 
 
-def add_list(noun: click.Group, hidden: str, names: Names) -> None:
-    """Give a noun the command `list`.
-
-    Args:
-        hidden: the help of --all.
-        names: asks for the names in a cluster or in all, with the hidden ones or without.
-    """
+def add_list(noun: click.Group, help_of_all: str, read_names: ReadNames) -> None:
+    """Give a noun the command `list`; with --all it also prints the hidden names."""
 
     @verb(noun, "list", f"Print the names of all {noun.name}s, one on a line.")
     @CLUSTER
-    @click.option("--all", "hidden", is_flag=True, help=hidden)
+    @click.option("--all", "hidden", is_flag=True, help=help_of_all)
     def list_names(cluster: str | None, hidden: bool) -> None:
-        output.names(query(lambda admin: names(admin, cluster, hidden)), noun.name or "")
+        output.print_names(query(lambda admin: read_names(admin, cluster, hidden)), noun.name or "")
 
 
-def at_masters(kind: NameOf) -> Callable[[F], F]:
+def name_and_cluster(kind: NameOf) -> Callable[[F], F]:
     """Give a command --cluster and NAME, which is of a kind."""
     return options(CLUSTER, click.argument("name", type=kind))
 
@@ -220,15 +202,15 @@ def check_changes(changes: Mapping[str, object]) -> None:
 def print_change(done: str, name: str, brokers: Iterable[str]) -> None:
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
-    noun, places = parent.command.name or "", list(brokers)
-    output.done(f"{done} {noun} {name} at {', '.join(places)}", **{noun: name}, done=done, brokers=places)
+    noun, names = parent.command.name or "", list(brokers)
+    output.print_done(f"{done} {noun} {name} at {', '.join(names)}", **{noun: name}, done=done, brokers=names)
 
 
 def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     """Return the answer to a question to the cluster; an error ends the program with one sentence."""
 
     async def run() -> T:
-        async with admin_of_line() as admin:
+        async with admin_of_command_line() as admin:
             return await question(admin)
 
     return _run(run())
@@ -243,20 +225,17 @@ def change_all(
 ) -> T:
     """Return the answer to a change at all masters. The command names those that died, and ends with 1.
 
-    Args:
-        cluster: where it is made; None if there is one.
-        topic: only those that had it count.
-        again: an option that the same command needs for the others.
+    With a topic only masters that had it count. `again` is an option that the same command needs for the others.
     """
 
     async def run() -> T:
-        async with admin_of_line() as admin:
+        async with admin_of_command_line() as admin:
             done = await change(admin)
             lost = await admin.servers.lost()
-        click.get_current_context().meta[f"sparrowmq.{_UNCHANGED}"] = [
-            f"broker {name} is as before: it died {utc(each.since_ms)}; run this command again{again} when it is back"
-            for name, each in lost.items()
-            if cluster in (None, each.cluster) and (topic is None or topic in each.topics)
+        click.get_current_context().meta[f"sparrowmq.{_UNCHANGED_KEY}"] = [
+            f"broker {name} is as before: it died {utc(broker.since_ms)}; run this command again{again} when it is back"
+            for name, broker in lost.items()
+            if cluster in (None, broker.cluster) and (topic is None or topic in broker.topics)
         ]
         return done
 
@@ -269,30 +248,30 @@ def query(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
     No answer where no broker is registered is an error: lists and searches end as commands about one thing do.
     """
     missing: dict[str, SparrowError] = {}
-    click.get_current_context().meta[f"sparrowmq.{_MISSING}"] = missing
+    click.get_current_context().meta[f"sparrowmq.{_MISSING_KEY}"] = missing
 
     async def run() -> T:
-        async with admin_of_line() as admin:
+        async with admin_of_command_line() as admin:
             admin.servers.missing = missing
-            found = await question(admin)
-            if not found and not await admin.brokers():
+            answer = await question(admin)
+            if not answer and not await admin.brokers():
                 raise NoBroker(admin.servers.namesrv)
-            return found
+            return answer
 
     return _run(run(), missing)
 
 
-def admin_of_line() -> Admin:
+def admin_of_command_line() -> Admin:
     """Return an admin of the cluster that the command line names. Raises: ConfigError."""
-    return Admin(namesrv_of(), timeout_s=timeout_s_of(), tls=tls_of(), credentials=credentials_of())
+    return Admin(chosen_namesrv(), timeout_s=chosen_timeout_s(), tls=chosen_tls(), credentials=chosen_credentials())
 
 
-def connected(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def run_with_client(work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Return the result of work with a client that sends or reads; an error ends the program likewise."""
     from sparrowmq.client.client import Client
 
     async def run() -> T:
-        async with Client(namesrv_of(), tls=tls_of(), credentials=credentials_of()) as client:
+        async with Client(chosen_namesrv(), tls=chosen_tls(), credentials=chosen_credentials()) as client:
             return await work(client)
 
     return _run(run())
@@ -303,7 +282,7 @@ def _run(work: Coroutine[Any, Any, T], missing: Mapping[str, SparrowError] | Non
         return asyncio.run(work)
     except SparrowError as error:
         _print_error(str(error))
-        _print_missing({name: each for name, each in (missing or {}).items() if each is not error})
+        _print_missing({name: silence for name, silence in (missing or {}).items() if silence is not error})
         sys.exit(exit_status(error))
 
 
@@ -328,39 +307,39 @@ def _print_error(text: str) -> None:
     click.echo(f"{click.get_current_context().command_path}: {shown(text)}", err=True)
 
 
-def context_of() -> Context | None:
+def _chosen_context() -> Context | None:
     """Return the context that this command uses. Raises: ConfigError, there is no such context."""
     return contexts.choose(_option_value("context"), _option_value("namesrv"))
 
 
-def namesrv_of() -> str | None:
+def chosen_namesrv() -> str | None:
     """Return the name servers that the command line or the context names."""
     if namesrv := _option_value("namesrv"):
         return str(namesrv)
-    context = context_of()
+    context = _chosen_context()
     return context.namesrv if context is not None else None
 
 
-def timeout_s_of() -> float:
+def chosen_timeout_s() -> float:
     timeout_s: float = _option_value("timeout_s")
     return timeout_s
 
 
-def credentials_of() -> Credentials | None:
+def chosen_credentials() -> Credentials | None:
     """Return the account that signs requests. Raises: ConfigError, one of the two keys is missing."""
-    context = context_of()
+    context = _chosen_context()
     if context is not None and not (_command_line_value("access_key") or _command_line_value("secret_key")):
         return context.credentials
     access_key, secret_key = _option_value("access_key") or "", _option_value("secret_key") or ""
     return Credentials(access_key, secret_key) if access_key or secret_key else None
 
 
-def tls_of() -> bool | Path:
+def chosen_tls() -> bool | Path:
     """Return whether connections are encrypted, and by which file."""
-    context = context_of()
-    file, wanted = _option_value("tls_config"), bool(_option_value("tls"))
+    context = _chosen_context()
+    file, encrypts = _option_value("tls_config"), bool(_option_value("tls"))
     if context is not None:
-        file, wanted = _command_line_value("tls_config") or context.tls_config, wanted or context.tls
+        file, encrypts = _command_line_value("tls_config") or context.tls_config, encrypts or context.tls
     if file:
         return Path(file)
-    return SHARED_FILE if wanted and SHARED_FILE.is_file() else wanted
+    return SHARED_FILE if encrypts and SHARED_FILE.is_file() else encrypts

@@ -23,25 +23,17 @@ from sparrowmq.client.cluster.name_servers import ADDRESSES, DOMAIN
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 
-FILE: Final = "SPARROWMQ_CONTEXTS"
-ENVIRONMENT: Final = "SPARROWMQ_CONTEXT"
-_OTHERS_PERMISSIONS: Final = 0o077  # what is taken away
+FILE_VARIABLE: Final = "SPARROWMQ_CONTEXTS"
+NAME_VARIABLE: Final = "SPARROWMQ_CONTEXT"
+_UMASK: Final = 0o077  # what is taken away
 
 
 class Context(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The way to a cluster.
-
-    Attributes:
-        namesrv: `host:port;host:port`.
-        access_key, secret_key: the account, or "".
-        tls: whether to encrypt. tls_config: a file with tls.client.*; it implies `tls`.
-    """
-
-    namesrv: str
-    access_key: str = ""
+    namesrv: str  # `host:port;host:port`
+    access_key: str = ""  # "" for no account
     secret_key: str = ""
     tls: bool = False
-    tls_config: str = ""
+    tls_config: str = ""  # a file with tls.client.*; it implies `tls`
 
     @property
     def credentials(self) -> Credentials | None:
@@ -49,9 +41,7 @@ class Context(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Contexts(msgspec.Struct):
-    """The content of the file. current: the name that `context use` chose, or ""."""
-
-    current: str = ""
+    current: str = ""  # the name that `context use` chose
     by_name: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
@@ -64,8 +54,8 @@ class Contexts(msgspec.Struct):
 
 
 def contexts_file() -> Path:
-    if given := os.environ.get(FILE):
-        return Path(given).expanduser()
+    if path := os.environ.get(FILE_VARIABLE):
+        return Path(path).expanduser()
     home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     return Path(home) / "sparrowmq" / "contexts.json"
 
@@ -81,25 +71,19 @@ def load() -> Contexts:
 def save(contexts: Contexts) -> None:
     """Replace the file. Raises: ConfigError, it cannot be written."""
     path = contexts_file()
-    previous = os.umask(_OTHERS_PERMISSIONS)
+    previous = os.umask(_UMASK)
     try:
         snapshot.save(path, contexts)
     except OSError as error:
         raise ConfigError(
-            f"{path} cannot be written ({error.strerror}); correct its owner, or name another file in {FILE}"
+            f"{path} cannot be written ({error.strerror}); correct its owner, or name another file in {FILE_VARIABLE}"
         ) from None
     finally:
         os.umask(previous)
 
 
 def choose(name: str | None, namesrv: str | None) -> Context | None:
-    """Return the context that a command uses.
-
-    Args:
-        name: of --context or SPARROWMQ_CONTEXT. namesrv: of -n.
-    Raises:
-        ConfigError: there is no such context.
-    """
+    """Return the context that a command uses, by --context and -n. Raises: ConfigError, there is no such context."""
     if name:
         return load().named(name)
     if namesrv or os.environ.get(ADDRESSES) or os.environ.get(DOMAIN):

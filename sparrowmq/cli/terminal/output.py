@@ -6,11 +6,11 @@
 
 A completed change is a sentence for people, and one object or row for programs.
 
-Messages beside the tables go to stderr where programs read stdout. Texts of messages, groups and clients are not
-trusted: characters that would steer a terminal are shown as an escape, such as \\x1b, in all but CSV, which has none.
+Messages beside the tables go to stderr where programs read stdout. Characters of messages, groups and clients that
+would steer a terminal are shown as an escape, such as \\x1b, in all but CSV, which has none.
 
-`Progress` is for people who wait: one line of the terminal that is redrawn, and deleted at the end. Nothing is drawn
-where stderr is a pipe or a file, nor with `--output json|csv`.
+`Progress` is one line of the terminal that is redrawn, and deleted at the end; nothing where stderr is a pipe or a
+file, nor with `--output json|csv`.
 
     reading the log   ███████▌······················   25 %   0:41 left
     1,200 sent
@@ -43,11 +43,11 @@ Rows = Iterable[Sequence[object]]
 Table = tuple[Sequence[str], Rows]
 
 _KEY: Final = "sparrowmq.output"
-_HIDDEN: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # which JSON leaves as they are
+_INVISIBLE: Final = re.compile(r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # which JSON leaves as they are
 WIDTH: Final = 30
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
-_EACH_S: Final = 0.1  # as often as an eye can follow
-_GUESS_AFTER_S: Final = 2.0  # before that a guess of what is left jumps about
+_REDRAW_S: Final = 0.1  # as often as an eye can follow
+_ESTIMATE_AFTER_S: Final = 2.0  # before that a guess of what is left jumps about
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
@@ -66,17 +66,13 @@ OUTPUT: Final = click.option(
 )
 
 
-def heads(names: str) -> tuple[str, ...]:
+def split_heads(names: str) -> tuple[str, ...]:
     """Return the heads of a table, which are written with a | between two of them."""
     return tuple(names.split("|"))
 
 
-def table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = None) -> None:
-    """Print rows under their heads.
-
-    Args:
-        keys: the heads that have another name in JSON and CSV, with that name; it stays when a head gets a better word.
-    """
+def print_table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = None) -> None:
+    """Print rows under their heads; `keys` has the names in JSON and CSV of heads that got a better word since."""
     if _format() == "table":
         _print_columns(heads, rows)
         return
@@ -87,29 +83,27 @@ def table(heads: Sequence[str], rows: Rows, *, keys: Mapping[str, str] | None = 
         _print_csv(heads, rows)
 
 
-def tables(**parts: Table) -> None:
+def print_tables(**parts: Table) -> None:
     """Print several tables; programs find each by its name."""
     if _format() == "json":
-        found = {name: _objects(heads, rows) for name, (heads, rows) in parts.items()}
-        _print_json(found)
+        _print_json({name: _objects(heads, rows) for name, (heads, rows) in parts.items()})
         return
     for number, (heads, rows) in enumerate(parts.values()):
         if number:
             click.echo()
-        table(heads, rows)
+        print_table(heads, rows)
 
 
-def names(items: Iterable[str], head: str = "name") -> None:
+def print_names(items: Iterable[str], head: str = "name") -> None:
     """Print names, one on a line; CSV has a head."""
     if _format() == "json":
         _print_json(list(items))
         return
-    for part in ([head] if _format() == "csv" else []), items:
-        for each in part:
-            click.echo(shown(each) if is_for_people() else each)
+    for name in [*([head] if _format() == "csv" else []), *items]:
+        click.echo(shown(name) if is_for_people() else name)
 
 
-def line(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line, or several, for people."""
     click.echo("\n".join(map(shown, text.split("\n"))))
 
@@ -127,13 +121,7 @@ def confirm(question: str) -> None:
 
 
 def ask_secret(question: str, instead: str, *, twice: bool = True) -> str:
-    """Ask for a secret without showing it.
-
-    Args:
-        instead: how to give it without a terminal.
-    Raises:
-        Abort, ClickException: as `confirm`.
-    """
+    """Ask for a secret without showing it; `instead` says how to give it without a terminal. Raises: as `confirm`."""
     ask = partial(click.prompt, question, hide_input=True, confirmation_prompt=twice, err=True)
     return str(_ask(ask, instead))
 
@@ -148,7 +136,7 @@ def _ask(ask: Callable[[], T], instead: str) -> T:
         raise click.ClickException(f"there is no terminal to answer this question at: {instead}") from None
 
 
-def done(sentence: str, **fields: object) -> None:
+def print_done(sentence: str, **fields: object) -> None:
     """Print what was done: a sentence for people, one object for programs."""
     if is_for_people():
         say(sentence)
@@ -167,7 +155,7 @@ def csv_row(cells: Sequence[object]) -> str:
 def as_json(value: object, indent: int | None = None) -> str:
     """JSON for programs, which people read as well."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return _HIDDEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def is_for_people() -> bool:
@@ -184,8 +172,7 @@ def is_csv() -> bool:
 
 def _format() -> str:
     context = click.get_current_context(silent=True)
-    found: str = context.meta.get(_KEY, "table") if context is not None else "table"
-    return found
+    return str(context.meta.get(_KEY, "table")) if context is not None else "table"
 
 
 def _print_columns(heads: Sequence[str], rows: Rows) -> None:
@@ -193,11 +180,11 @@ def _print_columns(heads: Sequence[str], rows: Rows) -> None:
     rows = [list(row) for row in rows]
     texts = [list(heads), *(["-" if cell is None else shown(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    numbers = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(heads))]
+    are_numbers = [bool(rows) and all(isinstance(row[column], int) for row in rows) for column in range(len(heads))]
     for text in texts:
         cells = [
             cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(text, widths, numbers, strict=True)
+            for cell, width, is_number in zip(text, widths, are_numbers, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
 
@@ -250,7 +237,7 @@ class Progress:
         self._terminal = sys.stderr
         self.is_shown = is_for_people() and self._terminal.isatty()
         self._now_s = now_s
-        self._drawn_s = -_EACH_S
+        self._drawn_s = -_REDRAW_S
         self._length = 0
         # Of the step that is under way: its name, when and where it began, where it is.
         self._step = ""
@@ -272,15 +259,15 @@ class Progress:
         if step != self._step or done < self._done:
             is_new = step != self._step
             self._step, self._begun_s, self._first = step, now_s, done
-            self._drawn_s = -_EACH_S if is_new else self._drawn_s
+            self._drawn_s = -_REDRAW_S if is_new else self._drawn_s
         self._done = done
-        if now_s - self._drawn_s >= _EACH_S:
+        if now_s - self._drawn_s >= _REDRAW_S:
             share = min(1.0, max(0.0, done / total)) if total > 0 else 1.0
-            self._draw(f"{step}   {bar(share)}  {share:4.0%}{self._left(now_s, total)}", now_s)
+            self._draw(f"{step}   {bar(share)}  {share:4.0%}{self._time_left(now_s, total)}", now_s)
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Draw a text, for work of unknown size."""
-        if self.is_shown and (now_s := self._now_s()) - self._drawn_s >= _EACH_S:
+        if self.is_shown and (now_s := self._now_s()) - self._drawn_s >= _REDRAW_S:
             self._draw(text, now_s)
 
     def clear(self) -> None:
@@ -289,19 +276,19 @@ class Progress:
             self._terminal.write(f"{' ' * self._length}\r")
             self._terminal.flush()
             self._length = 0
-        self._drawn_s = -_EACH_S
+        self._drawn_s = -_REDRAW_S
 
-    def _left(self, now_s: float, total: int) -> str:
-        spent_s, came = now_s - self._begun_s, self._done - self._first
-        if spent_s < _GUESS_AFTER_S or came <= 0:
+    def _time_left(self, now_s: float, total: int) -> str:
+        spent_s, done = now_s - self._begun_s, self._done - self._first
+        if spent_s < _ESTIMATE_AFTER_S or done <= 0:
             return ""
-        minutes, seconds = divmod(round(spent_s * max(0, total - self._done) / came), 60)
+        minutes, seconds = divmod(round(spent_s * max(0, total - self._done) / done), 60)
         return f"   {minutes}:{seconds:02d} left"
 
     def _draw(self, text: str, now_s: float) -> None:
-        room = max(1, shutil.get_terminal_size().columns - 1)  # a line that is full would wrap
-        text = text[:room]
-        self._terminal.write(f"{text.ljust(min(self._length, room))}\r")
+        width = max(1, shutil.get_terminal_size().columns - 1)  # a full line would wrap
+        text = text[:width]
+        self._terminal.write(f"{text.ljust(min(self._length, width))}\r")
         self._terminal.flush()
         self._length, self._drawn_s = len(text), now_s
 
@@ -313,12 +300,12 @@ class Steps(Progress):
         self.clear()
         click.echo(shown(text), err=True)
 
-    def tell(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show what is waited for; a text that begins with "[" is a step."""
         if text.startswith("["):
             self.begin(text)
         else:
-            super().tell(text)
+            super().show(text)
 
 
 def bar(share: float) -> str:

@@ -17,7 +17,9 @@ def shown(text: str) -> str:
     """Escape the characters that a terminal would not print as they are, such as \\x1b."""
     if text.isprintable():
         return text
-    return "".join(each if _has_shape(each) else each.encode("unicode_escape").decode() for each in text)
+    return "".join(
+        character if _has_shape(character) else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _has_shape(character: str) -> bool:
@@ -30,13 +32,11 @@ def plain(stream: TextIO) -> TextIO:
 
 
 class PlainTerminal(io.TextIOBase):
-    """Writes to a terminal."""
-
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
 
     def write(self, text: str, /) -> int:
-        self._terminal.write("".join(each if each in _LAYOUT else shown(each) for each in text))
+        self._terminal.write("".join(character if character in _LAYOUT else shown(character) for character in text))
         return len(text)
 
     def flush(self) -> None:

@@ -12,14 +12,10 @@ GREY: Final = "#64748b"
 NAME_WIDTH: Final = 140  # pixels of a name beside its bar; a longer one is cut, and whole in the tip
 
 
-def lines(
+def line_chart(
     title: str, points: Mapping[str, Sequence[tuple[int, float | None]]], span: tuple[int, int] | None = None
 ) -> dict[str, Any]:
-    """A line for each name, of times in milliseconds and values; broken at None.
-
-    Args:
-        span: the ends of the time axis; without it the points decide.
-    """
+    """A line for each name, of times in milliseconds and values; broken at None. `span` has the ends of the axis."""
     begin, end = span or (None, None)
     return {
         "title": _title(title),
@@ -41,14 +37,14 @@ def lines(
     }
 
 
-def bars(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
+def bar_chart(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
     """A bar for each name, in the given order from above."""
     return {
         "title": _title(title),
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}, "confine": True},
         "grid": {"left": NAME_WIDTH + 12, "right": 76, "top": 36, "bottom": 12},
         "xAxis": {"type": "value", "minInterval": 1, "show": False},
-        "yAxis": names([name for name, _ in counts]) | {"axisTick": {"show": False}},
+        "yAxis": name_axis([name for name, _ in counts]) | {"axisTick": {"show": False}},
         "animation": False,
         "series": [
             {
@@ -62,7 +58,7 @@ def bars(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
     }
 
 
-def names(shown: Sequence[str]) -> dict[str, Any]:
+def name_axis(shown: Sequence[str]) -> dict[str, Any]:
     """The axis of bars that each have a name, from above."""
     label = {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"}
     return {"type": "category", "inverse": True, "data": shown, "axisLabel": label}

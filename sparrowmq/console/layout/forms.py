@@ -28,21 +28,14 @@ PLAIN: Final = "outline no-caps dense"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field.
-
-    Attributes:
-        choices: of a choice; a mapping gives each a label.
-        shown_if: hides the field while the other fields' values do not fit.
-    """
-
     name: str
     label: str
     kind: Kind = "text"
     value: Any = None
-    choices: Choices = ()
+    choices: Choices = ()  # a mapping gives each a label
     least: int | None = None
     hint: str = ""
-    shown_if: Callable[[Values], bool] | None = None
+    shown_if: Callable[[Values], bool] | None = None  # hides the field while the other fields' values do not fit
     is_logged: bool = True
 
 
@@ -50,8 +43,8 @@ class Form:
     """The fields on a page; draws them where it is made."""
 
     def __init__(self, fields: Sequence[Field], classes: str = "w-full") -> None:
-        self._fields = {each.name: each for each in fields}
-        self._elements = {each.name: _element(each) for each in fields}
+        self._fields = {field.name: field for field in fields}
+        self._elements = {field.name: _element(field) for field in fields}
         for name, element in self._elements.items():
             element.classes(classes)
             if self._fields[name].hint:
@@ -62,7 +55,7 @@ class Form:
     @property
     def values(self) -> Values:
         """By name: texts without blanks around them, whole numbers or None, and the boxes' True or False."""
-        return {name: _value(each, self._elements[name].value) for name, each in self._fields.items()}
+        return {name: _value(field, self._elements[name].value) for name, field in self._fields.items()}
 
     def set(self, name: str, value: Any) -> None:
         self._elements[name].value = value
@@ -73,30 +66,30 @@ class Form:
         assert isinstance(element, ui.select)
         element.set_options(list(choices), value=choices[0] if choices else None)
 
-    def on_change(self, then: Callable[[], object], pause_ms: int = 0) -> None:
+    def on_change(self, callback: Callable[[], object], pause_ms: int = 0) -> None:
         """Call back after each change; with a pause only once the visitor stops typing for so long."""
-        for each in self._elements.values():
+        for element in self._elements.values():
             if pause_ms:
-                each.props(f"debounce={pause_ms}")
-            each.on_value_change(then)
+                element.props(f"debounce={pause_ms}")
+            element.on_value_change(callback)
 
-    def on_enter(self, then: Callable[[], object]) -> None:
+    def on_enter(self, callback: Callable[[], object]) -> None:
         """Call back when the visitor presses Enter where it means nothing else: in a line of text or a number."""
-        for name, each in self._elements.items():
+        for name, element in self._elements.items():
             if self._fields[name].kind in ("text", "secret", "number"):
-                each.on("keydown.enter", then)
+                element.on("keydown.enter", callback)
 
     def _show_fields(self) -> None:
         values = self.values
-        for name, each in self._fields.items():
-            if each.shown_if is not None:
-                self._elements[name].set_visibility(each.shown_if(values))
+        for name, field in self._fields.items():
+            if field.shown_if is not None:
+                self._elements[name].set_visibility(field.shown_if(values))
 
 
 def search_form(view: View, fields: Sequence[Field]) -> Form:
     """The fields of a search, filled from the address; they stand in a row."""
-    filled = [replace(each, value=view.query.get(each.name, each.value)) for each in fields]
-    return Form(filled, "grow min-w-[10rem]")
+    filled_fields = [replace(field, value=view.query.get(field.name, field.value)) for field in fields]
+    return Form(filled_fields, "grow min-w-[10rem]")
 
 
 def properties_in(text: str) -> dict[str, str]:
@@ -167,17 +160,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that a visitor may change, and the dialog that asks for it.
+    """Something that a visitor may change, and the dialog that asks for it."""
 
-    Attributes:
-        name: "delete topic"; in the log and in refusals.
-        done: the text to show at the end; or `run` returns the text.
-        to: the view to show at the end; without one the page is drawn again.
-        typed: a name that the visitor must type first.
-        effect: a text below the fields that follows their values.
-    """
-
-    name: str
+    name: str  # "delete topic"; in the log and in refusals
     role: Role
     label: str
     icon: str
@@ -188,21 +173,25 @@ class Action:
     fields: Sequence[Field] = ()
     submit: str = "Save"
     color: str = "primary"
-    done: str = ""
-    to: Callable[[Values], tuple[str, ...]] | None = None
-    typed: Callable[[Values], str] | None = None
-    effect: Callable[[Values], str] | None = None
+    done: str = ""  # the text to show at the end; or `run` returns the text
+    next_view: Callable[[Values], tuple[str, ...]] | None = (
+        None  # the view to show at the end; without one the page again
+    )
+    typed_name: Callable[[Values], str] | None = None  # a name that the visitor must type first
+    effect: Callable[[Values], str] | None = None  # a text below the fields that follows their values
     check: Check | None = None
 
     async def carry_out(self, view: View, form: DialogForm) -> str:
         """Run the action; returns the text to show. Raises: Forbidden, and what `run` raises."""
         view.check_role(self.role, self.name)
-        words = _logged(self.fields, form.values)
+        # Names and numbers; bodies, secrets and settings stay out of the log.
+        logged_names = [field.name for field in self.fields if field.is_logged and field.kind != "secret"]
+        words = [f"{name}={form.values[name]}" for name in logged_names if _is_plain(form.values[name])]
         log.info("%s: %s", view.session.name, " ".join([self.name, *filter(None, [self.subject]), *words]))
         try:
             result = await self.run(view, form)
         finally:
-            view.look.forget()
+            view.cluster.forget()
         return result if isinstance(result, str) else self.done
 
     def button(self, view: View, props: str = PLAIN) -> None:
@@ -213,20 +202,14 @@ class Action:
 
     def _open(self, view: View) -> None:
         with context.client.content:
-            _Opened(view, self)
-
-
-def _logged(fields: Sequence[Field], values: Values) -> list[str]:
-    """Names and numbers; bodies, secrets and settings stay out of the log."""
-    given = [(each.name, values[each.name]) for each in fields if each.is_logged and each.kind != "secret"]
-    return [f"{name}={value}" for name, value in given if _is_plain(value)]
+            _Dialog(view, self)
 
 
 def _is_plain(value: object) -> bool:
     return isinstance(value, int) or (isinstance(value, str) and 0 < len(value) < 256 and value.isprintable())
 
 
-class _Opened:
+class _Dialog:
     """A dialog that is open; it closes once its action succeeds."""
 
     def __init__(self, view: View, action: Action) -> None:
@@ -239,26 +222,26 @@ class _Opened:
             if action.explanation:
                 ui.label(action.explanation).classes("text-sm opacity-80")
             self._form = DialogForm(action.fields)
-            if action.typed is not None:
-                self._typed = ui.input().classes("w-full").props("outlined dense autofocus")
-                self._typed.on("keydown.enter", self._submit)
+            if action.typed_name is not None:
+                self._name_input = ui.input().classes("w-full").props("outlined dense autofocus")
+                self._name_input.on("keydown.enter", self._submit)
             if action.check is not None:
                 ui.button(action.check.label, icon=action.check.icon, on_click=self._check).props(PLAIN)
             with ui.row().classes("w-full justify-end gap-2"):
                 ui.button("Cancel", on_click=self._dialog.close).props("flat")
                 self._button = ui.button(action.submit, on_click=self._submit).props(f"color={action.color}")
-        self._form.on_change(self._follow)
+        self._form.on_change(self._show_effect)
         self._form.on_enter(self._submit)
-        self._follow()
-        self._dialog.on("hide", self._hidden)
+        self._show_effect()
+        self._dialog.on("hide", self._on_hide)
 
-    def _follow(self) -> None:
+    def _show_effect(self) -> None:
         if self._action.effect is not None:
             self._form.report(self._action.effect(self._form.values))
-        if self._action.typed is not None:
-            self._typed.props["label"] = f"Type {self._action.typed(self._form.values)} to confirm"
+        if self._action.typed_name is not None:
+            self._name_input.props["label"] = f"Type {self._action.typed_name(self._form.values)} to confirm"
 
-    def _hidden(self) -> None:
+    def _on_hide(self) -> None:
         if self._button.enabled:  # an action that still runs shows its end
             self._dialog.delete()
 
@@ -270,17 +253,17 @@ class _Opened:
         action, values = self._action, self._form.values
         if not self._button.enabled:  # Enter was pressed twice
             return
-        if action.typed is not None and self._typed.value != (wanted := action.typed(values)):
-            self._view.complain(f"type {wanted} to confirm")
+        if action.typed_name is not None and self._name_input.value != (name := action.typed_name(values)):
+            self._view.complain(f"type {name} to confirm")
             return
         self._button.disable()
         done = await self._view.attempt(action.carry_out(self._view, self._form))
         self._button.enable()
         if done is None:
             return
-        if action.to is not None:
-            self._view.say_there(done)
-            self._view.go(*action.to(values))
+        if action.next_view is not None:
+            self._view.say_on_next_page(done)
+            self._view.go(*action.next_view(values))
             return
         self._view.say(done)
         if self._view.is_open:

@@ -52,7 +52,7 @@ _ROW: Final = """
   </q-td>
 </q-tr>
 """
-_FOLD: Final = "fold"
+_FOLD_COLUMN: Final = "fold"
 _MAX_CELL_LENGTH: Final = 500  # characters of a cell; keys and tags of a message may have 32 KiB
 
 
@@ -97,13 +97,12 @@ class Sparkline:
     values: Sequence[float]
 
     def points(self, width: int = 120, height: int = 24) -> str:
-        """The line as SVG takes it."""
         if len(self.values) < 2:
             return ""
-        most = max(*self.values, 1e-9)
+        greatest = max(*self.values, 1e-9)
         step = width / (len(self.values) - 1)
-        heights = [height - 1 - value / most * (height - 2) for value in self.values]
-        return " ".join(f"{at * step:.1f},{y:.1f}" for at, y in enumerate(heights))
+        heights = [height - 1 - value / greatest * (height - 2) for value in self.values]
+        return " ".join(f"{index * step:.1f},{y:.1f}" for index, y in enumerate(heights))
 
 
 Cell = str | int | float | datetime | Link | Badge | Amount | Sparkline | None
@@ -111,8 +110,6 @@ Cell = str | int | float | datetime | Link | Badge | Amount | Sparkline | None
 
 @dataclass(frozen=True)
 class Column(Generic[R]):
-    """A column."""
-
     label: str
     cell: Callable[[R], Cell]  # the column's value in a row
     is_number: bool = False  # aligned right, and the greatest comes first when it is sorted
@@ -120,15 +117,14 @@ class Column(Generic[R]):
     is_sorted: bool = True  # a click on its heading sorts the rows
 
     def as_quasar(self, name: str) -> dict[str, Any]:
-        shown = "max-sm:hidden" if self.is_wide else ""
-        align = "right" if self.is_number else "left"
+        classes = "max-sm:hidden" if self.is_wide else ""
         return {
             "name": name,
             "label": self.label,
             "field": name,
-            "align": align,
-            "classes": shown,
-            "headerClasses": shown,
+            "align": "right" if self.is_number else "left",
+            "classes": classes,
+            "headerClasses": classes,
             "is_sorted": self.is_sorted,
         }
 
@@ -162,18 +158,17 @@ class Order:
 
     def of(self, columns: Columns[R], rows: Sequence[R]) -> list[R]:
         """The rows in this order; those without a value last."""
-        column = next((each for each in columns if each.label == self.label), None)
+        column = next((column for column in columns if column.label == self.label), None)
         if column is None:
             return list(rows)
         keys = [(_key(column.cell(row)), row) for row in rows]
         known = [(key, row) for key, row in keys if key is not None]
-        known.sort(key=lambda each: each[0], reverse=self.is_descending)
+        known.sort(key=lambda pair: pair[0], reverse=self.is_descending)
         return [row for _, row in known] + [row for key, row in keys if key is None]
 
     def after(self, column: Column[Any]) -> Order:
         """The order after a click on a heading: turned round where it is in this order already."""
-        is_here = self.label == column.label
-        return Order(column.label, not self.is_descending if is_here else column.is_number)
+        return Order(column.label, not self.is_descending if self.label == column.label else column.is_number)
 
 
 def _key(cell: Cell) -> tuple[int, float, str] | None:
@@ -192,19 +187,15 @@ def _key(cell: Cell) -> tuple[int, float, str] | None:
     return 1, 0.0, cell.lower()
 
 
-def pairs(name: str, value: str) -> Columns[tuple[str, str]]:
-    """Two columns, for names and their values."""
+def pair_columns(name: str, value: str) -> Columns[tuple[str, str]]:
     return Column(name, lambda pair: pair[0]), Column(value, lambda pair: pair[1])
 
 
 class Table(Generic[R]):
-    """A table with all its rows at once.
+    """A table with all its rows at once; `empty` is shown where there is no row.
 
-    Args:
-        empty: shown where there is no row.
-        wraps: long texts are shown as a whole, in several lines; otherwise they are cut.
-        folding: the details of each row.
-        on_order: called after a click on a heading, instead of sorting the rows that are shown.
+    A table that `wraps` shows long texts as a whole, in several lines; otherwise they are cut. `on_order` is called
+    after a click on a heading, instead of sorting the rows that are shown.
     """
 
     def __init__(
@@ -223,15 +214,15 @@ class Table(Generic[R]):
         self.rows: Sequence[R] = ()
         self._rows_as_given: Sequence[R] = ()
         self._view = view
-        self._columns = {f"column-{at}": each for at, each in enumerate(columns)}
+        self._columns = {f"column-{index}": column for index, column in enumerate(columns)}
         self._folding = folding
         self._unfolded: set[str] = set()
         self._wraps = wraps
         self._may_tick = may_tick
         self._on_order = on_order
-        fold = {"name": _FOLD, "label": "Details", "field": "id", "align": "left", "is_fold": True}
+        fold = {"name": _FOLD_COLUMN, "label": "Details", "field": "id", "align": "left", "is_fold": True}
         self.element = ui.table(
-            columns=[fold] * (folding is not None) + [each.as_quasar(name) for name, each in self._columns.items()],
+            columns=[fold] * (folding is not None) + [column.as_quasar(name) for name, column in self._columns.items()],
             rows=[],
             row_key="id",
             pagination=0,
@@ -244,45 +235,44 @@ class Table(Generic[R]):
             self.element.add_slot(
                 "header-selection", '<q-checkbox dense v-model="props.selected" aria-label="Select all rows"/>'
             )
-        self.element.on("order", self._ordered)
-        self.element.on("fold", self._folded)
-        self.element.on("copy", self._copied)
+        self.element.on("order", self._on_order_event)
+        self.element.on("fold", self._on_fold_event)
+        self.element.on("copy", self._on_copy_event)
         self.show(rows, empty)
 
     def show(self, rows: Sequence[R], empty: str | None = None) -> None:
         if empty is not None:
             self.element.props["no-data-label"] = empty
         self._rows_as_given = rows
-        is_own = self._on_order is None
-        self.rows = self.order.of(list(self._columns.values()), rows) if is_own else rows
-        for each in self.element.columns:
-            column = self._columns.get(each["name"])
-            is_here = column is not None and column.label == self.order.label
-            each["order"] = ("descending" if self.order.is_descending else "ascending") if is_here else None
-        self.element.rows = [self._row(at, row) for at, row in enumerate(self.rows)]
+        self.rows = self.order.of(list(self._columns.values()), rows) if self._on_order is None else rows
+        for quasar_column in self.element.columns:
+            column = self._columns.get(quasar_column["name"])
+            sorts = column is not None and column.label == self.order.label
+            quasar_column["order"] = ("descending" if self.order.is_descending else "ascending") if sorts else None
+        self.element.rows = [self._quasar_row(index, row) for index, row in enumerate(self.rows)]
         self.element.update()
 
     def selected(self) -> list[R]:
-        ticked = {each["id"] for each in self.element.selected}
-        return [row for at, row in enumerate(self.rows) if self._identity(at, row) in ticked]
+        ticked = {quasar_row["id"] for quasar_row in self.element.selected}
+        return [row for index, row in enumerate(self.rows) if self._identity(index, row) in ticked]
 
-    def _row(self, at: int, row: R) -> dict[str, Any]:
-        identity = self._identity(at, row)
-        shown: dict[str, Any] = {"id": identity}
-        shown |= {name: self._shown(each.cell(row)) for name, each in self._columns.items()}
+    def _quasar_row(self, index: int, row: R) -> dict[str, Any]:
+        identity = self._identity(index, row)
+        values: dict[str, Any] = {"id": identity}
+        values |= {name: self._quasar_value(column.cell(row)) for name, column in self._columns.items()}
         if self._may_tick:
-            shown["may_tick"] = True
+            values["may_tick"] = True
         if self._folding is not None and identity in self._unfolded:
-            found = self._folding.details(row)
-            shown["details"] = {"text": found.text, "copied": list(found.copied)}
-            if found.link is not None:
-                shown["details"] |= {"href": self._shown(found.link)["href"], "more": found.link.text}
-        return shown
+            details = self._folding.details(row)
+            values["details"] = {"text": details.text, "copied": list(details.copied)}
+            if details.link is not None:
+                values["details"] |= {"href": self._quasar_value(details.link)["href"], "more": details.link.text}
+        return values
 
-    def _identity(self, at: int, row: R) -> str | int:
-        return at if self._folding is None else self._folding.identity(row)
+    def _identity(self, index: int, row: R) -> str | int:
+        return index if self._folding is None else self._folding.identity(row)
 
-    async def _ordered(self, event: Any) -> None:
+    async def _on_order_event(self, event: Any) -> None:
         column = self._columns.get(str(event.args))
         if column is None or not column.is_sorted:
             return
@@ -292,18 +282,18 @@ class Table(Generic[R]):
         else:
             self.show(self._rows_as_given)
 
-    def _folded(self, event: Any) -> None:
-        there = {self._identity(at, row) for at, row in enumerate(self.rows)}
-        self._unfolded = (self._unfolded ^ {str(event.args)}) & {str(each) for each in there}
+    def _on_fold_event(self, event: Any) -> None:
+        identities = {str(self._identity(index, row)) for index, row in enumerate(self.rows)}
+        self._unfolded = (self._unfolded ^ {str(event.args)}) & identities
         self.show(self._rows_as_given)
 
-    def _copied(self, event: Any) -> None:
-        identity, name = (str(each) for each in event.args)
-        for at, row in enumerate(self.rows):
-            if self._folding is not None and self._identity(at, row) == identity:
+    def _on_copy_event(self, event: Any) -> None:
+        identity, name = map(str, event.args)
+        for index, row in enumerate(self.rows):
+            if self._folding is not None and self._identity(index, row) == identity:
                 self._view.copy(name, self._folding.details(row).copied.get(name, ""))
 
-    def _shown(self, cell: Cell) -> Any:
+    def _quasar_value(self, cell: Cell) -> Any:
         match cell:
             case Link(text, parts, query):
                 return {"text": self._cut(text), "href": self._view.url(*parts, **query)}
@@ -313,13 +303,13 @@ class Table(Generic[R]):
                 return text
             case Sparkline():
                 return {"points": points} if (points := cell.points()) else ""
-        return self._cut(text_of(cell))
+        return self._cut(cell_text(cell))
 
     def _cut(self, text: str) -> str:
         return text if len(text) <= _MAX_CELL_LENGTH or self._wraps else text[:_MAX_CELL_LENGTH] + "…"
 
 
-def text_of(cell: str | float | datetime | None) -> str:
+def cell_text(cell: str | float | datetime | None) -> str:
     """A plain cell as people read it."""
     match cell:
         case None:

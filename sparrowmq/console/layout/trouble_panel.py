@@ -12,7 +12,7 @@ from nicegui import ui
 from sparrowmq.client.admin.findings import STOPPING
 from sparrowmq.console.layout.page import Part, Update
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.message_body import time_of
+from sparrowmq.console.message_body import time_text
 from sparrowmq.console.troubles import Trouble
 from sparrowmq.core.safe_text import counted
 
@@ -40,24 +40,24 @@ class TroublePanel:
         self._place.clear()
         self._place.set_visibility(bool(troubles or self._healthy))
         with self._place:
-            topics_of = {each.title: each.topics for each in troubles}
-            for tree in _trees(troubles):
-                _card(self._view, tree[0], shows_topics=True)
-                with _below(len(tree) - 1):
-                    for each in tree[1:]:
-                        _card(self._view, each, shows_topics=each.topics != topics_of.get(each.cause))
+            topics_of = {trouble.title: trouble.topics for trouble in troubles}
+            for cause, *effects in _trees(troubles):
+                _card(self._view, cause, shows_topics=True)
+                with _below(len(effects)):
+                    for effect in effects:
+                        _card(self._view, effect, shows_topics=effect.topics != topics_of.get(effect.cause))
             if not troubles and self._healthy:
                 ui.label(self._healthy).classes("text-sm opacity-80")
 
 
 def _trees(troubles: Sequence[Trouble]) -> list[list[Trouble]]:
-    found: list[list[Trouble]] = []
-    for each in troubles:
-        if each.cause and found:
-            found[-1].append(each)
+    trees: list[list[Trouble]] = []
+    for trouble in troubles:
+        if trouble.cause and trees:
+            trees[-1].append(trouble)
         else:
-            found.append([each])
-    return found
+            trees.append([trouble])
+    return trees
 
 
 def _below(count: int) -> AbstractContextManager[object]:
@@ -84,9 +84,9 @@ def _card(view: View, trouble: Trouble, *, shows_topics: bool) -> None:
             ui.label(since_text(trouble)).classes("text-sm")
         ui.label(trouble.text).classes("whitespace-pre-wrap")
         if trouble.topics and shows_topics:
-            _names(view, suffering_text(trouble), "topics", trouble.topics)
+            _name_links(view, suffering_text(trouble), "topics", trouble.topics)
         if trouble.groups and shows_topics:
-            _names(view, "Groups that consume them:", "groups", trouble.groups)
+            _name_links(view, "Groups that consume them:", "groups", trouble.groups)
         if trouble.cause:
             ui.label(f"This is an effect of {trouble.cause}").classes("text-sm")
         elif trouble.remedy:
@@ -96,8 +96,8 @@ def _card(view: View, trouble: Trouble, *, shows_topics: bool) -> None:
 def _remedy(view: View, text: str) -> None:
     """Draw a remedy, in which commands are between backticks; a click copies a command."""
     with ui.element("p").classes("remedy text-sm"):
-        for at, part in enumerate(f"What to do: {text}".split("`")):
-            if at % 2:
+        for index, part in enumerate(f"What to do: {text}".split("`")):
+            if index % 2:
                 with ui.element("button").props('type="button"').classes("command") as button:
                     ui.label(part)
                 button.props["aria-label"] = f"Copy {part}"
@@ -115,7 +115,7 @@ def suffering_text(trouble: Trouble) -> str:
     return f"{trouble.queues:,} queues are at this broker, of the topics"
 
 
-def _names(view: View, words: str, place: str, names: Sequence[str]) -> None:
+def _name_links(view: View, words: str, place: str, names: Sequence[str]) -> None:
     with ui.row().classes("items-center gap-2 text-sm"):
         ui.label(words)
         for name in names[:_SHOWN]:
@@ -127,7 +127,7 @@ def _names(view: View, words: str, place: str, names: Sequence[str]) -> None:
 def since_text(trouble: Trouble) -> str:
     """Since when it has been so."""
     word = "at least since" if trouble.is_older else "since"
-    return f"{word} {time_of(trouble.since_ms)}"
+    return f"{word} {time_text(trouble.since_ms)}"
 
 
 class LeftOut:
@@ -140,7 +140,7 @@ class LeftOut:
 
     def show(self, topic: str, silent: Iterable[str] = ()) -> None:
         """Show what is missing of a topic now. `silent`: brokers that did not answer just now."""
-        self._line.text = left_out_text(self._view.samples.troubles.left_out(topic, silent))
+        self._line.text = left_out_text(self._view.samples.troubles.left_out_queues(topic, silent))
         self._line.set_visibility(bool(self._line.text))
 
 

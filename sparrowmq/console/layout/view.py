@@ -49,17 +49,15 @@ class NotThere(SparrowError):
 class View:
     """One page as one visitor sees it.
 
-    Attributes:
-        args: the parts of the path that name something.
-        query: the query of the address: filters and page numbers, kept up to date by `remember`.
+    `args` are the parts of the path that name something, `query` the filters and page numbers of the address.
     """
 
     redraw: Callable[[], Coroutine[Any, Any, None]]
 
-    def __init__(self, request: Request, look: ClusterView, samples: Samples, prefix: str) -> None:
+    def __init__(self, request: Request, cluster: ClusterView, samples: Samples, prefix: str) -> None:
         self.session: Session = request.state.session
-        self.look = look
-        self.admin = look.admin
+        self.cluster = cluster
+        self.admin = cluster.admin
         self.samples = samples
         self.path = request.scope["path"].removeprefix(request.scope.get("root_path", "")) or "/"
         self.args: Mapping[str, str] = dict(request.path_params)
@@ -71,11 +69,10 @@ class View:
     def url(self, *parts: str, **query: object) -> str:
         """The address of a view, as the browser knows it: url("topics", "orders", page=2)."""
         path = "/".join(quote(part, safe="") for part in parts)
-        given = {key: value for key, value in query.items() if value not in (None, "")}
-        return f"{self._prefix}/{path}" + (f"?{urlencode(given)}" if given else "")
+        used = {key: value for key, value in query.items() if value not in (None, "")}
+        return f"{self._prefix}/{path}" + (f"?{urlencode(used)}" if used else "")
 
     def go(self, *parts: str, **query: object) -> None:
-        """Show another view."""
         self.run(f"location.assign({json.dumps(self.url(*parts, **query))})")
 
     def link(self, text: str, *parts: str, **query: object) -> ui.element:
@@ -96,10 +93,9 @@ class View:
         address = f"{self._prefix}/{path}" + (f"?{urlencode(self.query)}" if self.query else "")
         self.run(f"history.replaceState(null, '', {json.dumps(address)})")
 
-    def number(self, key: str, otherwise: int) -> int:
-        """A number of the query."""
-        found = whole_number(self.query.get(key), _QUERY_DIGITS)
-        return otherwise if found is None else found
+    def number(self, key: str, default: int) -> int:
+        number = whole_number(self.query.get(key), _QUERY_DIGITS)
+        return default if number is None else number
 
     def run(self, script: str) -> None:
         """Run a line of script in the browser; its values come from `json.dumps`."""
@@ -111,7 +107,6 @@ class View:
         self.say(f"copied: {name}")
 
     def may(self, role: Role) -> bool:
-        """Whether a button that needs this role is worth showing."""
         return self.session.may(role)
 
     def check_role(self, role: Role, action: str) -> None:
@@ -120,15 +115,16 @@ class View:
             raise Forbidden(_LOGGED_OUT)
         if not self.session.may(role):
             log.warning("%s may not %s", self.session.name, action)
-            needed, had = role.name.lower(), self.session.role.name.lower()
-            raise Forbidden(f"to {action} needs the role {needed}; you have {had}")
+            raise Forbidden(
+                f"to {action} needs the role {role.name.lower()}; you have {self.session.role.name.lower()}"
+            )
 
     def say(self, text: str) -> None:
         self.session.notify(Notice(text), self)
 
-    def say_there(self, text: str) -> None:
+    def say_on_next_page(self, text: str) -> None:
         """Show a text on the page to which this one goes now."""
-        self.session.waiting.append(Notice(text))
+        self.session.waiting_notices.append(Notice(text))
 
     def complain(self, error: SparrowError | str) -> None:
         self.session.notify(Notice(str(error), is_failure=True), self)
@@ -160,30 +156,30 @@ class View:
 
     def every(self, seconds: float, work: Callable[[], object]) -> ui.timer:
         """Repeat some work while the page is open and its visitor is logged in; shows a failure once."""
-        failed = False
+        has_failed = False
 
-        async def again() -> None:
-            nonlocal failed
+        async def repeat() -> None:
+            nonlocal has_failed
             if not self.session.is_alive:
                 return
             try:
-                done = work()
-                if isawaitable(done):
-                    await done
-                failed = False
+                result = work()
+                if isawaitable(result):
+                    await result
+                has_failed = False
             except SparrowError as error:
-                if not failed:
+                if not has_failed:
                     self.complain(error)
-                failed = True
+                has_failed = True
 
-        return ui.timer(seconds, again, immediate=False)
+        return ui.timer(seconds, repeat, immediate=False)
 
     def open(self) -> None:
         """Add the page to the session: it shows the session's notices, and is closed when the visitor logs out."""
         self._client = context.client
         self._client.on_connect(self._connected)
-        self._client.on_delete(lambda: self.session.left(self))
-        self.session.opened(self)
+        self._client.on_delete(lambda: self.session.remove_page(self))
+        self.session.add_page(self)
 
     @property
     def is_open(self) -> bool:

@@ -18,7 +18,7 @@ from sparrowmq.client.admin.findings import reported_conditions
 from sparrowmq.client.admin.operations import accounts, version_of
 from sparrowmq.console.actions import BrokerAccounts, change_setting, delete_account, put_account, set_white_addresses
 from sparrowmq.console.cluster_view import BrokerNow, broker_settings
-from sparrowmq.console.layout.page import Description, Page, heading, section
+from sparrowmq.console.layout.page import Description, Page, heading, table_part
 from sparrowmq.console.layout.tables import (
     NO_ANSWER,
     UP,
@@ -29,7 +29,7 @@ from sparrowmq.console.layout.tables import (
     Table,
     filter_names,
     link,
-    pairs,
+    pair_columns,
 )
 from sparrowmq.console.layout.trouble_panel import TroublePanel
 from sparrowmq.console.layout.view import NotThere, View
@@ -74,12 +74,12 @@ def state_of(broker: BrokerNow) -> Badge:
     """Return whether a broker answers, and if so its worst condition."""
     if broker.silence is not None:
         return NO_ANSWER
-    told = reported_conditions(broker.figures)
-    worst = sorted(told, key=lambda name: (told[name].severity != "critical", told[name].since_ms))
-    if not worst:
+    conditions = reported_conditions(broker.figures)
+    if not conditions:
         return UP
-    more = f" +{len(told) - 1}" if len(told) > 1 else ""
-    return Badge(worst[0] + more, "red-9" if told[worst[0]].severity == "critical" else "deep-orange-10")
+    worst = min(conditions, key=lambda name: (conditions[name].severity != "critical", conditions[name].since_ms))
+    more = f" +{len(conditions) - 1}" if len(conditions) > 1 else ""
+    return Badge(worst + more, "red-9" if conditions[worst].severity == "critical" else "deep-orange-10")
 
 
 _BROKER_COLUMNS: Final[Columns[BrokerRow]] = (
@@ -98,9 +98,9 @@ _BROKER_COLUMNS: Final[Columns[BrokerRow]] = (
 
 
 async def _read_brokers(view: View) -> Sequence[BrokerRow]:
-    found = [*await view.look.brokers(), *view.samples.troubles.lost()]
-    ends = {each.name: each.number_of("commitLogMaxOffset") for each in found if each.number == 0}
-    return [BrokerRow(each, behind(each, ends)) for each in found]
+    brokers = [*await view.cluster.brokers(), *view.samples.troubles.lost_brokers()]
+    ends = {broker.name: broker.number_of("commitLogMaxOffset") for broker in brokers if broker.number == 0}
+    return [BrokerRow(broker, behind(broker, ends)) for broker in brokers]
 
 
 def behind(broker: BrokerNow, ends: Mapping[str, int]) -> str:
@@ -122,13 +122,15 @@ def percent(ratio: str) -> str:
 
 def differences(settings: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
     """The settings that differ between brokers, with each broker's value; "" where it has none."""
-    keys = sorted({key for each in settings.values() for key in each} - _SETTINGS_OF_ONE)
-    found = {key: {name: each.get(key, "") for name, each in settings.items()} for key in keys}
-    return {key: values for key, values in found.items() if len(set(values.values())) > 1}
+    keys = sorted({key for of_broker in settings.values() for key in of_broker} - _SETTINGS_OF_ONE)
+    rows = {key: {name: of_broker.get(key, "") for name, of_broker in settings.items()} for key in keys}
+    return {key: values for key, values in rows.items() if len(set(values.values())) > 1}
 
 
 _BROKER_TABLE: Final = Description[Sequence[BrokerRow]](
-    _read_brokers, [section("", _BROKER_COLUMNS, lambda rows: rows, "no broker is registered at the name server")], 5.0
+    _read_brokers,
+    [table_part("", _BROKER_COLUMNS, lambda rows: rows, "no broker is registered at the name server")],
+    5.0,
 )
 
 
@@ -136,16 +138,15 @@ async def _draw_cluster(view: View) -> None:
     await _BROKER_TABLE(view)
     heading("Settings that differ between brokers")
     settings = {
-        f"{each.name} {each.role}": await broker_settings(view.look.servers, each.address)
-        for each in await view.look.brokers()
-        if each.silence is None
+        f"{broker.name} {broker.role}": await broker_settings(view.cluster.servers, broker.address)
+        for broker in await view.cluster.brokers()
+        if broker.silence is None
     }
     columns = [
         Column[tuple[str, dict[str, str]]]("Setting", lambda row: row[0]),
         *(Column(name, partial(_value_of, name)) for name in settings),
     ]
-    empty = "none, except names and addresses"
-    Table(view, columns, list(differences(settings).items()), empty, wraps=True)
+    Table(view, columns, list(differences(settings).items()), "none, except names and addresses", wraps=True)
 
 
 def _value_of(name: str, row: tuple[str, dict[str, str]]) -> str:
@@ -165,49 +166,51 @@ _SETTING_COLUMNS: Final[Columns[SettingRow]] = (
 async def _draw_broker(view: View) -> None:
     name = view.args["name"]
     troubles = view.samples.troubles
-    everywhere = [*await view.look.brokers(), *troubles.lost()]
-    there = [each for each in everywhere if each.name == name]
-    if not there:
-        names = ", ".join(sorted({each.name for each in everywhere})) or "none"
+    brokers = [*await view.cluster.brokers(), *troubles.lost_brokers()]
+    members = [broker for broker in brokers if broker.name == name]
+    if not members:
+        names = ", ".join(sorted({broker.name for broker in brokers})) or "none"
         raise NotThere(f"there is no broker {name}; registered at the name server: {names}")
-    broker = next((each for each in there if each.address == view.query.get("at")), there[0])
-    places = _BrokerRoles(view, name, broker)
-    places.show(there)
+    broker = next((member for member in members if member.address == view.query.get("at")), members[0])
+    roles = _BrokerRoles(view, name, broker)
+    roles.show(members)
     panel = TroublePanel(view, troubles.of_broker(name))
 
-    async def again() -> None:
+    async def refresh() -> None:
         panel.show(troubles.of_broker(name))
-        places.show([each for each in [*await view.look.brokers(), *troubles.lost()] if each.name == name])
+        roles.show(
+            [broker for broker in [*await view.cluster.brokers(), *troubles.lost_brokers()] if broker.name == name]
+        )
 
-    view.every(PERIOD_S, again)
+    view.every(PERIOD_S, refresh)
     if broker.silence is not None:
         raise broker.silence
-    settings = await broker_settings(view.look.servers, broker.address)
+    settings = await broker_settings(view.cluster.servers, broker.address)
     others = {
-        each.name + ("" if each.number == 0 else f" {each.role}"): await broker_settings(
-            view.look.servers, each.address
+        other.name + ("" if other.number == 0 else f" {other.role}"): await broker_settings(
+            view.cluster.servers, other.address
         )
-        for each in everywhere
-        if each.silence is None and each.address != broker.address
+        for other in brokers
+        if other.silence is None and other.address != broker.address
     }
     rows = setting_rows(settings, others)
     with ui.row().classes("items-center gap-3 w-full"):
         heading("Settings")
-        words = ui.input(placeholder="Filter", value=view.query.get("filter", "")).props(
+        filter_input = ui.input(placeholder="Filter", value=view.query.get("filter", "")).props(
             'dense outlined clearable debounce=250 aria-label="Filter"'
         )
         change_setting(name, broker.address, settings).button(view)
     table = Table(view, _SETTING_COLUMNS, empty="no setting fits", wraps=True)
 
-    def filtered() -> None:
-        view.remember(filter=words.value)
-        names = filter_names([row[0] for row in rows], words.value or "")
+    def show_rows() -> None:
+        view.remember(filter=filter_input.value)
+        names = filter_names([row[0] for row in rows], filter_input.value or "")
         table.show([row for row in rows if row[0] in names])
 
-    words.on_value_change(filtered)
-    filtered()
+    filter_input.on_value_change(show_rows)
+    show_rows()
     heading("Figures")
-    Table(view, pairs("Figure", "Now"), sorted(broker.figures.items()), wraps=True)
+    Table(view, pair_columns("Figure", "Now"), sorted(broker.figures.items()), wraps=True)
 
 
 class _BrokerRoles:
@@ -219,9 +222,9 @@ class _BrokerRoles:
         self._row = ui.row().classes("items-center gap-2")
         self._shown: list[tuple[int, str, str]] = []
 
-    def show(self, there: Sequence[BrokerNow]) -> None:
-        by_address = {each.address: each for each in reversed(there)}  # the first of an address: it is registered
-        now = sorted((each.number, each.role, each.address) for each in by_address.values())
+    def show(self, members: Sequence[BrokerNow]) -> None:
+        by_address = {member.address: member for member in reversed(members)}  # the first one is registered
+        now = sorted((member.number, member.role, member.address) for member in by_address.values())
         if now == self._shown:
             return
         self._shown = now
@@ -239,8 +242,8 @@ def setting_rows(settings: Mapping[str, str], others: Mapping[str, Mapping[str, 
     """Each setting with its value, and the values of other brokers where they differ."""
 
     def elsewhere(key: str, value: str) -> str:
-        differing = {name: each[key] for name, each in others.items() if each.get(key, value) != value}
-        return ", ".join(f"{name}: {other}" for name, other in differing.items())
+        differing = [f"{name}: {other[key]}" for name, other in others.items() if other.get(key, value) != value]
+        return ", ".join(differing)
 
     return [(key, value, elsewhere(key, value)) for key, value in sorted(settings.items())]
 
@@ -257,24 +260,24 @@ ACCOUNT_COLUMNS: Final[Columns[AccountEntry]] = (
 
 
 async def _draw_access(view: View) -> None:
-    masters = [each for each in await view.look.brokers() if each.number == 0]
-    for each in masters:
-        heading(f"{each.name} at {each.address}")
+    masters = [broker for broker in await view.cluster.brokers() if broker.number == 0]
+    for master in masters:
+        heading(f"{master.name} at {master.address}")
         try:
-            if each.silence is not None:
-                raise each.silence
-            found = await accounts(view.look.servers, each.address)
+            if master.silence is not None:
+                raise master.silence
+            answer = await accounts(view.cluster.servers, master.address)
         except SparrowError as error:
-            why = "It does not answer" if each.silence else "Access control is off, or the broker does not report it"
-            ui.label(f"{why}: {error}").classes("text-sm opacity-80")
+            reason = "Access control is off, or the broker does not report it"
+            ui.label(f"{'It does not answer' if master.silence else reason}: {error}").classes("text-sm opacity-80")
             continue
-        white = ", ".join(found.global_white_addrs) or "none"
+        white = ", ".join(answer.global_white_addrs) or "none"
         ui.label(f"Addresses that need no account: {white}").classes("text-sm")
-        Table(view, ACCOUNT_COLUMNS, found.plain_access_configs, "no account")
-        of = BrokerAccounts(each.name, {other.name: other.address for other in masters}, found)
+        Table(view, ACCOUNT_COLUMNS, answer.plain_access_configs, "no account")
+        of_broker = BrokerAccounts(master.name, {other.name: other.address for other in masters}, answer)
         with ui.row().classes("gap-2"):
-            for action in (put_account, set_white_addresses, delete_account):
-                action(of).button(view)
+            for make_action in (put_account, set_white_addresses, delete_account):
+                make_action(of_broker).button(view)
 
 
 ACCESS_PAGE: Final = Page("/access", "Access", _draw_access, "vpn_key", "a")

@@ -30,7 +30,8 @@ from sparrowmq.console.layout.page import ListPage, Page
 from sparrowmq.console.layout.tables import Column, Columns, link
 from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.message_body import moment_of, sent_to, text_of, time_of
+from sparrowmq.console.message_body import original_topic, parse_time, time_text
+from sparrowmq.core.safe_text import printable_text
 from sparrowmq.errors import InvalidName, NoRoute, SparrowError
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import DLQ, check_group, dlq_topic
@@ -42,8 +43,8 @@ _GROUPS: Final[Columns[GroupRow]] = (
     Column("Dead letters", lambda row: "unknown" if row[1] is None else row[1], is_number=True),
 )
 _LETTERS: Final[Columns[ReceivedMessage]] = (
-    Column("Dead since", lambda each: message_link(each, time_of(each.stored.store_timestamp_ms))),
-    Column("Topic", sent_to, is_wide=True),
+    Column("Dead since", lambda each: message_link(each, time_text(each.stored.store_timestamp_ms))),
+    Column("Topic", original_topic, is_wide=True),
     Column("Retries", lambda each: each.reconsume_times, is_number=True),
     Column("Reason", reason_of, is_wide=True),
     Column("Tag", lambda each: each.stored.tags, is_wide=True),
@@ -79,12 +80,12 @@ class DeadLetterFilter:
     def of(cls, query: Mapping[str, str]) -> DeadLetterFilter:
         """The search that an address asks for. Raises: ValueError, a time is invalid."""
         topic, tag, text = (query.get(name, "").strip() for name in ("topic", "tag", "text"))
-        since, until = (moment_of(query.get(name), name) for name in ("since", "until"))
+        since, until = (parse_time(query.get(name), name) for name in ("since", "until"))
         return cls(query.get("group", ""), topic, tag, text, since, until)
 
     async def fits(self, letter: ReceivedMessage) -> bool:
         """Return whether a dead letter of the span matches."""
-        if self.topic and sent_to(letter) != self.topic:
+        if self.topic and original_topic(letter) != self.topic:
             return False
         if self.tag and letter.stored.tags != self.tag:
             return False
@@ -100,7 +101,7 @@ class DeadLetterFilter:
 
 
 async def _read(view: View, _: Collection[str]) -> Mapping[str, None]:
-    names = [name for name in await view.look.topics() if view.look.kind_of(name) == "dlq"]
+    names = [name for name in await view.cluster.topics() if view.cluster.kind_of(name) == "dlq"]
     return dict.fromkeys(name.removeprefix(DLQ) for name in names)
 
 
@@ -118,16 +119,15 @@ _LIST: Final = ListPage(_GROUPS, _read, _rows, "no group has dead letters")
 
 
 async def draw(view: View) -> None:
-    group = view.query.get("group")
-    if not group:
+    if group := view.query.get("group"):
+        with ui.row().classes("items-center gap-3"):
+            view.link(f"Group {group}", "groups", group)
+            view.link("All groups", "dlq")
+        await _draw_letters(view, group)
+    else:
         explanation = "A message becomes a dead letter of a group when the last retry has failed."
         ui.label(explanation).classes("text-sm opacity-80")
         await _LIST(view)
-        return
-    with ui.row().classes("items-center gap-3"):
-        view.link(f"Group {group}", "groups", group)
-        view.link("All groups", "dlq")
-    await _draw_letters(view, group)
 
 
 async def _draw_letters(view: View, group: str) -> None:
@@ -141,25 +141,25 @@ async def _draw_letters(view: View, group: str) -> None:
 
     async def chosen_letters() -> AsyncIterator[ReceivedMessage]:
         """Those with a tick, or all that match the filters if none has one."""
-        some = ticked()
-        for each in some:
-            yield each
-        if some:
+        letters = ticked()
+        for letter in letters:
+            yield letter
+        if letters:
             return
-        wanted = DeadLetterFilter.of(view.query)
-        async for each in await wanted.read(view.look.servers):
-            if await wanted.fits(each):
-                yield each
+        letter_filter = DeadLetterFilter.of(view.query)
+        async for letter in await letter_filter.read(view.cluster.servers):
+            if await letter_filter.fits(letter):
+                yield letter
 
     async def export() -> None:
-        if some := ticked():
-            ui.download.content(b"".join([await line_of(each) for each in some]), file_of(group))
+        if letters := ticked():
+            ui.download.content(b"".join([await line_of(letter) for letter in letters]), file_of(group))
         else:
             view.go("dlq", "export", **view.query)
 
     async def search() -> None:
         view.remember(**form.values)
-        servers = view.look.partial().counted
+        servers = view.cluster.partial_admin().counted
         await results.search(read_letters(servers), lambda letter: DeadLetterFilter.of(view.query).fits(letter))
         left_out.show(dlq_topic(group), servers.missing or ())
 
@@ -182,11 +182,11 @@ async def line_of(letter: ReceivedMessage) -> bytes:
 def _line_of(letter: ReceivedMessage) -> bytes:
     stored = letter.stored
     body = readable(stored)
-    text = text_of(body.content)
+    text = printable_text(body.content)
     line: dict[str, Any] = {
         "id": letter.msg_id,
-        "topic": sent_to(letter),
-        "stored": time_of(stored.store_timestamp_ms),
+        "topic": original_topic(letter),
+        "stored": time_text(stored.store_timestamp_ms),
         "tries": letter.reconsume_times,
         "reason": reason_of(letter),
         "tag": stored.tags,
@@ -199,35 +199,34 @@ def _line_of(letter: ReceivedMessage) -> bytes:
 
 
 def file_of(group: str) -> str:
-    """The file name of an export."""
     return f"dead-letters-{group}.jsonl"
 
 
-def exporting(look: ClusterView) -> Callable[[Request], Awaitable[Response]]:
+def exporting(cluster: ClusterView) -> Callable[[Request], Awaitable[Response]]:
     """Answers a visitor with all dead letters that match the address."""
 
     async def export(request: Request) -> Response:
         try:
-            wanted = DeadLetterFilter.of(request.query_params)
-            servers = look.partial().counted
-            reading = await wanted.read(servers)
+            letter_filter = DeadLetterFilter.of(request.query_params)
+            servers = cluster.partial_admin().counted
+            reading = await letter_filter.read(servers)
         except (SparrowError, ValueError) as error:
-            is_asked_wrong = isinstance(error, (ValueError, InvalidName))
-            return PlainTextResponse(f"{error}\n", 400 if is_asked_wrong else 503)
-        headers = {"content-disposition": f'attachment; filename="{file_of(wanted.group)}"'}
-        lines = _lines(wanted, reading, servers, lambda: bool(request.state.session.is_alive))
+            is_bad_request = isinstance(error, (ValueError, InvalidName))
+            return PlainTextResponse(f"{error}\n", 400 if is_bad_request else 503)
+        headers = {"content-disposition": f'attachment; filename="{file_of(letter_filter.group)}"'}
+        lines = _lines(letter_filter, reading, servers, lambda: bool(request.state.session.is_alive))
         return StreamingResponse(lines, media_type="application/x-ndjson", headers=headers)
 
     return export
 
 
 async def _lines(
-    letter_filter: DeadLetterFilter, reading: Reading, servers: Servers, may: Callable[[], bool]
+    letter_filter: DeadLetterFilter, reading: Reading, servers: Servers, is_logged_in: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
     """The export. If it breaks off, or left out brokers, its last line says so: the status is already sent."""
     try:
         async for letter in reading:
-            if not may():
+            if not is_logged_in():
                 yield msgspec.json.encode({"broken_off": "you are logged out; log in again"}) + b"\n"
                 return
             if await letter_filter.fits(letter):

@@ -16,8 +16,8 @@ from nicegui import ui
 
 from sparrowmq.client.admin.groups import Group, GroupLag, Member, QueueLag
 from sparrowmq.console.actions import change_group, create_group, delete_group, reset_offsets, skip_waiting, topics_of
-from sparrowmq.console.cluster_view import FRESH_S, OLD_S, behind_s
-from sparrowmq.console.layout.charts import lines
+from sparrowmq.console.cluster_view import PAGE_AGE_S, SORTING_AGE_S, behind_s
+from sparrowmq.console.layout.charts import line_chart
 from sparrowmq.console.layout.page import (
     ROWS_PER_PAGE,
     Boxes,
@@ -25,16 +25,17 @@ from sparrowmq.console.layout.page import (
     ListPage,
     Page,
     Part,
-    charts,
-    links,
-    section,
-    text,
+    charts_part,
+    links_part,
+    table_part,
+    text_part,
 )
-from sparrowmq.console.layout.tables import Amount, Column, Columns, Sparkline, link, pairs
+from sparrowmq.console.layout.tables import Amount, Column, Columns, Sparkline, link, pair_columns
 from sparrowmq.console.layout.trouble_panel import trouble_panel
 from sparrowmq.console.layout.view import NotThere, View
 from sparrowmq.console.troubles import Trouble
 from sparrowmq.core.safe_text import counted
+from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.codes import version_name
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.bodies import GroupConfig
@@ -66,26 +67,23 @@ _GROUP_COLUMNS: Final[Columns[GroupRow]] = (
 
 
 async def _read_groups(view: View, ticked: Collection[str]) -> Mapping[str, None]:
-    return dict.fromkeys(await view.look.groups(hidden="1" in ticked))
+    return dict.fromkeys(await view.cluster.groups(hidden="1" in ticked))
 
 
 async def _group_rows(view: View, names: Mapping[str, None]) -> list[GroupRow]:
-    lags = await view.look.lags(list(names))
+    lags = await view.cluster.lags(list(names))
     is_page = len(names) <= ROWS_PER_PAGE
-    members = await view.look.members(list(names), FRESH_S if is_page else OLD_S)
-    return [
-        _group_row(view, name, lag if isinstance(lag, GroupLag) else None, members[name], is_page)
-        for name, lag in lags.items()
-    ]
+    members = await view.cluster.members(list(names), PAGE_AGE_S if is_page else SORTING_AGE_S)
+    return [_group_row(view, name, lag, members[name], is_page) for name, lag in lags.items()]
 
 
-def _group_row(view: View, name: str, lag: GroupLag | None, members: int | None, is_watched: bool) -> GroupRow:
-    if lag is None:
+def _group_row(view: View, name: str, lag: GroupLag | SparrowError, members: int | None, is_watched: bool) -> GroupRow:
+    if isinstance(lag, SparrowError):
         return GroupRow(name, None, None, Sparkline([]), members)
-    behind = behind_s(lag, view.look.clock.now_ms())
-    age = None if behind is None else Amount(behind, span_text(behind))
-    past = view.samples.lags(name) if is_watched else view.samples.known_lags(name)
-    return GroupRow(name, lag, age, Sparkline([each for _, each in past]), members)
+    age_s = behind_s(lag, view.cluster.clock.now_ms())
+    age = None if age_s is None else Amount(age_s, span_text(age_s))
+    past = view.samples.watch_lags(name) if is_watched else view.samples.known_lags(name)
+    return GroupRow(name, lag, age, Sparkline([number for _, number in past]), members)
 
 
 def span_text(seconds: float | None) -> str:
@@ -161,23 +159,23 @@ _SETTING_COLUMNS: Final[Columns[tuple[str, GroupConfig]]] = (
 
 
 async def _read_group(view: View) -> GroupNow:
-    name, admin = view.args["name"], view.look.partial()
+    name, admin = view.args["name"], view.cluster.partial_admin()
     group, lag, members = await admin.group(name), await admin.lag(name), await admin.members(name)
-    return GroupNow(group, lag, members, view.samples.lags(name), view.look.clock.now_ms())
+    return GroupNow(group, lag, members, view.samples.watch_lags(name), view.cluster.clock.now_ms())
 
 
 async def _refresh_group(view: View, data: GroupNow) -> GroupNow:
     """Read the lag and the members again; for settings a broker sends those of all groups."""
-    name, admin = data.group.name, view.look.partial()
+    name, admin = data.group.name, view.cluster.partial_admin()
     lag, members = await admin.lag(name), await admin.members(name)
-    past = view.samples.lags(name)
-    return replace(data, lag=lag, members=members, past=past, now_ms=view.look.clock.now_ms())
+    past = view.samples.watch_lags(name)
+    return replace(data, lag=lag, members=members, past=past, now_ms=view.cluster.clock.now_ms())
 
 
 def _troubles(view: View, data: GroupNow) -> list[Trouble]:
     troubles = view.samples.troubles
     of_topics = troubles.of_topics(topics_of(data.lag))
-    return [each for each in troubles.now() if each in of_topics or data.group.name in each.groups]
+    return [trouble for trouble in troubles.now() if trouble in of_topics or data.group.name in trouble.groups]
 
 
 def lag_text(data: GroupNow) -> str:
@@ -193,19 +191,19 @@ def lag_text(data: GroupNow) -> str:
 
 def queue_rows(data: GroupNow) -> list[QueueRow]:
     """Each queue, the ones with the most lag first."""
-    owners = {queue: each.client_id for each in data.members if each.running for queue in each.running.mq_table}
-    queues = sorted(data.lag.queues, key=lambda each: (-each.lag, each.queue))
-    return [(each, owners.get(each.queue, "")) for each in queues]
+    owners = {queue: member.client_id for member in data.members if member.running for queue in member.running.mq_table}
+    queue_lags = sorted(data.lag.queues, key=lambda queue_lag: (-queue_lag.lag, queue_lag.queue))
+    return [(queue_lag, owners.get(queue_lag.queue, "")) for queue_lag in queue_lags]
 
 
 def _prefetched(member: Member) -> int | None:
     running = member.running
-    return sum(each.cached_msg_count for each in running.mq_table.values()) if running else None
+    return sum(state.cached_msg_count for state in running.mq_table.values()) if running else None
 
 
 def _per_second(member: Member, name: str) -> float | None:
     running = member.running
-    return float(sum(getattr(each, name) for each in running.status_table.values())) if running else None
+    return float(sum(getattr(status, name) for status in running.status_table.values())) if running else None
 
 
 def _group_buttons(view: View, data: GroupNow) -> None:
@@ -220,9 +218,8 @@ def _group_buttons(view: View, data: GroupNow) -> None:
 
 
 def lag_chart(data: GroupNow) -> dict[str, Any]:
-    """The lag of the last hour as a line."""
     first = min(data.past[0][0], data.now_ms - 60_000) if data.past else data.now_ms - 60_000
-    return lines("Lag of the last hour", {"messages": data.past}, (first, data.now_ms))
+    return line_chart("Lag of the last hour", {"messages": data.past}, (first, data.now_ms))
 
 
 GROUP_PAGE: Final = Page(
@@ -233,16 +230,16 @@ GROUP_PAGE: Final = Page(
         [
             _group_buttons,
             trouble_panel(_troubles),
-            text(lag_text, "lag", "text-sm font-medium"),
-            charts(lambda found: [lag_chart(found)], "h-56 w-full"),
-            section("Queues", _QUEUE_COLUMNS, queue_rows, "it has consumed nothing yet"),
-            section(
+            text_part(lag_text, "lag", "text-sm font-medium"),
+            charts_part(lambda data: [lag_chart(data)], "h-56 w-full"),
+            table_part("Queues", _QUEUE_COLUMNS, queue_rows, "it has consumed nothing yet"),
+            table_part(
                 "Members",
                 _MEMBER_COLUMNS,
-                lambda found: [(each, found.group.name) for each in found.members],
+                lambda data: [(member, data.group.name) for member in data.members],
                 "no member is online",
             ),
-            section("Settings", _SETTING_COLUMNS, lambda found: list(found.group.settings.items())),
+            table_part("Settings", _SETTING_COLUMNS, lambda data: list(data.group.settings.items())),
         ],
         5.0,
         _refresh_group,
@@ -263,26 +260,29 @@ _MEMBER_QUEUE_COLUMNS: Final[Columns[tuple[MessageQueue, ProcessQueueState]]] = 
 )
 # A member, and its group.
 _STATE_PARTS: Final[Sequence[Part[ConsumerRunning]]] = (
-    section("Subscriptions", _SUBSCRIPTION_COLUMNS, lambda running: running.subscription_set),
-    section("Queues", _MEMBER_QUEUE_COLUMNS, lambda running: sorted(running.mq_table.items()), "it has no queue now"),
-    section("Settings", pairs("Setting", "Value"), lambda running: sorted(running.properties.items()), wraps=True),
+    table_part("Subscriptions", _SUBSCRIPTION_COLUMNS, lambda running: running.subscription_set),
+    table_part(
+        "Queues", _MEMBER_QUEUE_COLUMNS, lambda running: sorted(running.mq_table.items()), "it has no queue now"
+    ),
+    table_part(
+        "Settings", pair_columns("Setting", "Value"), lambda running: sorted(running.properties.items()), wraps=True
+    ),
 )
 
 
 async def _read_member(view: View) -> MemberRow:
     group, client_id = view.args["group"], view.args["name"]
-    found = {each.client_id: each for each in await view.admin.members(group)}
-    if client_id not in found:
-        online = ", ".join(sorted(found)) or "none"
+    members = {member.client_id: member for member in await view.admin.members(group)}
+    if client_id not in members:
+        online = ", ".join(sorted(members)) or "none"
         raise NotThere(f"{client_id} is not an online member of group {group}; online: {online}")
-    return found[client_id], group
+    return members[client_id], group
 
 
 def _draw_member_state(view: View, data: MemberRow) -> None:
     running = data[0].running
     if running is None:
-        why = f"The member does not report its state: {data[0].silence}"
-        ui.label(why).classes("whitespace-pre-wrap")
+        ui.label(f"The member does not report its state: {data[0].silence}").classes("whitespace-pre-wrap")
         return
     for part in _STATE_PARTS:
         part(view, running)
@@ -297,8 +297,8 @@ MEMBER_PAGE: Final = Page(
     Description[MemberRow](
         _read_member,
         [
-            links(lambda found: [link(f"Group {found[1]}", "groups", found[1])]),
-            text(lambda found: f"{found[0].language} {found[0].version} at {found[0].address}"),
+            links_part(lambda data: [link(f"Group {data[1]}", "groups", data[1])]),
+            text_part(lambda data: f"{data[0].language} {data[0].version} at {data[0].address}"),
             _draw_member_state,
         ],
     ),
@@ -316,7 +316,7 @@ PRODUCER_COLUMNS: Final[Columns[ProducerRow]] = (
 
 
 async def _read_producers(view: View, _: Collection[str]) -> Mapping[str, ProducerRow]:
-    return producers_by_text(await view.look.producers(), view.look.clock.now_ms())
+    return producers_by_text(await view.cluster.producers(), view.cluster.clock.now_ms())
 
 
 async def _producer_rows(_: View, data: Mapping[str, ProducerRow]) -> Sequence[ProducerRow]:
@@ -326,13 +326,13 @@ async def _producer_rows(_: View, data: Mapping[str, ProducerRow]) -> Sequence[P
 def producers_by_text(producers: Mapping[str, Sequence[ProducerEntry]], now_ms: int) -> dict[str, ProducerRow]:
     """Each producer by the text that a filter searches."""
     return {
-        f"{group} {each.client_id} {each.remote_ip} {each.language}": (group, each, _ago(each, now_ms))
-        for group, members in producers.items()
-        for each in members
+        f"{group} {entry.client_id} {entry.remote_ip} {entry.language}": (group, entry, _age_text(entry, now_ms))
+        for group, entries in producers.items()
+        for entry in entries
     }
 
 
-def _ago(entry: ProducerEntry, now_ms: int) -> str:
+def _age_text(entry: ProducerEntry, now_ms: int) -> str:
     ago_s = max(0, now_ms - entry.last_update_timestamp) / 1000
     return f"{ago_s:.0f} s ago" if entry.last_update_timestamp else ""
 

@@ -30,9 +30,9 @@ from sparrowmq.console.message_body import JsonPath
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import TOOLS_GROUP
 
-KEPT: Final = 200
+MAX_KEPT: Final = 200
 KEPT_BYTES: Final = 16 << 20
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +61,43 @@ class Tail:
 
     filter: TailFilter
     messages: deque[ReceivedMessage] = field(default_factory=deque)
-    examined: int = 0  # messages that came from the brokers
-    matched: int = 0  # the messages that fit
-    fresh: int = 0  # rises with each change of `messages`
+    examined_count: int = 0  # messages that came from the brokers
+    matching_count: int = 0
+    version: int = 0  # rises with each change of `messages`
     is_paused: bool = False
     is_begun: bool = False  # the reader has places in the queues
 
     async def take(self, messages: list[ReceivedMessage]) -> None:
         """Keep the messages that fit; while paused, only count them."""
-        fitting = [each for each in messages if await self.filter.fits(each)]
-        self.examined += len(messages)
-        self.matched += len(fitting)
-        if fitting and not self.is_paused:
-            self.messages.extend(fitting)
-            self._drop_oldest()
-            self.fresh += 1
+        matching = [message for message in messages if await self.filter.fits(message)]
+        self.examined_count += len(messages)
+        self.matching_count += len(matching)
+        if matching and not self.is_paused:
+            self.messages.extend(matching)
+            size_bytes = sum(message.store_size for message in self.messages)
+            while len(self.messages) > MAX_KEPT or (size_bytes > KEPT_BYTES and len(self.messages) > 1):
+                size_bytes -= self.messages.popleft().store_size
+            self.version += 1
 
-    def _drop_oldest(self) -> None:
-        size_bytes = sum(each.store_size for each in self.messages)
-        while len(self.messages) > KEPT or (size_bytes > KEPT_BYTES and len(self.messages) > 1):
-            size_bytes -= self.messages.popleft().store_size
+    async def run(self, cluster: ClusterView, silent_brokers: Callable[[], Collection[str]] = tuple) -> None:
+        """Follow the topic until cancelled; the queues of silent brokers as soon as they answer.
 
-    async def run(self, look: ClusterView, away: Callable[[], Collection[str]] = tuple) -> None:
-        """Follow the topic until cancelled.
-
-        Args:
-            away: the brokers that do not answer now. Their queues are followed as soon as they answer.
         Raises: SparrowError, what the reader raises.
         """
         topic, tag, where = self.filter.topic, self.filter.tag, self.filter.where
-        async with look.new_client() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
+        async with cluster.new_client() as mq, mq.pull_consumer(group=TOOLS_GROUP, start="latest") as reader:
             while True:
-                left_out = set(away())
-                queues = [each for each in await reader.queues(topic) if each.broker_name not in left_out]
+                silent = set(silent_brokers())
+                queues = [queue for queue in await reader.queues(topic) if queue.broker_name not in silent]
                 reader.assign(queues, tag, where=where)
                 if not self.is_begun and queues:
                     await reader.seek_to_end()
                     self.is_begun = True
-                while set(away()) == left_out:
+                while set(silent_brokers()) == silent:
                     if queues:
                         await self.take(await reader.poll())
                     else:
-                        await look.clock.sleep(_AGAIN_S)
+                        await cluster.clock.sleep(_RETRY_S)
 
 
 _REFRESH_S: Final = 0.5
@@ -129,18 +124,18 @@ class TailPage:
         self._view = view
         self._tail: Tail | None = None
         self._task: asyncio.Task[None] | None = None
-        self._shown = -1
+        self._shown_version = -1
         with ui.row().classes("w-full items-end gap-3"):
             self._form = search_form(view, _FIELDS)
         self._form.on_enter(self.start)
         with ui.row().classes("items-center gap-3"):
             ui.button("Follow", icon="play_arrow", on_click=self.start).props("no-caps")
-            self._pause = ui.button("Pause", icon="pause", on_click=self._toggle).props("outline no-caps")
+            self._pause = ui.button("Pause", icon="pause", on_click=self._toggle_pause).props("outline no-caps")
             ui.button("Clear", icon="clear_all", on_click=self._clear).props("flat no-caps")
             self._line = ui.label(_IDLE).classes("text-sm opacity-80").mark("tail")
         self._left_out = LeftOut(view)
         self._table = Table(
-            view, MESSAGE_COLUMNS, empty=f"no message yet; the newest {KEPT} are kept", folding=MESSAGE_ROWS
+            view, MESSAGE_COLUMNS, empty=f"no message yet; the newest {MAX_KEPT} are kept", folding=MESSAGE_ROWS
         )
         view.every(_REFRESH_S, self._show)
         context.client.on_delete(self._stop)
@@ -150,18 +145,17 @@ class TailPage:
         self._view.remember(**self._form.values)
         self._stop()
         try:
-            wanted = wanted_of(self._form.values)
+            self._tail, self._shown_version = Tail(filter_of(self._form.values)), -1
         except ValueError as error:
             self._view.complain(str(error))
             return
-        self._tail, self._shown = Tail(wanted), -1
         self._pause.text = "Pause"
         self._task = background_tasks.create(self._follow(self._tail), name="tail")
 
     async def _follow(self, tail: Tail) -> None:
         try:
             troubles = self._view.samples.troubles
-            await tail.run(self._view.look, lambda: troubles.left_out(tail.filter.topic))
+            await tail.run(self._view.cluster, lambda: troubles.left_out_queues(tail.filter.topic))
         except SparrowError as error:
             with self._table.element:
                 self._view.complain(error)
@@ -173,13 +167,15 @@ class TailPage:
             self._line.text = _IDLE
             return
         state = "paused" if tail.is_paused else "following"
-        self._line.text = f"{state} {tail.filter.topic}: {tail.matched:,} of {tail.examined:,} messages fit"
+        self._line.text = (
+            f"{state} {tail.filter.topic}: {tail.matching_count:,} of {tail.examined_count:,} messages fit"
+        )
         self._left_out.show(tail.filter.topic)
-        if tail.fresh != self._shown:
-            self._shown = tail.fresh
+        if tail.version != self._shown_version:
+            self._shown_version = tail.version
             self._table.show(list(reversed(tail.messages)))
 
-    def _toggle(self) -> None:
+    def _toggle_pause(self) -> None:
         if self._tail is not None:
             self._tail.is_paused = not self._tail.is_paused
             self._pause.text = "Continue" if self._tail.is_paused else "Pause"
@@ -187,7 +183,7 @@ class TailPage:
     def _clear(self) -> None:
         if self._tail is not None:
             self._tail.messages.clear()
-            self._tail.fresh += 1
+            self._tail.version += 1
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -195,7 +191,7 @@ class TailPage:
         self._task = self._tail = None
 
 
-def wanted_of(values: Values) -> TailFilter:
+def filter_of(values: Values) -> TailFilter:
     """The filters of a form. Raises: ValueError."""
     if not values["topic"]:
         raise ValueError("name a topic")

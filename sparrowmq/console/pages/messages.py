@@ -21,10 +21,10 @@ from sparrowmq.console.actions import resend_message
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.message_results import MESSAGE_COLUMNS, Found, MessageResults
 from sparrowmq.console.layout.page import Page, heading
-from sparrowmq.console.layout.tables import Column, Columns, Table, link, pairs
+from sparrowmq.console.layout.tables import Column, Columns, Table, link, pair_columns
 from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.message_body import FORMS, form_of, moment_of, shown, time_of
+from sparrowmq.console.message_body import FORMS, body_text, form_of, parse_time, time_text
 from sparrowmq.errors import NoRoute, SparrowError
 
 MAX_FOUND: Final = 200
@@ -54,7 +54,7 @@ async def _draw_messages(view: View) -> None:
     async def search() -> None:
         values = form.values
         view.remember(**values | ({"since": "", "until": ""} if values["age"] else {}))
-        admin = view.look.partial()
+        admin = view.cluster.partial_admin()
         await results.search(_find(view, admin))
         left_out.show(values["topic"], admin.counted.missing or ())
 
@@ -72,13 +72,13 @@ async def _find(view: View, admin: Admin) -> Found:
         return [await admin.message(ident, topic)]
     if not topic:
         raise ValueError("name a topic; an id that a producer made needs one too")
-    now = datetime.fromtimestamp(view.look.clock.now_ms() / 1000).astimezone()
+    now = datetime.fromtimestamp(view.cluster.clock.now_ms() / 1000).astimezone()
     span = _SPANS.get(query.get("age", ""))
-    since = now - span if span else moment_of(query.get("since"), "since")
-    until = None if span else moment_of(query.get("until"), "until")
+    since = now - span if span else parse_time(query.get("since"), "since")
+    until = None if span else parse_time(query.get("until"), "until")
     if key:
-        found = await admin.find(topic, key, since=since, until=until, limit=MAX_FOUND)
-        return sorted(found, key=lambda each: -each.stored.store_timestamp_ms)
+        messages = await admin.find(topic, key, since=since, until=until, limit=MAX_FOUND)
+        return sorted(messages, key=lambda message: -message.stored.store_timestamp_ms)
     if since is None:
         raise ValueError("say since when")
     return await read(admin.servers, topic, since, until, newest_first=True)
@@ -91,7 +91,7 @@ _GROUP_COLUMNS: Final[Columns[MessageGroupRow]] = (
     Column("Group", lambda row: link(row[0], "groups", row[0])),
     Column("State", lambda row: row[1]),
 )
-_PAIRS: Final = pairs("Name", "Value")
+_PAIRS: Final = pair_columns("Name", "Value")
 _MAX_DOWNLOAD_BYTES: Final = 4 << 20  # bytes
 
 
@@ -125,7 +125,7 @@ async def _body(view: View, message: ReceivedMessage, body: ReadableBody) -> Non
     form = view.query.get("form", "")
     if form not in FORMS:
         form = await asyncio.to_thread(form_of, body.content)
-    drawn = await asyncio.to_thread(shown, body.content, form)
+    text = await asyncio.to_thread(body_text, body.content, form)
     with ui.row().classes("items-center gap-4"):
         heading(f"Body, {len(body.content):,} bytes")
         forms = ui.toggle(list(FORMS), value=form)
@@ -137,14 +137,14 @@ async def _body(view: View, message: ReceivedMessage, body: ReadableBody) -> Non
         .classes("w-full overflow-auto max-h-[28rem] p-3")
         .props('flat bordered tabindex=0 role=region aria-label="Body"')
     ):
-        text = ui.label(drawn).classes("mono whitespace-pre").mark("body")
+        label = ui.label(text).classes("mono whitespace-pre").mark("body")
 
-    async def changed() -> None:
+    async def change_form() -> None:
         view.remember(form=forms.value)
         content = (await read_aside(message.stored)).content
-        text.text = await asyncio.to_thread(shown, content, forms.value)
+        label.text = await asyncio.to_thread(body_text, content, forms.value)
 
-    forms.on_value_change(changed)
+    forms.on_value_change(change_form)
 
 
 def facts(message: ReceivedMessage) -> dict[str, str]:
@@ -156,8 +156,8 @@ def facts(message: ReceivedMessage) -> dict[str, str]:
         "Topic": stored.topic,
         "Broker and queue": f"{message.queue.broker_name}, {stored.queue_id}",
         "Offset": f"{message.offset:,}",
-        "Born": f"{time_of(stored.born_timestamp_ms)} at {stored.born_host}",
-        "Stored": f"{time_of(stored.store_timestamp_ms)} at {stored.store_host}",
+        "Born": f"{time_text(stored.born_timestamp_ms)} at {stored.born_host}",
+        "Stored": f"{time_text(stored.store_timestamp_ms)} at {stored.store_host}",
         "Tag": stored.tags or "",
         "Keys": " ".join(stored.keys),
         "Failed deliveries": str(message.reconsume_times),
@@ -171,7 +171,7 @@ def facts(message: ReceivedMessage) -> dict[str, str]:
 async def _group_rows(view: View, message: ReceivedMessage) -> list[MessageGroupRow]:
     topic = message.stored.topic
     try:
-        groups = await topics.consumers_of(view.look.servers, topic)
+        groups = await topics.consumers_of(view.cluster.servers, topic)
     except NoRoute:
         return []
     rows = []
@@ -187,11 +187,11 @@ async def _group_rows(view: View, message: ReceivedMessage) -> list[MessageGroup
 def state_of(message: ReceivedMessage, lag: GroupLag) -> str:
     """Whether a group has handled a message; offsets do not show which messages it filtered out."""
     place = message.queue.broker_name, message.stored.queue_id
-    for each in lag.queues:
-        if (each.queue.broker_name, each.queue.queue_id) == place:
-            if each.committed > message.offset:
+    for queue_lag in lag.queues:
+        if (queue_lag.queue.broker_name, queue_lag.queue.queue_id) == place:
+            if queue_lag.committed > message.offset:
                 return "passed: handled, filtered out, or waiting for a retry"
-            return f"{message.offset - each.committed + 1:,} messages before it"
+            return f"{message.offset - queue_lag.committed + 1:,} messages before it"
     return "has not consumed this queue"
 
 

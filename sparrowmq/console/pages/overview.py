@@ -16,8 +16,8 @@ from nicegui import ui
 from sparrowmq.console.actions import forget_broker
 from sparrowmq.console.cluster_view import BrokerNow
 from sparrowmq.console.history import Kind, Points
-from sparrowmq.console.layout.charts import bars, lines
-from sparrowmq.console.layout.page import Description, Page, Update, charts, heading, section
+from sparrowmq.console.layout.charts import bar_chart, line_chart
+from sparrowmq.console.layout.page import Description, Page, Update, charts_part, heading, table_part
 from sparrowmq.console.layout.tables import Column, Columns, filter_names
 from sparrowmq.console.layout.trouble_panel import TroublePanel, trouble_panel
 from sparrowmq.console.layout.view import View
@@ -33,14 +33,13 @@ _BROKER_COLUMNS: Final[Columns[BrokerNow]] = (
     Column("Out per second", lambda each: each.out_per_second, is_number=True),
     Column("In today", lambda each: each.received_today, is_number=True, is_wide=True),
     Column("In yesterday", lambda each: each.received_yesterday, is_number=True, is_wide=True),
-    Column("Out today", lambda each: each.given_today, is_number=True, is_wide=True),
-    Column("Out yesterday", lambda each: each.given_yesterday, is_number=True, is_wide=True),
+    Column("Out today", lambda each: each.delivered_today, is_number=True, is_wide=True),
+    Column("Out yesterday", lambda each: each.delivered_yesterday, is_number=True, is_wide=True),
 )
 TOP: Final = 10
-_AGAIN_S: Final = 5.0
+_REFRESH_S: Final = 5.0
 _MIN_SPAN_MS: Final = 3_600_000
 _MAX_OFFERED: Final = 50  # topics to choose from; typing finds all others
-_WAYS: Final = {"in": "in", "out": "out"}
 _HEALTHY: Final = "Nothing is wrong: every broker answers, and none reports a condition."
 
 
@@ -53,13 +52,13 @@ class ClusterNow:
     rates: Mapping[str, Sequence[Rate]]
 
     def totals(self) -> dict[str, str]:
-        masters = [each for each in self.brokers if each.number == 0]
+        masters = [broker for broker in self.brokers if broker.number == 0]
         return {
-            "Brokers that answer": f"{sum(each.silence is None for each in self.brokers)} of {len(self.brokers)}",
-            "In per second": f"{sum(each.in_per_second for each in masters):,.1f}",
-            "Out per second": f"{sum(each.out_per_second for each in self.brokers):,.1f}",
-            "Received today": f"{sum(each.received_today for each in masters):,}",
-            "Delivered today": f"{sum(each.given_today for each in self.brokers):,}",
+            "Brokers that answer": f"{sum(broker.silence is None for broker in self.brokers)} of {len(self.brokers)}",
+            "In per second": f"{sum(master.in_per_second for master in masters):,.1f}",
+            "Out per second": f"{sum(broker.out_per_second for broker in self.brokers):,.1f}",
+            "Received today": f"{sum(master.received_today for master in masters):,}",
+            "Delivered today": f"{sum(broker.delivered_today for broker in self.brokers):,}",
             "Topics": f"{self.kinds.count('topic'):,}",
             "With dead letters": f"{self.kinds.count('dlq'):,}",
         }
@@ -72,8 +71,8 @@ class ClusterNow:
 
 
 async def _read_cluster(view: View) -> ClusterNow:
-    brokers, topics = await _brokers(view), await view.look.topics()
-    return ClusterNow(brokers, [view.look.kind_of(name) for name in topics], view.samples.rates())
+    brokers, topics = await _brokers(view), await view.cluster.topics()
+    return ClusterNow(brokers, [view.cluster.kind_of(name) for name in topics], view.samples.rates())
 
 
 async def _refresh_cluster(view: View, data: ClusterNow) -> ClusterNow:
@@ -82,23 +81,24 @@ async def _refresh_cluster(view: View, data: ClusterNow) -> ClusterNow:
 
 
 async def _brokers(view: View) -> list[BrokerNow]:
-    return [*await view.look.brokers(), *view.samples.troubles.lost()]
+    return [*await view.cluster.brokers(), *view.samples.troubles.lost_brokers()]
 
 
 def rate_chart(title: str, rates: Mapping[str, Sequence[Rate]], value: Callable[[Rate], float]) -> dict[str, Any]:
     """A line for each broker, over a minute at least."""
-    times = [each.time_ms for points in rates.values() for each in points]
+    times = [rate.time_ms for points in rates.values() for rate in points]
     span = (min(*times, max(times) - 60_000), max(times)) if times else None
-    return lines(
-        title,
-        {name: [(each.time_ms, round(value(each), 1)) for each in points] for name, points in rates.items()},
-        span,
-    )
+    points_of = {name: [(rate.time_ms, round(value(rate), 1)) for rate in points] for name, points in rates.items()}
+    return line_chart(title, points_of, span)
 
 
 def _tiles(_: View, data: ClusterNow) -> Update[ClusterNow]:
+    tiles: dict[str, ui.label] = {}
     with ui.element().classes("tiles gap-3 w-full"):
-        tiles = {name: _tile(name, value) for name, value in data.totals().items()}
+        for name, value in data.totals().items():
+            with ui.card().classes("px-4 py-3 gap-0").props("flat bordered"):
+                ui.label(name).classes("text-xs opacity-70")
+                tiles[name] = ui.label(value).classes("text-lg font-semibold")
 
     def update(now: ClusterNow) -> None:
         for name, value in now.totals().items():
@@ -107,13 +107,7 @@ def _tiles(_: View, data: ClusterNow) -> Update[ClusterNow]:
     return update
 
 
-def _tile(name: str, value: str) -> ui.label:
-    with ui.card().classes("px-4 py-3 gap-0").props("flat bordered"):
-        ui.label(name).classes("text-xs opacity-70")
-        return ui.label(value).classes("text-lg font-semibold")
-
-
-def _trends(view: View, _: ClusterNow) -> None:
+def _update_trends(view: View, _: ClusterNow) -> None:
     heading("Trends")
     place = ui.column().classes("w-full gap-3")
 
@@ -132,7 +126,7 @@ class Trends:
         self._history = view.samples.history
         self._topic_counts = view.samples.topic_counts
         self._day = day_of(view.query.get("day", ""), self._history.today())
-        self._way: Kind = "out" if view.query.get("way") == "out" else "in"
+        self._direction: Kind = "out" if view.query.get("way") == "out" else "in"
         self._topic = view.query.get("topic", "")
 
     async def draw(self) -> None:
@@ -144,31 +138,28 @@ class Trends:
         self._line = ui.label().classes("text-sm opacity-80")
         self._topic_top.on_point_click(lambda event: self._choose(event.name))
         self._show()
-        self._view.every(_AGAIN_S, self._show)
+        self._view.every(_REFRESH_S, self._show)
 
     def _form(self) -> None:
         with ui.row().classes("w-full items-center gap-3"):
-            self._date = ui.input("Day", value=self._day.isoformat(), on_change=self._turned).props(
+            self._date = ui.input("Day", value=self._day.isoformat(), on_change=self._on_change).props(
                 f'type=date outlined dense min="{self._history.first_day()}" max="{self._history.today()}"'
             )
-            self._ways = ui.toggle(_WAYS, value=self._way, on_change=self._turned).props(
+            self._direction_toggle = ui.toggle(["in", "out"], value=self._direction, on_change=self._on_change).props(
                 'no-caps dense padding="6px 14px"'
             )
             self._topics = (
-                ui.select([], label="Topic", with_input=True, on_change=self._turned)
+                ui.select([], label="Topic", with_input=True, on_change=self._on_change)
                 .props("outlined dense")
                 .classes("grow min-w-[14rem]")
             )
-            self._topics.on("input-value", self._typed, throttle=0.2, leading_events=False)
+            self._topics.on("input-value", self._on_typing, throttle=0.2, leading_events=False)
 
-    async def _typed(self, event: Any) -> None:
+    async def _on_typing(self, event: Any) -> None:
         """Offer the topics that fit; a browser does not get all topics of a large cluster."""
-        typed = str(event.args or "")
-        found = filter_names([name for name in await self._view.look.topics() if self._is_shown(name)], typed)
-        self._offer(found[:_MAX_OFFERED])
-
-    def _is_shown(self, topic: str) -> bool:
-        return self._view.look.kind_of(topic) == "topic"
+        cluster = self._view.cluster
+        names = [name for name in await cluster.topics() if cluster.kind_of(name) == "topic"]
+        self._offer(filter_names(names, str(event.args or ""))[:_MAX_OFFERED])
 
     def _offer(self, names: Sequence[str]) -> None:
         offered = [*dict.fromkeys([*filter(None, [self._topic]), *names])]
@@ -180,30 +171,26 @@ class Trends:
         self._offer([name for name, _ in self._topic_counts.top(_MAX_OFFERED)])
         self._topics.value = topic
 
-    def _turned(self) -> None:
+    def _on_change(self) -> None:
         self._day = day_of(self._date.value or "", self._history.today())
-        self._way = self._ways.value
+        self._direction = self._direction_toggle.value
         self._topic = self._topics.value or ""
-        today = self._day == self._history.today()
-        self._view.remember(
-            day=None if today else self._day.isoformat(),
-            way=None if self._way == "in" else self._way,
-            topic=self._topic,
-        )
-        self._trends()
+        day = None if self._day == self._history.today() else self._day.isoformat()
+        self._view.remember(day=day, way=None if self._direction == "in" else self._direction, topic=self._topic)
+        self._update_trends()
 
     def _show(self) -> None:
         topics = self._topic_counts.top(_MAX_OFFERED)
-        _put(self._topic_top, bars("Topic TOP 10: messages in 24 hours", topics[:TOP]))
+        _update_chart(self._topic_top, bar_chart("Topic TOP 10: messages in 24 hours", topics[:TOP]))
         if not self._topic and topics:
             self._topic = topics[0][0]
         if not self._topics.options:
             self._offer([name for name, _ in topics])
-        self._line.text = self._words(bool(topics))
+        self._line.text = self._problem(bool(topics))
         self._line.set_visibility(bool(self._line.text))
-        self._trends()
+        self._update_trends()
 
-    def _words(self, has_topics: bool) -> str:
+    def _problem(self, has_topics: bool) -> str:
         """Why the charts are not complete."""
         if self._topic_counts.failure is not None:
             return f"Not all brokers report the message counts of topics: {self._topic_counts.failure}"
@@ -213,13 +200,15 @@ class Trends:
             return ""
         return "No broker has counted a message of a topic yet. Brokers count within a minute."
 
-    def _trends(self) -> None:
-        of = self._history
-        names = busiest({name: of.points(self._way, name, self._day) for name in of.names(self._way, self._day)})
-        shown = {self._topic: of.points("topic", self._topic, self._day)} if self._topic else {}
-        span = span_of([*names.values(), *shown.values()], of.span(self._day), self._day == of.today())
-        _put(self._broker_trend, lines(f"Broker 5 min trend: messages {self._way} per second", names, span))
-        _put(self._topic_trend, lines("Topic 5 min trend: messages in per second", shown, span))
+    def _update_trends(self) -> None:
+        history, day, way = self._history, self._day, self._direction
+        of_brokers = busiest({name: history.points(way, name, day) for name in history.names(way, day)})
+        of_topic = {self._topic: history.points("topic", self._topic, day)} if self._topic else {}
+        span = span_of([*of_brokers.values(), *of_topic.values()], history.span(day), day == history.today())
+        _update_chart(
+            self._broker_trend, line_chart(f"Broker 5 min trend: messages {way} per second", of_brokers, span)
+        )
+        _update_chart(self._topic_trend, line_chart("Topic 5 min trend: messages in per second", of_topic, span))
 
 
 def day_of(text: str, today: date) -> date:
@@ -247,10 +236,10 @@ def busiest(points_of: dict[str, Points]) -> dict[str, Points]:
 
 
 def _chart() -> ui.echart:
-    return ui.echart(lines("", {})).classes("h-72 grow min-w-[280px] basis-0")
+    return ui.echart(line_chart("", {})).classes("h-72 grow min-w-[280px] basis-0")
 
 
-def _put(shown: ui.echart, options: dict[str, Any]) -> None:
+def _update_chart(shown: ui.echart, options: dict[str, Any]) -> None:
     if options != shown.options:
         shown.options.clear()
         shown.options.update(options)
@@ -265,9 +254,9 @@ OVERVIEW_PAGE: Final = Page(
         [
             trouble_panel(lambda view, _: view.samples.troubles.now()),
             _tiles,
-            charts(ClusterNow.charts, "h-64 grow min-w-[280px] basis-0"),
-            section("", _BROKER_COLUMNS, lambda found: found.brokers, "no broker is registered at the name server"),
-            _trends,
+            charts_part(ClusterNow.charts, "h-64 grow min-w-[280px] basis-0"),
+            table_part("", _BROKER_COLUMNS, lambda data: data.brokers, "no broker is registered at the name server"),
+            _update_trends,
         ],
         PERIOD_S,
         _refresh_cluster,
@@ -285,7 +274,7 @@ async def _draw_conditions(view: View) -> None:
 
     def show() -> None:
         panel.show(troubles.now())
-        names = sorted({each.name for each in troubles.lost()})
+        names = sorted({broker.name for broker in troubles.lost_brokers()})
         if names != with_button:
             with_button[:] = names
             place.clear()

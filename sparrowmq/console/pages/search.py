@@ -19,19 +19,19 @@ MAX_ROWS: Final = 100
 
 
 async def draw(view: View) -> None:
-    wanted = view.query.get("q", "").strip()
-    if not wanted:
+    search_text = view.query.get("q", "").strip()
+    if not search_text:
         ui.label("Type above what you search for: a part of a name, or the id of a message.")
         return
-    rows = await _message(view, wanted) if is_id(wanted) else []
-    rows += rows_of(wanted, list(await view.look.topics()), await view.look.groups(hidden=True))
+    rows = await _message(view, search_text) if is_id(search_text) else []
+    rows += rows_of(search_text, list(await view.cluster.topics()), await view.cluster.groups(hidden=True))
     rows += [
-        ("broker", link(f"{each.name} {each.role}", "cluster", each.name, at=each.address))
-        for each in await view.look.brokers()
-        if filter_names([f"{each.name} {each.address}"], wanted)
+        ("broker", link(f"{broker.name} {broker.role}", "cluster", broker.name, at=broker.address))
+        for broker in await view.cluster.brokers()
+        if filter_names([f"{broker.name} {broker.address}"], search_text)
     ]
     more = f"; the first {MAX_ROWS} are shown" if len(rows) > MAX_ROWS else ""
-    ui.label(f"{len(rows):,} for {wanted}{more}").classes("text-sm opacity-80")
+    ui.label(f"{len(rows):,} for {search_text}{more}").classes("text-sm opacity-80")
     Table(view, _COLUMNS, rows[:MAX_ROWS], "no name contains it")
 
 
@@ -40,15 +40,15 @@ def rows_of(search_text: str, topics: Sequence[str], groups: Sequence[str]) -> l
 
     Exact matches come first, and the topics that RocketMQ makes for groups come last.
     """
-    found = [("topic", "topics", name) for name in filter_names(topics, search_text)]
-    found += [("group", "groups", name) for name in filter_names(groups, search_text)]
-    found.sort(key=lambda each: (each[2].lower() != search_text.lower(), each[2].startswith("%")))
-    return [(kind, link(name, place, name)) for kind, place, name in found]
+    matches = [("topic", "topics", name) for name in filter_names(topics, search_text)]
+    matches += [("group", "groups", name) for name in filter_names(groups, search_text)]
+    matches.sort(key=lambda match: (match[2].lower() != search_text.lower(), match[2].startswith("%")))
+    return [(kind, link(name, place, name)) for kind, place, name in matches]
 
 
 def is_id(text: str) -> bool:
     """Whether a text may be a message's id: 32 hexadecimal digits, or 56 with an IPv6 address."""
-    return len(text) in (32, 56) and all(each in "0123456789abcdefABCDEF" for each in text)
+    return len(text) in (32, 56) and all(character in "0123456789abcdefABCDEF" for character in text)
 
 
 async def _message(view: View, ident: str) -> list[SearchRow]:

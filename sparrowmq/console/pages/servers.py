@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +12,7 @@ from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.console.actions import use_name_servers
 from sparrowmq.console.cluster_view import namesrv_settings
 from sparrowmq.console.layout.page import Page, heading
-from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns, Table, pairs
+from sparrowmq.console.layout.tables import NO_ANSWER, UP, Column, Columns, Table, pair_columns
 from sparrowmq.console.layout.view import View
 from sparrowmq.errors import SparrowError
 
@@ -27,20 +28,20 @@ _SERVERS: Final[Columns[ServerRow]] = (
 async def draw(view: View) -> None:
     rows: list[ServerRow] = []
     settings: dict[str, dict[str, str]] = {}
-    for address in view.look.name_servers:
+    for address in view.cluster.name_servers:
         try:
-            settings[address] = await namesrv_settings(view.look.servers, address)
+            settings[address] = await namesrv_settings(view.cluster.servers, address)
             rows.append((address, None))
         except SparrowError as error:
             rows.append((address, error))
     Table(view, _SERVERS, rows, "no address is known", wraps=True)
-    use_name_servers(view.look.name_servers).button(view)
-    for line in channel_lines(view.look.is_encrypted):
+    use_name_servers(view.cluster.name_servers).button(view)
+    for line in channel_lines(view.cluster.is_encrypted):
         ui.label(line).classes("text-sm opacity-80")
     _doctor(view)
-    for address, each in settings.items():
+    for address, of_server in settings.items():
         with ui.expansion(f"Settings of {address}").classes("w-full"):
-            Table(view, pairs("Setting", "Value"), sorted(each.items()), wraps=True)
+            Table(view, pair_columns("Setting", "Value"), sorted(of_server.items()), wraps=True)
 
 
 def channel_lines(is_encrypted: bool) -> list[str]:
@@ -57,12 +58,12 @@ def channel_lines(is_encrypted: bool) -> list[str]:
 def _doctor(view: View) -> None:
     async def examine() -> None:
         place.clear()
-        found = await view.attempt(view.admin.examine())
+        findings = await view.attempt(view.admin.examine())
         with place:
-            for each in problems(found or []):
-                _show(each)
-            if found is not None:
-                ui.label(summary(found)).mark("summary")
+            for finding in problems(findings or []):
+                _show(finding)
+            if findings is not None:
+                ui.label(summary(findings)).mark("summary")
 
     heading("Doctor")
     place = ui.column().classes("w-full gap-2")
@@ -89,13 +90,12 @@ def badge_text(finding: Finding) -> str:
 def problems(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that are not OK, the worst first."""
     ranks = list(Verdict)
-    bad = [each for each in findings if each.verdict is not Verdict.OK]
-    return sorted(bad, key=lambda each: -ranks.index(each.verdict))
+    bad = [finding for finding in findings if finding.verdict is not Verdict.OK]
+    return sorted(bad, key=lambda finding: -ranks.index(finding.verdict))
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The count of each verdict."""
-    counts = {verdict: sum(each.verdict is verdict for each in findings) for verdict in Verdict}
+    counts = Counter(finding.verdict for finding in findings)
     return f"{counts[Verdict.WRONG]} wrong, {counts[Verdict.WARNING]} warnings, {counts[Verdict.OK]} OK"
 
 

@@ -16,9 +16,18 @@ from sparrowmq.client.admin import topics
 from sparrowmq.client.admin.groups import GroupLag
 from sparrowmq.client.admin.topics import QueueRange, Topic, TopicShare, perm_of
 from sparrowmq.console.actions import change_topic, create_topic, delete_topic, reset_offsets, send_message
-from sparrowmq.console.cluster_view import FRESH_S, OLD_S, TopicFigures
+from sparrowmq.console.cluster_view import PAGE_AGE_S, SORTING_AGE_S, TopicFigures
 from sparrowmq.console.console_metrics import CountedAdmin
-from sparrowmq.console.layout.page import ROWS_PER_PAGE, Boxes, Description, ListPage, Page, Update, section, text
+from sparrowmq.console.layout.page import (
+    ROWS_PER_PAGE,
+    Boxes,
+    Description,
+    ListPage,
+    Page,
+    Update,
+    table_part,
+    text_part,
+)
 from sparrowmq.console.layout.tables import Amount, Column, Columns, bytes_text, link
 from sparrowmq.console.layout.trouble_panel import left_out_text, trouble_panel
 from sparrowmq.console.layout.view import View
@@ -39,12 +48,12 @@ class TopicRow:
 
     def queues(self) -> Amount:
         """Return the number of queues, and how many are only read or only written."""
-        readable = sum(each.read_queue_nums for each in self.configs.values())
-        writable = sum(each.write_queue_nums for each in self.configs.values())
+        readable = sum(config.read_queue_nums for config in self.configs.values())
+        writable = sum(config.write_queue_nums for config in self.configs.values())
         return Amount(readable, f"{readable}" if readable == writable else f"{readable} r / {writable} w")
 
     def perm(self) -> str:
-        perms = {perm_of(each.perm) for each in self.configs.values()}
+        perms = {perm_of(config.perm) for config in self.configs.values()}
         return perms.pop() if len(perms) == 1 else "differs"
 
     def size(self) -> Amount | None:
@@ -74,14 +83,16 @@ _KINDS: Final = {"topic": "Topics", "retry": "Retries", "dlq": "Dead letters", "
 
 
 async def _read_topics(view: View, ticked: Collection[str]) -> Mapping[str, TopicRow]:
-    rows = [TopicRow(name, view.look.kind_of(name), found) for name, found in (await view.look.topics()).items()]
+    rows = [
+        TopicRow(name, view.cluster.kind_of(name), configs) for name, configs in (await view.cluster.topics()).items()
+    ]
     return {row.name: row for row in rows if row.kind in ticked}
 
 
 async def _topic_rows(view: View, data: Mapping[str, TopicRow]) -> Sequence[TopicRow]:
-    figures = await view.look.topic_figures(list(data), FRESH_S if len(data) <= ROWS_PER_PAGE else OLD_S)
+    figures = await view.cluster.topic_figures(list(data), PAGE_AGE_S if len(data) <= ROWS_PER_PAGE else SORTING_AGE_S)
     try:
-        lags: Mapping[str, Mapping[str, int]] | None = lags_of_topics(await view.look.progress())
+        lags: Mapping[str, Mapping[str, int]] | None = lags_of_topics(await view.cluster.progress())
     except SparrowError:
         lags = None
     return [
@@ -91,12 +102,12 @@ async def _topic_rows(view: View, data: Mapping[str, TopicRow]) -> Sequence[Topi
 
 
 def lags_of_topics(progress: Mapping[str, GroupLag]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for group, lag in progress.items():
-        for each in lag.queues:
-            of = found.setdefault(each.queue.topic, {})
-            of[group] = of.get(group, 0) + each.lag
-    return found
+        for queue_lag in lag.queues:
+            by_group = by_topic.setdefault(queue_lag.queue.topic, {})
+            by_group[group] = by_group.get(group, 0) + queue_lag.lag
+    return by_topic
 
 
 TOPICS_PAGE: Final = Page(
@@ -118,19 +129,11 @@ TOPICS_PAGE: Final = Page(
 
 @dataclass(frozen=True, slots=True)
 class TopicNow:
-    """The content of the page.
-
-    Attributes:
-        addresses: by broker, the address of each of its members by number.
-        lags: by group; None if no broker reports it.
-        left_out: the brokers whose queues are missing, with their number; 0 if it is unknown.
-    """
-
     topic: Topic
     kind: str
-    addresses: Mapping[str, Mapping[int, str]]
-    lags: Mapping[str, GroupLag | None]
-    left_out: Mapping[str, int]
+    addresses: Mapping[str, Mapping[int, str]]  # by broker, the address of each of its members by number
+    lags: Mapping[str, GroupLag | None]  # by group; None if no broker reports it
+    left_out_queues: Mapping[str, int]  # brokers whose queues are missing, with their number; 0 if it is unknown
 
     def addresses_of(self, broker: str) -> str:
         return ", ".join(f"{number}: {at}" for number, at in sorted(self.addresses.get(broker, {}).items()))
@@ -162,13 +165,13 @@ _GROUP_COLUMNS: Final[Columns[tuple[str, GroupLag | None]]] = (
 
 async def _read_topic(view: View) -> TopicNow:
     name = view.args["name"]
-    admin = view.look.partial()
-    topic, route = await admin.topic(name), await view.look.servers.route(name)
+    admin = view.cluster.partial_admin()
+    topic, route = await admin.topic(name), await view.cluster.servers.route(name)
     groups = await topics.consumers_of(admin.servers, name)
     return TopicNow(
         topic,
-        view.look.kind_of(name),
-        {each.broker_name: each.broker_addrs for each in route.broker_datas},
+        view.cluster.kind_of(name),
+        {broker.broker_name: broker.broker_addrs for broker in route.broker_datas},
         {group: await view.attempt(admin.lag(group, name)) for group in groups},
         _left_out(view, topic, admin),
     )
@@ -176,22 +179,22 @@ async def _read_topic(view: View) -> TopicNow:
 
 async def _refresh_topic(view: View, data: TopicNow) -> TopicNow:
     """Read the queues again; the lags of many groups would cost more."""
-    admin, name = view.look.partial(), data.topic.name
+    admin, name = view.cluster.partial_admin(), data.topic.name
     topic = await admin.topic(name)
-    return replace(data, topic=topic, left_out=_left_out(view, topic, admin))
+    return replace(data, topic=topic, left_out_queues=_left_out(view, topic, admin))
 
 
 def _left_out(view: View, topic: Topic, admin: CountedAdmin) -> dict[str, int]:
-    found = view.samples.troubles.left_out(topic.name, admin.counted.missing or ())
-    return found | {each.broker: each.read_queues for each in topic.shares if each.broker in found}
+    left_out = view.samples.troubles.left_out_queues(topic.name, admin.counted.missing or ())
+    return left_out | {share.broker: share.read_queues for share in topic.shares if share.broker in left_out}
 
 
 def missing_text(data: TopicNow) -> str:
     """The queues that are missing, and whose; "" if none is."""
-    here, missing = len(data.topic.queues), sum(data.left_out.values())
-    if not data.left_out:
+    if not data.left_out_queues:
         return ""
-    return f"{missing} queues of {here + missing} are missing. {left_out_text(data.left_out)}"
+    missing = sum(data.left_out_queues.values())
+    return f"{missing} queues of {len(data.topic.queues) + missing} are missing. {left_out_text(data.left_out_queues)}"
 
 
 def _missing(_: View, data: TopicNow) -> Update[TopicNow]:
@@ -199,7 +202,7 @@ def _missing(_: View, data: TopicNow) -> Update[TopicNow]:
 
     def show(now: TopicNow) -> None:
         line.text = missing_text(now)
-        line.set_visibility(bool(now.left_out))
+        line.set_visibility(bool(now.left_out_queues))
 
     show(data)
     return show
@@ -226,23 +229,23 @@ TOPIC_PAGE: Final = Page(
         _read_topic,
         [
             _buttons,
-            trouble_panel(lambda view, found: view.samples.troubles.of_topics([found.topic.name])),
+            trouble_panel(lambda view, data: view.samples.troubles.of_topics([data.topic.name])),
             _missing,
-            text(
-                lambda found: (
-                    f"{counted(found.topic.count, 'message')} in {counted(len(found.topic.queues), 'queue')}; "
-                    f"kind: {found.kind}"
+            text_part(
+                lambda data: (
+                    f"{counted(data.topic.count, 'message')} in {counted(len(data.topic.queues), 'queue')}; "
+                    f"kind: {data.kind}"
                 )
             ),
-            section("Queues", _QUEUE_COLUMNS, lambda found: found.topic.queues, "it has no queues"),
-            section(
+            table_part("Queues", _QUEUE_COLUMNS, lambda data: data.topic.queues, "it has no queues"),
+            table_part(
                 "Route",
                 _ROUTE_COLUMNS,
-                lambda found: [(each, found.addresses_of(each.broker)) for each in found.topic.shares],
+                lambda data: [(share, data.addresses_of(share.broker)) for share in data.topic.shares],
                 wraps=True,
             ),
-            section(
-                "Consumer groups", _GROUP_COLUMNS, lambda found: list(found.lags.items()), "no group has consumed it"
+            table_part(
+                "Consumer groups", _GROUP_COLUMNS, lambda data: list(data.lags.items()), "no group has consumed it"
             ),
         ],
         5.0,

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from sparrowmq.console.layout.charts import GREY, names
+from sparrowmq.console.layout.charts import GREY, name_axis
 from sparrowmq.console.layout.forms import Field, search_form
 from sparrowmq.console.layout.page import Page
 from sparrowmq.console.layout.tables import Badge, Column, Columns, Table
 from sparrowmq.console.layout.trouble_panel import LeftOut
 from sparrowmq.console.layout.view import View
-from sparrowmq.console.message_body import time_of
+from sparrowmq.console.message_body import time_text
 from sparrowmq.protocol.messages.trace import EndTransactionTrace, PubTrace, SubAfterTrace, SubBeforeTrace, Trace
 from sparrowmq.protocol.names import TRACE_TOPIC
 
@@ -33,7 +33,7 @@ class Step:
 
 _STATES: Final = {True: Badge("done", "green-9"), False: Badge("failed", "red-9"), None: None}
 COLUMNS: Final[Columns[Step]] = (
-    Column("Time", lambda step: time_of(step.start_ms)),
+    Column("Time", lambda step: time_text(step.start_ms)),
     Column("Step", lambda step: step.text),
     Column("Group", lambda step: step.group, is_wide=True),
     Column("Took", lambda step: f"{step.end_ms - step.start_ms:,} ms", is_number=True),
@@ -53,7 +53,7 @@ async def draw(view: View) -> None:
         ident, topic = form.values["id"], form.values["topic"] or TRACE_TOPIC
         view.remember(id=ident, topic=topic if topic != TRACE_TOPIC else None)
         place.clear()
-        admin = view.look.partial()
+        admin = view.cluster.partial_admin()
         traces = await view.attempt(admin.trace(ident, topic)) if ident else None
         left_out.show(topic, admin.counted.missing or ())
         if traces is not None:
@@ -78,24 +78,24 @@ def _show(view: View, steps: Sequence[Step]) -> None:
 
 def steps_of(traces: Sequence[Trace]) -> list[Step]:
     """The steps of a message; a consumer's reports before and after are one step."""
-    begun = {(each.request_id, each.msg_id): each for each in traces if isinstance(each, SubBeforeTrace)}
+    begun = {(report.request_id, report.msg_id): report for report in traces if isinstance(report, SubBeforeTrace)}
     steps: list[Step] = []
-    for each in traces:
-        match each:
+    for report in traces:
+        match report:
             case PubTrace():
-                detail = f"{each.body_size:,} bytes to {each.store_host}, {each.kind.name.lower()}"
-                steps.append(_step(each.time_ms, each.cost_ms, "sent", each.group, each.is_success, detail))
+                detail = f"{report.body_size:,} bytes to {report.store_host}, {report.kind.name.lower()}"
+                steps.append(_step(report.time_ms, report.cost_ms, "sent", report.group, report.is_success, detail))
             case EndTransactionTrace():
-                text = "transaction checked" if each.is_check else "transaction ended"
-                steps.append(_step(each.time_ms, 0, text, each.group, None, each.state))
+                text = "transaction checked" if report.is_check else "transaction ended"
+                steps.append(_step(report.time_ms, 0, text, report.group, None, report.state))
             case SubAfterTrace():
-                before = begun.pop((each.request_id, each.msg_id), None)
-                start_ms = before.time_ms if before is not None else (each.time_ms or 0) - each.cost_ms
-                group = before.group if before is not None else each.group or ""
-                detail = each.reaction.name.lower().replace("_", " ")
+                before = begun.pop((report.request_id, report.msg_id), None)
+                start_ms = before.time_ms if before is not None else (report.time_ms or 0) - report.cost_ms
+                group = before.group if before is not None else report.group or ""
+                detail = report.reaction.name.lower().replace("_", " ")
                 if before is not None and before.retries:
                     detail += f", after {before.retries} failed"
-                steps.append(_step(start_ms, each.cost_ms, "handled", group, each.is_success, detail))
+                steps.append(_step(start_ms, report.cost_ms, "handled", group, report.is_success, detail))
             case SubBeforeTrace():
                 pass
     steps += [
@@ -124,7 +124,7 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
             "axisLabel": {"color": GREY, "hideOverlap": True, "formatter": "{value} ms"},
             "splitLine": {"lineStyle": {"opacity": 0.2}},
         },
-        "yAxis": names([f"{number}. {step.text}, {step.group[:32]}" for number, step in enumerate(steps, 1)]),
+        "yAxis": name_axis([f"{number}. {step.text}, {step.group[:32]}" for number, step in enumerate(steps, 1)]),
         "animation": False,
         "series": [
             {

@@ -184,7 +184,7 @@ async def test_ctrl_c_ends_consuming_early_with_all_that_came_counted(cluster, t
                 os.kill(os.getpid(), signal.SIGINT)
                 await running
         await mq.admin.delete_group("early")
-    assert (taker.tally.messages, taker.tally.failed) == (30, 0)
+    assert (taker.tally.messages, taker.tally.failed_count) == (30, 0)
 
 
 def test_what_fails_is_counted_by_its_name_and_is_no_success(run, cluster, topic, until):

@@ -40,7 +40,7 @@ def test_failures_are_counted_by_what_they_are_called_with_what_the_first_one_sa
     tally.fail(RemoteError(14, "disk full"))
     for text in ("one", "two"):
         tally.fail("FLUSH_DISK_TIMEOUT", text, count=2)
-    assert tally.failed == 5
+    assert tally.failed_count == 5
     assert [each[:2] for each in tally.errors[1]] == [("FLUSH_DISK_TIMEOUT", 4), ("RemoteError 14", 1)]
     assert [each[2] for each in tally.errors[1]] == ["one", "the peer answered with code 14: disk full"]
 
@@ -62,7 +62,7 @@ async def test_a_line_each_second_is_of_that_second_alone():
     clock = ManualClock()
     lines: list[str] = []
     tally = Tally(clock)
-    with tally.telling("sent", lines.append):
+    with tally.reporting("sent", lines.append):
         tally.add(500, 1_000_000, 2000)
         await clock.advance(1)
         tally.fail("RequestTimeout")

@@ -53,4 +53,6 @@ def test_what_java_does_not_know_keeps_our_words() -> None:
 
 
 def test_a_topic_without_a_route_points_to_its_own_page() -> None:
-    assert str(java.no_route("T")).endswith("topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further details.")
+    assert str(java.no_route_failure("T")).endswith(
+        "topic: T\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+    )

@@ -29,12 +29,12 @@ def test_names_stand_as_a_hash_set_of_java_shows_them() -> None:
         ),
         *("Ordered", "OFFSET_MOVED_EVENT", "broker-a", "TBW102", "SELF_TEST_TOPIC", "DefaultCluster"),
     ]
-    assert java.names([*listed[3:], *listed[:3]]) == listed
+    assert java.in_set_order([*listed[3:], *listed[:3]]) == listed
 
 
 def test_queues_stand_as_a_hash_map_shows_them() -> None:
     queues = [MessageQueue("AdminTopic", "broker-a", number) for number in range(2)]
-    assert [queue.queue_id for queue in java.queues(queues)] == [1, 0]
+    assert [queue.queue_id for queue in java.queues_in_map_order(queues)] == [1, 0]
 
 
 def test_a_table_grows_before_it_is_full() -> None:
@@ -59,10 +59,10 @@ def test_times_are_local_and_written_in_three_ways() -> None:
     assert java.time_text(stamp) == "2026-03-04 05:06:07"
     assert java.time_text_ms(stamp) == "2026-03-04 05:06:07,089"
     assert java.compact_time_text(stamp) == "20260304050607089"
-    assert java.moment("2026-03-04#05:06:07:089") == stamp == java.moment(str(stamp))
+    assert java.parse_time("2026-03-04#05:06:07:089") == stamp == java.parse_time(str(stamp))
     for wrong in ("", "yesterday", "2026-03-04"):
         with pytest.raises(ValueError):
-            java.moment(wrong)
+            java.parse_time(wrong)
 
 
 def test_values_are_described_as_java_does() -> None:
@@ -71,4 +71,4 @@ def test_values_are_described_as_java_does() -> None:
         "topicSysFlag=0, order=true]"
     )
     assert java.queue_text(MessageQueue("T", "b", 1)) == "MessageQueue [topic=T, brokerName=b, queueId=1]"
-    assert (java.text(None), java.text(False), java.is_true(" TRUE ")) == ("null", "false", True)
+    assert (java.value_text(None), java.value_text(False), java.is_true(" TRUE ")) == ("null", "false", True)

@@ -50,7 +50,7 @@ def test_a_queue_that_stands_still_is_complained_of(state, orderly, words) -> No
 
 def test_of_each_topic_the_sum_and_the_longest_queue_are_told() -> None:
     stats = ConsumeStats(0.0, {MessageQueue("T", "b", n): QueueProgress(10, at) for n, at in enumerate((4, 9))})
-    assert list(running._behind(stats)) == [("T", 7, 6)]
+    assert list(running._lags_by_topic(stats)) == [("T", 7, 6)]
 
 
 @pytest.mark.parametrize("client_id", ["../../x", "/etc/x", "a\0b", "..", ".", ""])

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.mqadmin.message_subcommands import BODIES
+from sparrowmq.cli.mqadmin.message_subcommands import BODY_FOLDER
 from sparrowmq.client.client import Client
 from tests.interop.wire import SEND, Wire, send_fields
 
@@ -37,7 +37,7 @@ def test_id_of_a_message_names_no_file_elsewhere(admin, topic, tmp_path):
             place = f"-b broker-0 -i 0 -o {wire.ask(SEND, fields, b'hostile').fields['queueOffset']}"
         said = admin.ok(f"queryMsgByOffset -t {topic} {place}")
         path = re.search(r"Message Body Path:   (.+)", said)
-        assert path and Path(path[1]).parent == BODIES and Path(path[1]).read_bytes() == b"hostile"
+        assert path and Path(path[1]).parent == BODY_FOLDER and Path(path[1]).read_bytes() == b"hostile"
         Path(path[1]).unlink()
     assert not elsewhere.exists()
 

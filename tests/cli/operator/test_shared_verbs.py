@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from sparrowmq.cli.terminal.arguments import TOPIC
-from sparrowmq.cli.terminal.cluster_command import add_list, at_masters, check_changes, print_change, verb
+from sparrowmq.cli.terminal.cluster_command import add_list, check_changes, name_and_cluster, print_change, verb
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -22,7 +22,7 @@ add_list(fruit, "The hidden ones too.", names)
 
 
 @verb(fruit)
-@at_masters(TOPIC)
+@name_and_cluster(TOPIC)
 @click.option("--colour")
 def change(name, **given):
     check_changes(given)

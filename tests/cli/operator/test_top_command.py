@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 import sparrowmq.sync
-from sparrowmq.cli.diagnostics import _room, top
+from sparrowmq.cli.diagnostics import _max_rows, top
 from sparrowmq.testing.background import BackgroundCluster
 
 
@@ -60,6 +60,6 @@ def test_a_missing_broker_is_named_and_the_status_says_so(tmp_path):
 
 def test_a_low_terminal_still_shows_some(monkeypatch):
     monkeypatch.setenv("LINES", "5")
-    assert _room(2) == 3
+    assert _max_rows(2) == 3
     monkeypatch.setenv("LINES", "49")
-    assert _room(2) == 20
+    assert _max_rows(2) == 20

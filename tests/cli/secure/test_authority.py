@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.cli.secure import Files, make_authority, sign
+from sparrowmq.cli.secure import CertificateFiles, make_authority, sign
 from sparrowmq.errors import ConfigError
 
 
-def files(folder: Path, stem: str) -> Files:
-    return Files(folder / f"{stem}.pem", folder / f"{stem}.key")
+def files(folder: Path, stem: str) -> CertificateFiles:
+    return CertificateFiles(folder / f"{stem}.pem", folder / f"{stem}.key")
 
 
 @pytest.fixture
-def ours(tmp_path: Path) -> Files:
+def ours(tmp_path: Path) -> CertificateFiles:
     made = files(tmp_path, "ca")
     make_authority(made, "our CA", 10)
     return made
 
 
-def shakes_hands(server: Files, client: Files, ours: Files, host: str) -> None:
+def shakes_hands(server: CertificateFiles, client: CertificateFiles, ours: CertificateFiles, host: str) -> None:
     """Raises: ssl.SSLError, one of both refuses the other."""
     accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     accepting.load_cert_chain(server.certificate, server.key)
@@ -44,7 +44,9 @@ def shakes_hands(server: Files, client: Files, ours: Files, host: str) -> None:
     assert ends[0].read(1) == b"x"
 
 
-def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(tmp_path: Path, ours: Files) -> None:
+def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(
+    tmp_path: Path, ours: CertificateFiles
+) -> None:
     server, client = files(tmp_path, "server"), files(tmp_path, "client")
     sign(server, "broker-a", ("127.0.0.1", "broker.example"), ours, 5)
     sign(client, "orders-service", (), ours, 5)
@@ -57,7 +59,7 @@ def test_servers_and_clients_trust_each_other_and_no_client_poses_as_a_server(tm
         shakes_hands(client, server, ours, "orders-service")
 
 
-def test_another_authority_is_not_trusted(tmp_path: Path, ours: Files) -> None:
+def test_another_authority_is_not_trusted(tmp_path: Path, ours: CertificateFiles) -> None:
     theirs, server, client = (files(tmp_path, name) for name in ("theirs", "server", "client"))
     make_authority(theirs, "our CA", 10)
     sign(server, "broker-a", ("127.0.0.1",), ours, 5)
@@ -66,7 +68,7 @@ def test_another_authority_is_not_trusted(tmp_path: Path, ours: Files) -> None:
         shakes_hands(server, client, ours, "127.0.0.1")
 
 
-def test_keys_are_private_and_stay_when_a_certificate_is_renewed(tmp_path: Path, ours: Files) -> None:
+def test_keys_are_private_and_stay_when_a_certificate_is_renewed(tmp_path: Path, ours: CertificateFiles) -> None:
     server = files(tmp_path, "server")
     sign(server, "broker-a", ("127.0.0.1",), ours, 5)
     key, first = server.key.read_bytes(), server.certificate.read_bytes()
@@ -81,6 +83,6 @@ def test_without_openssl_the_error_says_what_to_install(tmp_path: Path, monkeypa
         make_authority(files(tmp_path, "ca"), "our CA", 10)
 
 
-def test_a_refusal_of_openssl_is_shown(tmp_path: Path, ours: Files) -> None:
+def test_a_refusal_of_openssl_is_shown(tmp_path: Path, ours: CertificateFiles) -> None:
     with pytest.raises(ConfigError, match="openssl cannot make a certificate"):
-        sign(files(tmp_path, "server"), "broker-a", (), Files(ours.certificate, tmp_path / "missing.key"), 5)
+        sign(files(tmp_path, "server"), "broker-a", (), CertificateFiles(ours.certificate, tmp_path / "missing.key"), 5)

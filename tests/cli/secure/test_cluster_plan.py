@@ -11,7 +11,7 @@ from sparrowmq.auth.accounts import parse_account
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.broker.member import check_member_settings
 from sparrowmq.broker.replication.ha_master import check_role
-from sparrowmq.cli.secure import ClusterOptions, Plan, plan
+from sparrowmq.cli.secure import ClusterOptions, Plan, make_plan
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.tls.tls_settings import ClientAuth, TlsMode
@@ -41,7 +41,7 @@ def settings_of(made: Plan) -> list[BrokerSettings | NamesrvSettings]:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_server_is_closed(size: dict[str, Any]) -> None:
-    made = plan(ClusterOptions(place="/etc/mq", **size))
+    made = make_plan(ClusterOptions(place="/etc/mq", **size))
     for settings in settings_of(made):
         assert settings.acl and settings.tls_mode is TlsMode.ENFORCING
         assert settings.client_auth is ClientAuth.REQUIRE and not settings.insecure
@@ -53,7 +53,7 @@ def test_every_server_is_closed(size: dict[str, Any]) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_no_address_is_used_twice(size: dict[str, Any]) -> None:
     used: list[tuple[str, int | None]] = []
-    for settings in settings_of(plan(ClusterOptions(place="/etc/mq", **size))):
+    for settings in settings_of(make_plan(ClusterOptions(place="/etc/mq", **size))):
         if isinstance(settings, BrokerSettings):
             used += [(settings.ip, settings.port), (settings.ip, settings.ha_port)]
         elif settings.bind_address != "0.0.0.0":
@@ -62,13 +62,15 @@ def test_no_address_is_used_twice(size: dict[str, Any]) -> None:
 
 
 def test_a_slave_is_on_another_host_than_its_master() -> None:
-    made = plan(ClusterOptions(place="/etc/mq", hosts=("10.0.0.1", "10.0.0.2"), brokers=2, slaves=1))
+    made = make_plan(ClusterOptions(place="/etc/mq", hosts=("10.0.0.1", "10.0.0.2"), brokers=2, slaves=1))
     where = {(each.name, each.broker_id): each.ip for each in settings_of(made) if isinstance(each, BrokerSettings)}
     assert where[("broker-a", 0)] != where[("broker-a", 1)] and where[("broker-b", 0)] != where[("broker-b", 1)]
 
 
 def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> None:
-    made = plan(ClusterOptions(place="/etc/mq", brokers=2, slaves=1, clients=("orders-service", "billing-service")))
+    made = make_plan(
+        ClusterOptions(place="/etc/mq", brokers=2, slaves=1, clients=("orders-service", "billing-service"))
+    )
     texts = {text for path, text in made.texts.items() if path.endswith("accounts.yml")}
     assert len(texts) == 1, "all servers have the same accounts"
     accounts = [parse_account(fields) for fields in Document(texts.pop(), "accounts.yml").accounts]
@@ -86,7 +88,7 @@ def test_each_account_has_its_certificate_and_no_more_rights_than_it_needs() -> 
 
 
 def test_etcd_has_an_authority_of_its_own_that_signs_for_brokers_only() -> None:
-    made = plan(ClusterOptions(place="/etc/mq", brokers=2, has_failover=True))
+    made = make_plan(ClusterOptions(place="/etc/mq", brokers=2, has_failover=True))
     of_etcd = {each.stem for each in made.certificates if each.authority == "etcd-ca"}
     assert of_etcd == {
         "etcd-1/certificate.pem",
@@ -109,4 +111,4 @@ def test_etcd_has_an_authority_of_its_own_that_signs_for_brokers_only() -> None:
 )
 def test_wishes_that_cannot_be_met_are_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        plan(ClusterOptions(place="/etc/mq", **wrong))
+        make_plan(ClusterOptions(place="/etc/mq", **wrong))

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.cli.servers.broker_processes import Brokers, command, settings_of
+from sparrowmq.cli.servers.broker_processes import BrokerProcesses, broker_command, derived_settings
 
 GIVEN: dict[str, Any] = {
     "file": None,
@@ -36,15 +36,15 @@ GIVEN: dict[str, Any] = {
 
 def test_each_has_a_name_ports_and_folders_of_its_own():
     settings = BrokerSettings(name="here", port=10911, store_path=Path("/data/store"))
-    assert settings_of(settings, 0)["listenPort"] == "10911"
-    assert settings_of(settings, 2) == {
+    assert derived_settings(settings, 0)["listenPort"] == "10911"
+    assert derived_settings(settings, 2) == {
         "brokerName": "here-2",
         "storePathRootDir": "/data/store-2",
         "listenPort": "10931",
         "metricsPromExporterPort": "5559",
     }
     more = BrokerSettings(port=0, ha_port=10912, commit_log_path=Path("/fast/log"))
-    found = settings_of(more, 1)
+    found = derived_settings(more, 1)
     assert (found["haListenPort"], found["storePathCommitLog"]) == ("10922", "/fast/log-1")
     assert "listenPort" not in found
 
@@ -57,7 +57,7 @@ def test_what_was_typed_goes_on_to_each_and_what_is_its_own_comes_last():
         "log_file": "/l",
         "verbose": True,
     }
-    words = command(BrokerSettings(name="x"), given, 1)
+    words = broker_command(BrokerSettings(name="x"), given, 1)
     assert words[:6] == [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin", "-c"]
     assert (
         words[words.index("-n") + 1] == "ns:9876" and words[words.index("--log-file") + 1] == "/l-1" and "-v" in words
@@ -85,7 +85,7 @@ def wait_until(holds: Any) -> None:
 
 def test_one_that_ends_is_started_again_and_ever_later_if_it_ends_at_once(caplog):
     clock = HandClock()
-    brokers = Brokers([[sys.executable, "-c", "raise SystemExit(1)"]], clock)
+    brokers = BrokerProcesses([[sys.executable, "-c", "raise SystemExit(1)"]], clock)
     (only,) = brokers._brokers
     for pause_s in (1.0, 2.0, 4.0):
         assert brokers.start_due() == 0 and only.process is not None
@@ -98,7 +98,7 @@ def test_one_that_ends_is_started_again_and_ever_later_if_it_ends_at_once(caplog
     brokers.end()
 
 
-def ended(brokers: Brokers, number: int, clock: HandClock, after_s: float = 0.0) -> int:
+def ended(brokers: BrokerProcesses, number: int, clock: HandClock, after_s: float = 0.0) -> int:
     """What a look says once the process of one has ended by itself."""
     process = brokers._brokers[number].process
     assert process is not None
@@ -110,7 +110,9 @@ def ended(brokers: Brokers, number: int, clock: HandClock, after_s: float = 0.0)
 def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
     clock, wrong = HandClock(), tmp_path / "wrong"
     of_file = f"import os, time; os.path.exists({str(wrong)!r}) and os._exit(2); time.sleep(60)"
-    brokers = Brokers([[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock)
+    brokers = BrokerProcesses(
+        [[sys.executable, "-c", "import time; time.sleep(60)"], [sys.executable, "-c", of_file]], clock
+    )
     assert brokers.start_due() == 0
     well, broken = brokers._brokers
     assert well.process is not None and broken.process is not None
@@ -132,7 +134,7 @@ def test_settings_that_are_wrong_later_end_none_of_the_others(tmp_path, caplog):
 
 def test_one_that_ran_for_long_ends_no_others_by_what_it_finds_wrong_then():
     clock = HandClock()
-    brokers = Brokers([[sys.executable, "-c", "raise SystemExit(2)"]], clock)
+    brokers = BrokerProcesses([[sys.executable, "-c", "raise SystemExit(2)"]], clock)
     brokers.start_due()
     assert ended(brokers, 0, clock, after_s=60) == 0
     brokers.end()
@@ -140,7 +142,7 @@ def test_one_that_ran_for_long_ends_no_others_by_what_it_finds_wrong_then():
 
 def test_wrong_settings_end_all():
     words = [[sys.executable, "-c", f"raise SystemExit({status})"] for status in (1, 2)]
-    brokers = Brokers(words)
+    brokers = BrokerProcesses(words)
     brokers.start_due()
     for broker in brokers._brokers:
         assert broker.process is not None
@@ -151,7 +153,7 @@ def test_wrong_settings_end_all():
 
 def test_an_index_that_was_cut_is_named_as_a_cause(caplog):
     kill = "import os, signal; os.kill(os.getpid(), signal.SIGBUS)"
-    brokers = Brokers([[sys.executable, "-c", kill]])
+    brokers = BrokerProcesses([[sys.executable, "-c", kill]])
     brokers.start_due()
     (only,) = brokers._brokers
     assert only.process is not None
@@ -232,7 +234,7 @@ def test_who_holds_a_store_is_said_again_after_a_minute(tmp_path, caplog):
     program = [sys.executable, "-c", f"import fcntl, sys; {locks}", str(lock)]
     with subprocess.Popen(program, stdin=-1, stdout=-1) as holder:
         assert holder.stdout is not None and holder.stdin is not None and holder.stdout.readline()
-        brokers = Brokers([[sys.executable, "-c", ""]], clock, [str(tmp_path)])
+        brokers = BrokerProcesses([[sys.executable, "-c", ""]], clock, [str(tmp_path)])
         for at_s, count in ((0, 1), (30, 1), (60, 2)):
             clock.s = at_s
             assert brokers.start_due() == 0 and brokers._brokers[0].process is None

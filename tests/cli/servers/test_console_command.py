@@ -1,17 +1,17 @@
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.servers.console import PASSWORD, accounts_of, console, one_time
-from sparrowmq.console.users import Role, parse
+from sparrowmq.cli.servers.console import PASSWORD, accounts_of, console, one_time_account
+from sparrowmq.console.users import Role, parse_accounts
 from sparrowmq.errors import ConfigError
 
 
 def test_without_users_there_is_one_with_a_password_of_this_start():
-    accounts, password = one_time()
+    accounts, password = one_time_account()
     found = accounts.check("admin", password)
     assert found is not None and found.role == Role.ADMIN
     assert accounts.check("admin", "admin") is None
-    assert one_time()[1] != password
+    assert one_time_account()[1] != password
     told = accounts_of(None, None)[1]
     assert told.startswith(" (user admin, password ")
 
@@ -21,7 +21,7 @@ def test_a_line_for_the_file_is_made_and_works():
     assert made.exit_code == 0, made.output
     line = made.stdout.splitlines()[-1]
     assert "long enough" not in line
-    assert parse([line], "users")["vera"].role == Role.VIEW
+    assert parse_accounts([line], "users")["vera"].role == Role.VIEW
 
 
 def test_a_short_password_is_refused():

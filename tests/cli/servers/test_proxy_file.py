@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers import proxy
-from sparrowmq.cli.servers.broker_processes import command
+from sparrowmq.cli.servers.broker_processes import broker_command
 from sparrowmq.cli.servers.serve import broker as mqbroker
 from sparrowmq.cli.servers.serve import namesrv as mqnamesrv
 from sparrowmq.cli.servers.settings_sources import ProxyFile, merge, sources
@@ -96,7 +96,7 @@ def test_settings_without_an_option_count_for_name_servers_too() -> None:
 
 def test_each_of_several_brokers_gets_them() -> None:
     given = GIVEN | {"enable_proxy": True, "proxy_file": "rmq-proxy.json", "pairs": ("fileReservedTime=48",)}
-    words = command(BrokerSettings(name="x", grpc_port=8081), given, 1)
+    words = broker_command(BrokerSettings(name="x", grpc_port=8081), given, 1)
     assert "--enable-proxy" in words and words[words.index("-pc") + 1] == "rmq-proxy.json"
     assert {"fileReservedTime=48", "grpcServerPort=8082"} <= set(words)
 

@@ -139,8 +139,8 @@ def test_only_the_process_that_is_meant_takes_the_watchdog_and_its_children_inhe
 def test_a_listener_knows_who_speaks():
     listener = Listener()
     Notifier.of(dict(listener.environment(2.0))).say(READY, "STATUS=x")
-    assert list(listener.heard()) == [(os.getpid(), [READY, "STATUS=x"])]
-    assert listener.environment(2.5)["WATCHDOG_USEC"] == "2500000" and list(listener.heard()) == []
+    assert list(listener.receive()) == [(os.getpid(), [READY, "STATUS=x"])]
+    assert listener.environment(2.5)["WATCHDOG_USEC"] == "2500000" and list(listener.receive()) == []
     listener.close()
 
 
@@ -148,11 +148,11 @@ async def test_a_status_is_one_line_and_sent_again_when_it_changes(tmp_path):
     systemd = Systemd(str(tmp_path / "notify"))
     notifier = Notifier(str(tmp_path / "notify"), 0.03)
     text = "a\nb"
-    notifier.serves(lambda: text)
+    notifier.report_serving(lambda: text)
     assert systemd.next() == [READY, "STATUS=a b"]
     text = "c"
     assert await asyncio.to_thread(systemd.next) == [ALIVE, "STATUS=c"]
-    notifier.holds()
+    notifier.keep_status()
     text = "d"
     systemd.empty()
     assert [await asyncio.to_thread(systemd.next) for _ in range(2)] == [[ALIVE], [ALIVE]]

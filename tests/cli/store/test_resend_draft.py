@@ -22,17 +22,17 @@ def log(folder: Path, begin: int, *records: tuple[str, str, dict[str, str], int]
 
 
 def ids(draft: Draft) -> list[str]:
-    return [message.unique_id for _, message in draft.messages(draft.places)]
+    return [message.unique_id for _, message in draft.messages(draft.positions)]
 
 
 def test_of_several_tries_the_last_one_is_chosen_and_of_copies_one(tmp_path: Path) -> None:
     retries: list[tuple[str, str, dict[str, str], int]] = [("%RETRY%g", "U1", {}, tries) for tries in (1, 2, 1)]
     draft = Draft([log(tmp_path, 0, *retries, ("orders", "U2", {}, 0), ("orders", "U2", {}, 0))])
-    assert [(message.unique_id, message.stored.reconsume_times) for _, message in draft.messages(draft.places)] == [
+    assert [(message.unique_id, message.stored.reconsume_times) for _, message in draft.messages(draft.positions)] == [
         ("U1", 2),
         ("U2", 0),
     ]
-    assert draft.left_out == {LeftOut.COPY: 3} and draft.sound == 5
+    assert draft.left_out == {LeftOut.COPY: 3} and draft.readable == 5
 
 
 def test_a_message_that_its_own_account_recalled_is_not_chosen(tmp_path: Path) -> None:

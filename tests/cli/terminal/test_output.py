@@ -16,14 +16,14 @@ WHEN = datetime(2026, 3, 4, 5, 6, 7)
 @click.argument("what")
 def command(what):
     if what == "one":
-        output.table(("BROKER", "MAX OFFSET", "LAST STORED"), [("a", 10, WHEN), ("bb", 7, None)])
+        output.print_table(("BROKER", "MAX OFFSET", "LAST STORED"), [("a", 10, WHEN), ("bb", 7, None)])
         output.say("two brokers")
     elif what == "two":
-        output.tables(brokers=(("NAME",), [("a",)]), queues=(("QUEUE",), []))
+        output.print_tables(brokers=(("NAME",), [("a",)]), queues=(("QUEUE",), []))
     elif what == "done":
-        output.done("made it", topic="t", brokers=["a", "b"], changed={"k": "v"})
+        output.print_done("made it", topic="t", brokers=["a", "b"], changed={"k": "v"})
     else:
-        output.names(["a", "b"], "topic")
+        output.print_names(["a", "b"], "topic")
 
 
 def run(what, *options):
@@ -62,11 +62,11 @@ HOSTILE = "\x1b[2Ja\x9b1m\r\n\tb\u202e 日\u3000本"
 
 def test_what_a_terminal_would_obey_is_shown_as_an_escape(capsys):
     told = r"\x1b[2Ja\x9b1m\r\n\tb\u202e 日" + "\u3000本"
-    output.table(("A",), [(HOSTILE,)])
-    output.names([HOSTILE])
+    output.print_table(("A",), [(HOSTILE,)])
+    output.print_names([HOSTILE])
     assert capsys.readouterr().out == f"A\n{told}\n{told}\n"
     output.say(HOSTILE)
-    output.line(HOSTILE)
+    output.print_line(HOSTILE)
     assert capsys.readouterr().out == f"{told}\n".replace(r"\n", "\n") * 2
 
 
@@ -81,7 +81,7 @@ def test_another_format_is_refused(wrong):
 
 
 def test_columns_are_as_wide_as_their_longest_cell_and_numbers_end_together(capsys):
-    output.table(("NAME", "N", "WHEN"), [("orders", 5, None), ("o", 1234, datetime(2026, 1, 1))])
+    output.print_table(("NAME", "N", "WHEN"), [("orders", 5, None), ("o", 1234, datetime(2026, 1, 1))])
     assert capsys.readouterr().out.splitlines() == [
         "NAME       N  WHEN",
         "orders     5  -",
@@ -90,7 +90,7 @@ def test_columns_are_as_wide_as_their_longest_cell_and_numbers_end_together(caps
 
 
 def test_a_table_without_rows_is_its_heads(capsys):
-    output.table(("NAME", "N"), [])
+    output.print_table(("NAME", "N"), [])
     assert capsys.readouterr().out == "NAME  N\n"
 
 

@@ -118,9 +118,9 @@ def test_it_is_drawn_as_often_as_an_eye_can_follow(progress: Progress, terminal:
 
 
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(progress: Progress, terminal: Terminal, clock: Clock):
-    progress.tell("1,200 messages are to be handled")
+    progress.show("1,200 messages are to be handled")
     clock.now_s += 1
-    progress.tell("7 sent")
+    progress.show("7 sent")
     assert terminal.line() == "7 sent"
 
 
@@ -159,7 +159,7 @@ def test_a_bar_grows_by_eighths_of_a_cell():
 def command() -> None:
     with Progress() as progress:
         progress("log", 1, 2)
-        progress.tell("7 sent")
+        progress.show("7 sent")
 
 
 @pytest.mark.parametrize(("args", "is_drawn"), [([], True), (["-o", "json"], False), (["-o", "csv"], False)])
@@ -178,8 +178,8 @@ def test_nothing_is_drawn_into_a_pipe(capfd: pytest.CaptureFixture[str]):
 
 def test_steps_are_lines_and_waiting_is_not(capsys):
     with Steps() as steps:
-        steps.tell("[1/2] broker-a: restart")
-        steps.tell("waiting")
+        steps.show("[1/2] broker-a: restart")
+        steps.show("waiting")
         steps.begin("to continue: \x1b[2J")
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "[1/2] broker-a: restart\nto continue: \\x1b[2J\n")

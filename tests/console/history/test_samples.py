@@ -11,9 +11,9 @@ async def test_rates_and_lags_are_sampled_for_brokers_and_watched_groups(look):
     await look.admin.create_group("billing")
     await look.client.send("orders", b"x")
     await look.admin.reset("billing", "orders", "earliest")
-    assert samples.lags("billing") == []
+    assert samples.watch_lags("billing") == []
     await samples.sample()
-    assert [lag for _, lag in samples.lags("billing")] == [1]
+    assert [lag for _, lag in samples.watch_lags("billing")] == [1]
     assert {broker: len(points) for broker, points in samples.rates().items()} == {
         "broker-0": 1,
         "broker-1": 1,
@@ -24,17 +24,17 @@ async def test_a_group_that_nobody_looks_at_any_more_is_forgotten(look):
     clock = ManualClock()
     samples = Samples(look, clock)
     await look.admin.create_group("billing")
-    samples.lags("billing")
+    samples.watch_lags("billing")
     await samples.sample()
     await clock.advance(601)
     await samples.sample()
-    assert samples.lags("billing") == []
+    assert samples.watch_lags("billing") == []
 
 
 async def test_no_more_than_a_hundred_groups_are_watched(look):
     samples = Samples(look, ManualClock())
     for number in range(150):
-        samples.lags(f"group-{number}")
+        samples.watch_lags(f"group-{number}")
     assert len(samples._watched) == 100 and "group-149" in samples._watched
 
 
@@ -45,14 +45,14 @@ async def test_the_last_hour_survives_a_restart_of_the_console(look, tmp_path):
     await look.admin.create_group("billing")
     await look.client.send("orders", b"x")
     await look.admin.reset("billing", "orders", "earliest")
-    before.lags("billing")
+    before.watch_lags("billing")
     await before.sample()
     await before.save()
     after = Samples(look, clock, tmp_path)
     await after.restore()
     await clock.advance(5)
     await after.sample()
-    assert [lag for _, lag in after.lags("billing")] == [1, 1]
+    assert [lag for _, lag in after.watch_lags("billing")] == [1, 1]
     assert after.rates()["broker-0"][0] == before.rates()["broker-0"][0]
     assert len(after.rates()["broker-0"]) == 2
     without = Samples(look, clock)

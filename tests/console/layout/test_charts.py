@@ -1,10 +1,10 @@
 import pytest
 
-from sparrowmq.console.layout.charts import bars, lines
+from sparrowmq.console.layout.charts import bar_chart, line_chart
 
 
 def test_lines_are_drawn_in_time_and_broken_where_nothing_is_known():
-    drawn = lines("t", {"a": [(1, 2.0), (2, None), (3, 0.0), (4, 1.0)], "b": []})
+    drawn = line_chart("t", {"a": [(1, 2.0), (2, None), (3, 0.0), (4, 1.0)], "b": []})
     assert [(each["name"], each["data"]) for each in drawn["series"]] == [
         ("a", [[1, 2.0], [2, None], [3, 0.0], [4, 1.0]]),
         ("b", []),
@@ -13,7 +13,7 @@ def test_lines_are_drawn_in_time_and_broken_where_nothing_is_known():
 
 
 def test_bars_stand_in_the_given_order_from_above_with_their_numbers():
-    drawn = bars("t", [("orders", 12345), ("a" * 100, 7)])
+    drawn = bar_chart("t", [("orders", 12345), ("a" * 100, 7)])
     axis, (series,) = drawn["yAxis"], drawn["series"]
     assert axis["data"] == ["orders", "a" * 100] and axis["inverse"]
     assert axis["axisLabel"]["overflow"] == "truncate", "a long name leaves room for its bar"
@@ -22,6 +22,6 @@ def test_bars_stand_in_the_given_order_from_above_with_their_numbers():
 
 @pytest.mark.parametrize("name", ["{b}", "{a|x}", "<b>x</b>"])
 def test_a_name_is_a_value_and_never_a_template(name):
-    drawn = bars("t", [(name, 1)])
+    drawn = bar_chart("t", [(name, 1)])
     texts = [each["label"]["formatter"] for each in drawn["series"][0]["data"]]
     assert name not in "".join(texts) and drawn["yAxis"]["data"] == [name]

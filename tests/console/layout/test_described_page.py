@@ -2,13 +2,13 @@ from typing import Any
 
 from nicegui import context
 
-from sparrowmq.console.layout.page import Description, Page, section, text
+from sparrowmq.console.layout.page import Description, Page, table_part, text_part
 from sparrowmq.console.layout.tables import Column
 from tests.console.layout.seeing import page, seen
 
 PARTS: list[Any] = [
-    text(lambda found: f"{len(found)} rows"),
-    section("Rows", [Column("It", str)], lambda found: found),
+    text_part(lambda found: f"{len(found)} rows"),
+    table_part("Rows", [Column("It", str)], lambda found: found),
 ]
 
 

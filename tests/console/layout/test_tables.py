@@ -15,7 +15,7 @@ from sparrowmq.console.layout.tables import (
     Table,
     filter_names,
     link,
-    pairs,
+    pair_columns,
 )
 from tests.console.layout.seeing import page, seen
 
@@ -75,7 +75,9 @@ async def test_a_long_text_is_sent_as_a_whole_only_where_it_is_shown_so():
 
 async def test_rows_are_replaced_and_columns_of_one_label_stay_apart():
     with page():
-        table = Table(seen(), [*pairs("It", "It"), Column("Count", len, is_number=True, is_wide=True)], [("a", "b")])
+        table = Table(
+            seen(), [*pair_columns("It", "It"), Column("Count", len, is_number=True, is_wide=True)], [("a", "b")]
+        )
         table.show([("c", "d")], "none there")
     assert table.element.rows == [{"id": 0, "column-0": "c", "column-1": "d", "column-2": "2"}]
     assert table.element.props["no-data-label"] == "none there"
@@ -116,8 +118,8 @@ async def test_a_row_stays_unfolded_where_others_come_before_it():
     folding: Folding[Any] = Folding(lambda row: Details(f"all of {row}", {"id": row}, link("Open", "x", row)), str)
     with page():
         table = Table(seen(), [COLUMN], ["a", "b"], folding=folding, may_tick=True)
-        table._folded(SimpleNamespace(args="b"))
-        table._folded(SimpleNamespace(args="nobody's row"))
+        table._on_fold_event(SimpleNamespace(args="b"))
+        table._on_fold_event(SimpleNamespace(args="nobody's row"))
         table.show(["c", "b"])
         table.element.selected = [{"id": "b"}]
     details = {"text": "all of b", "copied": ["id"], "href": "/x/b", "more": "Open"}
@@ -128,8 +130,8 @@ async def test_a_row_stays_unfolded_where_others_come_before_it():
 async def test_a_click_on_a_heading_sorts_the_rows_and_those_that_come_later():
     with page():
         table = Table(seen(), [COLUMN, Column("Fixed", str, is_sorted=False)], ["b", "a"])
-        await table._ordered(SimpleNamespace(args="column-0"))
-        await table._ordered(SimpleNamespace(args="column-1"))
+        await table._on_order_event(SimpleNamespace(args="column-0"))
+        await table._on_order_event(SimpleNamespace(args="column-1"))
         assert [row["column-0"] for row in table.element.rows] == ["a", "b"]
         table.show(["d", "c"])
     assert [row["column-0"] for row in table.element.rows] == ["c", "d"]

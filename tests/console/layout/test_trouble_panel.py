@@ -5,7 +5,7 @@ import pytest
 from nicegui import ui
 
 from sparrowmq.console.layout.trouble_panel import _below, _trees, left_out_text, since_text, suffering_text
-from sparrowmq.console.message_body import time_of
+from sparrowmq.console.message_body import time_text
 from sparrowmq.console.troubles import Trouble
 from tests.console.layout.seeing import page
 
@@ -13,7 +13,7 @@ TROUBLE = Trouble("no_answer", True, "b", "broker b", "it is silent", "start it"
 
 
 def test_the_beginning_is_exact_or_a_limit():
-    assert since_text(TROUBLE) == f"since {time_of(1_000)}"
+    assert since_text(TROUBLE) == f"since {time_text(1_000)}"
     older = Trouble("no_answer", True, "b", "broker b", "it is silent", "start it", 1_000, is_older=True)
     assert since_text(older).startswith("at least since ")
 

@@ -7,7 +7,7 @@ BOSS = Account("boss", Role.ADMIN, "scrypt$1$1$1$salt$digest")
 def test_a_cookie_names_its_browser_for_the_account_that_used_it():
     first, second = new_cookie(BOSS), new_cookie(BOSS)
     assert browser_of(BOSS, first) != browser_of(BOSS, second) != ""
-    assert browser_of(Account("olga", Role.VIEW, BOSS.hashed), first) == ""
+    assert browser_of(Account("olga", Role.VIEW, BOSS.password_hash), first) == ""
     assert browser_of(None, first) == ""
 
 

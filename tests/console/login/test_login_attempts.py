@@ -1,11 +1,11 @@
 import pytest
 
 from sparrowmq.console.login import (
-    FREE,
-    FREE_OF_ALL,
+    LINE_STEP_S,
+    MAX_FAILURES_BEFORE_LINE,
+    MAX_FAILURES_OF_PLACE,
     MAX_LINE_S,
     PAUSE_S,
-    STEP_S,
     Attempts,
     Turn,
     network_of,
@@ -22,7 +22,7 @@ def begin(attempts, times, address="10.0.0.1", name="boss", browser=""):
 async def test_after_five_wrong_attempts_an_account_waits_a_minute_at_an_address():
     clock = ManualClock()
     attempts = Attempts(clock)
-    assert begin(attempts, FREE) == [AT_ONCE] * FREE
+    assert begin(attempts, MAX_FAILURES_OF_PLACE) == [AT_ONCE] * MAX_FAILURES_OF_PLACE
     assert begin(attempts, 1) == [Turn(PAUSE_S, is_refused=True)]
     await clock.advance(PAUSE_S)
     assert begin(attempts, 1) == [AT_ONCE]
@@ -31,27 +31,27 @@ async def test_after_five_wrong_attempts_an_account_waits_a_minute_at_an_address
 
 def test_others_behind_the_address_and_the_account_elsewhere_are_not_paused():
     attempts = Attempts(ManualClock())
-    begin(attempts, FREE)
+    begin(attempts, MAX_FAILURES_OF_PLACE)
     assert begin(attempts, 1, name="olga") == [AT_ONCE]
     assert begin(attempts, 1, address="10.0.0.2") == [AT_ONCE]
 
 
 def test_a_browser_that_the_account_has_used_has_attempts_of_its_own():
     attempts = Attempts(ManualClock())
-    begin(attempts, 3 * FREE_OF_ALL)
-    for number in range(3 * FREE_OF_ALL):
+    begin(attempts, 3 * MAX_FAILURES_BEFORE_LINE)
+    for number in range(3 * MAX_FAILURES_BEFORE_LINE):
         begin(attempts, 1, address=f"10.0.1.{number}")
-    assert begin(attempts, FREE, browser="known") == [AT_ONCE] * FREE
+    assert begin(attempts, MAX_FAILURES_OF_PLACE, browser="known") == [AT_ONCE] * MAX_FAILURES_OF_PLACE
     assert begin(attempts, 1, browser="known") == [Turn(PAUSE_S, is_refused=True)]
 
 
 async def test_attempts_at_an_account_from_many_addresses_stand_in_line():
     clock = ManualClock()
     attempts = Attempts(clock)
-    turns = [begin(attempts, 1, address=f"10.0.0.{number}")[0] for number in range(FREE_OF_ALL + 15)]
-    assert turns[:FREE_OF_ALL] == [AT_ONCE] * FREE_OF_ALL
-    waits = [each.wait_s for each in turns[FREE_OF_ALL:] if not each.is_refused]
-    assert waits == [STEP_S * number for number in range(1, int(MAX_LINE_S / STEP_S) + 1)]
+    turns = [begin(attempts, 1, address=f"10.0.0.{number}")[0] for number in range(MAX_FAILURES_BEFORE_LINE + 15)]
+    assert turns[:MAX_FAILURES_BEFORE_LINE] == [AT_ONCE] * MAX_FAILURES_BEFORE_LINE
+    waits = [each.wait_s for each in turns[MAX_FAILURES_BEFORE_LINE:] if not each.is_refused]
+    assert waits == [LINE_STEP_S * number for number in range(1, int(MAX_LINE_S / LINE_STEP_S) + 1)]
     assert turns[-1].is_refused
     await clock.advance(MAX_LINE_S)
     assert not begin(attempts, 1, address="10.9.9.9")[0].is_refused, "the line moves on"
@@ -59,18 +59,18 @@ async def test_attempts_at_an_account_from_many_addresses_stand_in_line():
 
 def test_attempts_at_many_accounts_from_one_address_stand_in_line():
     attempts = Attempts(ManualClock())
-    turns = [begin(attempts, 1, name=f"user-{number}")[0] for number in range(FREE_OF_ALL + 15)]
-    assert turns[:FREE_OF_ALL] == [AT_ONCE] * FREE_OF_ALL
-    assert turns[FREE_OF_ALL].wait_s == STEP_S and turns[-1].is_refused
+    turns = [begin(attempts, 1, name=f"user-{number}")[0] for number in range(MAX_FAILURES_BEFORE_LINE + 15)]
+    assert turns[:MAX_FAILURES_BEFORE_LINE] == [AT_ONCE] * MAX_FAILURES_BEFORE_LINE
+    assert turns[MAX_FAILURES_BEFORE_LINE].wait_s == LINE_STEP_S and turns[-1].is_refused
     assert begin(attempts, 1, address="10.0.0.2", name="user-1") == [AT_ONCE]
 
 
 def test_a_right_one_forgets_the_wrong_ones_of_its_place_and_counts_nowhere():
     attempts = Attempts(ManualClock())
-    for _ in range(3 * FREE_OF_ALL):
+    for _ in range(3 * MAX_FAILURES_BEFORE_LINE):
         assert begin(attempts, 1) == [AT_ONCE]
         attempts.succeeded("10.0.0.1", "boss")
-    begin(attempts, FREE, browser="known")
+    begin(attempts, MAX_FAILURES_OF_PLACE, browser="known")
     attempts.succeeded("10.0.0.1", "boss", "known")
     assert begin(attempts, 1, browser="known") == [AT_ONCE]
 
@@ -78,16 +78,16 @@ def test_a_right_one_forgets_the_wrong_ones_of_its_place_and_counts_nowhere():
 async def test_old_ones_are_forgotten():
     clock = ManualClock()
     attempts = Attempts(clock)
-    begin(attempts, FREE)
+    begin(attempts, MAX_FAILURES_OF_PLACE)
     await clock.advance(3600)
-    assert begin(attempts, FREE) == [AT_ONCE] * FREE
+    assert begin(attempts, MAX_FAILURES_OF_PLACE) == [AT_ONCE] * MAX_FAILURES_OF_PLACE
 
 
 def test_so_many_are_remembered_and_no_more():
     attempts = Attempts(ManualClock())
     for number in range(4000):
         begin(attempts, 1, address=f"address {number}", name=f"name {number}")
-    assert len(attempts._failed) == 10_000
+    assert len(attempts._failures) == 10_000
 
 
 @pytest.mark.parametrize(

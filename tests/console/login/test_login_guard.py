@@ -9,16 +9,16 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocketDisconnect
 
 from sparrowmq.console.console_settings import ConsoleSettings
-from sparrowmq.console.login import FREE, Guard, cookie_in, forwarded_prefix, is_from_here
-from sparrowmq.console.users import Account, Accounts, Role, hashed, read
+from sparrowmq.console.login import MAX_FAILURES_OF_PLACE, Guard, cookie_in, forwarded_prefix, is_from_here
+from sparrowmq.console.users import Account, Accounts, Role, hash_password, read_accounts
 from sparrowmq.testing import ManualClock
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wants a newer httpx than there is
     from starlette.testclient import TestClient
 
-KEPT = hashed("a long password")
-ACCOUNTS = Accounts({"olga": Account("olga", Role.OPERATE, KEPT)})
+MAX_KEPT = hash_password("a long password")
+ACCOUNTS = Accounts({"olga": Account("olga", Role.OPERATE, MAX_KEPT)})
 HTML = {"accept": "text/html"}
 RIGHT = {"name": "olga", "password": "a long password"}
 
@@ -96,10 +96,10 @@ def test_pages_get_no_cookie_with_quotes(client):
     assert client.get("/").text == "olga OPERATE, dark and without slow"
 
 
-@pytest.mark.parametrize("changed", [{}, {"olga": Account("olga", Role.VIEW, KEPT)}], ids=["gone", "another role"])
+@pytest.mark.parametrize("changed", [{}, {"olga": Account("olga", Role.VIEW, MAX_KEPT)}], ids=["gone", "another role"])
 def test_a_user_who_changes_has_to_log_in_again(changed):
     now = [None]
-    accounts = Accounts({"olga": Account("olga", Role.OPERATE, KEPT)}, now.pop)
+    accounts = Accounts({"olga": Account("olga", Role.OPERATE, MAX_KEPT)}, now.pop)
     guard = Guard(inside, ConsoleSettings(accounts), ManualClock())
     client = TestClient(guard, base_url="http://testserver", follow_redirects=False)
     log_in(client)
@@ -112,8 +112,8 @@ def test_a_user_who_changes_has_to_log_in_again(changed):
 
 def test_a_wrong_file_of_users_ends_no_session(tmp_path, caplog):
     path = tmp_path / "users"
-    path.write_text(Account("olga", Role.OPERATE, KEPT).line())
-    guard = Guard(inside, ConsoleSettings(read(path)), ManualClock())
+    path.write_text(Account("olga", Role.OPERATE, MAX_KEPT).line())
+    guard = Guard(inside, ConsoleSettings(read_accounts(path)), ManualClock())
     client = TestClient(guard, base_url="http://testserver", follow_redirects=False)
     log_in(client)
     path.write_text("olga")
@@ -133,7 +133,7 @@ def test_a_wrong_log_in_gets_no_cookie_and_is_not_told_why(client, fields):
 
 
 def test_attempts_are_bounded_even_for_the_right_password(client):
-    for _ in range(FREE):
+    for _ in range(MAX_FAILURES_OF_PLACE):
         assert log_in(client, password="wrong").status_code == 403
     refused = log_in(client)
     assert refused.status_code == 429 and "Too many attempts" in refused.text and "set-cookie" not in refused.headers
@@ -208,7 +208,7 @@ def test_a_pause_spares_other_accounts_and_the_browsers_that_the_account_has_use
     log_in(client)
     known = dict(client.cookies)
     client.cookies.clear()
-    for _ in range(FREE):
+    for _ in range(MAX_FAILURES_OF_PLACE):
         assert log_in(client, password="wrong").status_code == 403
     assert log_in(client).status_code == 429
     assert log_in(client, name="another", password="wrong").status_code == 403

@@ -21,20 +21,20 @@ class Shown:
 def test_a_notice_is_shown_where_it_arose_or_on_the_page_that_follows():
     session = Session("alice", Role.VIEW, 1e9)
     first, second, third = Shown(), Shown(), Shown()
-    session.opened(first)
-    session.opened(second)
+    session.add_page(first)
+    session.add_page(second)
     session.notify(Notice("here"), first)
     assert (first.shown, second.shown) == (["here"], [])
     first.is_open = False
     session.notify(Notice("elsewhere"), first)
     assert second.shown == ["elsewhere"]
     second.is_open = False
-    session.left(second)
+    session.remove_page(second)
     session.notify(Notice("later"), second)
-    session.opened(third)
+    session.add_page(third)
     assert third.shown == ["later"]
-    session.opened(Shown())
-    assert third.shown == ["later"] and not session.waiting
+    session.add_page(Shown())
+    assert third.shown == ["later"] and not session.waiting_notices
 
 
 def test_a_cookie_finds_its_session_until_log_out():
@@ -44,7 +44,7 @@ def test_a_cookie_finds_its_session_until_log_out():
     assert session is not None and session.name == "alice"
     assert session.may(Role.VIEW) and session.may(Role.OPERATE) and not session.may(Role.ADMIN)
     page = Shown()
-    session.opened(page)
+    session.add_page(page)
     sessions.end(cookie)
     assert page.is_closed and sessions.find(cookie) is None
     assert not session.may(Role.VIEW), "a page that is still open may nothing"

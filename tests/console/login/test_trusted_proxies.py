@@ -6,7 +6,7 @@ import urllib.parse
 import pytest
 
 from sparrowmq.console.http_connections import TrustedProxies
-from sparrowmq.console.login import FREE
+from sparrowmq.console.login import MAX_FAILURES_OF_PLACE
 
 
 async def seen_by(client, headers, proxies):
@@ -67,6 +67,6 @@ def log_in(url, number, name="vera"):
 @pytest.mark.slow
 def test_a_changing_header_does_not_avoid_the_pause_of_a_real_console(stage):
     name = "made-up-for-the-pause"
-    statuses = [log_in(stage.url, number, name) for number in range(FREE + 2)]
-    assert statuses == [403] * FREE + [429, 429]
+    statuses = [log_in(stage.url, number, name) for number in range(MAX_FAILURES_OF_PLACE + 2)]
+    assert statuses == [403] * MAX_FAILURES_OF_PLACE + [429, 429]
     assert log_in(stage.url, 1, "another-made-up") == 403

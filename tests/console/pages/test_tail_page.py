@@ -1,18 +1,18 @@
 import pytest
 
-from sparrowmq.console.pages.live_tail import wanted_of
+from sparrowmq.console.pages.live_tail import filter_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 NOTHING = dict.fromkeys(("topic", "tag", "where", "path", "text"), "")
 
 
 async def test_a_form_says_what_is_wanted_or_what_is_wrong():
-    wanted = wanted_of(NOTHING | {"topic": "orders", "path": "a > 1", "tag": "x"})
+    wanted = filter_of(NOTHING | {"topic": "orders", "path": "a > 1", "tag": "x"})
     assert (wanted.topic, wanted.tag, wanted.where) == ("orders", "x", None)
     with pytest.raises(ValueError, match="name a topic"):
-        wanted_of(NOTHING)
+        filter_of(NOTHING)
     with pytest.raises(ValueError, match="not by both"):
-        wanted_of(NOTHING | {"topic": "orders", "tag": "x", "where": "a > 1"})
+        filter_of(NOTHING | {"topic": "orders", "tag": "x", "where": "a > 1"})
 
 
 @pytest.mark.nightly

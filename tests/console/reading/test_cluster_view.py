@@ -32,7 +32,7 @@ async def test_no_page_waits_for_a_broker_that_did_not_answer_the_last_look(two,
     brokers = await look.brokers()
     assert [each.silence is None for each in brokers] == [True, False]
     assert look.servers.calls - asked == 2, "the name server and the other broker"
-    partial = look.partial().counted
+    partial = look.partial_admin().counted
     answers = await partial.all(await partial.all_masters(), lambda _, address: broker_figures(partial, address))
     assert list(answers) == ["broker-0"] and list(partial.missing) == ["broker-1"]
     assert [each.silence for each in await look.poll_brokers()] == [None, None]
@@ -100,7 +100,7 @@ async def test_a_dry_run_tells_where_each_queue_would_go_on_and_moves_nobody(loo
     for _ in range(4):
         await look.client.send("orders", b"x")
     await look.admin.reset("billing", "orders", "earliest")
-    targets = await look.targets("orders", "latest")
+    targets = await look.reset_targets("orders", "latest")
     assert sum(targets.values()) == 4
     assert (await look.admin.lag("billing", "orders")).lag == 4
 
@@ -124,7 +124,7 @@ def test_a_broker_counts_the_messages_of_today_and_yesterday():
         "msgGetTotalTodayNow": "9",
     }
     now = BrokerNow("c", "b", 0, "a:1", figures, None)
-    assert (now.received_today, now.received_yesterday, now.given_today, now.given_yesterday) == (
+    assert (now.received_today, now.received_yesterday, now.delivered_today, now.delivered_yesterday) == (
         1200,
         200,
         9,

@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.message_body import JsonPath
-from sparrowmq.console.pages.live_tail import KEPT, KEPT_BYTES, Tail, TailFilter
+from sparrowmq.console.pages.live_tail import KEPT_BYTES, MAX_KEPT, Tail, TailFilter
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from tests.records import encoded
@@ -17,7 +17,7 @@ async def follow(look, wanted, count, *bodies):
     task = asyncio.create_task(tail.run(look))
     try:
         async with asyncio.timeout(20):
-            while tail.examined < count and not task.done():
+            while tail.examined_count < count and not task.done():
                 for body, tag in bodies:
                     await look.client.send(wanted.topic, body, tag=tag)
                 await asyncio.sleep(0.02)
@@ -34,26 +34,26 @@ async def test_it_shows_what_fits_of_what_comes_and_moves_no_group(look):
     bodies = [(b'{"n": 1}', "a"), (b'{"n": 9}', "a"), (b"text", "b")]
     tail = await follow(look, TailFilter("orders", path=JsonPath.parse("n > 5")), 6, *bodies)
     assert {each.body for each in tail.messages} == {b'{"n": 9}'}
-    assert tail.matched == len(tail.messages) < tail.examined
+    assert tail.matching_count == len(tail.messages) < tail.examined_count
     assert await look.admin.groups() == []
 
 
 async def test_tags_are_the_brokers_work(look):
     await look.admin.create_topic("orders", queues=1)
     tail = await follow(look, TailFilter("orders", tag="b", text="te"), 2, (b"one", "a"), (b"text", "b"))
-    assert {each.body for each in tail.messages} == {b"text"} and tail.matched == tail.examined
+    assert {each.body for each in tail.messages} == {b"text"} and tail.matching_count == tail.examined_count
 
 
 async def test_paused_it_counts_and_keeps_what_is_shown(look):
     await look.admin.create_topic("orders", queues=1)
     tail = await follow(look, TailFilter("orders"), 1, (b"one", "a"))
-    shown, before = list(tail.messages), tail.matched
+    shown, before = list(tail.messages), tail.matching_count
     tail.is_paused = True
     await tail.take(shown[:1])
-    assert list(tail.messages) == shown and tail.matched == before + 1
+    assert list(tail.messages) == shown and tail.matching_count == before + 1
     tail.is_paused = False
     await tail.take(shown[:1] * 500)
-    assert len(tail.messages) == KEPT
+    assert len(tail.messages) == MAX_KEPT
 
 
 def message(body, sys_flag=0):
@@ -105,4 +105,4 @@ async def test_several_follow_at_once(look):
     await look.admin.create_topic("orders", queues=1)
     first = asyncio.create_task(follow(look, TailFilter("orders"), 3, (b"one", "a")))
     second = await follow(look, TailFilter("orders"), 3, (b"two", "a"))
-    assert (await first).matched >= 3 <= second.matched
+    assert (await first).matching_count >= 3 <= second.matching_count

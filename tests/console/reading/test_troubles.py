@@ -31,7 +31,7 @@ def names(troubles):
 
 async def test_nothing_is_wrong_with_brokers_that_answer(troubles):
     await troubles.update([broker("a"), broker("a", 1), broker("b")])
-    assert troubles.now() == () and troubles.lost() == ()
+    assert troubles.now() == () and troubles.lost_brokers() == ()
 
 
 async def test_a_condition_has_what_the_broker_says(troubles):
@@ -58,7 +58,7 @@ async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_th
     assert [each.name for each in troubles.now()] == ["disk_full", "no_slave", "drained"], "it is urgent"
     assert [each.cause for each in troubles.now()] == ["", "broker a (slave 1) at a:1: disk_full", ""]
     assert [each.is_urgent for each in troubles.now()] == [True, True, False]
-    assert troubles.left_out("t") == {}, "a slave with a full disk hides no message"
+    assert troubles.left_out_queues("t") == {}, "a slave with a full disk hides no message"
     assert [each.name for each in troubles._with_causes([troubles.now()[1]])] == ["disk_full", "no_slave"]
 
 
@@ -89,7 +89,7 @@ async def test_a_dead_master_with_a_slave_is_one_trouble_and_counts_as_lost(trou
     await clock.advance(5)
     await troubles.update([broker("a", 1)])
     assert names(troubles) == [("no_master", "a", True)]
-    assert [(each.address, each.role) for each in troubles.lost()] == [("a:0", "master")]
+    assert [(each.address, each.role) for each in troubles.lost_brokers()] == [("a:0", "master")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ async def test_a_lost_slave_is_a_warning_and_a_failover_leaves_no_false_alarm(tr
     await clock.advance(5)
     await troubles.update([broker("a", 0, "y")])
     assert names(troubles) == [("missing", "a", False)]
-    assert [each.address for each in troubles.lost()] == ["x"]
+    assert [each.address for each in troubles.lost_brokers()] == ["x"]
     await clock.advance(5)
     await troubles.update([broker("a", 0, "y"), broker("a", 1, "x")])
     assert troubles.now() == ()
@@ -131,7 +131,7 @@ async def test_a_removed_broker_is_forgotten_by_a_click_or_after_a_week(troubles
         assert names(troubles) == [("missing", "b", True)]
         if forget:
             troubles.forget("b")
-            assert troubles.now() == () and troubles.lost() == ()
+            assert troubles.now() == () and troubles.lost_brokers() == ()
         else:
             await clock.advance(8 * 24 * HOUR_S)
         await troubles.update([broker("a")])
@@ -165,7 +165,7 @@ async def test_topics_queues_and_groups_that_suffer_are_named(two):
         lost = troubles.now()[0]
         assert (lost.name, lost.queues, lost.topics) == ("missing", 4, ("orders", "payments"))
         assert lost.groups == ("billing",)
-        assert troubles.left_out("orders") == {"broker-1": 3} and troubles.left_out("absent") == {}
-        assert troubles.left_out("absent", ["broker-1"]) == {"broker-1": 0}
+        assert troubles.left_out_queues("orders") == {"broker-1": 3} and troubles.left_out_queues("absent") == {}
+        assert troubles.left_out_queues("absent", ["broker-1"]) == {"broker-1": 0}
         assert troubles.of_topics(["payments"]) == [lost] and troubles.of_topics(["absent"]) == []
         assert troubles.of_broker("broker-1") == [lost] and troubles.of_broker("broker-0") == []
