@@ -22,7 +22,7 @@ _SLAVES_CODES = frozenset({11, 14})
 OF_A_SLAVE = f"{A_SLAVE}, so putMessage is forbidden"
 
 # Characters of a peer's remark in the text of an error; Java's name a class and a line, and then say why.
-LONGEST_REMARK = 1000
+MAX_REMARK_CHARACTERS = 1000
 
 
 class SparrowError(Exception):
@@ -98,7 +98,7 @@ class RemoteError(SparrowError):
         return self.code in _SLAVES_CODES and A_SLAVE in self.remark
 
     def __str__(self) -> str:
-        return f"the peer answered with code {self.code}: {shown(self.remark, LONGEST_REMARK) or 'no remark'}"
+        return f"the peer answered with code {self.code}: {shown(self.remark, MAX_REMARK_CHARACTERS) or 'no remark'}"
 
 
 # How every broker of RocketMQ 4.x begins what it says to whom it denies something; clients show it.
@@ -139,8 +139,9 @@ class AccessDenied(RemoteError):
     def __str__(self) -> str:
         reason = self.remark.removeprefix(ACCESS_EXCEPTION)
         return (
-            f"the broker's access control does not allow it: {shown(reason, LONGEST_REMARK)}; check the access key and "
-            "the secret key, and what the account may do (plain_acl.yml of the broker, or getAcl of 5.3 and later)"
+            f"the broker's access control does not allow it: {shown(reason, MAX_REMARK_CHARACTERS)}; check the access "
+            "key and the secret key, and what the account may do (plain_acl.yml of the broker, or getAcl of 5.3 and "
+            "later)"
         )
 
 
@@ -365,7 +366,7 @@ class NotBack(SparrowError):
         )
 
 
-HIDE = "change it again when they are, or give hide_unread=True (--yes), which hides them from consumers"
+HIDE_ADVICE = "change it again when they are, or give hide_unread=True (--yes), which hides them from consumers"
 
 
 class StillUnread(SparrowError):
@@ -375,7 +376,7 @@ class StillUnread(SparrowError):
     producers still sent messages. `remedy` ends the text, and says what to do.
     """
 
-    def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int], remedy: str = HIDE) -> None:
+    def __init__(self, topic: str, read_queues: int, groups: Mapping[str, int], remedy: str = HIDE_ADVICE) -> None:
         super().__init__(topic, read_queues, groups, remedy)
         self.topic = topic
         self.read_queues = read_queues

@@ -37,8 +37,8 @@ class Tracing(Hooks):
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("sparrowmq", tracer_provider=provider)
         # By the identity of the message, which lives as long as its span: the calls before and after get the same.
-        self._sending: dict[int, Span] = {}
-        self._handling: dict[int, tuple[Span, Token[Context]]] = {}
+        self._send_spans: dict[int, Span] = {}
+        self._consume_spans: dict[int, tuple[Span, Token[Context]]] = {}
 
     def before_send(self, message: Message) -> None:
         span = self._tracer.start_span(
@@ -50,11 +50,11 @@ class Tracing(Hooks):
                 "messaging.destination.name": message.topic,
             },
         )
-        self._sending[id(message)] = span
+        self._send_spans[id(message)] = span
         propagate.inject(message.properties, trace.set_span_in_context(span))
 
     def after_send(self, message: Message, outcome: SendResult | BaseException | None) -> None:
-        span = self._sending.pop(id(message), None)
+        span = self._send_spans.pop(id(message), None)
         if span is None:
             return
         if isinstance(outcome, SendResult):
@@ -77,10 +77,10 @@ class Tracing(Hooks):
                 "messaging.batch.message_count": len(messages),
             },
         )
-        self._handling[id(first)] = span, context.attach(trace.set_span_in_context(span))
+        self._consume_spans[id(first)] = span, context.attach(trace.set_span_in_context(span))
 
     def after_consume(self, messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
-        span, token = self._handling.pop(id(messages[0]), (None, None))
+        span, token = self._consume_spans.pop(id(messages[0]), (None, None))
         if span is not None and token is not None:
             context.detach(token)
             _end(span, error)

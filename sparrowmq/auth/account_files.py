@@ -184,8 +184,6 @@ def load_account_files(home: Path | None, file: Path | None) -> AccountFiles:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """The accounts of all files together."""
-
     by_key: Mapping[str, Account]
     by_certificate: Mapping[str, Account]
     file_of: Mapping[str, Path]
@@ -314,14 +312,12 @@ class Document:
 
     @property
     def accounts(self) -> Sequence[Mapping[str, Any]]:
-        """The fields of each account. Raises: ConfigError."""
         accounts = self._values.get(ACCOUNTS_KEY) or []
         if not isinstance(accounts, list) or not all(isinstance(each, dict) for each in accounts):
             raise ConfigError(f"{self.name}: {ACCOUNTS_KEY} must be a list of tables, each beginning '- accessKey: '")
         return accounts
 
     def has_account(self, access_key: str) -> bool:
-        """Whether the file has an account of this name. Raises: ConfigError."""
         return any(text_of(fields, ACCESS_KEY) == access_key for fields in self.accounts)
 
     @property
@@ -353,7 +349,6 @@ class Document:
         return bool(removed_nodes)
 
     def set_addresses(self, patterns: Sequence[str]) -> None:
-        """Replace the patterns of addresses that need no signature."""
         _set_value(self._root, ADDRESSES_KEY, _make_node(list(patterns)))
 
     def count_change(self, now_ms: int) -> None:

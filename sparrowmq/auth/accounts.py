@@ -204,7 +204,6 @@ class Account:
 
     @property
     def may_publish(self) -> bool:
-        """Whether it may send to any topic at all."""
         listed = any(perm & Perm.PUB for perm in (self.topic_perm, *self.perms.values()))
         return listed or self.is_admin or bool(self.addresses)
 
@@ -227,12 +226,12 @@ class Account:
         permission to consume as its group."""
         if resource.startswith(DLQ) and not self.may(retry_topic(resource.removeprefix(DLQ)), Perm.SUB):
             return 0
-        if is_own(resource):
+        if is_brokers_own(resource):
             return _PUB_AND_SUB if self.is_admin else 0
         return self.group_perm if resource.startswith(RETRY) else self.topic_perm
 
 
-def is_own(resource: str) -> bool:
+def is_brokers_own(resource: str) -> bool:
     """Whether a topic or retry topic is the broker's own. An empty name is a record of an unknown topic."""
     if resource.startswith(RETRY):
         return resource.startswith(_SYSTEM_RETRY_PREFIX)

@@ -77,12 +77,10 @@ class Audit:
 
     @property
     def lost_lines(self) -> int:
-        """The number of lines that could not be written."""
         return sum(file.lost_lines for file in self._files.values())
 
     @property
     def problem(self) -> str:
-        """Why a file cannot be written; "" if both can."""
         return next((file.problem for file in self._files.values() if file.problem), "")
 
     @property
@@ -101,7 +99,6 @@ class Audit:
         return on_result
 
     def denied(self, peer: Peer, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
-        """Count a denial, and note it."""
         has_key = error.kind is not DenialKind.UNKNOWN_ACCOUNT or command.ext_fields().get(ACCESS_KEY) is not None
         name, is_trusted = _request_name(command.code), command.code in _SERVER_CODES
         if self._count_denial(name, peer.address, peer.host, error, is_trusted, has_key):

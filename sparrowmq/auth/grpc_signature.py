@@ -36,11 +36,11 @@ class Signer(Protocol):
 
     @property
     def key(self) -> SigningKey:
-        """The secret key."""
+        pass
 
     @property
     def access_key(self) -> str:
-        """The name of the account."""
+        pass
 
 
 S = TypeVar("S", bound=Signer)

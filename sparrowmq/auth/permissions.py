@@ -69,13 +69,13 @@ def needs(row: Row, header: Request[Any], body: bytes, topic_at: TopicAt) -> Ite
 
 
 def check(account: Account, row: Row, needs: list[Need]) -> None:
-    """Do nothing if the account has the permissions. Raises: AccessDenied."""
+    """Raises: AccessDenied, the account lacks a permission."""
     check_admin(account, row)
     if account.is_broker and row.code == RequestCode.VIEW_MESSAGE_BY_ID:
         return  # a broker that repairs its log; with haSecret it gets all of the log anyway
     for resource, needed in needs:
         if not account.may(resource, needed) and (resource, needed) != _TRACE_NEED:
-            raise denied(resource)
+            raise denial_of(resource)
 
 
 def check_admin(account: Account, row: Row) -> None:
@@ -96,7 +96,7 @@ def check_own_broker(account: Account, row: Row, header: Request[Any]) -> None:
         )
 
 
-def denied(resource: str) -> AccessDenied:
+def denial_of(resource: str) -> AccessDenied:
     if resource == UNKNOWN:
         return AccessDenied("No permission for this record: no queue has it, so only administrators may read it")
     kind = "group" if resource.startswith(RETRY) else "topic"

@@ -79,7 +79,6 @@ class PluggedCheck:
         self._topic_at = topic_at
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
-        """Do nothing if the request is allowed."""
         topics: dict[str, str] = {}
         groups: dict[str, str] = {}
         for resource, needed in permissions.needs(row, header, command.body, self._topic_at):

@@ -27,8 +27,6 @@ _MAPPED_PREFIX: Final = bytes(10) + b"\xff\xff"  # how a socket of both families
 
 
 class Action(Enum):
-    """The actions that an entry allows or denies."""
-
     ALL = "All"
     PUB = "Pub"
     SUB = "Sub"
@@ -56,15 +54,11 @@ class PolicyKind(Enum):
 
 
 class Decision(Enum):
-    """The two decisions of an entry."""
-
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class Resource(NamedTuple):
-    """One topic, group or cluster."""
-
     kind: ResourceKind
     name: str
 
@@ -128,8 +122,6 @@ class Network(NamedTuple):
 
 
 class Rules:
-    """The policies of one user."""
-
     def __init__(self, custom: Iterable[PolicyEntry] = (), default: Iterable[PolicyEntry] = ()) -> None:
         self._policies = tuple(custom), tuple(default)
 
@@ -153,7 +145,6 @@ class Rules:
 
 
 def parse_pattern(text: str) -> Pattern:
-    """Parse the resource of an entry. Raises: ConfigError."""
     if text == _ANY_WORD:
         return Pattern(ResourceKind.ANY, "", is_open=True)
     word, colon, name = text.partition(":")

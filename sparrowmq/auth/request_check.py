@@ -37,8 +37,6 @@ _MAX_TOPICS: Final = 10_000  # of an account, that are remembered
 
 
 class AccountCheck:
-    """The check by accounts in files."""
-
     def __init__(self, files: AccountFiles, topic_at: TopicAt) -> None:
         self._files = files
         self._topic_at = topic_at

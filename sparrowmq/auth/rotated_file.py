@@ -27,7 +27,7 @@ def denials_file(path: Path) -> Path:
 
 
 class RotatedFile:
-    """Lines for one file. `lost` counts those that could not be written; `problem` says why, and is "" if it can be."""
+    """Lines for one file. `lost_lines` counts those that could not be written; `problem` says why."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,6 @@ class RotatedFile:
         return bool(self._waiting_lines or self.problem)
 
     def add(self, line: str) -> None:
-        """Note a line, without its end."""
         if len(self._waiting_lines) >= _MAX_WAITING_LINES:
             self.lost_lines += 1
         else:
@@ -64,7 +63,6 @@ class RotatedFile:
             self.problem = ""
 
     def _rotate(self) -> None:
-        """Raises: OSError."""
         path = self.path
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists() or path.stat().st_size < MAX_FILE_BYTES:

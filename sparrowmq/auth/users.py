@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 
 from sparrowmq.auth import accounts
 from sparrowmq.auth.account_files import Document, load_account_files
-from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses, Perm, is_own
+from sparrowmq.auth.accounts import PORT_BYTES, Account, Addresses, Perm, is_brokers_own
 from sparrowmq.auth.policies import (
     Action,
     Decision,
@@ -69,7 +69,6 @@ class User:
 
     @property
     def may_publish(self) -> bool:
-        """Whether it may send to any topic at all."""
         return self.is_enabled and (self.is_admin or self.is_unlimited or self.rules.may_allow(Action.PUB))
 
     def may_from(self, host: bytes, resource: str, needed: int) -> bool:
@@ -93,7 +92,9 @@ class User:
         if self.is_admin:
             return True
         kind, name = resource
-        if kind is not ResourceKind.CLUSTER and is_own(retry_topic(name) if kind is ResourceKind.GROUP else name):
+        if kind is not ResourceKind.CLUSTER and is_brokers_own(
+            retry_topic(name) if kind is ResourceKind.GROUP else name
+        ):
             return False
         if self.is_unlimited:
             return True
@@ -182,11 +183,11 @@ def merge_policies(former: Iterable[Policy], added: Iterable[Policy]) -> list[Po
 
 def remove_policies(policies: Iterable[Policy], kind: str | None, resource: str | None) -> list[Policy]:
     """Remove the policies of a kind, or of both, or only their entry of a resource. Raises: ConfigError."""
-    only = parse_policy_kind(kind) if kind else None
+    only_kind = parse_policy_kind(kind) if kind else None
     pattern = str(parse_pattern(resource)) if resource else None
     remaining = []
     for policy in policies:
-        if only is not None and parse_policy_kind(policy.policy_type) is not only:
+        if only_kind is not None and parse_policy_kind(policy.policy_type) is not only_kind:
             remaining.append(policy)
         elif pattern is not None:
             rules = [rule for rule in policy.entries if rule.resource != pattern]
@@ -257,7 +258,7 @@ def first_users(
             yield _checked_user(user), policies
 
 
-def no_users(or_else: str = "") -> ConfigError:
+def no_users_error(or_else: str = "") -> ConfigError:
     """Return the error for a server without any user. `or_else` names another setting for users."""
     return ConfigError(
         'authenticationEnabled=true, but there is no user: set initAuthenticationUser={"username":"admin",'

@@ -156,7 +156,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
     """
     if not settings.authentication:
         return
-    from sparrowmq.auth.users import first_users, no_users
+    from sparrowmq.auth.users import first_users, no_users_error
 
     try:
         for user, policies in first_users(settings, settings.home, settings.acl_file):
@@ -169,7 +169,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
             raise
         log.error("the missing users of the settings are not created: %s", error)
     if not users.table:
-        raise no_users()
+        raise no_users_error()
 
 
 def topics_of(store: MessageStore) -> TopicAt:

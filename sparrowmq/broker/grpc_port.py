@@ -23,7 +23,7 @@ from sparrowmq.broker.groups import Groups
 from sparrowmq.broker.topics import Topics
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoRoute, RemoteError
-from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.brokers import ASK_TIMEOUT_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import client_id_of
 from sparrowmq.grpc.clients import MAX_CLIENTS, too_many_clients
 from sparrowmq.grpc.port import ListenAddress, open_port
@@ -302,7 +302,7 @@ class LocalLink:
         if producers or consumer is not None:
             beats = [ProducerBeat(producer_group) for producer_group in producers]
             beat = Heartbeat(self._client_id, beats, [consumer] if consumer is not None else [])
-            self._session.ask(HeartBeat(), beat.encode(), self._on_heartbeat_answer, timeout_s=ASK_S)
+            self._session.ask(HeartBeat(), beat.encode(), self._on_heartbeat_answer, timeout_s=ASK_TIMEOUT_S)
 
     def _on_heartbeat_answer(self, _: object, error: Exception | None) -> None:
         problem = str(error) if isinstance(error, RemoteError) else ""
@@ -337,7 +337,7 @@ class LocalLink:
         accepted_codes: Collection[int] = (),
     ) -> None:
         if self._session.has_room_for(body):
-            self._session.ask(request, body, on_answer, timeout_s=ASK_S, accept=accepted_codes)
+            self._session.ask(request, body, on_answer, timeout_s=ASK_TIMEOUT_S, accept=accepted_codes)
         else:
             asyncio.get_running_loop().call_soon(on_answer, None, _busy())
 
@@ -375,7 +375,7 @@ class LocalLink:
         request: Request[R],
         body: bytes = b"",
         *,
-        timeout_s: float = ASK_S,
+        timeout_s: float = ASK_TIMEOUT_S,
         accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         if broker_name != self._broker.name:

@@ -144,7 +144,7 @@ class HeldPulls:
 
     def declare_figures(self, figures: Figures) -> None:
         figures.gauge("sparrowmq_held_pulls", "pulls that wait for messages", lambda: self.count)
-        figures.counted(
+        figures.read_counter(
             "sparrowmq_held_pulls_refused_total",
             "pulls that did not wait because there were too many",
             lambda: self.refused,

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.core.safe_text import shown
-from sparrowmq.errors import LONGEST_REMARK, InvalidFilter, RemoteError
+from sparrowmq.errors import MAX_REMARK_CHARACTERS, InvalidFilter, RemoteError
 from sparrowmq.filter.comparison import WholeComparison
 from sparrowmq.filter.tree import Filter, Values
 from sparrowmq.loop.clock import Clock, SystemClock
@@ -83,7 +83,7 @@ class Filters:
         selector = yield from _compile(expression, self._parsing)
         if isinstance(selector, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
-            self._log_limit.log(log, logging.WARNING, text, shown(selector, LONGEST_REMARK))
+            self._log_limit.log(log, logging.WARNING, text, shown(selector, MAX_REMARK_CHARACTERS))
         if self._by_expression.pop(expression, None) is None:  # another pull may have compiled it during a pause
             self._cached_characters += len(expression)
         self._by_expression[expression] = selector

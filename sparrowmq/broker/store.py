@@ -137,7 +137,7 @@ def store_part(
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
     count_at_start, bytes_at_start = store.appender.added()
-    figures.counted(
+    figures.read_counter(
         "sparrowmq_messages_stored_total",
         "messages stored: of producers, and retries, delayed and half messages",
         lambda: store.appender.added()[0] - count_at_start,

@@ -116,8 +116,8 @@ def metrics_port(
     )
     figures.gauge("sparrowmq_console_sessions", "valid log-ins", sessions)
     figures.gauge("sparrowmq_console_pages", "pages open in browsers", pages)
-    figures.counted("sparrowmq_console_calls_total", "requests to name servers and brokers", lambda: servers.calls)
-    figures.counted(
+    figures.read_counter("sparrowmq_console_calls_total", "requests to name servers and brokers", lambda: servers.calls)
+    figures.read_counter(
         "sparrowmq_console_calls_failed_total", "requests that were refused or not answered", lambda: servers.failures
     )
     figures.gauges(

@@ -18,7 +18,7 @@ from sparrowmq.grpc.caller import Caller, consumer_group_of, topic_of
 from sparrowmq.grpc.client_settings import ms_of
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.statuses import Status, refusal, status, status_of, status_of_all
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import gather
 from sparrowmq.protocol.receipt_handle import ReceiptHandle
@@ -61,10 +61,12 @@ class AckMethods:
             raise refusal(Status.BAD_REQUEST, "the call has no entry; name the messages to acknowledge")
         check_count(request.entries)
         entries = await gather([self._ack_one(caller.brokers, topic, group, entry) for entry in request.entries])
-        return message("AckMessageResponse")(entries=entries, status=status_of_all(entries))
+        return message_class("AckMessageResponse")(entries=entries, status=status_of_all(entries))
 
     async def _ack_one(self, brokers: Brokers, topic: str, group: str, entry: Any) -> Any:
-        result = message("AckMessageResultEntry")(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+        result = message_class("AckMessageResultEntry")(
+            message_id=entry.message_id, receipt_handle=entry.receipt_handle
+        )
         try:
             async with self._renewals.latest_handle(brokers.account, group, entry.receipt_handle) as handle_text:
                 await self.acknowledge(brokers, topic, group, handle_text)
@@ -74,7 +76,6 @@ class AckMethods:
         return result
 
     async def acknowledge(self, brokers: Brokers, topic: str, group: str, handle_text: str) -> None:
-        """Acknowledge a message. Raises: SparrowError."""
         handle = self._parse_handle(handle_text)
         await brokers.ask(handle.broker_name, AckMessage.of(group, topic, handle, handle_text))
 
@@ -84,7 +85,7 @@ class AckMethods:
         brokers = caller.brokers
         async with self._renewals.latest_handle(brokers.account, group, request.receipt_handle) as latest:
             handle_text = await self.renew(brokers, topic, group, latest, invisible_ms)
-        return message("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=handle_text)
+        return message_class("ChangeInvisibleDurationResponse")(status=status(), receipt_handle=handle_text)
 
     async def renew(self, brokers: Brokers, topic: str, group: str, handle_text: str, invisible_ms: int) -> str:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
@@ -92,12 +93,12 @@ class AckMethods:
         request = ChangeInvisibleTime.of(group, topic, handle, handle_text, invisible_ms)
         return (await brokers.ask(handle.broker_name, request)).header.renewed(handle)[0]
 
-    async def forward(self, caller: Caller, request: Any) -> Any:
+    async def forward_to_dlq(self, caller: Caller, request: Any) -> Any:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)
         brokers = caller.brokers
         async with self._renewals.latest_handle(brokers.account, group, request.receipt_handle) as handle_text:
             await self.move_to_dlq(brokers, topic, group, handle_text, request.message_id)
-        return message("ForwardMessageToDeadLetterQueueResponse")(status=status())
+        return message_class("ForwardMessageToDeadLetterQueueResponse")(status=status())
 
     async def move_to_dlq(self, brokers: Brokers, topic: str, group: str, handle_text: str, message_id: str) -> None:
         """Move a message to the dead-letter topic of its group, and acknowledge it. Raises: SparrowError. Calls for the

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from sparrowmq.core.digits import whole_number
-from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message
+from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message_class
 from sparrowmq.http2.calls import Call
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages import message_types
@@ -28,7 +28,7 @@ from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
-ASK_S = 3.0
+ASK_TIMEOUT_S = 3.0
 _HASH_MULTIPLIER: Final = 2862933555777941757
 _HASH_MASK: Final = (1 << 64) - 1
 
@@ -127,7 +127,7 @@ class Brokers(Protocol):
         request: Request[R],
         body: bytes = b"",
         *,
-        timeout_s: float = ASK_S,
+        timeout_s: float = ASK_TIMEOUT_S,
         accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master."""
@@ -149,7 +149,7 @@ def endpoints_of(address: str) -> Any:
     host, port = split_address(address)
     is_ipv4 = all(whole_number(part) is not None for part in host.split("."))
     scheme = AddressScheme.IPV4 if is_ipv4 else AddressScheme.DOMAIN_NAME
-    endpoints = message("Endpoints")(scheme=AddressScheme.IPV6 if ":" in host else scheme)
+    endpoints = message_class("Endpoints")(scheme=AddressScheme.IPV6 if ":" in host else scheme)
     endpoints.addresses.add(host=host, port=port)
     return endpoints
 
@@ -167,7 +167,7 @@ def message_queues(topic: Any, route: TopicRoute, types: Sequence[int], endpoint
 def message_queue(topic: Any, place: tuple[str, int, Permission], types: Sequence[int], endpoints: Any) -> Any:
     """One `MessageQueue`. `place`: the name of its broker, its id and its permission."""
     broker_name, queue_id, permission = place
-    queue = message("MessageQueue")(id=queue_id, permission=permission, accept_message_types=types)
+    queue = message_class("MessageQueue")(id=queue_id, permission=permission, accept_message_types=types)
     queue.topic.CopyFrom(topic)
     queue.broker.name = broker_name
     queue.broker.id = MASTER

@@ -47,7 +47,6 @@ def check_call(name: str, raw: bytes) -> None:
 
 
 def check_count(entries: Sized) -> None:
-    """Check the number of messages or handles of a call. Raises: RemoteError, there are too many."""
     if len(entries) > MAX_ENTRIES:
         raise _too_large(f"the call has {len(entries):,} entries, and {MAX_ENTRIES:,} are allowed; make several")
 

@@ -55,7 +55,6 @@ def client_id_of(account: str, client_id: str) -> str:
 
 
 def account_of(client_id: str) -> str:
-    """The account in the id of a client among those of all accounts."""
     return client_id.partition("\n")[2]
 
 

@@ -24,7 +24,7 @@ from sparrowmq.protocol.names import with_namespace
 from sparrowmq.protocol.requests.client_bodies import ConsumerBeat
 from sparrowmq.protocol.subscription import SQL92, TAG, Subscription
 
-SILENCE_S: Final = 120.0
+MAX_SILENCE_S: Final = 120.0
 MAX_BEAT_PAUSE_S: Final = 25.0  # clients send a heartbeat every ten seconds
 MAX_TOPICS: Final = 500  # a broker takes no more groups from one connection
 MAX_CLIENTS: Final = 10_000  # of one account at one address; each costs 9 KB at a broker's own port
@@ -35,8 +35,6 @@ Send = Callable[..., Awaitable[None]]  # of any number of answers, in bytes
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """A client with its latest settings."""
-
     client_id: str
     began_ms: int = 0
     language: str = ""
@@ -138,7 +136,6 @@ class Clients:
         return client
 
     def configure(self, client: Client, settings: Any, brokers: Brokers) -> None:
-        """Keep the settings of a client, and announce its groups."""
         client.subscriptions = [_subscription_of(topic) for topic in settings.subscription.subscriptions]
         client.version = settings.user_agent.version[:_MAX_VERSION_LENGTH]
         client.brokers = brokers
@@ -159,8 +156,7 @@ class Clients:
                 del client.half_topics[next(iter(client.half_topics))]
             client.announce()
 
-    def leave(self, client_id: str) -> None:
-        """Forget a client that ends."""
+    def remove(self, client_id: str) -> None:
         client = self._by_id.pop(client_id, None)
         if client is None:
             return
@@ -183,10 +179,10 @@ class Clients:
 
     def expire(self) -> Steps[None]:
         """Forget clients without a stream that were silent for too long."""
-        oldest = self._clock.monotonic() - SILENCE_S
+        oldest = self._clock.monotonic() - MAX_SILENCE_S
         for client_id, client in list(self._by_id.items()):
             if client.send is None and client.last_seen_s < oldest and self._by_id.get(client_id) is client:
-                self.leave(client_id)
+                self.remove(client_id)
             yield
 
     def consumers_of(self, group: str) -> list[Client]:

@@ -23,7 +23,7 @@ from sparrowmq.grpc.message_out import field, varint
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import STORED_CODES, check_types, entry_of, topic_of_all
 from sparrowmq.grpc.statuses import status, status_of, status_of_all
-from sparrowmq.grpc.wire_types import MessageType, message
+from sparrowmq.grpc.wire_types import MessageType, message_class
 from sparrowmq.http2.calls import Pending
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import SysFlag
@@ -131,7 +131,7 @@ class _Sends:
         self._entries[number] = entry
         self._unanswered_count -= 1
         if not self._unanswered_count:
-            response = message("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
+            response = message_class("SendMessageResponse")(entries=self._entries, status=status_of_all(self._entries))
             self.pending.answer(response.SerializeToString())
 
 
@@ -139,20 +139,18 @@ def _on_ack_answer(pending: Pending, message_id: str, text: str, _: Any, error: 
     if error is None:
         pending.answer(ack_response(message_id, text))
     elif isinstance(error, SparrowError):
-        entry = message("AckMessageResultEntry")(message_id=message_id, receipt_handle=text)
+        entry = message_class("AckMessageResultEntry")(message_id=message_id, receipt_handle=text)
         entry.status.code, entry.status.message = status_of(error)
-        pending.answer(message("AckMessageResponse")(entries=[entry], status=entry.status).SerializeToString())
+        pending.answer(message_class("AckMessageResponse")(entries=[entry], status=entry.status).SerializeToString())
     else:
         pending.fail(error)
 
 
 def send_response(message_id: str, queue_offset: int) -> bytes:
-    """The bytes of a `SendMessageResponse` for one stored message."""
     offset = b"\x20" + varint(queue_offset) if queue_offset else b""
     return _OK_FIELD + field(2, _OK_FIELD + field(2, message_id.encode()) + offset)
 
 
 def ack_response(message_id: str, text: str) -> bytes:
-    """The bytes of an `AckMessageResponse` for one acknowledged message."""
     own_id = field(1, message_id.encode()) if message_id else b""
     return _OK_FIELD + field(2, own_id + field(2, text.encode()) + field(3, _OK))

@@ -162,7 +162,6 @@ def send_request(message: Any, topic: str, queue: tuple[str, int], now_ms: int) 
 
 
 def _add_system_properties(sent_properties: dict[str, str], system: Any, topic: str) -> None:
-    """Add the properties of RocketMQ itself. Raises: RemoteError."""
     message_id = _check_text(system.message_id, Status.ILLEGAL_MESSAGE_ID, "the message id", MAX_ID_CHARS)
     sent_properties[Property.UNIQ_KEY] = message_id
     sent_properties[Property.WAIT] = "true"

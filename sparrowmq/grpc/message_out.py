@@ -61,14 +61,12 @@ def time_of(ms: int) -> bytes:
 
 
 def put(out: BytesWriter, number: int, raw: bytes) -> None:
-    """Write a field with bytes, a text or a message in it."""
     put_varint(out, number << 3 | _BYTES_KIND)
     put_varint(out, len(raw))
     out.write(raw)
 
 
 def put_text(out: BytesWriter, number: int, text: str) -> None:
-    """Write a field with a text, unless it is empty."""
     if text:
         put(out, number, text.encode())
 

@@ -17,7 +17,7 @@ def missing_packages() -> list[str]:
 
 
 def check_installed(program: str) -> None:
-    """Check that all are installed. Raises: ConfigError, `user` needs a package that is not."""
+    """Raises: ConfigError, `program` needs a package that is not installed."""
     if names := missing_packages():
         raise ConfigError(f"{program} needs the packages {', '.join(names)}: {INSTALL}")
 

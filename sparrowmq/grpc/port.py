@@ -28,7 +28,7 @@ from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import SendMethods
 from sparrowmq.grpc.statuses import Status, status, status_of
 from sparrowmq.grpc.telemetry import Commands, Telemetry
-from sparrowmq.grpc.wire_types import SERVICE, message, read
+from sparrowmq.grpc.wire_types import SERVICE, message_class, read
 from sparrowmq.http2 import calls as http2
 from sparrowmq.http2.calls import Call, GrpcError, Pending, Streaming
 from sparrowmq.http2.calls import Status as GrpcStatus
@@ -120,14 +120,13 @@ class Methods:
         tasks.spawn(self._expire(), "silent gRPC clients")
 
     def by_path(self) -> Mapping[str, http2.Method]:
-        """All methods, as a server takes them."""
         methods: dict[str, Method] = {
             "QueryRoute": self._route,
             "Heartbeat": self._heartbeat,
             "SendMessage": self._send_methods.send,
             "QueryAssignment": self._assignment,
             "AckMessage": self._ack_methods.ack,
-            "ForwardMessageToDeadLetterQueue": self._ack_methods.forward,
+            "ForwardMessageToDeadLetterQueue": self._ack_methods.forward_to_dlq,
             "EndTransaction": self._send_methods.end_transaction,
             "NotifyClientTermination": self._terminate,
             "ChangeInvisibleDuration": self._ack_methods.change_invisible,
@@ -146,32 +145,32 @@ class Methods:
         route = await caller.brokers.route(topic)
         types = accepted_types(await caller.brokers.topic(topic))
         queues = message_queues(request.topic, route, types, self._endpoints_or_own(request.endpoints))
-        return message("QueryRouteResponse")(status=status(), message_queues=queues)
+        return message_class("QueryRouteResponse")(status=status(), message_queues=queues)
 
     async def _assignment(self, caller: Caller, request: Any) -> Any:
         return await self._receive_methods.assignment(caller, request, self._endpoints_or_own(request.endpoints))
 
     async def _heartbeat(self, caller: Caller, request: Any) -> Any:
         self.clients.with_settings(caller.client_id).announce()
-        return message("HeartbeatResponse")(status=status())
+        return message_class("HeartbeatResponse")(status=status())
 
     async def _terminate(self, caller: Caller, request: Any) -> Any:
         self.clients.with_settings(caller.client_id)
-        self.clients.leave(caller.client_id)
-        return message("NotifyClientTerminationResponse")(status=status())
+        self.clients.remove(caller.client_id)
+        return message_class("NotifyClientTerminationResponse")(status=status())
 
     async def _receive(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
-        request_class = message("ReceiveMessageRequest")
+        request_class = message_class("ReceiveMessageRequest")
         async for raw in requests:
             try:
                 check_call("ReceiveMessage", raw)
                 await self._receive_methods.receive(caller_of(call, self._cluster), read(request_class, raw), send)
             except SparrowError as error:
                 code, text = status_of(error)
-                await send(message("ReceiveMessageResponse")(status=status(code, text)).SerializeToString())
+                await send(message_class("ReceiveMessageResponse")(status=status(code, text)).SerializeToString())
 
     async def _serve_telemetry(self, call: Call, requests: AsyncIterator[bytes], send: Send) -> None:
-        command_class = message("TelemetryCommand")
+        command_class = message_class("TelemetryCommand")
 
         def command(raw: bytes) -> Any:
             check_call("Telemetry", raw)
@@ -193,10 +192,10 @@ class Methods:
             await run_to_end(self.clients.expire())
 
     def _make_unary(self, name: str, method: Method, local_method: LocalMethod | None) -> http2.Unary:
-        """The method with bytes on both sides, whose errors are statuses. `local` goes first, and needs no task."""
-        request_class, response_class = message(f"{name}Request"), message(f"{name}Response")
+        """The method with bytes on both sides, whose errors are statuses. `local_method` is tried first."""
+        request_class, response_class = message_class(f"{name}Request"), message_class(f"{name}Response")
 
-        def refusal(error: SparrowError) -> bytes:
+        def error_response(error: SparrowError) -> bytes:
             code, text = status_of(error)
             return bytes(response_class(status=status(code, text)).SerializeToString())
 
@@ -204,7 +203,7 @@ class Methods:
             try:
                 answer = await method(caller, request)
             except SparrowError as error:
-                return refusal(error)
+                return error_response(error)
             return bytes(answer.SerializeToString())
 
         def run(call: Call, raw: bytes) -> bytes | Pending | Awaitable[bytes]:
@@ -213,7 +212,7 @@ class Methods:
                 caller, request = caller_of(call, self._cluster), read(request_class, raw)
                 pending = local_method(caller, request) if local_method is not None else None
             except SparrowError as error:
-                return refusal(error)
+                return error_response(error)
             return run_method(caller, request) if pending is None else pending
 
         return run

@@ -33,7 +33,7 @@ from sparrowmq.grpc.message_out import PoppedMessage, field, message_of, needs_u
 from sparrowmq.grpc.renewals import INVISIBLE_MS, Renewals
 from sparrowmq.grpc.statuses import Status, refusal, status
 from sparrowmq.grpc.telemetry import check_size
-from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message
+from sparrowmq.grpc.wire_types import MESSAGE_FIELD, TIME_FIELD, ClientType, FilterType, Permission, message_class
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import Perm
@@ -85,7 +85,7 @@ class ReceiveMethods:
         await caller.brokers.check_consumer_access(group, [topic])
         route = await caller.brokers.route(topic)
         config = await caller.brokers.group(group) or GroupConfig()
-        answer = message("QueryAssignmentResponse")(status=status())
+        answer = message_class("QueryAssignmentResponse")(status=status())
         for row in sorted(route.queue_datas, key=lambda row: row.broker_name):
             if not row.perm & Perm.READ or not row.read_queue_nums:
                 continue
@@ -123,7 +123,7 @@ class ReceiveMethods:
         election, it would get no messages for so long."""
         group = await caller.brokers.group(consumer_group_of(request.group))
         kind = ClientType.PUSH_CONSUMER if request.auto_renew else ClientType.SIMPLE_CONSUMER
-        settings = message("Settings")(client_type=kind)
+        settings = message_class("Settings")(client_type=kind)
         settings.subscription.group.CopyFrom(request.group)
         settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
         check_size(settings)

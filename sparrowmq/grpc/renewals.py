@@ -76,7 +76,7 @@ class Renewals:
         return len(self._in_flight)
 
     def check_room(self, client: Client) -> None:
-        """Check that there is room for messages of a client. Raises: RemoteError."""
+        """Raises: RemoteError, there is no room for messages of a client."""
         count = self._count_by_owner[client.owner]
         is_full = len(self._in_flight) >= MAX_RENEWALS
         if count >= MAX_MESSAGES_OF_OWNER or (is_full and count >= GUARANTEED_MESSAGES_OF_OWNER):
@@ -145,7 +145,6 @@ class Renewals:
                     self._drop(key, in_flight)
 
     async def _renew(self, key: _MessageKey, message: _InFlight, renew: Renew) -> None:
-        """Raises: SparrowError."""
         brokers, now_ms = message.client.brokers, self._clock.now_ms()
         is_gone = message.client.is_gone(self._clock.monotonic()) or now_ms - message.delivered_ms > MAX_RENEWED_MS
         if message.visible_ms < now_ms or (is_gone and not message.is_settled):

@@ -27,7 +27,7 @@ from sparrowmq.grpc.caller import Caller, topic_of
 from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.message_in import body_of, is_packed, send_request, type_of, unpack_bodies
 from sparrowmq.grpc.statuses import Status, refusal, status, status_of, status_of_all
-from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message
+from sparrowmq.grpc.wire_types import SERVER_CHECK, MessageType, Resolution, message_class
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.tasks import gather
 from sparrowmq.protocol.codes import ResponseCode
@@ -84,7 +84,7 @@ class SendMethods:
             entries = await gather(sends)
         for entry, sent_message in zip(entries, messages, strict=True):
             entry.message_id = sent_message.system_properties.message_id
-        return message("SendMessageResponse")(entries=entries, status=status_of_all(entries))
+        return message_class("SendMessageResponse")(entries=entries, status=status_of_all(entries))
 
     @asynccontextmanager
     async def _unpacked_bodies(self, messages: Any) -> AsyncIterator[list[bytes]]:
@@ -129,7 +129,7 @@ class SendMethods:
             if error.code == ResponseCode.SYSTEM_ERROR and not isinstance(error, AccessDenied):
                 raise refusal(Status.INVALID_TRANSACTION_ID, error.remark) from None
             raise
-        return message("EndTransactionResponse")(status=status())
+        return message_class("EndTransactionResponse")(status=status())
 
     async def recall(self, caller: Caller, request: Any) -> Any:
         topic = topic_of(request.topic)
@@ -141,7 +141,7 @@ class SendMethods:
             raise refusal(Status.BAD_REQUEST, "the recall handle is that of another topic")
         broker_request = headers.RecallMessage(topic=topic, recall_handle=request.recall_handle, producer_group=topic)
         answer = await caller.brokers.ask(handle.broker_name, broker_request)
-        return message("RecallMessageResponse")(status=status(), message_id=answer.header.msg_id)
+        return message_class("RecallMessageResponse")(status=status(), message_id=answer.header.msg_id)
 
     async def _choose_queue(self, brokers: Brokers, topic: str, message_group: str) -> MessageQueue:
         queues = writable_queues(topic, await brokers.route(topic))
@@ -186,7 +186,7 @@ async def _send_one(brokers: Brokers, request: headers.SendMessageV2, body: byte
 
 def entry_of(request: headers.SendMessageV2, answer: Response[Any] | None, error: SparrowError | None) -> Any:
     """The `SendResultEntry` for what a broker answered to a send: an answer or an error."""
-    entry = message("SendResultEntry")()
+    entry = message_class("SendResultEntry")()
     if answer is None:
         assert error is not None, "there is an answer or an error"
         entry.status.code, entry.status.message = status_of(error)
@@ -219,7 +219,7 @@ class TransactionId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TransactionId:
-        """Parse an id. Raises: RemoteError, the text is none."""
+        """Raises: RemoteError, the text is no id."""
         try:
             words = base64.b64decode(text.encode("ascii"), b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError):

@@ -24,7 +24,7 @@ from sparrowmq.errors import (
     RequestTimeout,
     SparrowError,
 )
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from sparrowmq.protocol.codes import ResponseCode
 
 
@@ -117,7 +117,7 @@ _STATUS_BY_ERROR: Final[tuple[tuple[type[SparrowError], Status], ...]] = (
 
 
 def status(code: int = Status.OK, text: str = "OK") -> Any:
-    return message("Status")(code=code, message=text)
+    return message_class("Status")(code=code, message=text)
 
 
 def status_of_all(entries: Sequence[Any]) -> Any:

@@ -28,7 +28,7 @@ from sparrowmq.grpc.clients import MAX_TOPICS, Client, Clients, Send
 from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import Status, refusal, status
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.loop.clock import Clock
 from sparrowmq.loop.slices import Steps, run_to_end
 from sparrowmq.protocol.codes import LanguageCode, ResponseCode
@@ -48,8 +48,6 @@ Spawn = Callable[[Coroutine[Any, Any, None]], object]
 
 
 class Telemetry:
-    """The streams of all clients."""
-
     def __init__(self, cluster: Cluster, clients: Clients, commands: Commands, spawn: Spawn) -> None:
         self._clients = clients
         self._commands = commands
@@ -85,7 +83,7 @@ class Telemetry:
         await run_to_end(_check_topics(settings.publishing.topics))
         reply = complete_settings(settings, group_config)
         self._clients.configure(client, reply, caller.brokers)
-        await send(message("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
+        await send(message_class("TelemetryCommand")(status=status(), settings=reply).SerializeToString())
 
     def check(
         self, broker_name: str, request: CheckTransactionState, half: StoredMessage, client_ids: Collection[str]
@@ -96,7 +94,7 @@ class Telemetry:
             log.debug("%s asks for the end of the transaction of %s, and no producer is there", broker_name, half)
             return
         client = random.choice(producers)
-        command = message("TelemetryCommand")(status=status())
+        command = message_class("TelemetryCommand")(status=status())
         recover = command.recover_orphaned_transaction_command
         unique_id = request.transaction_id or half.message_id
         recover.transaction_id = str(
@@ -174,7 +172,7 @@ class Commands:
             subscription_set=list(client.subscriptions),
         )
         if wants_stacks:
-            command = message("TelemetryCommand")(status=status())
+            command = message_class("TelemetryCommand")(status=status())
             command.print_thread_stack_trace_command.nonce = nonce = secrets.token_hex(16)
             info.jstack = (await self._ask(client, nonce, command)).thread_stack_trace.thread_stack_trace
         return info
@@ -182,7 +180,7 @@ class Commands:
     async def verify(self, client_id: str, stored_message: StoredMessage) -> ConsumeOutcome:
         """Have a push consumer handle one message now. Raises: RemoteError, it cannot, or does not answer."""
         client = self._clients.with_settings(client_id)
-        command = message("TelemetryCommand")(status=status())
+        command = message_class("TelemetryCommand")(status=status())
         command.verify_message_command.nonce = nonce = secrets.token_hex(16)
         command.verify_message_command.message.MergeFromString(message_of(stored_message, stored_message.topic))
         begin_s = self._clock.monotonic()

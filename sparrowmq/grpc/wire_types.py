@@ -225,7 +225,7 @@ def _make_message_classes() -> dict[str, Any]:
 _MESSAGE_CLASSES: Final = _make_message_classes()
 
 
-def message(name: str) -> Any:
+def message_class(name: str) -> Any:
     return _MESSAGE_CLASSES[name]
 
 

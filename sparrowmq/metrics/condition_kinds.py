@@ -18,8 +18,6 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One sort of condition."""
-
     name: str  # as in metrics, alerts and the page of conditions
     severity: Severity
     remedy: str  # what an operator does about it; NAME, ADDRESS, STORE and CONF stand for those of the broker

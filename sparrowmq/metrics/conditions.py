@@ -43,8 +43,6 @@ class NotReady(SparrowError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition that lasts."""
-
     kind: Kind
     facts: str  # in one sentence
     since_s: float  # when it was first seen, by the steady clock: the time of day may be what is wrong
@@ -77,7 +75,6 @@ class Conditions:
         self._probes = probes_by_kind
 
     def poll(self) -> None:
-        """See which conditions last now."""
         for kind, probes in self._probes.items():
             before = self._lasting.get(kind.name)
             try:
@@ -97,15 +94,14 @@ class Conditions:
                 del self._lasting[kind.name]
                 log.info("condition %s is over", kind.name)
 
-    def now(self) -> list[Condition]:
+    def current(self) -> list[Condition]:
         """Return the conditions of this moment, the critical ones first."""
         self.poll()
         worst_first = list(Severity)
         return sorted(self._lasting.values(), key=lambda each: (worst_first.index(each.kind.severity), each.since_s))
 
     def unready(self) -> list[Condition]:
-        """Return those that keep the server from its work."""
-        return [condition for condition in self.now() if condition.kind.is_unready]
+        return [condition for condition in self.current() if condition.kind.is_unready]
 
     def as_properties(self) -> dict[str, str]:
         """Return the lines of `brokerStatus`, or the values of a name server; no tool of Apache reads them."""
@@ -120,12 +116,12 @@ class Conditions:
             )
             .encode()
             .decode()
-            for condition in self.now()
+            for condition in self.current()
         }
 
     async def ready(self) -> str:
         """Return the text of /readyz. Raises: NotReady; its text begins with what keeps the broker from its work."""
-        now = sorted(self.now(), key=lambda condition: not condition.kind.is_unready)
+        now = sorted(self.current(), key=lambda condition: not condition.kind.is_unready)
         lines = [f"{condition.kind.name}: {condition.facts}" for condition in now]
         if now and now[0].kind.is_unready:
             raise NotReady("; ".join(lines))
@@ -138,7 +134,7 @@ class Conditions:
         )
 
     def rows(self) -> Iterable[Row]:
-        return [((condition.kind.name, condition.kind.severity.value), 1) for condition in self.now()]
+        return [((condition.kind.name, condition.kind.severity.value), 1) for condition in self.current()]
 
 
 class Machine:

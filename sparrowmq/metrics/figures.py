@@ -67,7 +67,7 @@ class Figures:
         self._add(Figure(name, "counter", help, (), lambda: [((), counter.value)], rate=Rate(counter)))
         return counter
 
-    def counted(self, name: str, help: str, read: Callable[[], float]) -> None:
+    def read_counter(self, name: str, help: str, read: Callable[[], float]) -> None:
         """A number that only rises. The caller has it."""
         self._add(Figure(name, "counter", help, (), lambda: [((), read())]))
 
@@ -75,8 +75,7 @@ class Figures:
         """A number that rises and falls."""
         self._add(Figure(name, "gauge", help, (), lambda: [((), read())]))
 
-    def also(self, name: str, other: str) -> None:
-        """Give the figure `other` a second name."""
+    def add_alias(self, name: str, other: str) -> None:
         self._add(replace(self._by_name[other], name=name))
 
     def counters(self, name: str, help: str, labels: Sequence[str], read: Callable[[], Rows]) -> None:
@@ -89,7 +88,7 @@ class Figures:
         """Numbers with labels that rise and fall."""
         self._add(Figure(name, "gauge", help, labels, read, along_with))
 
-    def times(self, name: str, help: str, read: Callable[[], Histogram]) -> None:
+    def time_histogram(self, name: str, help: str, read: Callable[[], Histogram]) -> None:
         """A histogram of microseconds, in seconds."""
         self.histograms(name, help, (), lambda: [((), read())], _MICROSECONDS, 1e-6)
 

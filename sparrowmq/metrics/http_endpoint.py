@@ -98,7 +98,7 @@ class Endpoint:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection, for one request. `ended` is called at its end."""
+    """One connection, for one request."""
 
     def __init__(self, answer: Callable[[str], Awaitable[Answer]], on_end: Callable[[HttpConnection], object]) -> None:
         self._answer = answer

@@ -63,10 +63,11 @@ async def _always_ready() -> None:
 class MetricsPort:
     """Answers Prometheus and sends to a collector. Raises: ConfigError, OpenTelemetry's exporter is needed and absent.
 
-    `door` is bound, or an endpoint that runs and shows these pages meanwhile; None if metrics are only sent. `labels`
-    are added to each series. `program` names the program to a collector: service.name and so on. `ready` raises
-    SparrowError with the reason if the program is not ready. `lookup` is entered while the figures are read. `exporter`
-    has the figures with the names of rocketmq-exporter. `tasks` are to run as long as the program runs, by name.
+    `listener` is bound, or an endpoint that runs and shows these pages meanwhile; None if metrics are only sent.
+    `labels` are added to each series. `program` names the program to a collector: service.name and so on. `ready`
+    raises SparrowError with the reason if the program is not ready. `lookup` is entered while the figures are read.
+    `exporter` has the figures with the names of rocketmq-exporter. `tasks` are to run as long as the program runs, by
+    name.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class Pauses:
         self._delays = Histogram()
         self._gc_pauses = Histogram()
         self._collecting_since = 0.0
-        figures.times("sparrowmq_loop_lag_seconds", "delay of a timer; requests wait as long", lambda: self._delays)
-        figures.times("sparrowmq_gc_pause_seconds", "pauses for garbage collection", lambda: self._gc_pauses)
+        figures.time_histogram(
+            "sparrowmq_loop_lag_seconds", "delay of a timer; requests wait as long", lambda: self._delays
+        )
+        figures.time_histogram("sparrowmq_gc_pause_seconds", "pauses for garbage collection", lambda: self._gc_pauses)
 
     async def run(self) -> None:
         gc.callbacks.append(self._on_collection)

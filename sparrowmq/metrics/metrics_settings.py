@@ -24,8 +24,6 @@ PORT_KEY = "metricsPromExporterPort"
 
 
 class Exporter(Enum):
-    """A port for Prometheus, or none."""
-
     DISABLE = "DISABLE"
     PROM = "PROM"
 
@@ -55,8 +53,6 @@ _LABELS_KIND = Kind(_parse_labels, "name:value,name:value", _render_labels)
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsSettings(Settings):
-    """The settings of metrics of one server."""
-
     metrics: Exporter = setting("metricsExporterType", Exporter.DISABLE, choice(Exporter))
     """PROM lets Prometheus read metrics over HTTP."""
     metrics_port: int = setting(PORT_KEY, 5557, integer(0, 65535))
@@ -74,7 +70,6 @@ class MetricsSettings(Settings):
 
     @property
     def is_measured(self) -> bool:
-        """Whether metrics are served or sent."""
         return self.metrics is not Exporter.DISABLE or self.metrics_otlp is not None
 
 

@@ -32,8 +32,6 @@ _BOUNDS: Final = (
 
 @dataclass(frozen=True)
 class Port:
-    """The parts of a server that serve its clients."""
-
     server: Server
     dispatcher: Dispatcher
     tls: ServerTls
@@ -51,10 +49,12 @@ def declare_port(figures: Figures, port: Port) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in (server.refused | {"tls": tls.refused}).items()],
     )
-    figures.counted(
+    figures.read_counter(
         "sparrowmq_network_received_bytes_total", "bytes from clients and brokers", lambda: server.received_bytes()
     )
-    figures.counted("sparrowmq_network_sent_bytes_total", "bytes to clients and brokers", lambda: server.sent_bytes())
+    figures.read_counter(
+        "sparrowmq_network_sent_bytes_total", "bytes to clients and brokers", lambda: server.sent_bytes()
+    )
     figures.counters(
         "sparrowmq_requests_refused_total",
         "requests that got an error: `access_denied`, `disk_full`, `internal_error` and others, or the name of the "
@@ -91,19 +91,17 @@ def declare_denials(figures: Figures, audit: Audit | None) -> None:
         lambda: [((reason,), count) for reason, count in audit.denials.items()],
     )
     help = "lines that the audit log could not take"
-    figures.counted("sparrowmq_audit_lines_lost_total", help, lambda: audit.lost_lines)
+    figures.read_counter("sparrowmq_audit_lines_lost_total", help, lambda: audit.lost_lines)
 
 
 class DiskUse(NamedTuple):
-    """The state of one disk."""
-
     used: float  # the share that is used, from 0 to 1
     free_bytes: int
     size_bytes: int
 
 
 def disk_use(folder: str | Path) -> DiskUse:
-    """Return the use of the disk of a folder. Raises: OSError."""
+    """Raises: OSError."""
     disk = os.statvfs(folder)
     used, free = disk.f_blocks - disk.f_bfree, disk.f_bavail
     share = used / (used + free) if used else 0.0

@@ -17,7 +17,7 @@ from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, BrokerUnreachable
-from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.brokers import ASK_TIMEOUT_S, ClientCommands, OnCheck
 from sparrowmq.grpc.caller import account_of, client_id_of
 from sparrowmq.http2.calls import Call
 from sparrowmq.loop.clock import Clock
@@ -26,7 +26,7 @@ from sparrowmq.loop.tasks import Background
 from sparrowmq.metrics.condition_kinds import TRANSACTIONS_NOT_ASKED, Probe
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers, Connections, Lookups
 from sparrowmq.mqproxy.limits import Capacity
-from sparrowmq.mqproxy.users import BrokerUsers, Source, check_enabled
+from sparrowmq.mqproxy.users import BrokerUsers, CallPeer, check_enabled
 from sparrowmq.protocol.requests.client_bodies import ClientConfigCheck, ConsumerBeat
 from sparrowmq.protocol.requests.headers import CheckClientConfig
 from sparrowmq.protocol.subscription import Subscription
@@ -40,7 +40,7 @@ _TOPICS_PER_TURN: Final = 16  # topics that are checked in one turn of the loop
 
 
 class UserConnections:
-    """The connections of one user, open as long as `keep` runs."""
+    """The connections of one user, open as long as `keep_open` runs."""
 
     def __init__(
         self, network: Network, cluster: ClusterBrokers, password: str, capacity: Capacity, on_check: OnCheck
@@ -53,13 +53,11 @@ class UserConnections:
         self._is_open = asyncio.Event()
 
     async def keep_open(self) -> None:
-        """Keep them open until `close_event` is set."""
         async with self._network:
             self._is_open.set()
             await self.close_event.wait()
 
     async def announce(self, client_id: str, producers: Sequence[str]) -> None:
-        """Let the brokers know the producer groups of a client."""
         await self._is_open.wait()
         if not self.close_event.is_set():
             self.connections.announce(client_id, producers)
@@ -112,7 +110,7 @@ class AccountCluster:
             raise BrokerUnreachable("any broker", "mqproxy has not read the users yet; look into its log")
         user = grpc_principal(call.metadata, self.users.accounts, self._clock.now_ms(), self._freshness)
         check_enabled(user)
-        source = Source(str(call.peer), call.peer.certificate)
+        source = CallPeer(str(call.peer), call.peer.certificate)
         return AccountBrokers(self, self.own.lookups(call.peer), user.access_key, source, client_id)
 
     def client_left(self, client_id: str) -> None:
@@ -169,7 +167,9 @@ class AccountBrokers:
     is_known = True  # by a signature
     local_broker = None
 
-    def __init__(self, cluster: AccountCluster, lookups: Lookups, account: str, source: Source, client_id: str) -> None:
+    def __init__(
+        self, cluster: AccountCluster, lookups: Lookups, account: str, source: CallPeer, client_id: str
+    ) -> None:
         self.account = account
         self.route, self.topic, self.group = lookups.route, lookups.topic, lookups.group
         self._cluster = cluster
@@ -198,7 +198,7 @@ class AccountBrokers:
         request: Request[R],
         body: bytes = b"",
         *,
-        timeout_s: float = ASK_S,
+        timeout_s: float = ASK_TIMEOUT_S,
         accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         self._cluster.users.authorise(broker_name, self.account, self._source, request, body)

@@ -32,7 +32,7 @@ _WAIT_FIELDS: Final = ("suspendTimeoutMillis", "pollTime")  # of pulls, and of p
 CHUNK_BYTES: Final = 256 * 1024
 UNREAD_POLL_S: Final = 0.02
 MAX_UNREAD_POLL_S: Final = 0.16  # many clients that do not read must cost little
-GOODBYE_S: Final = 5.0  # for the last bytes to a broker that does not read
+CLOSE_TIMEOUT_S: Final = 5.0  # for the last bytes to a broker that does not read
 _MAX_OPAQUE: Final = 0x7FFFFFFF
 _MAX_WAIT_DIGITS: Final = 19
 _LENGTHS: Final = struct.Struct(">ii")  # the second one has serialiser 0, JSON, in its first byte
@@ -40,7 +40,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Streams:
-    """Connect to a broker. Raises: BrokerUnreachable."""
+    """Raises: BrokerUnreachable."""
     try:
         host, port = split_address(address)
         opening = asyncio.open_connection(host, port, ssl=tls, limit=CHUNK_BYTES)
@@ -67,7 +67,7 @@ class BrokerLink:
     ) -> None:
         self.name = name
         self.address = address
-        self.closed = False
+        self.is_closed = False
         self._reader, self._writer = streams
         self._clock = clock
         self._on_push = on_push
@@ -128,10 +128,10 @@ class BrokerLink:
 
     def close(self) -> None:
         """End the connection; what waits for answers gets ConnectionClosed."""
-        self.closed = True
+        self.is_closed = True
         transport = self._writer.transport
         if transport.get_write_buffer_size() and not transport.is_closing():
-            self._clock.call_later(GOODBYE_S, transport.abort)
+            self._clock.call_later(CLOSE_TIMEOUT_S, transport.abort)
         self._writer.close()
         for answer in self._answers_by_opaque.values():
             if not answer.done():
@@ -146,7 +146,7 @@ class BrokerLink:
             answer.set_result(command)
 
     async def _write(self, frame: bytes) -> None:
-        if self.closed:
+        if self.is_closed:
             raise ConnectionClosed(self.name)
         self._writer.write(frame)
         try:

@@ -25,7 +25,7 @@ from sparrowmq.client.cluster.name_servers import NameServers
 from sparrowmq.client.cluster.network import Network
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import BrokerUnreachable, NetworkError, NoRoute, RemoteError
-from sparrowmq.grpc.brokers import ASK_S, ClientCommands, OnCheck
+from sparrowmq.grpc.brokers import ASK_TIMEOUT_S, ClientCommands, OnCheck
 from sparrowmq.grpc.clients import MAX_TOPICS
 from sparrowmq.http2.calls import Call, Caller
 from sparrowmq.loop.clock import Clock
@@ -49,23 +49,23 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Header)
 V = TypeVar("V")
 _NO_MASTER: Final = "no name server knows a master of this name"
-TABLE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
-SOON_S: Final = 0.2  # as TABLE_S, for a broker whose master is away, or if a name server may have just started
+MAX_TABLE_AGE_S: Final = 1.0  # clients may ask for brokers of any name, and all share the connections to name servers
+SHORT_TABLE_AGE_S: Final = 0.2  # likewise, for a broker whose master is away, or after the start of a name server
 ELECTION_S: Final = 2.0  # for another master, from the first request that reached none; clients wait for 3 s
 ONE_OF_SEVERAL_S: Final = 0.5  # for a broker's answer, if another one can answer, too
 SILENT_S: Final = 5.0  # a broker that did not answer is asked last for so long
 REQUEST_BYTES: Final = 512  # of a request besides its body
 _UNREGISTRATIONS_AT_ONCE: Final = 32  # groups, of up to 500
 MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024  # bytes that a broker has not read, before it gets no more bodies
-FRESH_S: Final = 5.0
-REFRESH_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
+ANSWER_LIFE_S: Final = 5.0
+REFRESH_TIMEOUT_S: Final = 1.0  # for a newer answer, if one is known; also how long a brief answer is kept
 MAX_CACHED_ANSWERS: Final = 10_000
 # A broker of 4.x does not know the request.
 _NO_GROUP_CODES: Final = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 Turn = Callable[[], AbstractAsyncContextManager[None]]
 
 
-class Addresses:
+class MasterAddresses:
     """The addresses of the masters, by the names of their brokers. They stay in use while no name server answers."""
 
     def __init__(self, name_servers: NameServers, clock: Clock) -> None:
@@ -83,7 +83,7 @@ class Addresses:
         """The address of a master. Raises: BrokerUnreachable, NetworkError."""
         if broker_name not in self._masters or broker_name in self._doubted:
             try:
-                await self.masters(SOON_S if broker_name in self._doubted else TABLE_S)
+                await self.masters(SHORT_TABLE_AGE_S if broker_name in self._doubted else MAX_TABLE_AGE_S)
             except NetworkError:
                 if broker_name not in self._masters:
                     raise
@@ -92,9 +92,9 @@ class Addresses:
             raise BrokerUnreachable(broker_name, _NO_MASTER)
         return address
 
-    async def masters(self, most_age_s: float = TABLE_S) -> list[str]:
+    async def masters(self, max_age_s: float = MAX_TABLE_AGE_S) -> list[str]:
         """The names of all brokers with a master. Raises: NetworkError, RemoteError."""
-        table = (await self.table(most_age_s)).broker_addr_table
+        table = (await self.cluster_table(max_age_s)).broker_addr_table
         masters = {name: row.broker_addrs[MASTER] for name, row in table.items() if MASTER in row.broker_addrs}
         former = {name: address for name, address in self._masters.items() if name not in self._doubted}
         self._masters = former | masters
@@ -102,10 +102,10 @@ class Addresses:
         self._learn_names(table.values())
         return sorted(masters)
 
-    async def table(self, most_age_s: float = TABLE_S) -> ClusterTable:
+    async def cluster_table(self, max_age_s: float = MAX_TABLE_AGE_S) -> ClusterTable:
         """All brokers, as a name server said within the last second. Raises: NetworkError, RemoteError."""
         async with self._lock:
-            if self._table is None or self.clock.monotonic() - self._asked_s >= most_age_s:
+            if self._table is None or self.clock.monotonic() - self._asked_s >= max_age_s:
                 try:
                     self._table = ClusterTable.decode((await self._name_servers.call(GetBrokerCluster())).body)
                 except (NetworkError, RemoteError) as error:
@@ -140,13 +140,13 @@ class Connections:
 
     `capacity` is that of the connections of all accounts together; None for those of mqproxy itself. `request_capacity`
     is that of all requests that wait for answers; by default `capacity`. `on_check` is called with what a broker asks
-    about the transactions of this account. `left_out` says which topics are too many for brokers to ask about.
+    about the transactions of this account. `topics_not_asked` says which topics are too many for brokers to ask about.
     """
 
     def __init__(
         self,
         network: Network,
-        addresses: Addresses,
+        addresses: MasterAddresses,
         capacity: Capacity | None = None,
         request_capacity: Capacity | None = None,
         on_check: OnCheck = lambda *_: None,
@@ -162,7 +162,7 @@ class Connections:
         self._has_changed = self._is_beating = False
         self._masterless_since_s: dict[str, float] = {}  # by broker: when the first request reached no master
         self.topics_not_asked = ""
-        self.on_check = on_check
+        self._on_check = on_check
         network.membership.on_check = self._check
 
     async def ask(
@@ -171,7 +171,7 @@ class Connections:
         request: Request[R],
         body: bytes = b"",
         *,
-        timeout_s: float = ASK_S,
+        timeout_s: float = ASK_TIMEOUT_S,
         accepted_codes: Collection[int] = (),
     ) -> Response[R]:
         """Send a request to a broker's master. Raises: RemoteError, NetworkError."""
@@ -182,7 +182,7 @@ class Connections:
                 except (BrokerUnreachable, RemoteError) as error:
                     if not self._may_get_master_soon(broker_name, error):
                         raise
-                    await self._addresses.clock.sleep(SOON_S)
+                    await self._addresses.clock.sleep(SHORT_TABLE_AGE_S)
                 else:
                     self._masterless_since_s.pop(broker_name, None)
                     return answer
@@ -323,12 +323,10 @@ class Connections:
             text = "%s asks about the transaction of %s, and no route names it"
             self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, stored)
             return
-        self.on_check(name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups])
+        self._on_check(name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups])
 
 
 class _CachedAnswer(NamedTuple, Generic[V]):
-    """An answer, and the time of the clock at which it was asked for."""
-
     asked_s: float
     answer: V
 
@@ -347,16 +345,16 @@ class AnswerCache(Generic[V]):
         self._pending: dict[str, asyncio.Future[V]] = {}
 
     async def get(self, name: str, turn: Turn) -> V:
-        """The answer for a name; `turn` waits until it may be asked for. Raises: as `ask`, if none was kept."""
+        """The answer for a name; `turn` waits until it may be asked for. Raises: as `fetch`, if no answer was kept."""
         known = self._answers.get(name)
         now = self._clock.monotonic()
         if known is None:
             return await self._ask_once(name, turn)
-        if now - known.asked_s < (REFRESH_S if self._is_brief(known.answer) else FRESH_S):
+        if now - known.asked_s < (REFRESH_TIMEOUT_S if self._is_brief(known.answer) else ANSWER_LIFE_S):
             return known.answer
         self._answers[name] = _CachedAnswer(now, known.answer)  # others use it meanwhile
         try:
-            return await self._clock.wait_for(self._ask_once(name, turn, now), REFRESH_S)
+            return await self._clock.wait_for(self._ask_once(name, turn, now), REFRESH_TIMEOUT_S)
         except (NetworkError, TimeoutError):
             return known.answer
         except (NoRoute, RemoteError):
@@ -405,8 +403,11 @@ class ClusterBrokers:
     def __init__(self, network: Network, clock: Clock, capacity: Capacity | None = None) -> None:
         self.commands: ClientCommands | None = None
         self._name_servers = network.name_servers
-        self.addresses = Addresses(network.name_servers, clock)
-        self._connections = Connections(network, self.addresses, request_capacity=capacity)
+        self.addresses = MasterAddresses(network.name_servers, clock)
+        self.on_check: OnCheck = lambda *_: None
+        self._connections = Connections(
+            network, self.addresses, request_capacity=capacity, on_check=lambda *question: self.on_check(*question)
+        )
         self.ask, self.announce = self._connections.ask, self._connections.announce
         self._clock = clock
         self._route_turns, self._group_turns = FairTurns(), FairTurns()
@@ -416,14 +417,6 @@ class ClusterBrokers:
         self._routes: AnswerCache[TopicRoute] = AnswerCache(clock, self._ask_route, _lacks_master)
         self._topics: AnswerCache[TopicConfig] = AnswerCache(clock, self._ask_topic)
         self._groups: AnswerCache[GroupConfig | None] = AnswerCache(clock, self._ask_group)
-
-    @property
-    def on_check(self) -> OnCheck:
-        return self._connections.on_check
-
-    @on_check.setter
-    def on_check(self, called: OnCheck) -> None:
-        self._connections.on_check = called
 
     def brokers_for(self, call: Call, client_id: str) -> ClientBrokers:
         return ClientBrokers(self, self.lookups(call.peer), client_id)
@@ -446,7 +439,6 @@ class ClusterBrokers:
         return await self._routes.get(topic, partial(self._route_turns.turn, connection))
 
     async def topic(self, name: str, connection: Hashable = None) -> TopicConfig:
-        """The settings of a topic. Raises: as `route`."""
         first, *_ = await self._masters_of(name, connection)
         return await self._topics.get(name, partial(self._topic_turns[first].turn, connection))
 
@@ -458,7 +450,9 @@ class ClusterBrokers:
         request = GetRoute(topic=topic, accept_standard_json_only=True)
         answer = await self._name_servers.call(request, accept=(ResponseCode.TOPIC_NOT_EXIST,))
         if answer.code:
-            if not (await self.addresses.table(SOON_S)).broker_addr_table:  # a name server has just started
+            if not (
+                await self.addresses.cluster_table(SHORT_TABLE_AGE_S)
+            ).broker_addr_table:  # a name server has just started
                 raise no_broker_error(self._name_servers)
             raise NoRoute(topic, str(self._name_servers))
         route = TopicRoute.decode(answer.body)
@@ -501,7 +495,7 @@ class ClusterBrokers:
         for name in names[:-1]:
             with suppress(NetworkError):
                 return await self._ask_in_time(name, request, ONE_OF_SEVERAL_S)
-        return await self._ask_in_time(names[-1], request, ASK_S)
+        return await self._ask_in_time(names[-1], request, ASK_TIMEOUT_S)
 
     async def _ask_in_time(self, name: str, request: Request[R], timeout_s: float) -> Response[R]:
         """The answer of a broker within a time. One that does not answer is asked last from then on."""
@@ -542,8 +536,6 @@ class Lookups:
 
 
 class ClientBrokers:
-    """The brokers for one client."""
-
     account = ""
     is_known = True  # as without access control
     local_broker = None

@@ -77,8 +77,6 @@ class _Queue:
 
 
 class FairTurns:
-    """The turns of one server."""
-
     def __init__(self) -> None:
         self._active = 0
         self._queues: dict[Hashable, _Queue] = {}

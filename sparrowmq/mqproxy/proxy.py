@@ -157,7 +157,7 @@ class Proxy:
             await self._clock.sleep(0.01)
 
     @property
-    def places(self) -> str:
+    def description(self) -> str:
         """Describe for people the clients it serves, and where; and where its metrics are."""
         remoting = f", and remoting clients at {self.remoting_address}" if self.remoting_address else ""
         metrics = f"; its metrics are at http://{at}/metrics" if (at := self.metrics_address) else ""

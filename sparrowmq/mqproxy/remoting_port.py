@@ -96,7 +96,7 @@ async def open_remoting_port(
     clock: Clock,
     tls: ServerTls,
     broker_tls: ssl.SSLContext | None,
-    place: ListenAddress,
+    listen_address: ListenAddress,
 ) -> OpenPort:
     """Serve clients until `stack` is closed. Raises: ConfigError, the port or the certificate cannot be used.
     Connections to brokers have descriptors of the port's share, too."""
@@ -107,16 +107,21 @@ async def open_remoting_port(
         if relay is None:
             relay = relays[session] = Relay(session, context)
             session.on_end(relays.pop)
-        relay.take(command)
+        relay.on_request(command)
 
-    limits = limits_for(place.share)
-    most_clients = limits.connections // DESCRIPTORS_PER_CLIENT
-    capacity = Capacity(most_clients * (DESCRIPTORS_PER_CLIENT - 1))
+    limits = limits_for(listen_address.share)
+    max_clients = limits.connections // DESCRIPTORS_PER_CLIENT
+    capacity = Capacity(max_clients * (DESCRIPTORS_PER_CLIENT - 1))
     server = Server(
-        dispatch, clock, place.host, place.port, dataclasses.replace(limits, connections=most_clients), tls=tls
+        dispatch,
+        clock,
+        listen_address.host,
+        listen_address.port,
+        dataclasses.replace(limits, connections=max_clients),
+        tls=tls,
     )
     server.bind()
-    address = f"{place.advertised_host}:{server.port}"
+    address = f"{listen_address.advertised_host}:{server.port}"
     context = RelayContext(
         cluster=cluster,
         users=users,
@@ -162,15 +167,15 @@ class Relay:
         self.links: dict[str, BrokerLink] = {}
         self._session = session
         self._context = context
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._brokers: set[str] = set()  # of the routes that it has asked for
+        self._link_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._broker_names: set[str] = set()  # of the routes that it has asked for
         self._lookups = Lookups(context.cluster)
         self._repeats = Repeats(context.clock)
         self._heartbeat: Command | None = None
         self._held_bytes = 0  # of its requests without an answer
         session.on_end(self._on_session_end)
 
-    def take(self, command: Command) -> None:
+    def on_request(self, command: Command) -> None:
         size = size_of(command)
         try:
             self._context.capacity.check_bytes(size, self._held_bytes)
@@ -208,7 +213,6 @@ class Relay:
             self._count_request(-1, size)
 
     async def _answer(self, command: Command) -> Command | None:
-        """The answer; None for a request that wants none."""
         reach = REACH.get(command.code)
         if reach is None:
             raise RemoteError(
@@ -249,12 +253,12 @@ class Relay:
             users.check_topic_access(self._session, topic)
         self._note_allowed_request(command)
         if reach is Reach.CLUSTER:
-            table = await cluster.addresses.table()
+            table = await cluster.addresses.cluster_table()
             rows = with_address(table.broker_addr_table.values(), own_address)
             by_name = {row.broker_name: row for row in rows}
             return msgspec.structs.replace(table, broker_addr_table=by_name, names_brokers=True)
         route = await self._lookups.route(topic)
-        self._brokers |= {row.broker_name for row in route.broker_datas}
+        self._broker_names |= {row.broker_name for row in route.broker_datas}
         rows = with_address(route.broker_datas, own_address)
         return msgspec.structs.replace(route, broker_datas=rows, names_brokers=True)
 
@@ -268,7 +272,7 @@ class Relay:
         if topic:
             names = sorted(row.broker_name for row in (await self._lookups.route(topic)).broker_datas)
         else:
-            names = sorted(self._brokers) or await cluster.addresses.masters()
+            names = sorted(self._broker_names) or await cluster.addresses.masters()
         if not names:
             raise BrokerUnreachable("any broker", "no name server knows one now")
         if reach is Reach.ONE and len(names) > 1:
@@ -335,9 +339,9 @@ class Relay:
         if name in self.links and self.links[name].is_mute:
             context.cluster.addresses.doubt(name)  # another broker may be the master now
         address = await context.cluster.addresses.master_address(name)
-        async with self._locks[name]:  # of an open connection, too: no request passes those that wait for it
+        async with self._link_locks[name]:  # of an open connection, too: no request passes those that wait for it
             link = self.links.get(name)
-            if link is not None and not link.closed:
+            if link is not None and not link.is_closed:
                 if link.address == address:
                     return link
                 link.close()  # the broker has moved
@@ -408,8 +412,6 @@ class Relay:
 
 
 class Reach(Enum):
-    """The servers that a request goes to."""
-
     ONE = auto()
     ANY = auto()
     ALL = auto()
@@ -493,7 +495,6 @@ def _broker_in_content(code: int, fields: Mapping[str, str], body: bytes) -> str
 
 
 def topic_of(code: int, fields: Mapping[str, str], body: bytes) -> str:
-    """The topic of a request; "" if it names none."""
     if code == RequestCode.QUERY_ASSIGNMENT:
         try:
             return AssignmentQuery.of_request(body).topic

@@ -54,9 +54,7 @@ _USED_SETTINGS: Final = ("authorizationEnabled=", "brokerClusterName=")
 _ROUTE_ACTIONS: Final = (Action.PUB, Action.SUB, Action.GET)  # one of them is enough
 
 
-class Source:
-    """The client of a call, as checks see it."""
-
+class CallPeer:
     def __init__(self, address: str, certificate: str | None) -> None:
         self.address = address
         self.host = pack(address)
@@ -100,7 +98,7 @@ class BrokerUsers:
             await self._clock.sleep(POLL_S)
             await self._read_all()
 
-    def authorise(self, broker_name: str, account: str, source: Source, request: Request[Any], body: bytes) -> None:
+    def authorise(self, broker_name: str, account: str, source: CallPeer, request: Request[Any], body: bytes) -> None:
         """Check that an account may send a request to a broker from its address. Raises: AccessDenied, it may not;
         BrokerUnreachable, the broker has not given its users."""
         table = self._table_of(broker_name)
@@ -111,7 +109,7 @@ class BrokerUsers:
         caller: Peer = source
         table.check.authorise(user, caller, BY_CODE[request.code], request, body)
 
-    def authorise_anywhere(self, account: str, source: Source, request: Request[Any], body: bytes) -> None:
+    def authorise_anywhere(self, account: str, source: CallPeer, request: Request[Any], body: bytes) -> None:
         """Check that an account may send a request to one of the brokers. Raises: AccessDenied."""
         denial = _denial(f"User:{account} is not found")
         for table in self._newest_first():
@@ -258,6 +256,5 @@ def _denial(text: str) -> AccessDenied:
 
 
 def check_enabled(user: User) -> None:
-    """Check that the user is not disabled. Raises: AccessDenied."""
     if not user.is_enabled:
         raise AccessDenied(f"User:{user.access_key} is disabled").of_kind(DenialKind.UNKNOWN_ACCOUNT)

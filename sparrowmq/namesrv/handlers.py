@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
@@ -97,7 +96,7 @@ class BrokerHandlers:
         self._routes = routes
         self._values = values
         self._clock = clock
-        self._watched: set[Peer] = set()
+        self._watched_peers: set[Peer] = set()
         self._registrations = WorkQueue()  # of registrations, which are read in slices
 
     @handles(ask.RegisterBroker)
@@ -108,7 +107,7 @@ class BrokerHandlers:
     def _register(self, header: ask.RegisterBroker, body: bytes, peer: Peer) -> Steps[Reply]:
         broker = broker_id(header)
         topics = (yield from read_registration(header, body)).topics
-        if peer not in self._watched:
+        if peer not in self._watched_peers:
             raise RemoteError(ResponseCode.SYSTEM_ERROR, "the broker's connection has ended")
         master = yield from self._routes.register(
             broker,
@@ -125,7 +124,7 @@ class BrokerHandlers:
 
     @handles(ask.UnregisterBroker)
     def unregister(self, header: ask.UnregisterBroker, body: bytes, peer: Peer) -> None:
-        self._routes.leave(broker_id(header))
+        self._routes.unregister(broker_id(header))
 
     @handles(ask.QueryDataVersion)
     def query_version(self, header: ask.QueryDataVersion, body: bytes, peer: Peer) -> Reply:
@@ -138,9 +137,9 @@ class BrokerHandlers:
 
     def _watch(self, peer: Peer) -> None:
         """Remove the broker when its connection ends, so that clients do not try it for two more minutes."""
-        if peer not in self._watched:
-            self._watched.add(peer)
-            peer.on_end(self._watched.discard)
+        if peer not in self._watched_peers:
+            self._watched_peers.add(peer)
+            peer.on_end(self._watched_peers.discard)
             peer.on_end(self._routes.forget_connection)
 
 
@@ -156,17 +155,21 @@ class ValueHandlers:
 
     @handles(ask.PutKVConfig)
     async def put(self, header: ask.PutKVConfig, body: bytes, peer: Peer) -> None:
-        try:
-            await self._values.put(header.namespace, header.key, header.value)
-        except OSError as error:
-            raise _not_saved(self._values.path, error) from error
+        await self._save(self._values.put(header.namespace, header.key, header.value))
 
     @handles(ask.DeleteKVConfig)
     async def delete(self, header: ask.DeleteKVConfig, body: bytes, peer: Peer) -> None:
+        await self._save(self._values.delete(header.namespace, header.key))
+
+    async def _save(self, change: Awaitable[None]) -> None:
         try:
-            await self._values.delete(header.namespace, header.key)
+            await change
         except OSError as error:
-            raise _not_saved(self._values.path, error) from error
+            raise RemoteError(
+                ResponseCode.SYSTEM_ERROR,
+                f"the value could not be saved in {self._values.path} ({error.strerror}) and is not set; have "
+                "kvConfigPath name a file that the name server can write",
+            ) from error
 
     @handles(ask.GetKVConfig)
     def get(self, header: ask.GetKVConfig, body: bytes, peer: Peer) -> ask.GetKVConfigReply:
@@ -228,11 +231,3 @@ def _pop_each(table: dict[str, TopicConfig]) -> Iterator[TopicConfig]:
     """Take the topics out one by one: to free all of them at once would be one long step."""
     for name in list(table):
         yield table.pop(name)
-
-
-def _not_saved(path: Path, error: OSError) -> RemoteError:
-    return RemoteError(
-        ResponseCode.SYSTEM_ERROR,
-        f"the value could not be saved in {path} ({error.strerror}) and is not set; have kvConfigPath name a file that "
-        "the name server can write",
-    )

@@ -38,7 +38,6 @@ class KeyValues:
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str]:
-        """All keys and values of a namespace; an unknown namespace is empty."""
         return dict(self._table.get(namespace, {}))
 
     async def put(self, namespace: str, key: str, value: str) -> None:

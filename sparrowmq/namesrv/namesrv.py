@@ -38,7 +38,6 @@ from sparrowmq.namesrv.route_table import MAX_LOST_BROKERS, Routes
 from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
-from sparrowmq.remoting.latencies import Latencies
 from sparrowmq.remoting.listener import Listener, check_not_public
 from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
 from sparrowmq.remoting.server import Server, limits_for
@@ -48,7 +47,6 @@ from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.settings.user_settings import demand_one_kind
 
 if TYPE_CHECKING:  # a name server without access control loads nothing of it
-    from sparrowmq.auth.audit_log import Audit
     from sparrowmq.namesrv.namesrv_access import NamesrvAccess
 
 log = logging.getLogger(__name__)
@@ -144,7 +142,6 @@ class Namesrv:
     def _probes(
         self, values: KeyValues, server: Server, tls: ServerTls, access: NamesrvAccess | None
     ) -> Iterable[Probe]:
-        """Yield what can be wrong with a name server."""
         yield kinds.LOG_NOT_WRITTEN, logs.problem
         yield kinds.CERTIFICATE, lambda: tls.problem
         yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: tls.admits_without_certificate
@@ -185,16 +182,25 @@ class Namesrv:
             return
         if self._metrics is not None:
             stack.callback(self._metrics.close)
-        port = metrics_port(
-            self._conditions,
-            self._metrics,
-            settings,
-            self.routes,
-            Port(server, dispatch, tls),
-            self._measuring.latencies,
-            self._clock,
-            access.audit if access is not None else None,
-        )
+        conditions, figures = self._conditions, self._conditions.figures
+
+        def brokers() -> Rows:
+            clusters = self.routes.clusters().cluster_addr_table
+            return [((cluster,), len(names)) for cluster, names in clusters.items()]
+
+        figures.gauges("sparrowmq_namesrv_brokers", "brokers by cluster", ("cluster",), brokers)
+        figures.gauge("sparrowmq_namesrv_topics", "topics of all brokers", lambda: self.routes.topic_count)
+        declare_port(figures, Port(server, dispatch, tls))
+        folders = {"kv": settings.kv_path.parent}
+        if settings.audit_path is not None:
+            folders["audit"] = settings.audit_path.parent
+        declare_disks(figures, folders)
+        declare_latencies(figures, self._measuring.latencies)
+        declare_denials(figures, access.audit if access is not None else None)
+        instance = f"{settings.bind_address}:{settings.port}"
+        program = {"service.name": "sparrowmq-namesrv", "service.instance.id": instance}
+        labels = {"node_type": "namesrv"}
+        port = MetricsPort(self._metrics, settings, figures, labels, program, self._clock, ready=conditions.ready)
         for name, run in port.tasks.items():
             tasks.spawn(run(), name)
 
@@ -210,40 +216,6 @@ def _run_later(tasks: Background, steps: Steps[None]) -> None:
     """Remove queues of a broker that is gone, in the background; not while the name server stops."""
     with suppress(ClientClosed):
         tasks.spawn(run_to_end(steps), "routes")
-
-
-def metrics_port(
-    conditions: Conditions,
-    listener: Listener | None,
-    settings: NamesrvSettings,
-    routes: Routes,
-    port: Port,
-    latencies: Latencies,
-    clock: Clock,
-    audit: Audit | None = None,
-) -> MetricsPort:
-    """Serve Prometheus at the bound `door`, and send to a collector if the settings ask for it."""
-
-    figures = conditions.figures
-
-    def brokers() -> Rows:
-        clusters = routes.clusters().cluster_addr_table
-        return [((cluster,), len(names)) for cluster, names in clusters.items()]
-
-    figures.gauges("sparrowmq_namesrv_brokers", "brokers by cluster", ("cluster",), brokers)
-    figures.gauge("sparrowmq_namesrv_topics", "topics of all brokers", lambda: routes.topic_count)
-    declare_port(figures, port)
-    declare_disks(figures, _folders(settings))
-    declare_latencies(figures, latencies)
-    declare_denials(figures, audit)
-    instance = f"{settings.bind_address}:{settings.port}"
-    program = {"service.name": "sparrowmq-namesrv", "service.instance.id": instance}
-    return MetricsPort(listener, settings, figures, {"node_type": "namesrv"}, program, clock, ready=conditions.ready)
-
-
-def _folders(settings: NamesrvSettings) -> dict[str, Path]:
-    folders = {"kv": settings.kv_path.parent}
-    return folders if settings.audit_path is None else folders | {"audit": settings.audit_path.parent}
 
 
 class DeadBrokers:

@@ -29,7 +29,7 @@ from sparrowmq.auth.audit_log import Audit
 from sparrowmq.auth.permissions import Peer
 from sparrowmq.auth.request_check import AccountCheck, Check, Guard
 from sparrowmq.auth.user_check import UserCheck, UserRules
-from sparrowmq.auth.users import User, first_users, no_users, principals
+from sparrowmq.auth.users import User, first_users, no_users_error, principals
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import AccessDenied, ConfigError, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
@@ -93,7 +93,6 @@ class NamesrvAccess:
                 raise self._with_advice(error, row, is_known=peer.principal is not None) from None
 
     def probes(self) -> tuple[Probe, ...]:
-        """Return what can be wrong with accounts and the audit log."""
         return (
             (AUDIT_NOT_WRITTEN, lambda: self.audit.problem),
             (DENIALS, lambda: self.audit.repeated_denials.last),
@@ -162,10 +161,9 @@ class NamesrvUsers:
         self.problem = ""
         self.by_name = self._principals(self._first_table())
         if not self.by_name:
-            raise no_users(", or usersFile to the users of a broker")
+            raise no_users_error(", or usersFile to the users of a broker")
 
     def poll(self) -> None:
-        """Load a change that was the same at two polls."""
         if self._path is None or not self._watched_file.has_changed():
             return
         try:

@@ -78,5 +78,4 @@ class NamesrvSettings(UserSettings, ServerTlsSettings, MetricsSettings, LogSetti
 
     @property
     def checks_access(self) -> bool:
-        """Whether the name server knows its peers, by accounts or by users."""
         return self.acl or self.authentication

@@ -2,7 +2,7 @@
 
     register    a broker registers with its topics: every 30 s, and when the topics changed
     is_current  a broker asks whether its registration is current, which is also a sign of life
-    leave       it unregisters        forget_connection    its connection ended        expire    it was silent for 120 s
+    unregister  it stops              forget_connection    its connection ended        expire    it was silent for 120 s
 
     groups      broker name -> cluster, and id -> address            a master (id 0) and its slaves
     live brokers     address     -> last sign of life, version of its topics, the connection of its requests
@@ -55,8 +55,6 @@ _ADDRESS_TAKEN: Final = (
 
 
 class BrokerId(NamedTuple):
-    """A broker's identity, as it registers."""
-
     cluster: str
     name: str
     id: int
@@ -64,10 +62,8 @@ class BrokerId(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """A topic's queues on one broker."""
-
-    read: int
-    write: int
+    read_count: int
+    write_count: int
     perm: int
     sys_flag: int = 0
 
@@ -185,7 +181,7 @@ class Routes:
         live_broker = self._broker_shown_at(address)
         return live_broker.topics_version if live_broker else None
 
-    def leave(self, broker: BrokerId) -> None:
+    def unregister(self, broker: BrokerId) -> None:
         live_broker = self._live_brokers.get(broker.address)
         if live_broker is not None and live_broker.broker.name == broker.name:
             self._forget(live_broker, "it said goodbye", is_dead=False)
@@ -244,7 +240,6 @@ class Routes:
         return ClusterTable({name: self._broker_route(group) for name, group in self._groups.items()}, names)
 
     def addresses_of(self, broker_name: str) -> dict[int, str]:
-        """The addresses of the brokers of one name, by their ids."""
         group = self._groups.get(broker_name)
         return dict(group.addresses) if group is not None else {}
 
@@ -254,7 +249,6 @@ class Routes:
         return len(self._topics)
 
     def topic_names(self, cluster: str | None = None) -> Steps[list[str]]:
-        """Return the topics of one cluster or of all."""
         names = []
         for topic in list(self._topics):
             if any(not group.is_gone and cluster in (None, group.cluster) for group in self._topics.get(topic, ())):
@@ -313,7 +307,7 @@ class Routes:
             self._run_later(self._remove_queues(group, group.dead_master or broker.address, is_dead))
 
     def _remove_queues(self, group: _Group, address: str, is_dead: bool) -> Steps[None]:
-        """Remove the queues of a group that is gone. If it died, `vanished` gets it with its topics."""
+        """Remove the queues of a group that is gone. If it died, `vanished_brokers` gets it with its topics."""
         topics = []
         for topic in list(self._topics):
             by_group = self._topics.get(topic, {})
@@ -335,7 +329,7 @@ class Routes:
 
     def _shown_queues(self, name: str, queues: Queues) -> QueueRoute:
         perm = queues.perm & ~Perm.WRITE if name in self._drained else queues.perm
-        return QueueRoute(name, queues.read, queues.write, perm, queues.sys_flag)
+        return QueueRoute(name, queues.read_count, queues.write_count, perm, queues.sys_flag)
 
     def _count_topics(self, broker_name: str) -> int:
         group = self._groups.get(broker_name)

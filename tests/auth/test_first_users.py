@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.auth.users import first_users, no_users
+from sparrowmq.auth.users import first_users, no_users_error
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.user_settings import UserSettings
 
@@ -35,4 +35,4 @@ def test_a_user_with_an_invalid_name_is_refused():
 
 
 def test_a_server_without_users_says_which_settings_name_some():
-    assert str(no_users(", or usersFile")).endswith('"password":"..."}, or usersFile')
+    assert str(no_users_error(", or usersFile")).endswith('"password":"..."}, or usersFile')

@@ -44,7 +44,7 @@ async def spoiled(settings: BrokerSettings, spoil: Callable[[], object], first: 
 
 def conditions(start: MemberStart) -> dict[str, str]:
     assert start.broker is not None
-    return {each.kind.name: each.facts for each in start.broker._conditions.now()}
+    return {each.kind.name: each.facts for each in start.broker._conditions.current()}
 
 
 async def test_a_member_changes_its_role_with_the_accounts_it_had_if_their_file_is_broken(

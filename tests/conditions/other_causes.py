@@ -29,14 +29,14 @@ _OF_BROKER: Final = """  - accessKey: broker-b-of-all
 """
 _PRODUCERS: Final = """
 import asyncio, sys
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from tests.broker.grpc_port.grpc_client import GrpcClient, channel_to
 async def main():
     async with channel_to(sys.argv[1]) as channel:
         for name in "ab":
             client = GrpcClient(channel, name)
             await client.telemetry()
-            command = message("TelemetryCommand")()
+            command = message_class("TelemetryCommand")()
             command.settings.client_type = ClientType.PRODUCER
             for number in range(300):
                 command.settings.publishing.topics.add(name=f"{name}{number}")

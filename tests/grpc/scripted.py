@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sparrowmq.errors import NoRoute, RemoteError
 from sparrowmq.grpc.brokers import LocalBroker, OnCheck
 from sparrowmq.grpc.caller import CLIENT_ID, caller_of
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from sparrowmq.http2.calls import Call
 from sparrowmq.http2.calls import Caller as Peer
 from sparrowmq.protocol.requests.bodies import BrokerRoute, GroupConfig, QueueRoute, TopicConfig, TopicRoute
@@ -30,12 +30,12 @@ def caller(brokers=None, client_id="c1", **options):
 
 
 def named(name):
-    return message("Resource")(name=name)
+    return message_class("Resource")(name=name)
 
 
 def outgoing(topic="orders", body=b"hello", message_id="01AB", **system):
     """A message that a client sends."""
-    made = message("Message")(topic=named(topic), body=body)
+    made = message_class("Message")(topic=named(topic), body=body)
     made.system_properties.message_id = message_id
     for name, value in system.items():
         if isinstance(value, list):

@@ -10,7 +10,7 @@ from sparrowmq.grpc.ack_methods import MAX_INVISIBLE_MS, AckMethods
 from sparrowmq.grpc.client_settings import set_ms
 from sparrowmq.grpc.clients import Client
 from sparrowmq.grpc.renewals import Renewals
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply
@@ -34,19 +34,19 @@ class Acks:
         self.renewals.add(client, "orders", "g", str(handle), handle.visible_ms)
 
     async def ack(self, *handles):
-        request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
+        request = message_class("AckMessageRequest")(topic=named("orders"), group=named("g"))
         for number, handle in enumerate(handles):
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
         return await self.calls.ack(caller(self.brokers), request)
 
     async def forward(self, handle, brokers=None):
-        request = message("ForwardMessageToDeadLetterQueueRequest")(
+        request = message_class("ForwardMessageToDeadLetterQueueRequest")(
             topic=named("orders"), group=named("g"), receipt_handle=str(handle), message_id="01AB"
         )
-        return await self.calls.forward(caller(brokers or self.brokers), request)
+        return await self.calls.forward_to_dlq(caller(brokers or self.brokers), request)
 
     async def change(self, handle, seconds):
-        request = message("ChangeInvisibleDurationRequest")(
+        request = message_class("ChangeInvisibleDurationRequest")(
             topic=named("orders"), group=named("g"), receipt_handle=str(handle)
         )
         set_ms(request.invisible_duration, seconds * 1000)

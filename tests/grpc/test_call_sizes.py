@@ -16,7 +16,7 @@ from sparrowmq.grpc.call_limits import (
     count_other_bytes,
 )
 from sparrowmq.grpc.message_out import field
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from tests.grpc.scripted import outgoing
 
 EMPTY = b"\x0a\x00"  # a message without fields
@@ -25,7 +25,7 @@ GROUP = b"\x7b\x7c"
 
 
 def send_of(*messages):
-    return message("SendMessageRequest")(messages=messages).SerializeToString()
+    return message_class("SendMessageRequest")(messages=messages).SerializeToString()
 
 
 def refusal(name, raw):
@@ -67,7 +67,7 @@ def test_other_calls_have_a_limit(name, most):
 
 
 def test_stacks_of_threads_may_be_large_and_settings_not():
-    command, stacks = message("TelemetryCommand"), message("ThreadStackTrace")
+    command, stacks = message_class("TelemetryCommand"), message_class("ThreadStackTrace")
     text = "main RUNNABLE\n" * (MAX_TELEMETRY_BYTES // 14 - 100)
     check_call(
         "Telemetry",

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.caller import caller_of, client_id_of, consumer_group_of, topic_of
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from tests.grpc.scripted import ScriptedBrokers, call, caller, named
 
 
@@ -46,7 +46,7 @@ def test_group_with_a_bad_name_is_refused():
 
 
 def test_names_have_their_namespace():
-    resource = message("Resource")(resource_namespace="shop", name="orders")
+    resource = message_class("Resource")(resource_namespace="shop", name="orders")
     assert topic_of(resource) == consumer_group_of(resource) == "shop%orders"
 
 

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.telemetry import ANSWER_S, Commands
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers
 from tests.grpc.test_message_out import stored
@@ -23,7 +23,7 @@ class Port:
         clients = Clients(self.clock, brokers.client_left)
         self.commands = Commands(clients, self.clock)
         self.first, self.second = (clients.note_seen(name) for name in ("first", "second"))
-        settings = message("Settings")(client_type=ClientType.PUSH_CONSUMER)
+        settings = message_class("Settings")(client_type=ClientType.PUSH_CONSUMER)
         settings.subscription.group.name = "g"
         settings.user_agent.version = "5.2.0"
         for client in (self.first, self.second):
@@ -32,10 +32,10 @@ class Port:
         self.first.send = self._send
 
     async def _send(self, raw):
-        self.sent.put_nowait(message("TelemetryCommand").FromString(raw))
+        self.sent.put_nowait(message_class("TelemetryCommand").FromString(raw))
 
     def answer(self, client, nonce, text="at main", code=20000):
-        result = message("TelemetryCommand")()
+        result = message_class("TelemetryCommand")()
         result.status.code, result.status.message = code, text
         result.thread_stack_trace.nonce, result.thread_stack_trace.thread_stack_trace = nonce, text
         self.commands.on_result(client, result)
@@ -47,7 +47,7 @@ async def test_result_counts_only_from_the_client_that_was_asked():
     nonce = (await port.sent.get()).print_thread_stack_trace_command.nonce
     port.answer(port.second, nonce, "forged")
     port.answer(port.first, "another", "late")
-    port.commands.on_result(port.first, message("TelemetryCommand")())
+    port.commands.on_result(port.first, message_class("TelemetryCommand")())
     port.answer(port.first, nonce)
     port.answer(port.first, nonce, "again")
     found = await asked

@@ -6,15 +6,15 @@ import pytest
 
 from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import clients as grpc_clients
-from sparrowmq.grpc.clients import MAX_TOPICS, SETTINGS_WAIT_S, SILENCE_S, Client, Clients
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.clients import MAX_SILENCE_S, MAX_TOPICS, SETTINGS_WAIT_S, Client, Clients
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.loop.slices import at_once
 from sparrowmq.testing import ManualClock
 from tests.grpc.scripted import ScriptedBrokers, ignored
 
 
 def settings(kind=ClientType.PRODUCER, *topics, group=""):
-    made = message("Settings")(client_type=kind)
+    made = message_class("Settings")(client_type=kind)
     for topic in topics:
         made.publishing.topics.add(name=topic)
     if group:
@@ -61,8 +61,8 @@ async def test_groups_of_a_client_are_announced():
     assert [sorted(producers) for producers, _ in brokers.announced] == [["orders"], ["bills", "orders"], []]
     assert brokers.announced[1][0] == ["bills", "orders"]
     assert brokers.announced[2][1].group_name == "g"
-    clients.leave("b")
-    clients.leave("b")
+    clients.remove("b")
+    clients.remove("b")
     assert left == ["b"]
 
 
@@ -78,7 +78,7 @@ async def test_client_without_a_stream_is_announced_as_no_producer():
     assert [producers for producers, _ in brokers.announced] == [[], ["bills"], []]
     assert clients.producers_of("bills", ["a"]) == []
     clients.stream_began(client := clients.note_seen("a"), ignored)
-    clients.leave("a")
+    clients.remove("a")
     clients.stream_ended(client, ignored)
     assert [producers for producers, _ in brokers.announced[3:]] == [["bills"]]
 
@@ -128,7 +128,7 @@ async def test_silent_client_without_a_stream_is_forgotten():
     clients.note_seen("silent")
     streaming = clients.note_seen("streaming")
     streaming.send = send
-    await clock.advance(SILENCE_S + 1)
+    await clock.advance(MAX_SILENCE_S + 1)
     at_once(clients.expire())
     assert len(clients) == 1
     clients.stream_ended(streaming, other)
@@ -152,8 +152,8 @@ async def test_an_address_that_invents_ids_is_refused(monkeypatch):
         await clients.wait_for_settings("c", "10.0.0.1:6")
     clients.note_seen("c", "10.0.0.2:5")
     clients.note_seen("c\nalice", "10.0.0.1:5")
-    clients.leave("a")
-    clients.leave("a")
+    clients.remove("a")
+    clients.remove("a")
     clients.note_seen("d", "10.0.0.1:5")
     assert len(clients) == 4
 
@@ -164,11 +164,11 @@ async def test_thousands_of_silent_clients_are_forgotten_step_by_step():
     clients = Clients(clock, left.append)
     for number in range(3):
         clients.note_seen(f"c{number}", "10.0.0.1:5")
-    await clock.advance(SILENCE_S + 1)
+    await clock.advance(MAX_SILENCE_S + 1)
     steps = clients.expire()
     next(steps)
     assert left == ["c0"]
     clients.note_seen("c1", "10.0.0.1:5")  # it comes back meanwhile
-    clients.leave("c2")
+    clients.remove("c2")
     at_once(steps)
     assert left == ["c0", "c2"] and len(clients) == 1

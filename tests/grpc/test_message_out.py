@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.grpc import message_out
 from sparrowmq.grpc.client_settings import ms_of
-from sparrowmq.grpc.wire_types import Encoding, MessageType, message
+from sparrowmq.grpc.wire_types import Encoding, MessageType, message_class
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
 
 
@@ -31,7 +31,7 @@ def stored(body=b"hello", sys_flag=0, born_ms=1_700_000_000_123, tries=3, **prop
 
 
 def message_of(*args):
-    return message("Message").FromString(message_out.message_of(*args))
+    return message_class("Message").FromString(message_out.message_of(*args))
 
 
 def test_message_has_the_fields_of_the_record():

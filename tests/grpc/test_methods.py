@@ -8,7 +8,7 @@ from grpc import aio
 
 from sparrowmq.grpc.caller import CLIENT_ID
 from sparrowmq.grpc.port import Methods
-from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
+from sparrowmq.grpc.wire_types import SERVICE, ClientType, message_class
 from sparrowmq.http2.server import GrpcServer
 from sparrowmq.loop.tasks import Background
 from sparrowmq.testing import ManualClock
@@ -24,9 +24,9 @@ class Caller:
         self.clock = clock
 
     async def call(self, name, client_id="c1", raw=None, **fields):
-        answered = message(f"{name}Response")
+        answered = message_class(f"{name}Response")
         run = self._channel.unary_unary(f"/{SERVICE}/{name}")
-        raw = message(f"{name}Request")(**fields).SerializeToString() if raw is None else raw
+        raw = message_class(f"{name}Request")(**fields).SerializeToString() if raw is None else raw
         return answered.FromString(await run(raw, metadata=((CLIENT_ID, client_id),) if client_id else ()))
 
     def telemetry(self, client_id="c1"):
@@ -35,9 +35,10 @@ class Caller:
 
     async def receive(self, **fields):
         run = self._channel.unary_stream(f"/{SERVICE}/ReceiveMessage")
-        raw = message("ReceiveMessageRequest")(**fields).SerializeToString()
+        raw = message_class("ReceiveMessageRequest")(**fields).SerializeToString()
         return [
-            message("ReceiveMessageResponse").FromString(each) async for each in run(raw, metadata=((CLIENT_ID, "c1"),))
+            message_class("ReceiveMessageResponse").FromString(each)
+            async for each in run(raw, metadata=((CLIENT_ID, "c1"),))
         ]
 
 
@@ -53,7 +54,7 @@ async def calling():
 
 
 def command(kind=ClientType.PRODUCER, group=""):
-    made = message("TelemetryCommand")()
+    made = message_class("TelemetryCommand")()
     made.settings.client_type = kind
     if group:
         made.settings.subscription.group.name = group
@@ -65,7 +66,7 @@ async def test_route_has_the_endpoints_of_the_request_or_of_the_port():
         got = await client.call("QueryRoute", topic=named("orders"))
         assert (got.status.code, len(got.message_queues)) == (20000, 8)
         assert got.message_queues[0].broker.endpoints.addresses[0].host == "10.0.0.1"
-        given = message("Endpoints")(scheme=3)
+        given = message_class("Endpoints")(scheme=3)
         given.addresses.add(host="mq.example", port=80)
         got = await client.call("QueryRoute", topic=named("orders"), endpoints=given)
         assert got.message_queues[0].broker.endpoints == given
@@ -86,7 +87,7 @@ async def test_client_with_settings_lives_until_it_ends():
     async with calling() as client:
         stream = client.telemetry()
         await stream.write(command())
-        got = message("TelemetryCommand").FromString(await stream.read())
+        got = message_class("TelemetryCommand").FromString(await stream.read())
         assert got.settings.publishing.max_body_size == 0  # it publishes no topic
         assert (await client.call("Heartbeat")).status.code == 20000
         assert (await client.call("NotifyClientTermination")).status.code == 20000
@@ -107,7 +108,7 @@ async def test_calls_that_are_too_large_are_refused():
         raw = b"\x0a\x00" * 600_000
         for name in ("SendMessage", "AckMessage", "QueryRoute"):
             assert (await client.call(name, raw=raw)).status.code == 41300
-        endpoints = message("Endpoints")()
+        endpoints = message_class("Endpoints")()
         for _ in range(2_500):
             endpoints.addresses.add()
         asked = {"topic": named("orders"), "endpoints": endpoints}

@@ -12,7 +12,7 @@ from sparrowmq.grpc.local_calls import LocalCalls, ack_response, send_response
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.statuses import status
-from sparrowmq.grpc.wire_types import Encoding, MessageType, message
+from sparrowmq.grpc.wire_types import Encoding, MessageType, message_class
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
 from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.headers import SendMessageReply
@@ -66,13 +66,13 @@ class Port:
         pending.told = lambda raw, error: self.results.append(error or raw)
 
     def send(self, *messages):
-        self.told(self.calls.send(caller(self.brokers), message("SendMessageRequest")(messages=messages)))
+        self.told(self.calls.send(caller(self.brokers), message_class("SendMessageRequest")(messages=messages)))
 
     def sent(self):
-        return message("SendMessageResponse").FromString(self.results[-1])
+        return message_class("SendMessageResponse").FromString(self.results[-1])
 
     def ack(self, *handles):
-        request = message("AckMessageRequest")(topic=named("orders"), group=named("g"))
+        request = message_class("AckMessageRequest")(topic=named("orders"), group=named("g"))
         for number, handle in enumerate(handles):
             request.entries.add(message_id=f"m{number}", receipt_handle=str(handle))
         return self.calls.ack(caller(self.brokers), request)
@@ -80,7 +80,7 @@ class Port:
     def acked(self, pending, **answer):
         self.told(pending)
         self.local_broker.answer(**answer)
-        return message("AckMessageResponse").FromString(self.results[-1])
+        return message_class("AckMessageResponse").FromString(self.results[-1])
 
     def handle(self, age_ms=0, broker="broker-a"):
         popped_ms = self.clock.now_ms() - age_ms
@@ -155,7 +155,7 @@ def test_messages_that_break_a_rule_are_refused(messages, code):
 def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
     port = Port()
     packed = outgoing(body_encoding=Encoding.GZIP)
-    request = message("SendMessageRequest")(messages=[outgoing(), packed])
+    request = message_class("SendMessageRequest")(messages=[outgoing(), packed])
     assert port.calls.send(caller(port.brokers), request) is None
     assert not port.local_broker.asked
 
@@ -164,7 +164,7 @@ def test_packed_bodies_are_left_to_the_coroutine_and_its_thread():
 def test_the_coroutine_says_what_is_wrong_with_a_topic_to_those_who_may_know(topic):
     port = Port()
     port.local_broker.queues = 0
-    request = message("SendMessageRequest")(messages=[outgoing(topic)])
+    request = message_class("SendMessageRequest")(messages=[outgoing(topic)])
     assert port.calls.send(caller(port.brokers), request) is None
     assert not port.local_broker.asked
 
@@ -199,19 +199,19 @@ def test_other_acknowledgements_are_left_to_the_coroutine():
     assert port.ack(port.handle()) is None
     port.brokers.local_broker = None
     assert port.ack(port.handle(age_ms=1)) is None
-    assert port.calls.send(caller(port.brokers), message("SendMessageRequest")()) is None
+    assert port.calls.send(caller(port.brokers), message_class("SendMessageRequest")()) is None
     assert not port.local_broker.asked
 
 
 @given(st.text(min_size=1, max_size=300), st.integers(0, 2**62))
 def test_the_answer_to_a_send_has_the_bytes_of_protobuf(message_id, offset):
-    entry = message("SendResultEntry")(status=status(), message_id=message_id, offset=offset)
-    made = message("SendMessageResponse")(status=status(), entries=[entry])
+    entry = message_class("SendResultEntry")(status=status(), message_id=message_id, offset=offset)
+    made = message_class("SendMessageResponse")(status=status(), entries=[entry])
     assert send_response(message_id, offset) == made.SerializeToString()
 
 
 @given(st.text(max_size=300), st.text(min_size=1, max_size=300))
 def test_the_answer_to_an_acknowledgement_has_the_bytes_of_protobuf(message_id, text):
-    entry = message("AckMessageResultEntry")(status=status(), message_id=message_id, receipt_handle=text)
-    made = message("AckMessageResponse")(status=status(), entries=[entry])
+    entry = message_class("AckMessageResultEntry")(status=status(), message_id=message_id, receipt_handle=text)
+    made = message_class("AckMessageResponse")(status=status(), entries=[entry])
     assert ack_response(message_id, text) == made.SerializeToString()

@@ -17,7 +17,7 @@ from sparrowmq.grpc.message_out import message_of
 from sparrowmq.grpc.receive_methods import ReceiveMethods
 from sparrowmq.grpc.renewals import Renewals
 from sparrowmq.grpc.telemetry import MAX_SETTINGS_BYTES
-from sparrowmq.grpc.wire_types import ClientType, FilterType, message
+from sparrowmq.grpc.wire_types import ClientType, FilterType, message_class
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import ConsumerSendMsgBack
 from sparrowmq.protocol.requests.pop_headers import AckMessage, PopMessage
@@ -37,7 +37,7 @@ class Consumers:
         acks = AckMethods(self.renewals, clock)
         self.receiving = ReceiveMethods(self.clients, self.renewals, acks, clock)
         self.clock = clock
-        settings = message("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
+        settings = message_class("Settings")(client_type=ClientType.SIMPLE_CONSUMER)
         settings.subscription.group.name = "g"
         settings.subscription.fifo = is_fifo
         self.clients.configure(self.clients.note_seen("c1"), settings, self.brokers)
@@ -48,7 +48,7 @@ class Consumers:
         self.brokers.answers[PopMessage] = lambda ask: Response(0, header, None, b"".join(records), 0)
 
     async def receive(self, time_left_s=None, queue_id=-1, **fields):
-        request = message("ReceiveMessageRequest")(group=named("g"), batch_size=4, **fields)
+        request = message_class("ReceiveMessageRequest")(group=named("g"), batch_size=4, **fields)
         request.message_queue.topic.name = "orders"
         request.message_queue.id = queue_id
         request.message_queue.broker.name = "broker-a"
@@ -57,7 +57,7 @@ class Consumers:
         got: list[Any] = []
 
         async def send(*several):
-            got.extend(message("ReceiveMessageResponse").FromString(raw) for raw in several)
+            got.extend(message_class("ReceiveMessageResponse").FromString(raw) for raw in several)
 
         await self.receiving.receive(caller(self.brokers, time_left_s=time_left_s), request, send)
         return got
@@ -72,7 +72,7 @@ class Consumers:
 
 
 def duration(milliseconds):
-    made = message("ReceiveMessageRequest")().invisible_duration
+    made = message_class("ReceiveMessageRequest")().invisible_duration
     set_ms(made, milliseconds)
     return made
 
@@ -103,7 +103,7 @@ async def test_receive_without_a_message_says_so(code):
 async def test_message_with_another_tag_is_acknowledged_and_not_delivered():
     consumers = Consumers()
     consumers.find(a_record(5, TAGS="BB"), a_record(6, TAGS="Aa"))
-    wanted = message("FilterExpression")(type=FilterType.TAG, expression="Aa")
+    wanted = message_class("FilterExpression")(type=FilterType.TAG, expression="Aa")
     _, first, _ = await consumers.receive(filter_expression=wanted)
     assert first.message.system_properties.tag == "Aa"
     assert [ask.offset for _, ask, _ in consumers.brokers.asked if isinstance(ask, AckMessage)] == [5]
@@ -184,7 +184,7 @@ async def test_receive_of_nothing_but_a_damaged_message_says_that_there_is_none(
 async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     """Python's client sends them only every five minutes, also if the port has begun again."""
     consumers = Consumers(consume_message_orderly=orderly)
-    consumers.clients.leave("c1")
+    consumers.clients.remove("c1")
     consumers.find(a_record(5))
     waiting = asyncio.create_task(consumers.receive())
     await consumers.clock.advance(SETTINGS_WAIT_S)
@@ -192,8 +192,8 @@ async def test_client_whose_settings_do_not_come_again_gets_messages(orderly):
     assert consumers.pop().order == orderly
     assert [each.client_id for each in consumers.clients.consumers_of("g")] == ["c1"]
     assert consumers.clients.with_settings("c1").client_type == ClientType.SIMPLE_CONSUMER
-    consumers.clients.leave("c1")
-    large = message("FilterExpression")(type=FilterType.TAG, expression="t" * MAX_SETTINGS_BYTES)
+    consumers.clients.remove("c1")
+    large = message_class("FilterExpression")(type=FilterType.TAG, expression="t" * MAX_SETTINGS_BYTES)
     waiting = asyncio.create_task(consumers.code(filter_expression=large))
     await consumers.clock.advance(SETTINGS_WAIT_S)
     assert await waiting == 41300
@@ -212,8 +212,8 @@ async def test_message_is_renewed_if_its_consumer_asks_so():
     [
         ({"invisible_duration": duration(9_999)}, 40011),
         ({"invisible_duration": duration(43_200_001)}, 40011),
-        ({"filter_expression": message("FilterExpression")(type=FilterType.SQL, expression=" ")}, 40010),
-        ({"filter_expression": message("FilterExpression")(type=FilterType.TAG, expression="||")}, 40010),
+        ({"filter_expression": message_class("FilterExpression")(type=FilterType.SQL, expression=" ")}, 40010),
+        ({"filter_expression": message_class("FilterExpression")(type=FilterType.TAG, expression="||")}, 40010),
     ],
 )
 async def test_wrong_receive_has_its_code(fields, code):
@@ -265,7 +265,7 @@ async def test_other_calls_of_a_client_go_between_its_receives():
 @pytest.mark.parametrize(("is_orderly", "ids"), [(False, [-1, -1]), (True, [0, 1, 2, 3, 0, 1, 2, 3])])
 async def test_assignment_is_a_broker_or_each_queue_of_an_ordered_group(is_orderly, ids):
     consumers = Consumers(consume_message_orderly=is_orderly)
-    request = message("QueryAssignmentRequest")(topic=named("orders"), group=named("g"))
+    request = message_class("QueryAssignmentRequest")(topic=named("orders"), group=named("g"))
     answer = await consumers.receiving.assignment(caller(consumers.brokers), request, endpoints_of("127.0.0.1:1"))
     assert [each.message_queue.id for each in answer.assignments] == ids
     assert {each.message_queue.permission for each in answer.assignments} == {2}

@@ -10,7 +10,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.grpc import send_methods
 from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.send_methods import SendMethods, TransactionId
-from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message
+from sparrowmq.grpc.wire_types import SERVER_CHECK, Encoding, MessageType, Resolution, message_class
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.messages.recalls import RecallHandle
 from sparrowmq.protocol.requests import headers
@@ -29,7 +29,7 @@ class Producers:
         self.sending = SendMethods(self.clients, clock, lambda: next(turns))
 
     async def send(self, *messages):
-        return await self.sending.send(caller(self.brokers), message("SendMessageRequest")(messages=messages))
+        return await self.sending.send(caller(self.brokers), message_class("SendMessageRequest")(messages=messages))
 
     async def refused(self, *messages):
         with pytest.raises(RemoteError) as caught:
@@ -118,7 +118,7 @@ async def test_half_message_gets_an_id_by_which_it_is_ended():
     made = TransactionId.parse(got.entries[0].transaction_id)
     assert made == TransactionId("broker-a", 1, 1337, "01AB")
     assert port.brokers.announced == [(["orders"], None)]
-    request = message("EndTransactionRequest")(
+    request = message_class("EndTransactionRequest")(
         topic=named("orders"),
         transaction_id=str(made),
         resolution=Resolution.COMMIT,
@@ -140,7 +140,7 @@ async def test_half_message_gets_an_id_by_which_it_is_ended():
 async def test_transaction_is_rolled_back_or_left(resolution, flag):
     port = Producers()
     text = str(TransactionId("broker-a", 1, 2, "x"))
-    request = message("EndTransactionRequest")(topic=named("orders"), transaction_id=text, resolution=resolution)
+    request = message_class("EndTransactionRequest")(topic=named("orders"), transaction_id=text, resolution=resolution)
     await port.sending.end_transaction(caller(port.brokers), request)
     assert port.brokers.asked[0][1].commit_or_rollback == flag
 
@@ -150,7 +150,7 @@ async def test_end_of_an_unknown_transaction_is_refused():
     port.brokers.answers[headers.EndTransaction] = failing(1, "find prepared message failed")
     text = str(TransactionId("broker-a", 1, 2, "x"))
     for given in (text, "nonsense"):
-        request = message("EndTransactionRequest")(topic=named("orders"), transaction_id=given, resolution=1)
+        request = message_class("EndTransactionRequest")(topic=named("orders"), transaction_id=given, resolution=1)
         with pytest.raises(RemoteError) as caught:
             await port.sending.end_transaction(caller(port.brokers), request)
         assert caught.value.code == 40008
@@ -161,7 +161,7 @@ async def test_message_is_recalled_at_its_broker():
     port.brokers.answers[headers.RecallMessage] = lambda request: headers.RecallMessageReply("01AB")
     handle = str(RecallHandle("orders", "broker-b", 1000, "01AB"))
     answer = await port.sending.recall(
-        caller(port.brokers), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
+        caller(port.brokers), message_class("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
     )
     assert answer.message_id == "01AB"
     assert port.brokers.asked[0][0] == "broker-b"
@@ -172,7 +172,7 @@ async def test_recall_handle_that_is_broken_or_of_another_topic_is_refused(handl
     port = Producers()
     with pytest.raises(RemoteError) as caught:
         await port.sending.recall(
-            caller(port.brokers), message("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
+            caller(port.brokers), message_class("RecallMessageRequest")(topic=named("orders"), recall_handle=handle)
         )
     assert caught.value.code == 40000
     assert port.brokers.asked == []

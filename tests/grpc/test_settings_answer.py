@@ -1,7 +1,7 @@
 """The settings that a port answers. The values are those of Apache 5.4.0."""
 
 from sparrowmq.grpc.client_settings import complete_settings, ms_of, set_ms
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.protocol.requests.bodies import GroupConfig
 from sparrowmq.protocol.requests.group_settings import (
     CustomizedRetryPolicy,
@@ -11,7 +11,7 @@ from sparrowmq.protocol.requests.group_settings import (
 
 
 def test_producer_learns_attempts_and_the_largest_body():
-    sent = message("Settings")(client_type=ClientType.PRODUCER)
+    sent = message_class("Settings")(client_type=ClientType.PRODUCER)
     sent.publishing.topics.add(name="orders")
     got = complete_settings(sent, None)
     assert got.publishing.max_body_size == 4 << 20
@@ -22,7 +22,7 @@ def test_producer_learns_attempts_and_the_largest_body():
 
 
 def consumer():
-    sent = message("Settings")(client_type=ClientType.PUSH_CONSUMER)
+    sent = message_class("Settings")(client_type=ClientType.PUSH_CONSUMER)
     sent.subscription.group.name = "g"
     return sent
 
@@ -55,6 +55,6 @@ def test_consumer_gets_the_steps_of_its_group():
 
 
 def test_time_is_kept_to_the_millisecond():
-    duration = message("ReceiveMessageRequest")().invisible_duration
+    duration = message_class("ReceiveMessageRequest")().invisible_duration
     set_ms(duration, 12_345)
     assert (duration.seconds, duration.nanos, ms_of(duration)) == (12, 345_000_000, 12_345)

@@ -8,7 +8,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.grpc.clients import Clients
 from sparrowmq.grpc.send_methods import TransactionId
 from sparrowmq.grpc.telemetry import Commands, Telemetry
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.loop import slices
 from sparrowmq.protocol.requests.headers import CheckTransactionState
 from sparrowmq.testing import ManualClock
@@ -33,7 +33,7 @@ class Streams:
             yield command
 
     async def send(self, raw):
-        await self.received.put(message("TelemetryCommand").FromString(raw))
+        await self.received.put(message_class("TelemetryCommand").FromString(raw))
 
     def open(self, *commands):
         for command in commands:
@@ -52,7 +52,7 @@ def large(topics=0, subscriptions=0, version=""):
 
 
 def settings(kind=ClientType.PRODUCER, topic="", group=""):
-    command = message("TelemetryCommand")()
+    command = message_class("TelemetryCommand")()
     command.settings.client_type = kind
     if topic:
         command.settings.publishing.topics.add(name=topic)
@@ -63,7 +63,7 @@ def settings(kind=ClientType.PRODUCER, topic="", group=""):
 
 async def test_settings_come_back_with_those_of_the_group():
     streams = Streams()
-    stream = streams.open(message("TelemetryCommand")(), settings(ClientType.PUSH_CONSUMER, group="g"))
+    stream = streams.open(message_class("TelemetryCommand")(), settings(ClientType.PUSH_CONSUMER, group="g"))
     got = await streams.received.get()
     assert got.status.code == 20000
     assert got.settings.backoff_policy.max_attempts == 5

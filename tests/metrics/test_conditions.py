@@ -41,12 +41,12 @@ async def test_a_condition_lasts_from_when_it_was_seen_until_it_is_over(
 ) -> None:
     caplog.set_level("INFO", "sparrowmq")
     conditions, said, clock, figures = watched()
-    assert conditions.now() == [] and await conditions.ready() == "ok\n"
+    assert conditions.current() == [] and await conditions.ready() == "ok\n"
     begun, said["drained"] = clock.monotonic(), "it takes no messages"
     conditions.poll()
     await clock.advance(60)
     said["disk_full"] = "no room"
-    first, second = conditions.now()
+    first, second = conditions.current()
     assert (first.kind, second.kind, second.since_s) == (DISK_FULL, DRAINED, begun)
     rows = figures.values("sparrowmq_condition")
     assert rows == {("disk_full", "critical"): 1, ("drained", "warning"): 1}
@@ -110,7 +110,7 @@ def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.Log
 
     conditions.watch([(LOG_FENCED, probe), (DRAINED, lambda: said["drained"])])
     said["drained"] = "it takes no messages"
-    assert [each.kind for each in (*conditions.now(), *conditions.now())] == [DRAINED, DRAINED]
+    assert [each.kind for each in (*conditions.current(), *conditions.current())] == [DRAINED, DRAINED]
     failing = False
     conditions.poll()
     failing = True
@@ -121,9 +121,9 @@ def test_a_probe_that_fails_is_told_once_and_the_others_go_on(caplog: pytest.Log
 def test_a_new_text_keeps_the_time_since_when_it_lasts() -> None:
     conditions, said, _, _ = watched()
     said["disk_full"] = "90 %"
-    before = conditions.now()[0]
+    before = conditions.current()[0]
     said["disk_full"] = "91 %"
-    after = conditions.now()[0]
+    after = conditions.current()[0]
     assert (after.facts, after.since_s) == ("91 %", before.since_s)
 
 
@@ -132,12 +132,12 @@ def test_two_files_that_cannot_be_saved_are_one_condition(caplog: pytest.LogCapt
     said = {"topics": "topics.json", "groups": "", "offsets": ""}
     conditions = Conditions(ManualClock(), Figures())
     conditions.watch([(STATE_NOT_SAVED, lambda name=name: said[name]) for name in said])  # type: ignore[misc]
-    assert [each.facts for each in conditions.now()] == ["topics.json"]
+    assert [each.facts for each in conditions.current()] == ["topics.json"]
     said["groups"] = "groups.json"
-    assert [each.facts for each in conditions.now()] == ["topics.json; groups.json"]
+    assert [each.facts for each in conditions.current()] == ["topics.json; groups.json"]
     assert len(caplog.messages) == 1, "one line when the condition begins"
     said |= dict.fromkeys(said, "")
-    assert conditions.now() == [] and "state_not_saved is over" in caplog.text
+    assert conditions.current() == [] and "state_not_saved is over" in caplog.text
 
 
 @pytest.mark.parametrize(

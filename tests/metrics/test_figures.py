@@ -42,5 +42,5 @@ def test_a_name_is_given_once():
 def test_a_second_name_has_the_same_number():
     figures = Figures()
     figures.counter("ours_total", "messages").value = 3
-    figures.also("theirs_total", "ours_total")
+    figures.add_alias("theirs_total", "ours_total")
     assert figures.value("theirs_total") == figures.value("ours_total") == 3

@@ -7,7 +7,7 @@ import pytest
 
 from sparrowmq.errors import NetworkError, NoRoute
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.mqproxy.cluster_brokers import FRESH_S, MAX_CACHED_ANSWERS, REFRESH_S, AnswerCache
+from sparrowmq.mqproxy.cluster_brokers import ANSWER_LIFE_S, MAX_CACHED_ANSWERS, REFRESH_TIMEOUT_S, AnswerCache
 from sparrowmq.mqproxy.limits import MAX_ACTIVE_OF_ONE, FairTurns
 from sparrowmq.testing import ManualClock
 from tests.mqproxy.remoting.proxied import until
@@ -26,11 +26,11 @@ async def test_answer_is_kept_for_some_seconds_and_while_no_server_answers():
 
     kept = AnswerCache(clock, ask)
     assert [await kept.get("a", nullcontext), await kept.get("a", nullcontext)] == [1, 1]
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     assert await kept.get("a", nullcontext) == 2
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     assert await kept.get("a", nullcontext) == 2
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     with pytest.raises(NoRoute):
         await kept.get("a", nullcontext)
 
@@ -43,9 +43,9 @@ async def test_brief_answer_is_asked_for_again_after_a_second():
 
     kept = AnswerCache(clock, ask, is_brief=lambda answer: answer == "no master")
     assert [await kept.get("a", nullcontext), await kept.get("a", nullcontext)] == ["no master"] * 2
-    await clock.advance(REFRESH_S)
+    await clock.advance(REFRESH_TIMEOUT_S)
     assert await kept.get("a", nullcontext) == "master"
-    await clock.advance(REFRESH_S)
+    await clock.advance(REFRESH_TIMEOUT_S)
     assert await kept.get("a", nullcontext) == "master"
 
 
@@ -112,11 +112,11 @@ async def test_a_server_that_hangs_delays_one_question_in_some_seconds():
     await until(lambda: server.asked)
     server.asked[0].set_result("found")
     await first
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     delayed, *others = begin(10, kept)
     assert await asyncio.gather(*others) == ["found"] * 9
     assert not delayed.done() and len(server.asked) == 2
-    await clock.advance(REFRESH_S)
+    await clock.advance(REFRESH_TIMEOUT_S)
     assert await delayed == "found"
     assert await kept.get("a", nullcontext) == "found" and len(server.asked) == 2
 

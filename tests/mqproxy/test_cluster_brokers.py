@@ -15,22 +15,22 @@ from sparrowmq.client.cluster.network import Network
 from sparrowmq.errors import OF_A_SLAVE, BrokerUnreachable, NetworkError, NoRoute, RemoteError
 from sparrowmq.grpc.clients import MAX_TOPICS, Clients
 from sparrowmq.grpc.send_methods import SendMethods, TransactionId
-from sparrowmq.grpc.wire_types import MessageType, Resolution, message
+from sparrowmq.grpc.wire_types import MessageType, Resolution, message_class
 from sparrowmq.loop import slices
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.mqproxy import cluster_brokers, limits
 from sparrowmq.mqproxy.cluster_brokers import (
+    ANSWER_LIFE_S,
     ELECTION_S,
-    FRESH_S,
+    MAX_TABLE_AGE_S,
     MAX_UNREAD_BYTES,
     ONE_OF_SEVERAL_S,
-    REFRESH_S,
-    SOON_S,
-    TABLE_S,
-    Addresses,
+    REFRESH_TIMEOUT_S,
+    SHORT_TABLE_AGE_S,
     ClusterBrokers,
     Connections,
     Lookups,
+    MasterAddresses,
 )
 from sparrowmq.mqproxy.limits import MAX_ACTIVE
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
@@ -49,17 +49,17 @@ from tests.mqproxy.remoting.proxied import until
 async def test_addresses_stay_in_use_while_no_name_server_answers():
     servers: Any = ScriptedNameServers()
     clock = ManualClock()
-    addresses = Addresses(servers, clock)
+    addresses = MasterAddresses(servers, clock)
     servers.table = {"a": {0: "one:1"}, "b": {0: "two:1", 1: "slave:1"}}
     assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("one:1", "two:1")
     addresses.doubt("a")
-    await clock.advance(TABLE_S)
+    await clock.advance(MAX_TABLE_AGE_S)
     servers.table = None
     assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("one:1", "two:1")
     with pytest.raises(NetworkError):
         await addresses.master_address("c")
     servers.table = {"a": {0: "three:1"}, "b": {1: "slave:1"}}
-    await clock.advance(TABLE_S)
+    await clock.advance(MAX_TABLE_AGE_S)
     addresses.doubt("a")
     assert (await addresses.master_address("a"), await addresses.master_address("b")) == ("three:1", "two:1")
     addresses.doubt("b")
@@ -72,7 +72,7 @@ async def test_addresses_stay_in_use_while_no_name_server_answers():
 async def test_slave_that_has_become_the_master_has_a_name_before_routes_say_so():
     """It asks about transactions as soon as it leads."""
     servers: Any = ScriptedNameServers()
-    addresses = Addresses(servers, ManualClock())
+    addresses = MasterAddresses(servers, ManualClock())
     route = BrokerRoute(broker_name="a", broker_addrs={0: "one:1", 1: "slave:1"})
     addresses.learn(TopicRoute(broker_datas=[route]))
     servers.table = {"b": {0: "two:1", 2: "slave:2"}}
@@ -86,12 +86,12 @@ async def test_refusal_of_a_slave_makes_the_next_request_look_for_the_master(cod
     servers: Any = ScriptedNameServers()
     clock = ManualClock()
     servers.table = {"a": {0: "one:1"}}
-    addresses = Addresses(servers, clock)
+    addresses = MasterAddresses(servers, clock)
     network: Any = RefusingNetwork(RemoteError(code, remark))
     for _ in range(2):
         with pytest.raises(RemoteError):
             await Connections(network, addresses).ask("a", GetMaxOffset(topic="orders", queue_id=0))
-        await clock.advance(TABLE_S)
+        await clock.advance(MAX_TABLE_AGE_S)
     assert servers.calls == calls
 
 
@@ -100,13 +100,13 @@ async def test_names_that_clients_invent_reach_name_servers_once_a_second(table)
     servers: Any = ScriptedNameServers()
     clock = ManualClock()
     servers.table = table
-    addresses = Addresses(servers, clock)
+    addresses = MasterAddresses(servers, clock)
     for count in (1, 2):
         found = await asyncio.gather(
             *(addresses.master_address(f"x{number}") for number in range(100)), return_exceptions=True
         )
         assert all(isinstance(each, NetworkError) for each in found) and servers.calls == count
-        await clock.advance(TABLE_S)
+        await clock.advance(MAX_TABLE_AGE_S)
 
 
 class ScriptedNameServers:
@@ -146,12 +146,12 @@ async def test_topics_stay_known_while_a_name_server_that_restarted_knows_no_bro
     known = await brokers.route("orders")
     with pytest.raises(NoRoute):
         await brokers.route("unknown")
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     servers.table = {}
     assert await brokers.route("orders") == known
     with pytest.raises(BrokerUnreachable, match="none is registered"):
         await brokers.route("unknown")
-    await clock.advance(FRESH_S)
+    await clock.advance(ANSWER_LIFE_S)
     servers.table = {"b": {0: "two:1"}}
     assert [row.broker_name for row in (await brokers.route("orders")).broker_datas] == ["b"]
 
@@ -186,7 +186,7 @@ class RefusingNetwork:
 async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replicated):
     servers: Any = ScriptedNameServers()
     clock = ManualClock()
-    addresses = Addresses(servers, clock)
+    addresses = MasterAddresses(servers, clock)
     servers.table = {"a": {0: "one:1"} | ({1: "two:1"} if is_replicated else {})}
     network: Any = FollowingNetwork(clock)
     connections: Any = Connections(network, addresses)
@@ -197,13 +197,13 @@ async def test_requests_wait_for_an_election_that_ends_soon(elected_s, is_replic
     servers.table = {"a": {1: "two:1"}}
     await clock.advance(elected_s - 0.1)
     servers.table = {"a": {0: "two:1"}}
-    await clock.advance(0.3)  # sooner than TABLE_S after the last look
+    await clock.advance(0.3)  # sooner than MAX_TABLE_AGE_S after the last look
     found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 5)
     if elected_s < ELECTION_S and is_replicated:
         assert found == ["two:1"] * 2
     else:
         assert all(isinstance(each, BrokerUnreachable) for each in found)
-    assert servers.calls <= 2 + (elected_s + 0.3) / SOON_S
+    assert servers.calls <= 2 + (elected_s + 0.3) / SHORT_TABLE_AGE_S
 
 
 async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypatch):
@@ -213,7 +213,7 @@ async def test_requests_that_wait_or_are_not_read_fill_the_room_of_all(monkeypat
     clock, question = ManualClock(), GetMaxOffset(topic="orders", queue_id=0)
     network: Any = FollowingNetwork(clock)
     whole = limits.Capacity(9)
-    one, other = (Connections(network, Addresses(servers, clock), request_capacity=whole) for _ in "12")
+    one, other = (Connections(network, MasterAddresses(servers, clock), request_capacity=whole) for _ in "12")
     network.unread_bytes = MAX_UNREAD_BYTES + 1
     with pytest.raises(RemoteError, match="a does not read what mqproxy sends"):
         await one.ask("a", question, b"x")
@@ -317,7 +317,9 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
         sending = SendMethods(Clients(SystemClock(), brokers.client_left), SystemClock(), lambda: 0)
 
         async def send(**system):
-            return await sending.send(caller(brokers), message("SendMessageRequest")(messages=[outgoing(**system)]))
+            return await sending.send(
+                caller(brokers), message_class("SendMessageRequest")(messages=[outgoing(**system)])
+            )
 
         answer = await send(tag="t", keys=["k"])
         assert (answer.status.code, answer.entries[0].offset) == (20000, 0)
@@ -325,7 +327,7 @@ async def test_messages_and_transactions_reach_a_broker(tmp_path):
         name = TransactionId.parse(half.transaction_id).broker_name
         end = GetMaxOffset(topic="orders", queue_id=0)
         assert (await brokers.ask(name, end)).header.offset == 1
-        request = message("EndTransactionRequest")(
+        request = message_class("EndTransactionRequest")(
             topic=named("orders"), transaction_id=half.transaction_id, resolution=Resolution.COMMIT
         )
         assert (await sending.end_transaction(caller(brokers), request)).status.code == 20000
@@ -344,7 +346,7 @@ async def test_broker_asks_for_the_end_of_a_transaction(tmp_path):
         clients.stream_began(clients.note_seen("c1"), ignored)
         sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
-        await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
+        await sending.send(caller(brokers), message_class("SendMessageRequest")(messages=[half]))
         name, question, stored, _ = await asyncio.wait_for(asked.get(), 60)
         assert name in {row.broker_name for row in (await brokers.route("orders")).broker_datas}
         assert (stored.topic, stored.body, question.transaction_id) == ("orders", b"hello", "02")
@@ -358,7 +360,7 @@ async def test_topic_whose_broker_has_no_master_is_not_unknown_and_comes_back_wi
     with pytest.raises(BrokerUnreachable, match=r"a \(no name server knows a master of this name\)"):
         await brokers.topic("orders")
     servers.addresses = {0: "slave:1"}
-    await clock.advance(REFRESH_S)
+    await clock.advance(REFRESH_TIMEOUT_S)
     assert (await brokers.route("orders")).broker_datas[0].broker_addrs == {0: "slave:1"}
 
 
@@ -488,7 +490,7 @@ async def test_check_backs_go_on_if_a_client_announces_many_topics(tmp_path, cap
         clients.stream_began(clients.note_seen("c1"), ignored)
         sending = SendMethods(clients, SystemClock(), lambda: 0)
         half = outgoing(message_id="02", message_type=MessageType.TRANSACTION)
-        await sending.send(caller(brokers), message("SendMessageRequest")(messages=[half]))
+        await sending.send(caller(brokers), message_class("SendMessageRequest")(messages=[half]))
         await until(lambda: {"orders", "more"} < set(network.membership.producers))
         assert len(network.membership.producers) == MAX_TOPICS
         assert (await asyncio.wait_for(asked.get(), 60))[2].topic == "orders"

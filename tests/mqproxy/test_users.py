@@ -20,7 +20,7 @@ from sparrowmq.errors import (
 )
 from sparrowmq.loop.clock import Clock, SystemClock
 from sparrowmq.mqproxy.cluster_brokers import ClusterBrokers
-from sparrowmq.mqproxy.users import KEEP_S, POLL_S, BrokerUsers, Source
+from sparrowmq.mqproxy.users import KEEP_S, POLL_S, BrokerUsers, CallPeer
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import GetBrokerConfig
 from sparrowmq.protocol.requests.pop_headers import AckMessage
@@ -40,7 +40,7 @@ from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 from sparrowmq.testing import Cluster, ManualClock
 from tests.broker.grpc_port.attacks import OPERATOR, USERS, add_users
 
-HERE = Source("127.0.0.1:5000", None)
+HERE = CallPeer("127.0.0.1:5000", None)
 ACK = AckMessage("g", "orders", 0, "handle", 0)
 
 
@@ -78,7 +78,7 @@ async def test_changes_of_users_and_policies_count_after_a_few_seconds(tmp_path)
         await users._read_all()
         users.authorise("broker-0", "reader-1", HERE, ACK, b"")
         with pytest.raises(AccessDenied):
-            users.authorise("broker-0", "reader-1", Source("10.1.2.3:5000", None), ACK, b"")
+            users.authorise("broker-0", "reader-1", CallPeer("10.1.2.3:5000", None), ACK, b"")
         await brokers.ask("broker-0", UpdateUser("reader-1"), UserEntry(user_status="disable").encode())
         await users._read_all()
         with pytest.raises(AccessDenied, match="disabled"):
@@ -110,7 +110,7 @@ async def test_a_remoting_request_is_signed_by_a_user_that_may_send_it_from_its_
                     check(HERE, command)
                 assert denied.value.code == ResponseCode.NO_PERMISSION
         with pytest.raises(AccessDenied):
-            users.check("broker-0", Source("10.1.2.3:5000", None), command_of(ACK))
+            users.check("broker-0", CallPeer("10.1.2.3:5000", None), command_of(ACK))
         with pytest.raises(AccessDenied):
             users.check("broker-0", HERE, command_of(ACK, "reader-2"))
         with pytest.raises(BrokerUnreachable):

@@ -61,7 +61,7 @@ async def test_a_silent_broker_is_lost(routes, values):
 
 async def test_a_broker_that_was_stopped_is_not_lost(routes, values):
     announce(routes, A, "orders")
-    routes.leave(A)
+    routes.unregister(A)
     routes.forget_connection(A)
     assert await remembered(routes, values) == {}
 
@@ -71,7 +71,7 @@ async def test_a_dead_master_is_lost_though_its_slave_was_stopped_later(routes, 
     announce(routes, A_SLAVE)
     routes.forget_connection(A)
     assert await remembered(routes, values) == {}, "the slave shows that it has no master"
-    routes.leave(A_SLAVE)
+    routes.unregister(A_SLAVE)
     assert (await remembered(routes, values))["broker-a"].address == A.address
 
 

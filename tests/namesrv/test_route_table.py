@@ -92,7 +92,7 @@ def test_a_slave_learns_its_master_and_adds_no_topics(routes):
 def test_consumers_still_find_the_slave_when_the_master_is_gone(routes):
     announce(routes, A, "Orders")
     announce(routes, A_SLAVE)
-    routes.leave(A)
+    routes.unregister(A)
     assert addresses(routes, "Orders") == {"broker-a": {1: A_SLAVE.address}}
 
 
@@ -105,14 +105,14 @@ def test_a_slave_that_became_master_leaves_its_old_id(routes):
 def test_a_broker_that_moved_is_found_at_its_new_address(routes):
     announce(routes, A, "Orders")
     announce(routes, A._replace(address="10.9.9.9:10911"), "Orders")
-    routes.leave(A)  # The old one's goodbye comes late.
+    routes.unregister(A)  # The old one's goodbye comes late.
     assert addresses(routes, "Orders") == {"broker-a": {0: "10.9.9.9:10911"}}
 
 
 def test_a_broker_whose_place_was_taken_must_register_and_is_found_again(routes):
     announce(routes, A, "Orders")
     announce(routes, twin := A._replace(address="10.9.9.9:10911"), "Orders", "Bills", connection="twin")
-    routes.leave(twin)
+    routes.unregister(twin)
     assert not routes.is_current(A, DataVersion(1), connection=A, now_s=1)
     assert routes.version_of(A.address) is None
     announce(routes, A, "Orders")
@@ -147,14 +147,14 @@ def test_the_address_of_a_living_broker_is_not_for_a_broker_of_another_name(rout
 
 def test_a_broker_says_goodbye_in_its_own_name_only(routes):
     announce(routes, A, "Orders")
-    routes.leave(A._replace(name="thief"))
+    routes.unregister(A._replace(name="thief"))
     assert queues(routes, "Orders") == {"broker-a": 4}
 
 
 def test_a_broker_that_says_goodbye_takes_its_topics_along(routes):
     announce(routes, A, "Orders", "Bills")
     announce(routes, B, "Orders")
-    routes.leave(A)
+    routes.unregister(A)
     assert queues(routes, "Orders") == {"broker-b": 4}
     assert routes.route("Bills") is None and names(routes) == ["Orders"]
 
@@ -219,7 +219,7 @@ def test_undraining_gives_no_permission_that_the_topic_never_had(routes):
 def test_a_drained_broker_that_restarts_takes_messages_again(routes):
     announce(routes, A, "Orders")
     routes.drain("broker-a")
-    routes.leave(A)
+    routes.unregister(A)
     announce(routes, A, "Orders")
     assert routes.route("Orders").queue_datas[0].perm == 6
 

@@ -101,9 +101,9 @@ def declare_names_of_5x(
     _declare_clients(figures, parts.clients)
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
-    figures.times("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
+    figures.time_histogram("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
     for name, own in (NAMES_OF_5X if settings.is_slave else NAMES_OF_5X | NAMES_OF_5X_AT_MASTERS).items():
-        figures.also(name, own)
+        figures.add_alias(name, own)
 
 
 def _declare_received(parts: Measured) -> None:

@@ -114,4 +114,4 @@ def proxy(verbose: bool, proxy_file: ProxyFile | None, mode: str, broker_file: s
         namesrv, tls = chosen_namesrv(), chosen_tls()
     except ConfigError as error:
         fail(error)
-    run(lambda: Proxy(settings, namesrv, tls), lambda server: f"the proxy serves {server.places}")
+    run(lambda: Proxy(settings, namesrv, tls), lambda server: f"the proxy serves {server.description}")

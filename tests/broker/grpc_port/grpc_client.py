@@ -8,7 +8,7 @@ from grpc import aio
 
 from sparrowmq.grpc.caller import CLIENT_ID
 from sparrowmq.grpc.client_settings import set_ms
-from sparrowmq.grpc.wire_types import SERVICE, ClientType, message
+from sparrowmq.grpc.wire_types import SERVICE, ClientType, message_class
 
 
 class GrpcClient:
@@ -21,13 +21,13 @@ class GrpcClient:
     async def call(self, name, **fields):
         """Call a method with one answer."""
         run = self._channel.unary_unary(f"/{SERVICE}/{name}")
-        raw = await run(message(f"{name}Request")(**fields).SerializeToString(), metadata=self._metadata)
-        return message(f"{name}Response").FromString(raw)
+        raw = await run(message_class(f"{name}Request")(**fields).SerializeToString(), metadata=self._metadata)
+        return message_class(f"{name}Response").FromString(raw)
 
     async def telemetry(self, kind=ClientType.PRODUCER, topic="", group=""):
         """Open a stream with settings. Returns what reads its commands."""
         stream = self._channel.stream_stream(f"/{SERVICE}/Telemetry")(metadata=self._metadata)
-        command = message("TelemetryCommand")()
+        command = message_class("TelemetryCommand")()
         command.settings.client_type = kind
         if topic:
             command.settings.publishing.topics.add(name=topic)
@@ -38,13 +38,13 @@ class GrpcClient:
         self._stream = stream
 
         async def read():
-            return message("TelemetryCommand").FromString(await stream.read())
+            return message_class("TelemetryCommand").FromString(await stream.read())
 
         return read
 
     async def answer(self, command, nonce, text="", code=20000):
         """Send the result of a command on the latest stream."""
-        answer = message("TelemetryCommand")()
+        answer = message_class("TelemetryCommand")()
         answer.status.code, answer.status.message = code, text
         getattr(answer, command).nonce = nonce
         if command == "thread_stack_trace":
@@ -62,7 +62,7 @@ class GrpcClient:
         **fields,
     ):
         """The messages of one receive."""
-        request = message("ReceiveMessageRequest")(batch_size=count, **fields)
+        request = message_class("ReceiveMessageRequest")(batch_size=count, **fields)
         request.group.name = group
         request.message_queue.topic.name = "orders"
         request.message_queue.id = queue_id
@@ -71,7 +71,7 @@ class GrpcClient:
         set_ms(request.long_polling_timeout, wait_ms)
         run = self._channel.unary_stream(f"/{SERVICE}/ReceiveMessage")
         raws = [raw async for raw in run(request.SerializeToString(), metadata=self._metadata)]
-        answers = [message("ReceiveMessageResponse").FromString(raw) for raw in raws]
+        answers = [message_class("ReceiveMessageResponse").FromString(raw) for raw in raws]
         return answers[0].status.code, [each.message for each in answers if each.HasField("message")]
 
 

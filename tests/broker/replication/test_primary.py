@@ -393,7 +393,7 @@ async def test_a_member_that_does_not_come_back_after_an_election_shows_at_the_n
     def gone() -> str:
         broker = members.member(2).broker
         assert broker is not None
-        return {each.kind.name: each.facts for each in broker._conditions.now()}.get("slave_gone", "")
+        return {each.kind.name: each.facts for each in broker._conditions.current()}.get("slave_gone", "")
 
     await members.second_leads()
     monkeypatch.setattr(ha_master, "FOLLOW_S", 1e9)

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from sparrowmq.grpc.port import Methods
-from sparrowmq.grpc.wire_types import message
+from sparrowmq.grpc.wire_types import message_class
 from sparrowmq.http2.calls import Streaming
 from sparrowmq.loop.clock import SystemClock
 from tests.fuzz.access.attacks import PROPERTY_NAMES, chosen_text
@@ -116,9 +116,9 @@ def _method(path: str, served: Any) -> Method:
     name = path.rpartition("/")[2]
     is_stream = isinstance(served, Streaming)
     try:
-        kinds = message(f"{name}Request"), message(f"{name}Response")
+        kinds = message_class(f"{name}Request"), message_class(f"{name}Response")
     except KeyError:  # both ways are commands
-        kinds = message(f"{name}Command"), message(f"{name}Command")
+        kinds = message_class(f"{name}Command"), message_class(f"{name}Command")
     return Method(path, *kinds, is_stream, is_stream and served.may_be_silent)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sparrowmq import Credentials
 from sparrowmq.grpc.statuses import Status
-from sparrowmq.grpc.wire_types import ClientType, message
+from sparrowmq.grpc.wire_types import ClientType, message_class
 from sparrowmq.mqproxy.proxy import Proxy, ProxySettings
 from sparrowmq.testing import Cluster
 from sparrowmq.testing.clock import ManualClock
@@ -98,7 +98,7 @@ class GrpcLife:
         if wire is None:
             wire = self._wires[name] = GrpcWire(self._address, identity.credentials, self._clock.now_ms)
         own = ("orders", "owners") if identity.may else ("theirs", "theirs")
-        command = message("TelemetryCommand")()
+        command = message_class("TelemetryCommand")()
         command.settings.client_type = ClientType.SIMPLE_CONSUMER
         command.settings.subscription.group.name = own[1]
         command.settings.subscription.subscriptions.add().topic.name = own[0]

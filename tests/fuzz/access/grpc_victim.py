@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from sparrowmq.grpc.client_settings import set_ms
-from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution, message
+from sparrowmq.grpc.wire_types import ClientType, MessageType, Resolution, message_class
 from sparrowmq.testing.clock import ManualClock
 from tests.fuzz.access.grpc_attacks import Call, methods
 from tests.fuzz.access.grpc_wire import GrpcWire
@@ -46,11 +46,11 @@ class GrpcThings:
 
     async def settle_in(self) -> None:
         """Open the streams of a consumer and of a producer."""
-        consumer = message("TelemetryCommand")()
+        consumer = message_class("TelemetryCommand")()
         consumer.settings.client_type = ClientType.PUSH_CONSUMER
         consumer.settings.subscription.group.name = "poppers"
         consumer.settings.subscription.subscriptions.add().topic.name = "jobs"
-        producer = message("TelemetryCommand")()
+        producer = message_class("TelemetryCommand")()
         producer.settings.client_type = ClientType.PRODUCER
         producer.settings.publishing.topics.add(name="orders")
         for client_id, command in ((CLIENT_ID, consumer), (f"{CLIENT_ID}-2", producer)):
@@ -105,7 +105,7 @@ class GrpcThings:
 
     async def _received(self) -> list[tuple[bytes, str]]:
         """The bodies and handles of one receive."""
-        request = message("ReceiveMessageRequest")(batch_size=32, auto_renew=True, group=named("poppers"))
+        request = message_class("ReceiveMessageRequest")(batch_size=32, auto_renew=True, group=named("poppers"))
         request.message_queue.topic.name = "jobs"
         request.message_queue.id = -1
         request.message_queue.broker.name = "broker-0"
@@ -116,7 +116,7 @@ class GrpcThings:
 
     async def _send(self, topic: str, body: bytes, due_s: int = 0, **system: Any) -> Any:
         """Send one message. Returns the entry of the answer."""
-        made = message("Message")(topic=named(topic), body=b"%s %s" % (MARKER, body))
+        made = message_class("Message")(topic=named(topic), body=b"%s %s" % (MARKER, body))
         self._sent += 1
         made.system_properties.message_id = f"7F00000100002A9F{self._sent:016}"
         for name, value in system.items():
@@ -128,7 +128,7 @@ class GrpcThings:
         return answer.entries[0]
 
     async def _ask(self, name: str, client_id: str = CLIENT_ID, **fields: Any) -> Any:
-        [answer] = await self._call(name, message(f"{name}Request")(**fields), client_id)
+        [answer] = await self._call(name, message_class(f"{name}Request")(**fields), client_id)
         return answer
 
     async def _call(self, name: str, request: Any, client_id: str = CLIENT_ID) -> list[Any]:

@@ -22,7 +22,7 @@ from sparrowmq.grpc.wire_types import ClientType
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.loop.tasks import Background
 from sparrowmq.mqproxy import broker_link, cluster_brokers, limits, remoting_port
-from sparrowmq.mqproxy.cluster_brokers import Addresses
+from sparrowmq.mqproxy.cluster_brokers import MasterAddresses
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.hosts import with_broker
 from sparrowmq.protocol.messages import batch
@@ -267,7 +267,7 @@ async def test_after_the_refusal_of_a_slave_requests_reach_the_new_master(tmp_pa
 async def test_requests_leave_a_master_that_hangs_once_another_one_leads(tmp_path, pool, monkeypatch, is_closed):
     made = []
 
-    class Noted(Addresses):
+    class Noted(MasterAddresses):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(self)
@@ -276,7 +276,7 @@ async def test_requests_leave_a_master_that_hangs_once_another_one_leads(tmp_pat
         await reader.read()
         writer.close()
 
-    monkeypatch.setattr(cluster_brokers, "Addresses", Noted)
+    monkeypatch.setattr(cluster_brokers, "MasterAddresses", Noted)
 
     server = await asyncio.start_server(hang, "127.0.0.1", 0)
     async with server, proxied(tmp_path, 1) as place:

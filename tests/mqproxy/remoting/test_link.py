@@ -74,7 +74,7 @@ async def test_the_end_of_the_connection_ends_what_waits(goodbye):
     async with linked(serve) as (link, _):
         with pytest.raises(ConnectionClosed):
             await link.call(asked())
-        await until(lambda: link.closed)
+        await until(lambda: link.is_closed)
         with pytest.raises(ConnectionClosed):
             await link.send(asked())
 
@@ -152,7 +152,7 @@ async def test_a_broker_that_is_away_is_said_to_be_so(address):
 
 
 async def test_a_broker_that_does_not_read_keeps_no_connection_open(monkeypatch):
-    monkeypatch.setattr(links, "GOODBYE_S", 0.05, raising=False)
+    monkeypatch.setattr(links, "CLOSE_TIMEOUT_S", 0.05, raising=False)
     left = asyncio.Event()
 
     async def serve(reader, writer):

@@ -218,7 +218,7 @@ async def test_connections_to_brokers_have_a_limit(tmp_path, monkeypatch):
             with pytest.raises(RemoteError, match="ulimit") as refused:
                 await session.call(GetMaxOffset("orders", 0))
             assert refused.value.code == ResponseCode.SYSTEM_BUSY
-            assert [each.kind.name for each in proxy._conditions.now()] == ["connections_full"]
+            assert [each.kind.name for each in proxy._conditions.current()] == ["connections_full"]
 
 
 async def test_above_the_limit_connections_without_a_request_are_closed(tmp_path, monkeypatch):
