@@ -301,8 +301,8 @@ async def test_a_disk_that_is_full(cluster, mq, monkeypatch):
     retention = cluster.brokers[0].store.retention()
     for _ in retention.run(0):
         pass
-    assert retention.is_full is not None
-    check_quoted(retention.is_full)
+    assert retention.full_error is not None
+    check_quoted(retention.full_error)
     check_quoted(errors.DiskFull("no room on the disk for /data; free some"))
 
 

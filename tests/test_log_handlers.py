@@ -20,7 +20,7 @@ def log(request, tmp_path):
     yield logger, file, handler
     logger.removeHandler(handler)
     handler.close()
-    logs._unwritable.clear()
+    logs._unwritable_files.clear()
 
 
 def test_lines_go_to_stderr_while_the_folder_is_gone_and_back_to_the_file(log, capsys):

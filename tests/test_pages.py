@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.remoting.tls.tls_settings import ServerTlsSettings
-from sparrowmq.settings.settings import keyed
+from sparrowmq.settings.settings import keyed_fields
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "sparrowmq"
@@ -33,7 +33,7 @@ def test_every_function_that_the_walk_names_exists():
         "kick",
         "drain",
         "write_out",
-        "_settle",
+        "settle",
         "durability",
         "advance",
     ]:
@@ -43,7 +43,7 @@ def test_every_function_that_the_walk_names_exists():
 
 def test_the_page_on_security_names_every_setting_of_tls_and_none_that_is_none():
     text = (ROOT / "docs" / "operate" / "security.md").read_text()
-    known = {key for each in keyed(ServerTlsSettings) for key in each.metadata["keys"]}
+    known = {key for each in keyed_fields(ServerTlsSettings) for key in each.metadata["keys"]}
     named = set(re.findall(r"`(tls(?:\.[A-Za-z]+)+|useTLS)(?:=[^`]*)?`", text))
     assert named - {"tls.properties"} == known
 

@@ -27,7 +27,7 @@ BEHIND = ("", "\0", "\\")
 # The text is a constant, or from the user of the same program, or from an administrator, or a file's name.
 TRUSTED = {
     "accounts._OUTSIDE_BRACES",
-    "logs._VALUE",
+    "logs._VALUE_PATTERN",
     "partitioning._ITEM",
     "message_body._COMPARISON",  # of at most 1,000 characters
     "options.DIVIDER",

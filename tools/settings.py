@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings.settings import Settings, keyed
+from sparrowmq.settings.settings import Settings, keyed_fields
 
 _INTRODUCTION = """\
 All settings of the broker and of the name server, the most needed first. The names are those of Apache's `broker.conf`
@@ -142,7 +142,7 @@ def settings_page() -> str:
 
 def grouped(kind: type[Settings], groups: Sequence[Group]) -> list[tuple[Group, list[Field[Any]]]]:
     """The settings of each group, in the order of the class."""
-    settings = keyed(kind)
+    settings = keyed_fields(kind)
     keys = [each.metadata["keys"][0] for each in settings]
     begins = [keys.index(group.first) for group in groups]
     ends = [*begins[1:], len(keys)]

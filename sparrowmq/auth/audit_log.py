@@ -31,7 +31,7 @@ from sparrowmq.core.stats import RecentEvents
 from sparrowmq.errors import ACCESS_EXCEPTION, AccessDenied, DenialKind, RemoteProtocolError
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.codes import RequestCode
-from sparrowmq.protocol.hosts import counted
+from sparrowmq.protocol.hosts import limit_key
 from sparrowmq.protocol.requests.request_table import BY_CODE, ROWS, Access
 from sparrowmq.protocol.requests.settings_text import of_request
 from sparrowmq.protocol.signature import ACCESS_KEY
@@ -170,7 +170,7 @@ class _DenialLimit:
 
     def count(self, address: bytes) -> tuple[int, int]:
         """Count one more. Returns its number in the minute, and how many were left out in the one before."""
-        key = counted(address)
+        key = limit_key(address)
         now = self._clock.monotonic()
         end, number = self._counts.pop(key, (0.0, 0))
         omitted_count = 0

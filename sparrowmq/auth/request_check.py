@@ -25,7 +25,7 @@ from sparrowmq.errors import AccessDenied, DenialKind
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.signature import ACCESS_KEY, ACCESS_KEY_AT, TOPIC_AT, SigningKey, send_values
+from sparrowmq.protocol.signature import ACCESS_KEY, ACCESS_KEY_AT, TOPIC_AT, SigningKey, values_of_send
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -56,7 +56,7 @@ class AccountCheck:
         """Return the account that the request names. It becomes `peer.principal` if it signed the request."""
         if isinstance(header, SignedSend):
             account = self._by_key.get(header.access_key)
-            if account is not None and account.key.has_signed_send(send_values(header), command.body):
+            if account is not None and account.key.has_signed_send(values_of_send(header), command.body):
                 peer.principal = account
                 return account
         fields = command.ext_fields()
@@ -93,7 +93,7 @@ class AccountCheck:
     def is_known_send(self, peer: Peer, command: Command, header: SignedSend) -> bool:
         """Whether an account signed a send to a topic that it has sent to before. It becomes `peer.principal` then. If
         not, `authenticate` and `authorise` decide."""
-        values = send_values(header)
+        values = values_of_send(header)
         sender = self._senders.get(values[ACCESS_KEY_AT])
         if sender is None or values[TOPIC_AT] not in sender.topics:
             return False

@@ -27,7 +27,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.names import MAX_TOPIC_LENGTH, RETRY
 from sparrowmq.protocol.requests.request_table import Row
 from sparrowmq.protocol.requests.signed_send import SignedSend
-from sparrowmq.protocol.signature import ACCESS_KEY, send_values
+from sparrowmq.protocol.signature import ACCESS_KEY, values_of_send
 from sparrowmq.protocol.wire.codec import decode_in_one_pass
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.header import Request
@@ -148,7 +148,7 @@ class UserCheck:
     def authenticate(self, user: User, peer: Peer, command: Command, header: Request[Any]) -> None:
         """Make the user the peer's principal. Raises: AccessDenied, it did not sign the request, or is switched off."""
         peer.principal = None
-        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(send_values(header), command.body)
+        is_signed = isinstance(header, SignedSend) and user.key.has_signed_send(values_of_send(header), command.body)
         if not is_signed and not user.key.has_signed_request(command, command.ext_fields()):
             error = AccessDenied(f"check signature failed. User:{user.access_key}", _DENIED_CODE)
             raise error.of_kind(DenialKind.WRONG_SIGNATURE)

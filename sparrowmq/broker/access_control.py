@@ -26,7 +26,7 @@ from sparrowmq.protocol.requests.bodies import DataVersion, JournalMark
 from sparrowmq.protocol.requests.user_headers import SUBJECT, Policy, UserEntry, UserPolicies, UserTable
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.connection import Sign
-from sparrowmq.settings.user_settings import INNER_CREDENTIALS, demand_one_kind, named_secret
+from sparrowmq.settings.user_settings import INNER_CREDENTIALS, check_one_kind, named_secret
 from sparrowmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class AccessControl:
         users: Users | None = None,
         files: AccountFiles | None = None,
     ) -> None:
-        demand_one_kind(settings, settings.acl)
+        check_one_kind(settings, settings.acl)
         self.guard: Guard | None = None
         self.has_users = settings.authentication
         self._is_unlimited = not settings.authorization
@@ -83,7 +83,7 @@ class AccessControl:
             from sparrowmq.auth.audit_log import Audit
             from sparrowmq.protocol.signature import LargeBodies
 
-            self.hash_next_piece = LargeBodies(lambda: self.accounts).hash_some
+            self.hash_next_piece = LargeBodies(lambda: self.accounts).hash_next_piece
             path = settings.audit_file if settings.audit_log else None
             self.audit = Audit(path, clock or SystemClock())
 

@@ -57,11 +57,11 @@ def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps
     """Do work that stores messages; until its end the lead is not handed over. Raises: RemoteError, it was before."""
     if not accepts_writes():
         raise not_the_master()
-    store.appender.unfinished += 1
+    store.appender.unfinished_batches += 1
     try:
         return (yield from steps)
     finally:
-        store.appender.unfinished -= 1
+        store.appender.unfinished_batches -= 1
 
 
 def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[PreparedBatch]:

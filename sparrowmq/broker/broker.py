@@ -80,7 +80,7 @@ from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting.listener import Listener, check_not_public
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.quotas import Quotas
-from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, Measuring
+from sparrowmq.remoting.request_dispatch import Dispatcher, Guard, LatencySwitch
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import ServerTls, client_context
@@ -135,7 +135,7 @@ class Broker:
         self._owns_resources = resources is None
         self._resources = resources or MemberResources(settings, self._clock)
         self._tls, self._client_tls = self._resources.tls, self._resources.client_tls
-        self._measuring = Measuring(settings, self._clock, always=settings.is_measured, turn=self._turn)
+        self._measuring = LatencySwitch(settings, self._clock, always=settings.is_measured, turn=self._turn)
         self._quotas = Quotas(self._clock, settings.quotas)
         self._server = Server(
             *(_not_started, self._clock, settings.bind_address, settings.port, limits_for(self._descriptor_share)),
@@ -477,7 +477,7 @@ class Broker:
         yield kinds.CERTIFICATES_NOT_REQUIRED, lambda: self._tls.admits_without_certificate
         yield kinds.SETTINGS_NOT_SAVED, lambda: self._live_settings.problem
         yield kinds.CONNECTIONS_FULL, lambda: self._server.problem or self._grpc_problem()
-        yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent.last
+        yield kinds.QUOTA_USED_UP, lambda: self._quotas.recent_refusals.last
         if self.term is not None and self.freed_space is None:  # DISK_FULL has the remedy otherwise
             yield kinds.NO_MASTER, self.term.problem
 

@@ -155,7 +155,7 @@ def with_quotas_and_audit(find_account: AccountOf, quotas: Quotas, clock: Clock,
         except AccessDenied as error:
             call.peer.is_trusted = False
             audit.note_denied_call(shown(call.method), str(call.peer), host, error)
-            quotas.denied(host, None, 0, now)
+            quotas.count_denied(host, None, 0, now)
             raise
         call.peer.is_trusted = call.peer.is_trusted or account is not None
         return account

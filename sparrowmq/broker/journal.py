@@ -127,7 +127,7 @@ class Journal:
 
     def _condition(self) -> str:
         """Return why the log lacks a change; "" if the log ended, or the store failed: another condition says so."""
-        is_over = isinstance(self._store.appender.full, LogEnded)
+        is_over = isinstance(self._store.appender.full_error, LogEnded)
         if self._lack_reason is None or self._store.flushed.error is not None or is_over:
             return ""
         return f"the log lacks the last changes of topics, groups or offsets: {self._lack_reason}"

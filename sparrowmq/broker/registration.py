@@ -219,7 +219,7 @@ class NameServerLink:
     async def leave(self) -> None:
         self._has_left = True
         self._wake.set()
-        session = self._pool.live(self.namesrv)
+        session = self._pool.live_session(self.namesrv)
         if session is None or not self._owner.may_register():
             return
         try:

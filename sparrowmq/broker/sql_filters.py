@@ -56,12 +56,12 @@ class Filters:
     def __init__(self, are_allowed: bool, clock: Clock | None = None) -> None:
         self._are_allowed = are_allowed
         self._log_limit = LogLimit(clock or SystemClock())
-        self._parsing: Callable[[str], Steps[Filter]] | None = None
+        self._parse_in_steps: Callable[[str], Steps[Filter]] | None = None
         if are_allowed:
             # Import it at the start, because this blocks the loop for some time, and only if it is needed: 1.5 MB.
-            from sparrowmq.filter.grammar import parsing
+            from sparrowmq.filter.grammar import parse_in_steps
 
-            self._parsing = parsing
+            self._parse_in_steps = parse_in_steps
         self._by_expression: dict[str, Selector | str] = {}  # a text is the error of a bad expression
         self._cached_characters = 0
 
@@ -79,8 +79,8 @@ class Filters:
         return self._compiled(text) if len(text) > _MAX_SHORT_EXPRESSION else at_once(self._compiled(text))
 
     def _compiled(self, expression: str) -> Steps[Selector]:
-        assert self._parsing is not None, "unreachable where there are no filters"
-        selector = yield from _compile(expression, self._parsing)
+        assert self._parse_in_steps is not None, "unreachable where there are no filters"
+        selector = yield from _compile(expression, self._parse_in_steps)
         if isinstance(selector, str):
             text = "a consumer asks for a bad SQL92 expression: %s"
             self._log_limit.log(log, logging.WARNING, text, shown(selector, MAX_REMARK_CHARACTERS))
@@ -100,9 +100,9 @@ def _selector_or_error(compiled: Selector | str) -> Selector:
     raise RemoteError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{PARSE_FAILED}: {compiled}")
 
 
-def _compile(expression: str, parsing: Callable[[str], Steps[Filter]]) -> Steps[Selector | str]:
+def _compile(expression: str, parse_in_steps: Callable[[str], Steps[Filter]]) -> Steps[Selector | str]:
     try:
-        compiled_filter = yield from parsing(expression)
+        compiled_filter = yield from parse_in_steps(expression)
     except InvalidFilter as error:
         return str(error)
     return Selector(_tags_codes(compiled_filter), predicate(compiled_filter), 1 + compiled_filter.size // _USUAL_SIZE)

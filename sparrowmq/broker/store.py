@@ -50,7 +50,7 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.tls.contexts import client_context
 from sparrowmq.store.appender import LogEnded
 from sparrowmq.store.log.flush import ROOM_BYTES
-from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, pieces
+from sparrowmq.store.log.set_aside import DAMAGED, FORKED, LOST, Piece, list_pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import Disk
@@ -127,7 +127,7 @@ async def repair_from_peers(
         return await repair_closed(settings.store(settings.port), first_damage, pool, peers, clock, patience_s)
     finally:
         pool.close()
-        await pool.ended()
+        await pool.wait_until_ended()
 
 
 def store_part(
@@ -136,16 +136,16 @@ def store_part(
     """Return the part, and add the store's figures; `on_failure` is called once, when the store has failed."""
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
-    count_at_start, bytes_at_start = store.appender.added()
+    count_at_start, bytes_at_start = store.appender.count_added()
     figures.read_counter(
         "sparrowmq_messages_stored_total",
         "messages stored: of producers, and retries, delayed and half messages",
-        lambda: store.appender.added()[0] - count_at_start,
+        lambda: store.appender.count_added()[0] - count_at_start,
     )
     figures.gauge(
         "sparrowmq_stored_bytes",
         "bytes of the messages stored since the start",
-        lambda: store.appender.added()[1] - bytes_at_start,
+        lambda: store.appender.count_added()[1] - bytes_at_start,
     )
     figures.gauge("sparrowmq_flush_behind_bytes", "bytes not on disk yet", lambda: store.end - store.flushed.value)
     figures.gauge(
@@ -254,7 +254,7 @@ def store_probes(store: MessageStore, clock: Clock) -> tuple[Probe, ...]:
         failure = store.flushed.error
         if failure is not None:
             return str(failure) if isinstance(failure.__cause__, DiskFull) else ""
-        reason = store.appender.full
+        reason = store.appender.full_error
         if isinstance(reason, LogEnded):
             return ""
         return f"{reason}{_usage_of_log(store)}" if reason else ""
@@ -384,12 +384,12 @@ def _usage_of_files(folder: str) -> str:
 
 def set_aside(store: MessageStore) -> tuple[int, int]:
     """Return the size of set-aside, and the number of its pieces of a forked log."""
-    set_aside_pieces = pieces(Disk(), store.settings.layout)
+    set_aside_pieces = list_pieces(Disk(), store.settings.layout)
     return sum(piece.size for piece in set_aside_pieces), sum(piece.reason == FORKED for piece in set_aside_pieces)
 
 
 def _set_aside_pieces(store: MessageStore, reason: str) -> list[Piece]:
-    return [piece for piece in pieces(Disk(), store.settings.layout) if piece.reason == reason]
+    return [piece for piece in list_pieces(Disk(), store.settings.layout) if piece.reason == reason]
 
 
 def _describe_ranges(state: str, ranges: dict[int, int]) -> str:

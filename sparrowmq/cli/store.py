@@ -60,7 +60,7 @@ from sparrowmq.store.care.check import verify
 from sparrowmq.store.care.inspect import PieceRecord, check_piece_name, describe, read_piece
 from sparrowmq.store.care.manifest import copy_problems, has_manifest, is_copy
 from sparrowmq.store.care.progress import ReadDisk, WrittenDisk
-from sparrowmq.store.record_repair import Replaced
+from sparrowmq.store.record_repair import RepairResult
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, StoreLock
 
@@ -146,11 +146,11 @@ def backup(
             added = points.add(settings, SystemClock().now_ms(), keep=keep, is_checked=is_checked, watch=progress)
     if is_for_people():
         click.echo(f"{added.path} has {path} up to offset {added.end} of its log")
-        click.echo(f"{added.copied} files were copied, {added.linked} are shared with the point before")
-        for name in added.dropped:
+        click.echo(f"{added.copied_count} files were copied, {added.linked_count} are shared with the point before")
+        for name in added.dropped_names:
             click.echo(f"{name} was deleted, as --keep {keep} says")
     else:
-        row = (str(path), added.path, int(added.end), added.copied, added.linked)
+        row = (str(path), added.path, int(added.end), added.copied_count, added.linked_count)
         print_table(("STORE", "COPY", "END OFFSET", "COPIED", "LINKED"), [row])
 
 
@@ -214,13 +214,13 @@ def repair(path: Path, address: str | None, file: str | None, changes: tuple[str
     pieces = Disk().list_folder(settings.layout.set_aside)
     _print_for_programs(violations)
     if address is not None:
-        missing = "".join(f"; it has none from offset {begin} to {end}" for begin, end in replaced.left)
+        missing = "".join(f"; it has none from offset {begin} to {end}" for begin, end in replaced.remaining_damage)
         say(f"{replaced.count} records are as {address} has them{missing}")
     say(f"{path} {'is not sound' if violations else 'is sound'}; set-aside holds {len(pieces)} pieces")
     sys.exit(1 if violations else 0)
 
 
-def _repair(settings: StoreSettings, address: str | None) -> Replaced:
+def _repair(settings: StoreSettings, address: str | None) -> RepairResult:
     with Progress() as progress:
         disk = ReadDisk(settings, progress) if progress.is_shown else Disk()
         if address is None:

@@ -30,28 +30,17 @@ _RESERVED: Final = 64  # standard streams, the loop's, the lock, snapshots, conn
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The division of a limit of descriptors.
+    """The division of a limit of descriptors."""
 
-    Attributes:
-        connections: the most connections of peers at one port.
-        queue_files: the most open queue files.
-        backlog: the most connections that wait at one port to be accepted. All of them may be accepted before one is
-            refused.
-    """
-
-    connections: int
-    queue_files: int
+    connections: int  # the most connections of peers at one port
+    queue_files: int  # the most open queue files
+    # The most connections that wait at one port to be accepted. All of them may be accepted before one is refused.
     backlog: int
 
 
 def divide(limit: int, with_store: bool, ports: int = 1) -> Share:
-    """Share out `limit` descriptors.
-
-    Args:
-        with_store: whether files of a message store are kept open; an eighth is then for the log and the index.
-        ports: the number of ports for clients, each with limits of its own.
-    Raises:
-        ConfigError: they are too few for anything.
+    """Share out `limit` descriptors among the `ports` for clients and, with a store, its files. Raises: ConfigError,
+    they are too few.
     """
     if limit < MIN_DESCRIPTORS:
         raise ConfigError(
@@ -59,13 +48,13 @@ def divide(limit: int, with_store: bool, ports: int = 1) -> Share:
             f"start it with `ulimit -n {MIN_DESCRIPTORS}` or more (LimitNOFILE= of systemd)"
         )
     backlog = min(MAX_BACKLOG, limit // 16 // ports)
-    rest = limit - _RESERVED - backlog * ports - small_port_limit(MAX_METRICS_CONNECTIONS + SMALL_BACKLOG, limit)
+    remaining = limit - _RESERVED - backlog * ports - small_port_limit(MAX_METRICS_CONNECTIONS + SMALL_BACKLOG, limit)
     queue_files = 0
     if with_store:
         # A broker's first port has a second door (broker/ports.py), with a backlog of its own.
-        rest -= limit // 8 + backlog + small_port_limit(MAX_SLAVES + SMALL_BACKLOG, limit)
-        queue_files = min(MAX_QUEUE_FILES, rest // 4)
-    return Share(min(MAX_CONNECTIONS, (rest - queue_files) // ports), queue_files, backlog)
+        remaining -= limit // 8 + backlog + small_port_limit(MAX_SLAVES + SMALL_BACKLOG, limit)
+        queue_files = min(MAX_QUEUE_FILES, remaining // 4)
+    return Share(min(MAX_CONNECTIONS, (remaining - queue_files) // ports), queue_files, backlog)
 
 
 def small_port_limit(max_connections: int, limit: int) -> int:
@@ -74,7 +63,6 @@ def small_port_limit(max_connections: int, limit: int) -> int:
 
 
 def limit() -> int:
-    """The current limit of this process."""
     try:
         import resource
     except ImportError:  # There are no such limits on Windows.
@@ -91,8 +79,8 @@ def raise_limit() -> int:
         return _UNLIMITED
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     # macOS calls its hard limit unlimited, and takes no more than its own constant.
-    for wanted in (_UNLIMITED if hard == resource.RLIM_INFINITY else hard, 10_240):
-        if wanted > limit():
+    for new_limit in (_UNLIMITED if hard == resource.RLIM_INFINITY else hard, 10_240):
+        if new_limit > limit():
             with contextlib.suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
     return limit()

@@ -53,8 +53,8 @@ FIELDS: Final = {
     "offset": "offset",
     "epoch": "epoch",
 }
-_VALUE: Final = re.compile(r"(?:(\w+)[ =])?%([-+ #0-9.]*[a-zA-Z%])")
-_TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_VALUE_PATTERN: Final = re.compile(r"(?:(\w+)[ =])?%([-+ #0-9.]*[a-zA-Z%])")
+_TEXT_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class Level(Enum):
@@ -87,18 +87,18 @@ _TAIL_LINES: Final = 1000
 _MIN_FREE_BYTES: Final = 64 << 10  # free ones, with which a file of lines goes on
 
 _tail: _LogTail | None = None  # the log that began in this process
-_unwritable: dict[str, str] = {}  # the files that cannot be written now, and why
+_unwritable_files: dict[str, str] = {}  # the files that cannot be written now, and why
 
 
 def problem() -> str:
-    """Return why lines go to stderr that a log file should have; "" if none do.
-
-    A server that has nothing to say would never find out that its file can be written again. So it says that.
+    """Return why lines go to stderr that a log file should have; "" if none do. A server that has nothing to say would
+    never find out that its file can be written again. So it says that.
     """
-    for file in [each for each in _unwritable if _is_writable(each)]:
+    for file in [file for file in _unwritable_files if _is_writable(file)]:
         log.warning("the log file %s can be written again", file)
     return "; ".join(
-        f"the log file {file} cannot be written ({why}): its lines go to stderr" for file, why in _unwritable.items()
+        f"the log file {file} cannot be written ({reason}): its lines go to stderr"
+        for file, reason in _unwritable_files.items()
     )
 
 
@@ -113,23 +113,23 @@ def _is_writable(file: str) -> bool:
 
 def files() -> list[Path]:
     return [
-        Path(each.baseFilename)
-        for each in logging.getLogger().handlers
-        if isinstance(each, logging.FileHandler) and getattr(each, "unwritable", None) is _unwritable
+        Path(log_handler.baseFilename)
+        for log_handler in logging.getLogger().handlers
+        if isinstance(log_handler, logging.FileHandler)
+        and getattr(log_handler, "unwritable", None) is _unwritable_files
     ]
 
 
 def apply_settings(settings: LogSettings) -> None:
-    """Use the level of the settings from now on."""
     logging.getLogger(OURS).setLevel(settings.log_level.value)
 
 
 def begin(file: str | None, form: Form, size_bytes: int | None, keep: int) -> None:
     """Let the log of this process go where `handler` writes. Raises: OSError, the file cannot be written."""
     global _tail
-    made = handler(file, form, size_bytes, keep)
-    _tail = _LogTail(Path(file) if file is not None else None, made.formatter)
-    logging.basicConfig(level=logging.INFO, handlers=[made] if file is not None else [made, _tail])
+    log_handler = handler(file, form, size_bytes, keep)
+    _tail = _LogTail(Path(file) if file is not None else None, log_handler.formatter)
+    logging.basicConfig(level=logging.INFO, handlers=[log_handler] if file is not None else [log_handler, _tail])
 
 
 def tail(size_bytes: int = TAIL_BYTES) -> str:
@@ -161,25 +161,19 @@ class _LogTail(logging.Handler):
 
 
 def handler(file: str | None, form: Form, size_bytes: int | None, keep: int) -> logging.Handler:
-    """Make the handler that writes the log.
-
-    Args:
-        file: None for stderr.
-        size_bytes: the size at which another file begins; None for no limit.
-        keep: the number of older files to keep.
-    Raises:
-        OSError: the file cannot be written.
+    """Make the handler that writes the log: to stderr without a file. Another file begins at `size_bytes`, and `keep`
+    older ones stay. Raises: OSError.
     """
-    made: logging.Handler
+    log_handler: logging.Handler
     if file is None:
-        made = logging.StreamHandler()
+        log_handler = logging.StreamHandler()
     else:
         from sparrowmq.core.log_handlers import RotatedFile, WatchedFile  # a server without a log file needs none
 
-        made = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
-        made.unwritable = _unwritable
-    made.setFormatter(JsonLines() if form is Form.JSON else TextLines(_TEXT))
-    return made
+        log_handler = WatchedFile(file) if size_bytes is None else RotatedFile(file, size_bytes, keep)
+        log_handler.unwritable = _unwritable_files
+    log_handler.setFormatter(JsonLines() if form is Form.JSON else TextLines(_TEXT_FORMAT))
+    return log_handler
 
 
 class TextLines(logging.Formatter):
@@ -214,17 +208,17 @@ class JsonLines(logging.Formatter):
         text = json.dumps(line, ensure_ascii=False)
         if text.isprintable():
             return text
-        return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+        return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in text)
 
 
 def fields_of(template: object, values: object) -> dict[str, str]:
     """Return the values of a message that its text names; the first one of a name counts."""
     if not isinstance(template, str) or not isinstance(values, tuple):
         return {}
-    words = [word for word, kind in _VALUE.findall(template) if kind != "%"]
-    found: dict[str, str] = {}
+    words = [word for word, kind in _VALUE_PATTERN.findall(template) if kind != "%"]
+    fields: dict[str, str] = {}
     for word, value in zip(words, values, strict=False):
         field = FIELDS.get(word)
         if field and not (field == "address" and isinstance(value, int)):  # "from %d to %d" are offsets
-            found.setdefault(field, str(value))
-    return found
+            fields.setdefault(field, str(value))
+    return fields

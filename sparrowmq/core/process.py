@@ -1,15 +1,12 @@
 """This process: its restart on request, its memory, and the stacks of its threads and tasks.
 
-**Restart.** The process stops as by SIGTERM, and then begins again with the same command line. `execve` replaces the
-program and keeps the process, its id and its streams. So systemd and containers see one process that goes on, and a
-newer version that was installed meanwhile is used. Only a server that runs as a program allows it: a broker inside
-another program would end that program, too.
+**Restart.** The process stops as by SIGTERM, and `execve` begins the same command line again, so systemd and containers
+see one process that goes on. Only a server that runs as a program allows it.
 
-**Memory.** Work in batches allocates megabytes, frees them and allocates them again. In between, glibc returns them to
-the system, and each page then costs a page fault. Measured, that is 2 % of a busy broker's time, a ninth of that of a
-consumer that pops, and a fifth of the time for Spark's columns. A Python worker of Spark collects garbage after each
-task. A look through Arrow's and our modules takes 40 to 80 ms of a processor, longer than a small task; without them it
-takes 0.2 ms.
+**Memory.** glibc returns freed megabytes to the system, and each page then costs a page fault. Measured, that is 2 % of
+a busy broker's time, a ninth of that of a consumer that pops, and a fifth of the time for Spark's columns. A Python
+worker of Spark collects garbage after each task. A look through Arrow's and our modules takes 40 to 80 ms, longer than
+a small task; without them it takes 0.2 ms.
 """
 
 from __future__ import annotations
@@ -37,23 +34,19 @@ log = logging.getLogger(__name__)
 # mallopt's: blocks of at least so many bytes come straight from the system; so many at the heap's end are kept.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-_KEPT_BYTES: Final = 8 << 20
+_MAX_KEPT_BYTES: Final = 8 << 20
 ANSWER_S: Final = 0.1  # for the answer to the request
 
 
 class Restart:
-    """The restart of one process.
-
-    Attributes:
-        stop: ends the server in order; None where it runs inside another program.
-        check: raises ConfigError if the next start would fail at its settings.
-        is_requested: whether to begin again once the server has ended.
-    """
+    """The restart of one process."""
 
     def __init__(self) -> None:
+        # Ends the server in order; None where it runs inside another program.
         self.stop: Callable[[], object] | None = None
+        # Raises ConfigError if the next start would fail at its settings.
         self.check: Callable[[], object] = lambda: None
-        self.is_requested = False
+        self.is_requested = False  # whether to begin again once the server has ended
         self._environment = dict(os.environ)  # systemd's variables are taken out of it later
 
     def request(self) -> None:
@@ -82,8 +75,8 @@ def keep_freed_memory() -> None:
     """Let this process keep up to 8 MB of freed memory for what comes next."""
     with contextlib.suppress(AttributeError, OSError, TypeError):  # only glibc has this option
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES // 2)
-        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _MAX_KEPT_BYTES // 2)
+        mallopt(_TRIM_THRESHOLD, _MAX_KEPT_BYTES)
 
 
 @cache
@@ -96,7 +89,7 @@ def freeze_loaded_objects() -> None:
 
 def list_stacks() -> Steps[str]:
     """Return the stacks of all threads, and of all tasks of the running loop, each made in a step."""
-    names = {each.ident: each.name for each in threading.enumerate()}
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
     text = io.StringIO()
     for ident, frame in sys._current_frames().items():
         text.write(f"thread {names.get(ident, '?')} ({ident})\n{''.join(traceback.format_stack(frame))}\n")

@@ -1,8 +1,7 @@
 """Words of others, of the system, and for numbers, made fit for a line of a log, of an error or of output.
 
-Words of others become one line, without control characters, and not endless.
-A name or a remark that a peer sends may hold a line feed, with which it would write lines of its own into our log, and
-may be a megabyte long.
+Words of others become one line, without control characters, and not endless: a name or a remark that a peer sends could
+write lines of its own into our log.
 """
 
 from __future__ import annotations
@@ -18,23 +17,24 @@ _NO_LAYOUT: Final = dict.fromkeys(map(ord, "\n\r\t"))
 _FOLDERS: Final = re.compile(r"(?<![\w./:-])/(?:[^\s/'\",;:()]+/)+(?=[^\s/])")
 
 
-def shown(words: object, most: int = MAX_CHARACTERS) -> str:
-    """The text of `words`, with everything that cannot be printed escaped, and cut to `most` characters.
-
-    What is cut off is counted: `xxxx... (1048576 characters)`.
+def shown(words: object, max_characters: int = MAX_CHARACTERS) -> str:
+    """The text of `words`, with everything that cannot be printed escaped, and cut to `max_characters` characters. What
+    is cut off is counted: `xxxx... (1048576 characters)`.
     """
     text = str(words)
-    start = text[:most]
+    start = text[:max_characters]
     if not start.isprintable():
         # repr escapes what does not print, and a backslash, which would else be taken for an escape.
-        start = "".join(each if each.isprintable() else repr(each)[1:-1] for each in start.replace("\\", "\\\\"))[:most]
-    return start if len(text) <= most else f"{start}... ({len(text)} characters)"
+        start = "".join(
+            character if character.isprintable() else repr(character)[1:-1] for character in start.replace("\\", "\\\\")
+        )[:max_characters]
+    return start if len(text) <= max_characters else f"{start}... ({len(text)} characters)"
 
 
 def counted(number: int, noun: str) -> str:
     """A number with its noun: `1 entry`, `2,000 entries`."""
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def printable_text(content: bytes) -> str | None:
@@ -47,9 +47,8 @@ def printable_text(content: bytes) -> str | None:
 
 
 def without_folders(text: str) -> str:
-    """The text with the name of each file in place of its path: clients learn no path of a server.
-
-    `no room on the disk for /data/store/commitlog/000` becomes `no room on the disk for 000`.
+    """The text with the name of each file in place of its path: clients learn no path of a server. `no room on the disk
+    for /data/store/commitlog/000` becomes `no room on the disk for 000`.
     """
     return _FOLDERS.sub("", text) if "/" in text else text
 

@@ -11,8 +11,8 @@ damage, not another offset. Java's own files have no checksum and are accepted.
 A file `spare` in the same folder only reserves room. On a full disk it shrinks by the size of the new file, in small
 steps, as other programs may take the freed room. broker/saved_state.py fills it again later.
 
-`.tmp` comes before `.bak`: if it is complete, it is the newest. An incomplete one does not parse, because JSON without
-its end never does. Java 4.9.8 keeps the same `.bak` (MixAll.string2File).
+`.tmp` comes before `.bak`: a complete one is the newest, and JSON without its end never parses. Java 4.9.8 keeps the
+same `.bak` (MixAll.string2File).
 """
 
 from __future__ import annotations
@@ -31,30 +31,25 @@ from sparrowmq.errors import BadStore
 
 T = TypeVar("T")
 SPARE: Final = "spare"
-_SHARE_BYTES: Final = 8192  # beyond the content: a file takes whole blocks
-_SEAL: Final = re.compile(rb',?"checksum":"([0-9a-f]{8})"}\s*$')
-_ABSENT: Final = "it is missing or empty"
-_SEAL_BYTES: Final = 64
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_BLOCK_BYTES: Final = 8192  # beyond the content: a file takes whole blocks
+_CHECKSUM_AT_END: Final = re.compile(rb',?"checksum":"([0-9a-f]{8})"}\s*$')
+_ABSENT_TEXT: Final = "it is missing or empty"
+_CHECKSUM_BYTES: Final = 64
+_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def save(
     path: Path, value: object, *, encode: Callable[[Any], bytes] = msgspec.json.encode, is_secret: bool = False
 ) -> None:
-    """Replace the file's content; once this returns the new content is on disk, until then the old one is.
-
-    Args:
-        is_secret: whether only the owner can read the file.
-
-    Raises:
-        OSError: it could not be written; the old content is still what `load` finds.
+    """Replace the file's content; once this returns the new content is on disk. With `is_secret`, only the owner can
+    read it. Raises: OSError, the old content is still what `load` finds.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     written, content = _sibling(path, ".tmp"), with_checksum(encode(value))
     try:
         _write_synced(written, content, is_secret)
     except OSError as error:
-        if error.errno not in _FULL or not _shrink_spare(path.parent, len(content)):
+        if error.errno not in _FULL_ERRNOS or not _shrink_spare(path.parent, len(content)):
             raise
         _write_synced(written, content, is_secret)
     if path.exists():
@@ -70,36 +65,31 @@ def load(
     decode: Callable[[bytes, type[T]], T] | None = None,
     report: Callable[[str], object] = lambda _: None,
 ) -> T | None:
-    """Load the last saved state; None if there is none.
-
-    Args:
-        value_type: the type to decode into.
-        decode: reads other dialects of JSON, such as fastjson's integer keys; raises ValueError if it cannot.
-        report: called with a message if a copy replaces a damaged file. The copy may lack the last changes.
-    Raises:
-        BadStore: there is content, but neither the file nor its copies are intact.
+    """Load the last saved state; None if there is none. `decode` reads other dialects of JSON; it raises ValueError if
+    it cannot. `report` is called with a message if a copy replaces a damaged file. Raises: BadStore, neither the file
+    nor its copies are intact.
     """
-    broken: list[str] = []
+    problems: list[str] = []
     for candidate in (path, _sibling(path, ".tmp"), _sibling(path, ".bak")):
         content = _read(candidate)
         if not content.strip(b"\0 \r\n\t"):
             if candidate is path:
-                broken.append(_ABSENT)
+                problems.append(_ABSENT_TEXT)
             continue
         try:
-            found = (decode or _decode)(without_checksum(content), value_type)
+            state = (decode or _decode)(without_checksum(content), value_type)
         except ValueError as error:  # msgspec's and JSON's errors are ValueErrors.
-            broken.append(f"{candidate.name}: {error}")
+            problems.append(f"{candidate.name}: {error}")
             continue
-        if broken and not candidate.name.endswith(".tmp"):
+        if problems and not candidate.name.endswith(".tmp"):
             report(
-                f"{path} is damaged ({'; '.join(broken)}); {candidate.name} is used instead, so the last changes may "
+                f"{path} is damaged ({'; '.join(problems)}); {candidate.name} is used instead, so the last changes may "
                 "be missing: compare it, or restore the file from a backup"
             )
-        return found
-    if broken and broken != [_ABSENT]:
+        return state
+    if problems and problems != [_ABSENT_TEXT]:
         raise BadStore(
-            f"{path} cannot be read, nor can its copies ({'; '.join(broken)}); "
+            f"{path} cannot be read, nor can its copies ({'; '.join(problems)}); "
             "restore it from a backup, or delete them all to start without that state"
         )
     return None
@@ -107,8 +97,8 @@ def load(
 
 def delete(path: Path) -> None:
     """Delete the file and its copies, the newest one last. Raises: OSError."""
-    for each in (_sibling(path, ".bak"), _sibling(path, ".tmp"), path):
-        each.unlink(missing_ok=True)
+    for copy in (_sibling(path, ".bak"), _sibling(path, ".tmp"), path):
+        copy.unlink(missing_ok=True)
     sync(path.parent)
 
 
@@ -116,10 +106,10 @@ def peek(path: Path, value_type: type[T], decode: Callable[[bytes, type[T]], T])
     """Return the content of this file alone, and whether it has a checksum; None if it cannot be read."""
     try:
         content = path.read_bytes()
-        found = decode(without_checksum(content), value_type)
+        state = decode(without_checksum(content), value_type)
     except (OSError, ValueError):
         return None
-    return found, _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0)) is not None
+    return state, _CHECKSUM_AT_END.search(content, max(len(content) - _CHECKSUM_BYTES, 0)) is not None
 
 
 def with_checksum(content: bytes) -> bytes:
@@ -133,7 +123,7 @@ def with_checksum(content: bytes) -> bytes:
 
 def without_checksum(content: bytes) -> bytes:
     """Return the content without its checksum, if it has one. Raises: ValueError, the checksum is wrong."""
-    seal = _SEAL.search(content, max(len(content) - _SEAL_BYTES, 0))
+    seal = _CHECKSUM_AT_END.search(content, max(len(content) - _CHECKSUM_BYTES, 0))
     if seal is None:
         return content
     head = content[: seal.start()]
@@ -179,7 +169,7 @@ def _shrink_spare(folder: Path, needed_bytes: int) -> bool:
     spare = folder / SPARE
     try:
         size = spare.stat().st_size
-        os.truncate(spare, max(size - needed_bytes - _SHARE_BYTES, 0))
+        os.truncate(spare, max(size - needed_bytes - _BLOCK_BYTES, 0))
     except OSError:
         return False
     return size > 0

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 # The windows of Java's "putTps": ten seconds, a minute, ten minutes.
 WINDOWS_S = (10, 60, 600)
-_SAMPLES = 10
+_SAMPLES_PER_WINDOW = 10
 PERIOD_S: Final = 30.0  # in which events of `RecentEvents` count
 
 
 class Counter:
-    """A number that only rises."""
-
     __slots__ = ("value",)
 
     def __init__(self) -> None:
@@ -46,23 +44,23 @@ class Rate:
         self.counter = counter
         self._windows_s = tuple(windows_s)
         # Each row holds (moment, value) pairs, oldest first, at least a tenth of its window apart.
-        self._rows: tuple[deque[tuple[float, int]], ...] = tuple(deque(maxlen=_SAMPLES + 1) for _ in windows_s)
+        self._rows: tuple[deque[tuple[float, int]], ...] = tuple(
+            deque(maxlen=_SAMPLES_PER_WINDOW + 1) for _ in windows_s
+        )
 
     def sample(self, now_s: float) -> None:
         """Remember the counter at `now_s`, seconds of a clock that never goes back."""
         for window_s, row in zip(self._windows_s, self._rows, strict=True):
-            if not row or now_s - row[-1][0] >= window_s / _SAMPLES:
+            if not row or now_s - row[-1][0] >= window_s / _SAMPLES_PER_WINDOW:
                 row.append((now_s, self.counter.value))
 
     def per_second(self, now_s: float) -> tuple[float, ...]:
         """The rate over each window."""
-        return tuple(self._since_oldest(row, now_s) for row in self._rows)
-
-    def _since_oldest(self, row: deque[tuple[float, int]], now_s: float) -> float:
-        if not row or now_s <= row[0][0]:
-            return 0.0
-        moment, value = row[0]
-        return (self.counter.value - value) / (now_s - moment)
+        oldest = [row[0] if row else (now_s, 0) for row in self._rows]
+        value = self.counter.value
+        return tuple(
+            (value - former_value) / (now_s - since_s) if now_s > since_s else 0.0 for since_s, former_value in oldest
+        )
 
 
 @mypyc_attr(acyclic=True)
@@ -112,11 +110,11 @@ class Histogram:
 
     def quantile(self, share: float) -> int:
         """A value that `share` of all values do not exceed; 0 without values."""
-        wanted = share * int(self.count)
-        seen = 0
+        wanted_count = share * int(self.count)
+        seen_count = 0
         for end, count in self._counts():
-            seen += count
-            if count and seen >= wanted:
+            seen_count += count
+            if count and seen_count >= wanted_count:
                 return min(end, self.greatest)
         return self.greatest
 
@@ -128,7 +126,7 @@ class Histogram:
     def _counts(self) -> list[tuple[int, int]]:
         """The greatest value that falls into each bucket, and the number of values in it."""
         return [
-            (_last_of(index), int(bucket.count)) for index, bucket in enumerate(self._buckets) if bucket is not None
+            (_bucket_end(index), int(bucket.count)) for index, bucket in enumerate(self._buckets) if bucket is not None
         ]
 
 
@@ -141,7 +139,7 @@ def _bucket(value: i64) -> i64:
     return 8 * shift + value
 
 
-def _last_of(bucket: int) -> int:
+def _bucket_end(bucket: int) -> int:
     if bucket < 8:
         return bucket
     shift, top = divmod(bucket, 8)
@@ -149,11 +147,7 @@ def _last_of(bucket: int) -> int:
 
 
 class RecentEvents:
-    """Remembers the latest events of one sort.
-
-    Args:
-        min_count: the number of events within PERIOD_S that is worth a report.
-    """
+    """Remembers the latest events of one sort; `min_count` within PERIOD_S are worth a report."""
 
     def __init__(self, clock: Clock, min_count: int = 1) -> None:
         self._clock = clock
@@ -165,7 +159,6 @@ class RecentEvents:
         self._last = event
 
     def forget(self) -> None:
-        """Forget all events, because their cause is gone."""
         self._times.clear()
 
     @property

@@ -41,15 +41,15 @@ from sparrowmq.filter.tree import (
 )
 
 _DIGITS_OF_ANY_INT: Final = 9  # so many decimal digits always fit into 32 bits
-_LONGEST_WHOLE: Final = 19  # digits of the largest long
+_MAX_LONG_DIGITS: Final = 19  # digits of the largest long
 # Unlike Java: a longer text is no number. No double needs more digits, and parsing them takes time.
-_LONGEST: Final = 1100
+_MAX_NUMBER_CHARACTERS: Final = 1100
 _DOUBLE: Final = re.compile(
     r"[+-]?(?:(?P<name>NaN|Infinity)"
     r"|(?P<plain>(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?"
     r"|(?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?)"
 )
-_TRIMMED: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
+_TRIMMED_CHARACTERS: Final = "".join(map(chr, range(0x21)))  # what String.trim takes away
 
 EQUAL: Final = 0
 ABOVE: Final = 1
@@ -60,23 +60,23 @@ _MIRRORED: Final = (EQUAL, BELOW, AT_MOST, ABOVE, AT_LEAST)
 _NO_ORDER: Final = 9  # Java throws
 
 
-def comparison(left: Operand, how: int, right: Operand) -> Condition:
+def comparison(left: Operand, operator: int, right: Operand) -> Condition:
     """The condition for `left how right`. A property beside a literal gets a faster class."""
     if isinstance(left, Property) and isinstance(right, Literal):
-        return _with_literal(left, how, right, UNKNOWN) or Comparison(left, how, right)
+        return _with_literal(left, operator, right, UNKNOWN) or Comparison(left, operator, right)
     if isinstance(left, Literal) and isinstance(right, Property):
-        when_null = FALSE if how == EQUAL else UNKNOWN
-        return _with_literal(right, _MIRRORED[how], left, when_null) or Comparison(left, how, right)
-    return Comparison(left, how, right)
+        when_null = FALSE if operator == EQUAL else UNKNOWN
+        return _with_literal(right, _MIRRORED[operator], left, when_null) or Comparison(left, operator, right)
+    return Comparison(left, operator, right)
 
 
-def _with_literal(left: Property, how: int, right: Literal, when_null: int) -> Condition | None:
+def _with_literal(left: Property, operator: int, right: Literal, when_null: int) -> Condition | None:
     constant = right.constant
     if right.kind == TEXT:
-        return SameText(left.index, cast(str, constant), when_null) if how == EQUAL else None
+        return SameText(left.index, cast(str, constant), when_null) if operator == EQUAL else None
     if right.kind == DOUBLE:
-        return DoubleComparison(left.index, how, cast(float, constant), when_null)
-    return WholeComparison(left.index, how, cast(int, constant), 32 if right.kind == INT else 64, when_null)
+        return DoubleComparison(left.index, operator, cast(float, constant), when_null)
+    return WholeComparison(left.index, operator, cast(int, constant), 32 if right.kind == INT else 64, when_null)
 
 
 class SameText(Condition):
@@ -99,10 +99,10 @@ class SameText(Condition):
 class WholeComparison(Condition):
     """A property is compared with a whole number."""
 
-    def __init__(self, index: int, how: int, number: int, bits: int, when_null: int) -> None:
+    def __init__(self, index: int, operator: int, number: int, bits: int, when_null: int) -> None:
         super().__init__(2)
         self.index = index
-        self.how = how
+        self.operator = operator
         self.number = number
         self.bits = bits
         self.when_null = when_null
@@ -110,17 +110,17 @@ class WholeComparison(Condition):
     def truth(self, values: Values) -> int:
         short = values.short_number(self.index)
         if short >= 0:
-            return _holds(self.how, short - self.number)
+            return _holds(self.operator, short - self.number)
         text = values.text(self.index)
         if text is None:
             return self.when_null
         number = integer(text, self.bits)
-        return FAILED if number is None else _holds(self.how, whole_order(number, self.number))
+        return FAILED if number is None else _holds(self.operator, whole_order(number, self.number))
 
     def bounds(self, largest: int) -> tuple[int, int]:
         """The range of the numbers from 0 to `largest` for which it is true, ends included; (1, 0) if it is empty."""
-        low = self.number + (self.how == ABOVE) if self.how in (EQUAL, ABOVE, AT_LEAST) else 0
-        high = self.number - (self.how == BELOW) if self.how in (EQUAL, BELOW, AT_MOST) else largest
+        low = self.number + (self.operator == ABOVE) if self.operator in (EQUAL, ABOVE, AT_LEAST) else 0
+        high = self.number - (self.operator == BELOW) if self.operator in (EQUAL, BELOW, AT_MOST) else largest
         low, high = max(low, 0), min(high, largest)
         return (low, high) if low <= high else (1, 0)
 
@@ -128,38 +128,38 @@ class WholeComparison(Condition):
 class DoubleComparison(Condition):
     """A property is compared with a number that has a fraction or an exponent."""
 
-    def __init__(self, index: int, how: int, number: float, when_null: int) -> None:
+    def __init__(self, index: int, operator: int, number: float, when_null: int) -> None:
         super().__init__(2)
         self.index = index
-        self.how = how
+        self.operator = operator
         self.number = number
         self.when_null = when_null
 
     def truth(self, values: Values) -> int:
         short = values.short_number(self.index)
         if short >= 0:
-            return _holds(self.how, double_order(float(short), self.number))
+            return _holds(self.operator, double_order(float(short), self.number))
         text = values.text(self.index)
         if text is None:
             return self.when_null
         number = double(text)
-        return FAILED if number is None else _holds(self.how, double_order(number, self.number))
+        return FAILED if number is None else _holds(self.operator, double_order(number, self.number))
 
 
 class Comparison(Condition):
     """Any two operands are compared."""
 
-    def __init__(self, left: Operand, how: int, right: Operand) -> None:
+    def __init__(self, left: Operand, operator: int, right: Operand) -> None:
         super().__init__(max(left.depth, right.depth) + 1)
         self.left = left
-        self.how = how
+        self.operator = operator
         self.right = right
 
     def truth(self, values: Values) -> int:
         left = self.left.value(values)
         if left is RAISED:
             return FAILED
-        if left is None and self.how != EQUAL:
+        if left is None and self.operator != EQUAL:
             return UNKNOWN
         right = self.right.value(values)
         if right is RAISED:
@@ -167,10 +167,10 @@ class Comparison(Condition):
         if left is None or right is None:
             return self._with_null(left, right)
         order = self._order(left, right)
-        return FAILED if order == _NO_ORDER else _holds(self.how, order)
+        return FAILED if order == _NO_ORDER else _holds(self.operator, order)
 
     def _with_null(self, left: object, right: object) -> int:
-        if self.how != EQUAL:
+        if self.operator != EQUAL:
             return UNKNOWN
         if left is None:
             return TRUE if right is None else UNKNOWN
@@ -179,9 +179,9 @@ class Comparison(Condition):
     def _order(self, left: object, right: object) -> int:
         kinds = self.left.kind, self.right.kind
         if kinds == (TEXT, TEXT):
-            if self.how == EQUAL:
+            if self.operator == EQUAL:
                 return _equality(left == right)
-            return _order_of(_read(str(left), DOUBLE), _read(str(right), DOUBLE), DOUBLE)
+            return _order_of(_read_number(str(left), DOUBLE), _read_number(str(right), DOUBLE), DOUBLE)
         if kinds == (BOOLEAN, BOOLEAN):
             return _equality(left == right)
         if kinds[0] == BOOLEAN:
@@ -189,13 +189,13 @@ class Comparison(Condition):
         if kinds[1] == BOOLEAN:
             return _equality((str(left).lower() == "true") == right) if kinds[0] == TEXT else -1
         if kinds[0] == TEXT:
-            return _order_of(_read(str(left), kinds[1]), right, kinds[1])
+            return _order_of(_read_number(str(left), kinds[1]), right, kinds[1])
         if kinds[1] == TEXT:
-            return _order_of(left, _read(str(right), kinds[0]), kinds[0])
+            return _order_of(left, _read_number(str(right), kinds[0]), kinds[0])
         return _order_of(left, right, max(kinds))
 
 
-def _read(text: str, kind: int) -> int | float | None:
+def _read_number(text: str, kind: int) -> int | float | None:
     if kind == DOUBLE:
         return double(text)
     return integer(text, 64 if kind == LONG else 32)
@@ -213,14 +213,14 @@ def _equality(is_equal: bool) -> int:
     return 0 if is_equal else 1
 
 
-def _holds(how: int, order: int) -> int:
-    if how == EQUAL:
+def _holds(operator: int, order: int) -> int:
+    if operator == EQUAL:
         return TRUE if order == 0 else FALSE
-    if how == ABOVE:
+    if operator == ABOVE:
         return TRUE if order > 0 else FALSE
-    if how == AT_LEAST:
+    if operator == AT_LEAST:
         return TRUE if order >= 0 else FALSE
-    if how == BELOW:
+    if operator == BELOW:
         return TRUE if order < 0 else FALSE
     return TRUE if order <= 0 else FALSE
 
@@ -231,13 +231,13 @@ def integer(text: str, bits: int) -> int | None:
         return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
     # Java looks at UTF-16 units, so digits beyond U+FFFF are none.
-    if len(digits) > _LONGEST or not digits.isdecimal() or max(digits) > "\uffff":
+    if len(digits) > _MAX_NUMBER_CHARACTERS or not digits.isdecimal() or max(digits) > "\uffff":
         return None
     # Leading zeros of any script are worth nothing, and may be many.
     start = 0
     while start < len(digits) - 1 and int(digits[start]) == 0:
         start += 1
-    if len(digits) - start > _LONGEST_WHOLE:
+    if len(digits) - start > _MAX_LONG_DIGITS:
         return None
     number = -int(digits[start:]) if text[0] == "-" else int(digits[start:])
     limit = 1 << (bits - 1)
@@ -245,16 +245,16 @@ def integer(text: str, bits: int) -> int | None:
 
 
 def double(text: str) -> float | None:
-    text = text.strip(_TRIMMED)
-    found = _DOUBLE.fullmatch(text) if len(text) <= _LONGEST else None
-    if found is None:
+    text = text.strip(_TRIMMED_CHARACTERS)
+    match = _DOUBLE.fullmatch(text) if len(text) <= _MAX_NUMBER_CHARACTERS else None
+    if match is None:
         return None
-    if found["plain"] is not None:
-        number = float(found["plain"])
-    elif found["name"] is not None:
-        number = math.nan if found["name"] == "NaN" else math.inf
+    if match["plain"] is not None:
+        number = float(match["plain"])
+    elif match["name"] is not None:
+        number = math.nan if match["name"] == "NaN" else math.inf
     else:
-        number = _hexadecimal(found["hex"])
+        number = _hexadecimal(match["hex"])
     return -number if text[0] == "-" else number
 
 

@@ -27,7 +27,7 @@ DOUBLE: Final = 3
 TEXT: Final = 4
 BOOLEAN: Final = 5
 
-_QUICK: Final = 50_000  # comparisons of characters, that take up to 50 us
+_MAX_COMPARISONS: Final = 50_000  # comparisons of characters, that take up to 50 us
 _LINEAR_FROM: Final = 30_000  # characters of a text in which every search is linear (CPython: stringlib/fastsearch.h)
 
 RAISED: Final = object()  # as an operand's value: Java throws here
@@ -61,18 +61,12 @@ class Texts(Values):
 
 
 class Operand:
-    """Something with a value.
-
-    Attributes:
-        kind: of the value, unless that is null.
-        is_literal: it is written in the expression as it is; -5 is not a literal, but 5 with a sign.
-        depth: the number of operands nested here.
-    """
+    """Something with a value."""
 
     def __init__(self, kind: int, depth: int = 1, is_literal: bool = False) -> None:
-        self.kind = kind
-        self.depth = depth
-        self.is_literal = is_literal
+        self.kind = kind  # of the value, unless that is null
+        self.depth = depth  # the number of operands nested here
+        self.is_literal = is_literal  # it is written in the expression as it is; -5 is not a literal, but 5 with a sign
 
     def value(self, values: Values) -> object:
         """The value, None for null, or RAISED."""
@@ -183,9 +177,9 @@ class Every(Condition):
 
     def texts(self, index: int) -> frozenset[str] | None:
         for part in self.parts:
-            found = part.texts(index)
-            if found is not None:
-                return found
+            part_texts = part.texts(index)
+            if part_texts is not None:
+                return part_texts
         return None
 
 
@@ -207,13 +201,13 @@ class AnyOf(Condition):
         return result
 
     def texts(self, index: int) -> frozenset[str] | None:
-        found: list[str] = []
+        all_texts: list[str] = []
         for part in self.parts:
             texts = part.texts(index)
             if texts is None:
                 return None
-            found += texts
-        return frozenset(found)
+            all_texts += texts
+        return frozenset(all_texts)
 
 
 class Missing(Condition):
@@ -253,10 +247,10 @@ class Among(Condition):
 class Search(Condition):
     """CONTAINS, STARTSWITH, ENDSWITH. False, even with NOT, if the value is no text or the text to find is empty."""
 
-    def __init__(self, operand: Operand, how: str, text: str, is_negated: bool) -> None:
+    def __init__(self, operand: Operand, operator: str, text: str, is_negated: bool) -> None:
         super().__init__(operand.depth + 1)
         self.operand = operand
-        self.how = how
+        self.operator = operator
         self.text = text
         self.is_negated = is_negated
 
@@ -266,41 +260,33 @@ class Search(Condition):
             return FAILED
         if not isinstance(value, str) or not self.text:
             return FALSE
-        if self.how == "CONTAINS":
-            found = _contains(value, self.text)
-        elif self.how == "STARTSWITH":
-            found = value.startswith(self.text)
+        if self.operator == "CONTAINS":
+            is_found = _contains(value, self.text)
+        elif self.operator == "STARTSWITH":
+            is_found = value.startswith(self.text)
         else:
-            found = value.endswith(self.text)
-        return TRUE if found != self.is_negated else FALSE
+            is_found = value.endswith(self.text)
+        return TRUE if is_found != self.is_negated else FALSE
 
 
 def _contains(text: str, part: str) -> bool:
-    """Whether `part` is in `text`, in linear time.
-
-    CPython searches a text of less than 30,000 characters in a quadratic way, so a text and a word that may take long
-    are searched in a longer text.
+    """Whether `part` is in `text`, in linear time. CPython searches a text of less than 30,000 characters in a
+    quadratic way, so a text and a word that may take long are searched in a longer text.
     """
     size = len(text)
-    if size * len(part) <= _QUICK or size >= _LINEAR_FROM:
+    if size * len(part) <= _MAX_COMPARISONS or size >= _LINEAR_FROM:
         return part in text
     at = text.ljust(_LINEAR_FROM).find(part)
     return 0 <= at <= size - len(part)
 
 
 class Filter:
-    """A whole expression.
-
-    Attributes:
-        names: the properties that it reads.
-        root: the condition of the whole expression.
-        size: a measure of its cost: the number of its words and signs, with more for each search in text.
-    """
+    """A whole expression."""
 
     def __init__(self, names: tuple[str, ...], root: Condition, size: int) -> None:
-        self.names = names
-        self.size = size
-        self.root = root
+        self.names = names  # the properties that it reads
+        self.size = size  # a measure of its cost: the number of its words and signs, with more for each search in text
+        self.root = root  # the condition of the whole expression
 
     def texts(self, name: str) -> frozenset[str] | None:
         """The only texts that a property can have where the expression is true; None if it can have others too."""

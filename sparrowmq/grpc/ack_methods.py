@@ -91,7 +91,7 @@ class AckMethods:
         """Keep a message invisible for this time from now on. Returns its new handle. Raises: RemoteError."""
         handle = self._parse_handle(handle_text)
         request = ChangeInvisibleTime.of(group, topic, handle, handle_text, invisible_ms)
-        return (await brokers.ask(handle.broker_name, request)).header.renewed(handle)[0]
+        return (await brokers.ask(handle.broker_name, request)).header.new_handle(handle)[0]
 
     async def forward_to_dlq(self, caller: Caller, request: Any) -> Any:
         topic, group = topic_of(request.topic), consumer_group_of(request.group)

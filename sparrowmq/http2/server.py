@@ -100,7 +100,7 @@ class GrpcServer:
     async def __aexit__(self, *error: Any) -> None:
         self.close()
         if self._door is not None:
-            await self._door.closed()
+            await self._door.wait_until_closed()
         await self._background.__aexit__(*error)
 
     @property
@@ -124,7 +124,7 @@ class GrpcServer:
     async def drain(self, most_s: float) -> None:
         """Accept no more connections and calls, and return when the open calls have ended, or after `most_s`."""
         if self._door is not None:
-            await self._door.all_begun()
+            await self._door.begin_accepted()
             self._door.close()
         for session in list(self.sessions):
             session.drain()

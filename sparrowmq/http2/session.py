@@ -102,7 +102,7 @@ class GrpcSession:
         self.address = "?"
         self.host = bytes(hosts.IPV4_SIZE)
         self.closed = False
-        self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.until)
+        self.connection = Connection(self, hall.limits, hall.clock.monotonic, hall.share.share_end_s)
         self._hall = hall
         self._transport: asyncio.Transport | None = None
         self._around = Surroundings(

@@ -9,8 +9,7 @@ jumps. `age` is the time in which the event loop ran: pauses of the process do n
 
 After such a pause every peer looks silent, because the timers run before the sockets are read. So code that judges
 silence asks for the `age` of the last sign of life, in which each pause counts as one tick. Leases and locks that
-others may have taken meanwhile are judged by the real clock. Each loop has one ticker, which notices pauses: a tick
-that comes too late ends one.
+others may have taken are judged by the real clock.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A callback that waits for its time."""
-
     def cancel(self) -> None: ...
 
 
@@ -78,7 +75,7 @@ class SystemClock:
 
 
 TICK_S: Final = 0.5
-PAUSE_S: Final = 1.0  # a longer time between two ticks is a pause
+MIN_PAUSE_S: Final = 1.0  # a longer time between two ticks is a pause
 MAX_PAUSES: Final = 1024  # that are remembered: silence of two minutes is judged, and each pause is over PAUSE_S
 
 
@@ -93,22 +90,18 @@ class Pauses:
         if len(self._ends) > MAX_PAUSES:
             del self._ends[0], self._totals[0]
 
-    def since(self, moment: float) -> float:
+    def total_s_since(self, moment: float) -> float:
         """Return the length of the pauses that ended after a moment."""
         return self._totals[-1] - self._totals[bisect_right(self._ends, moment)]
 
 
 class RunningTime:
-    """Notices the pauses of the running loop.
-
-    Args:
-        monotonic: the loop's time.
-    """
+    """Notices the pauses of the running loop. `monotonic`: the loop's time."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self.pauses = Pauses()
         self._monotonic = monotonic
-        self._ticked = monotonic()
+        self._last_tick = monotonic()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tick for as long as the loop exists."""
@@ -116,26 +109,25 @@ class RunningTime:
         loop.call_later(TICK_S, self.start, loop)
 
     def age(self, moment: float) -> float:
-        """Return the seconds since a moment in which the loop ran."""
         now = self._monotonic()
-        if now - self._ticked > PAUSE_S:
+        if now - self._last_tick > MIN_PAUSE_S:
             self._note_pause(now)
-        return max(0.0, now - moment - self.pauses.since(moment))
+        return max(0.0, now - moment - self.pauses.total_s_since(moment))
 
     def _note_pause(self, now: float) -> None:
-        if now - self._ticked > PAUSE_S:
-            self.pauses.add(now, now - self._ticked - TICK_S)
-        self._ticked = now
+        if now - self._last_tick > MIN_PAUSE_S:
+            self.pauses.add(now, now - self._last_tick - TICK_S)
+        self._last_tick = now
 
 
-_OF_LOOPS: WeakKeyDictionary[asyncio.AbstractEventLoop, RunningTime] = WeakKeyDictionary()
+_RUNNING_TIME_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, RunningTime] = WeakKeyDictionary()
 
 
 def running_time(monotonic: Callable[[], float]) -> RunningTime:
     """Return the running time of the running loop. The first call starts to notice pauses."""
     loop = asyncio.get_running_loop()
-    found = _OF_LOOPS.get(loop)
-    if found is None:
-        found = _OF_LOOPS[loop] = RunningTime(monotonic)
-        found.start(loop)
-    return found
+    running = _RUNNING_TIME_BY_LOOP.get(loop)
+    if running is None:
+        running = _RUNNING_TIME_BY_LOOP[loop] = RunningTime(monotonic)
+        running.start(loop)
+    return running

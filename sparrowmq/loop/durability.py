@@ -4,9 +4,8 @@
     flushed      the end of the log on disk               SYNC_FLUSH, unless the message has WAIT=false
     replicated   the end of the log on a slave            SYNC_MASTER, with the same exception
 
-Each is a `Watermark`. A `Durability` is a promise over some of them: which ones, the time limit of the answer, and its
-code after that time. A promise with another time limit is another `Durability`, after the first.
-Source: CommitLog.submitFlushRequest and submitReplicaRequest, and PutMessageStatus, Java 4.9.8.
+Each is a `Watermark`. A `Durability` is a promise over some of them, with the time limit of the answer. Source:
+CommitLog.submitFlushRequest and submitReplicaRequest, and PutMessageStatus, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -23,12 +22,8 @@ TICK_S = 0.25
 
 
 class Requirement:
-    """One mark that must be reached.
-
-    Args:
-        code: of the answer that leaves when the mark is not reached in time.
-        description: the message is not, in words.
-        why_not: says why it is not worth waiting for an offset that the mark has not reached; None, too, if it is.
+    """One mark that must be reached. `code` and `description` are those of the answer that leaves when it is not
+    reached in time. `why_not` says why it is not worth waiting for an offset; None, too, if it is.
     """
 
     __slots__ = ("code", "description", "mark", "why_not")
@@ -42,18 +37,14 @@ class Requirement:
         self.why_not = why_not
 
     def problem(self, target: int) -> BaseException | None:
-        """Why it cannot be waited for that the mark reaches `target`; None if it can."""
         if self.mark.error is not None or self.why_not is None:
             return self.mark.error
         return self.why_not(target)
 
 
 class Durability:
-    """A promise about messages: its requirements are waited for in their order.
-
-    Args:
-        timeout_s: how long an answer waits for all of them together, to within a quarter of a second.
-        then: what is waited for once they are fulfilled, with a time limit of its own.
+    """A promise about messages: its requirements are waited for in their order, `timeout_s` for all together, to within
+    a quarter of a second. `then` comes after them, with a time limit of its own.
     """
 
     def __init__(
@@ -79,12 +70,11 @@ class Durability:
         return self._then is None or self._then.holds(target)
 
     def when(self, target: int, callback: OnReached) -> None:
-        """Call `callback(None)` once the log is safe up to `target`, or `callback(error)`.
-
-        The error is `NotSafeInTime` when the time is over, and otherwise what a mark fails with, such as `StoreFailed`.
+        """Call `callback(None)` once the log is safe up to `target`, or `callback(error)`. The error is `NotSafeInTime`
+        when the time is over, and otherwise what a mark fails with, such as `StoreFailed`.
         """
         if self._then is not None:
-            callback = partial(_wait_for_second, self._then, target, callback)
+            callback = partial(_wait_for_next_promise, self._then, target, callback)
         wait = _Wait(self, target, callback, self._ticks + self._timeout_ticks)
         self._waits[wait] = True
         wait.wait_for_next(None)
@@ -95,7 +85,6 @@ class Durability:
         return len(self._waits)
 
     def remove(self, wait: _Wait) -> None:
-        """Mark the promise as reported."""
         del self._waits[wait]
 
     def _tick(self) -> None:
@@ -151,7 +140,7 @@ class _Wait:
         self.callback(NotSafeInTime(requirement.code, requirement.description, self.durability.timeout_s))
 
 
-def _wait_for_second(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:
+def _wait_for_next_promise(then: Durability, target: int, callback: OnReached, error: BaseException | None) -> None:
     if error is None:
         then.when(target, callback)
     else:

@@ -31,15 +31,14 @@ Steps: TypeAlias = Generator[None, None, T]
 SLICE_S: Final = 0.002
 
 # The works that pause, by their event loop, in the order in which they continue. An empty line is removed.
-_lines: Final[dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]] = {}
+_pauses: Final[dict[asyncio.AbstractEventLoop, deque[asyncio.Future[None]]]] = {}
 # The time at which the first work of the loop's turn began.
-_began: Final[dict[asyncio.AbstractEventLoop, float]] = {}
+_turn_began_s: Final[dict[asyncio.AbstractEventLoop, float]] = {}
 
 
 def in_slices(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T | Awaitable[T]:
-    """Do one slice of the work at once. Return the result, or the rest of the work to await.
-
-    Thousands of requests may arrive at once, so the works that begin in one turn of the loop share a slice.
+    """Do one slice of the work at once. Return the result, or the rest of the work to await. Thousands of requests may
+    arrive at once, so the works that begin in one turn of the loop share a slice.
     """
     end_s = _began_in_turn(now_s) + SLICE_S
     try:
@@ -48,7 +47,7 @@ def in_slices(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T |
     except StopIteration as done:
         result: T = done.value
         return result
-    return _rest(steps, now_s)
+    return _run_rest(steps, now_s)
 
 
 async def run_to_end(steps: Steps[T], now_s: Callable[[], float] = perf_counter) -> T:
@@ -92,28 +91,23 @@ def free_soon(items: list[T]) -> None:
 
 
 class WorkQueue:
-    """Works that are done one after another, each in slices: what a work makes is in memory for its own time only.
-
-    Peers take turns: a peer that asks for a hundred works delays another peer by one work.
-
-    Attributes:
-        marks: of the works that wait or are being done.
-        is_busy: whether a work that begins now has to wait.
+    """Works that are done one after another, each in slices. A peer that asks for a hundred works delays another peer
+    by one.
     """
 
     def __init__(self) -> None:
-        self.marks: set[object] = set()
-        self.is_busy = False
+        self.marks: set[object] = set()  # of the works that wait or are being done
+        self.is_busy = False  # whether a work that begins now has to wait
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}  # by peer; the first has the next turn
 
     def work(self, steps: Steps[T], mark: object = None, peer: object = None) -> T | Awaitable[T]:
         """As `in_slices`, once all works before are done. A work that has to wait is not begun before its turn."""
         if self.is_busy:
-            return self._in_turn(steps, mark, peer)
+            return self._run_in_turn(steps, mark, peer)
         result = in_slices(steps)
         return self._start(result, mark) if isinstance(result, Awaitable) else result
 
-    async def _in_turn(self, steps: Steps[T], mark: object, peer: object) -> T:
+    async def _run_in_turn(self, steps: Steps[T], mark: object, peer: object) -> T:
         self.marks.add(mark)
         if self.is_busy:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -123,23 +117,23 @@ class WorkQueue:
             except asyncio.CancelledError:
                 self.marks.discard(mark)
                 if not turn.cancelled():
-                    self._next()
+                    self._begin_next()
                 raise
         return await self._start(run_to_end(steps), mark)
 
-    def _start(self, rest: Awaitable[T], mark: object) -> asyncio.Future[T]:
+    def _start(self, work: Awaitable[T], mark: object) -> asyncio.Future[T]:
         """The rest as a task: its end is noticed even if it is cancelled before it first runs."""
         self.is_busy = True
         self.marks.add(mark)
-        task = asyncio.ensure_future(rest)
-        task.add_done_callback(lambda _: self._ended(mark))
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda _: self._on_end(mark))
         return task
 
-    def _ended(self, mark: object) -> None:
+    def _on_end(self, mark: object) -> None:
         self.marks.discard(mark)
-        self._next()
+        self._begin_next()
 
-    def _next(self) -> None:
+    def _begin_next(self) -> None:
         while self._waiting:
             peer, turns = next(iter(self._waiting.items()))
             turn = turns.popleft()
@@ -158,26 +152,26 @@ def _began_in_turn(now_s: Callable[[], float]) -> float:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # no loop runs, so no request waits
         return now_s()
-    began_s = _began.get(loop)
+    began_s = _turn_began_s.get(loop)
     if began_s is None:
-        began_s = _began[loop] = now_s()
-        loop.call_soon(_began.pop, loop, None)
+        began_s = _turn_began_s[loop] = now_s()
+        loop.call_soon(_turn_began_s.pop, loop, None)
     return began_s
 
 
 async def pause() -> None:
     """Let the event loop do other work. Of the tasks that pause, one continues in each turn of the loop."""
     loop = asyncio.get_running_loop()
-    line = _lines.get(loop)
-    if line is None:
-        line = _lines[loop] = deque()
-        loop.call_soon(_continue_one, loop, line)
+    waiting = _pauses.get(loop)
+    if waiting is None:
+        waiting = _pauses[loop] = deque()
+        loop.call_soon(_continue_first, loop, waiting)
     future: asyncio.Future[None] = loop.create_future()
-    line.append(future)
+    waiting.append(future)
     await future
 
 
-async def _rest(steps: Steps[T], now_s: Callable[[], float]) -> T:
+async def _run_rest(steps: Steps[T], now_s: Callable[[], float]) -> T:
     try:
         while True:
             await pause()
@@ -191,13 +185,13 @@ async def _rest(steps: Steps[T], now_s: Callable[[], float]) -> T:
         steps.close()
 
 
-def _continue_one(loop: asyncio.AbstractEventLoop, line: deque[asyncio.Future[None]]) -> None:
-    while line:
-        future = line.popleft()
+def _continue_first(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
+    while waiting:
+        future = waiting.popleft()
         if not future.done():  # its task was not cancelled
             future.set_result(None)
             break
-    if line:
-        loop.call_soon(_continue_one, loop, line)
+    if waiting:
+        loop.call_soon(_continue_first, loop, waiting)
     else:
-        del _lines[loop]
+        del _pauses[loop]

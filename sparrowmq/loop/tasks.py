@@ -29,8 +29,6 @@ LEFT_FROM_INSIDE: Final = (
 
 
 class Spawn(Protocol):
-    """Starts a task that lives as long as some owner: `Background.spawn`."""
-
     def __call__(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]: ...
 
 
@@ -54,12 +52,10 @@ class Background:
 
     @property
     def is_open(self) -> bool:
-        """Whether its owner was entered, and not left yet."""
         return self._open
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the caller is one of its tasks."""
         return asyncio.current_task() in self._tasks
 
     def check_outside(self) -> None:
@@ -73,20 +69,19 @@ class Background:
             raise ConfigError(ENTERED_TWICE)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str | None = None) -> asyncio.Task[T]:
-        """Start a task.
-
-        Raises: ClientClosed, the owner has left, or never entered, its `async with`, or a task has ended it.
+        """Start a task. Raises: ClientClosed, the owner has left, or never entered, its `async with`, or a task has
+        ended it.
         """
         if not self._open:
             coroutine.close()
             raise ClientClosed("it is closed, or not open yet; use it inside its `with` block")
         is_plain = asyncio.get_running_loop().get_task_factory() is None
-        begun = coroutine if is_plain else _start_later(coroutine)
+        first_coroutine = coroutine if is_plain else _start_later(coroutine)
         try:
-            task = self._group.create_task(begun, name=name)
+            task = self._group.create_task(first_coroutine, name=name)
         except RuntimeError as error:
-            for each in (begun, coroutine):
-                each.close()
+            for unstarted in (first_coroutine, coroutine):
+                unstarted.close()
             raise ClientClosed("a task has failed, which ends the others") from error
         self._tasks[task] = None
         if not is_plain:
@@ -154,10 +149,10 @@ async def after_thread(work: Callable[[], object], then: Callable[[], T | Awaita
 
 async def await_result(result: T | Awaitable[T | Awaitable[T]]) -> T:
     """The result, or what it becomes when it is awaited, perhaps twice."""
-    found: object = result
-    while isinstance(found, Awaitable):
-        found = await found
-    return cast(T, found)
+    awaited: object = result
+    while isinstance(awaited, Awaitable):
+        awaited = await awaited
+    return cast(T, awaited)
 
 
 async def run_steps(step: Callable[[], bool]) -> None:
@@ -167,9 +162,8 @@ async def run_steps(step: Callable[[], bool]) -> None:
 
 
 async def wait_until_idle(is_busy: Callable[[], bool], max_s: float) -> None:
-    """Return when something is over, or after `max_s` of the loop's own time.
-
-    What ends cannot wait by a `Clock`: in a test nothing may move it any more.
+    """Return when something is over, or after `max_s` of the loop's own time. What ends cannot wait by a `Clock`: in a
+    test nothing may move it any more.
     """
     now_s = asyncio.get_running_loop().time
     end_s = now_s() + max_s
@@ -215,9 +209,8 @@ def _set_result(future: asyncio.Future[None], error: BaseException | None) -> No
 
 
 async def gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all coroutines, in their order, as `asyncio.gather` does.
-
-    One alone runs in the caller's task: a task of its own would cost ten microseconds.
+    """Return the results of all coroutines, in their order, as `asyncio.gather` does. One alone runs in the caller's
+    task: a task of its own would cost ten microseconds.
     """
     if len(work) == 1:
         return [await work[0]]

@@ -5,20 +5,16 @@
       2  answer              sessions send the answers that wait for nothing more
       3  show                the store adds the messages to the queues, and held pulls wake
 
-With SYNC_FLUSH, answers wait for the disk, so the store shows messages right after the write, while the disk works.
-Otherwise `show` may wait for one more poll of the sockets, and then needs one write for each queue: 256 sends in flight
-on one connection cost 3 % less. It does not wait if several connections sent in this turn. The next turn would find
-only the client that was answered first, and many small turns cost more.
+With SYNC_FLUSH the store shows messages right after the write, while the disk works. Otherwise `show` may wait for one
+more poll of the sockets, and then needs one write for each queue: 256 sends in flight on one connection cost 3 % less.
+It does not wait if several connections sent in this turn.
 
-Only this module knows the order. The store asks for `write` and `show`, sessions ask for `answer`, and neither knows
-the other. All sockets that are readable at once belong to one turn, so a hundred sends cost one write.
+Only this module knows the order. All sockets that are readable at once belong to one turn, so a hundred sends cost one
+write.
 
 After a turn, a server polls its sockets for a moment before the loop sleeps. A client with one request at a time sends
-the next one within 50 us. Sleeping costs more than handling it: on a virtual machine a single pull took 66 us, 40 of
-them to wake two idle processors (ADR 0010). Without requests the server soon polls less.
-
-An answer is correct because of its `Durability`, not because of this order. The order lets an answer that needs only a
-write leave in the same turn, before work without a waiting client.
+the next one within 50 us. Sleeping costs more than handling it: of the 66 us of a single pull, 40 woke two idle
+processors (ADR 0010).
 """
 
 from __future__ import annotations
@@ -34,18 +30,13 @@ MAX_IDLE_POLLS: Final = 6  # after which the break grows no more: 64 turns
 
 
 class Turn:
-    """The steps that one event loop takes at the end of each of its turns; steps do not raise.
-
-    Args:
-        looks: how often the loop polls its sockets before it sleeps, if that has found something lately.
-    Attributes:
-        now: a clock that measures the turns; None if they are not measured.
-        handled_at, written_at: when the last turn that wrote something began to, and when that was done.
+    """The steps that one event loop takes at the end of each of its turns; steps do not raise. `polls`: how often the
+    loop polls its sockets before it sleeps, if that has found something lately.
     """
 
     __slots__ = (
         "_answers",
-        "_idle_times",
+        "_idle_count",
         "_is_due",
         "_is_polling",
         "_is_show_delayed",
@@ -66,7 +57,7 @@ class Turn:
         self._polls_left = 0  # before the loop sleeps
         self._is_polling = False
         self._skips_polling = False
-        self._idle_times = 0  # times in a row that no socket was ready
+        self._idle_count = 0  # times in a row that no socket was ready
         self._turns_to_skip = 0  # until the loop polls again
         self._writes: list[Step] = []
         self._answers: list[Step] = []
@@ -74,7 +65,7 @@ class Turn:
         self._is_due = False
         self._is_show_delayed = False  # The steps of `show` wait for one more poll of the sockets.
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.now: Callable[[], float] | None = None
+        self.now: Callable[[], float] | None = None  # a clock that measures the turns; None if they are not measured
         self.handled_at = 0.0
         self.written_at = 0.0
 
@@ -82,25 +73,25 @@ class Turn:
         """Do this first at the end of this turn."""
         self._writes.append(step)
         if not self._is_due:
-            self._schedule()
+            self._run_soon()
 
     def answer(self, step: Step) -> None:
         """Do this when everything is written."""
         self._answers.append(step)
         if not self._is_due:
-            self._schedule()
+            self._run_soon()
 
     def show(self, step: Step) -> None:
         """Do this when the answers have left."""
         self._shows.append(step)
         if not self._is_due:
-            self._schedule()
+            self._run_soon()
 
     def skip_polling(self) -> None:
         """Let the loop sleep after this turn: a thread works, and polling would slow it down."""
         self._skips_polling = True
 
-    def _schedule(self) -> None:
+    def _run_soon(self) -> None:
         self._is_due = True
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -118,7 +109,7 @@ class Turn:
         finally:
             self._is_due = False
             if self._writes or self._answers or self._shows:
-                self._schedule()  # What a later step asked for begins again with the first one.
+                self._run_soon()  # What a later step asked for begins again with the first one.
             elif self._polls:
                 self._poll_sockets()
 
@@ -135,10 +126,10 @@ class Turn:
         if self._skips_polling:
             self._skips_polling = False
             if self._polls_left:
-                self._idle_times = 0
+                self._idle_count = 0
             self._polls_left = 0
         elif self._polls_left:  # polling found this turn
-            self._idle_times = 0
+            self._idle_count = 0
             self._polls_left = self._polls
         elif self._turns_to_skip:
             self._turns_to_skip -= 1
@@ -160,8 +151,8 @@ class Turn:
         if self._polls_left:
             self._poll_soon()
         else:
-            self._idle_times = min(self._idle_times + 1, MAX_IDLE_POLLS)
-            self._turns_to_skip = 1 << self._idle_times
+            self._idle_count = min(self._idle_count + 1, MAX_IDLE_POLLS)
+            self._turns_to_skip = 1 << self._idle_count
 
 
 def _run_steps(steps: list[Step]) -> None:

@@ -4,8 +4,7 @@ Waiting for a flush, for replication, for dispatch or for a new message is the s
 4.9.8 has five classes for it (GroupCommitService, GroupTransferService, PullRequestHoldService, ...).
 
 A waiter is a callback, so a thousand sends that wait for one sync cost a thousand list entries and no task. Coroutines
-use `reached`. Cancelled waiters, such as held pulls after their time limit, leave the heap at once at its top, and
-otherwise when they outnumber the others.
+use `reached`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Waiter:
 class Watermark:
     """A rising number; not thread-safe, so each belongs to one event loop."""
 
-    __slots__ = ("_dead", "_heap", "_sequence", "error", "value")
+    __slots__ = ("_cancelled_count", "_heap", "_sequence", "error", "value")
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
@@ -46,7 +45,7 @@ class Watermark:
         # Invariant: every living waiter's target is above `value`, and there is none once `error` is set.
         self._heap: list[tuple[int, int, Waiter]] = []
         self._sequence = itertools.count()
-        self._dead = 0
+        self._cancelled_count = 0
 
     def advance(self, value: int) -> None:
         """Raise the number to `value`, unless that is lower. Call the waiters that it reaches, lowest target first."""
@@ -64,16 +63,15 @@ class Watermark:
 
     def refuse(self, error: BaseException) -> None:
         """Give every present waiter `error`; later ones may see the value rise."""
-        heap, self._heap, self._dead = self._heap, [], 0
+        heap, self._heap, self._cancelled_count = self._heap, [], 0
         for _, _, waiter in sorted(heap):
             callback, waiter.callback = waiter.callback, None
             if callback is not None:
                 callback(error)
 
     def when(self, target: int, callback: OnReached) -> Waiter | None:
-        """Call `callback(None)` once the value reaches `target`, or `callback(error)` if it never will.
-
-        Returns None when the callback was called at once, else the waiter, which can be cancelled.
+        """Call `callback(None)` once the value reaches `target`, or `callback(error)` if it never will. Returns None
+        when the callback was called at once, else the waiter, which can be cancelled.
         """
         if target <= self.value:
             callback(None)
@@ -86,32 +84,30 @@ class Watermark:
         return waiter
 
     def reached(self, target: int) -> Coroutine[Any, Any, int]:
-        """Return the value once it is at least `target`; cancelling leaves nothing behind.
-
-        Raises:
-            the error given to `fail`.
+        """Return the value once it is at least `target`; cancelling leaves nothing behind. Raises: the error given to
+        `fail`.
         """
         return tasks.reached(self, target)
 
     @property
     def waiting(self) -> int:
         """The number of waiters that are not cancelled."""
-        return len(self._heap) - self._dead
+        return len(self._heap) - self._cancelled_count
 
     def _call(self, waiter: Waiter, error: BaseException | None) -> None:
         callback, waiter.callback = waiter.callback, None
         if callback is None:
-            self._dead -= 1
+            self._cancelled_count -= 1
         else:
             callback(error)
 
     def _note_cancelled(self) -> None:
-        self._dead += 1
+        self._cancelled_count += 1
         heap = self._heap
         while heap and heap[0][2].callback is None:
             heapq.heappop(heap)
-            self._dead -= 1
-        if self._dead > len(heap) // 2:
+            self._cancelled_count -= 1
+        if self._cancelled_count > len(heap) // 2:
             self._heap = [entry for entry in heap if entry[2].callback is not None]
             heapq.heapify(self._heap)
-            self._dead = 0
+            self._cancelled_count = 0

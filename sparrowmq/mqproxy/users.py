@@ -126,7 +126,7 @@ class BrokerUsers:
 
     async def hash_body(self, command: Command) -> None:
         """Hash the body of a large request in several turns of the loop, before `authenticate`."""
-        while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_some(command):
+        while len(command.body) > LARGE_BODY_BYTES and not self._large_bodies.hash_next_piece(command):
             await pause()
 
     def authenticate(self, peer: Peer, command: Command) -> None:

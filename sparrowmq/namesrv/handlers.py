@@ -27,7 +27,7 @@ from sparrowmq.protocol.requests.registration_bodies import (
     summing,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
-from sparrowmq.remoting.handler import LargeAnswers, Reply, encoded, handles
+from sparrowmq.remoting.handler import LargeAnswers, Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.settings.live_settings import LiveSettings
 from sparrowmq.settings.setting_kinds import ADDRESSES
@@ -72,7 +72,7 @@ class RouteHandlers:
 
     def _topics(self, cluster: str | None) -> Steps[Reply]:
         names = yield from self._routes.topic_names(cluster)
-        return (yield from encoded(TopicList(names)))
+        return (yield from encode_in_steps(TopicList(names)))
 
     @handles(ask.GetSystemTopicListFromNs)
     def system_topics(self, header: ask.GetSystemTopicListFromNs, body: bytes, peer: Peer) -> Reply:

@@ -39,12 +39,12 @@ from sparrowmq.protocol.names import LOST_BROKERS
 from sparrowmq.protocol.requests.bodies import LostBroker
 from sparrowmq.protocol.requests.request_table import Role
 from sparrowmq.remoting.listener import Listener, check_not_public
-from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
+from sparrowmq.remoting.request_dispatch import Dispatcher, LatencySwitch
 from sparrowmq.remoting.server import Server, limits_for
 from sparrowmq.remoting.session import Session
 from sparrowmq.remoting.tls.contexts import ServerTls
 from sparrowmq.settings.live_settings import LiveSettings
-from sparrowmq.settings.user_settings import demand_one_kind
+from sparrowmq.settings.user_settings import check_one_kind
 
 if TYPE_CHECKING:  # a name server without access control loads nothing of it
     from sparrowmq.namesrv.namesrv_access import NamesrvAccess
@@ -71,7 +71,7 @@ class Namesrv:
         self._live_settings = LiveSettings(settings, file)
         self._live_settings.subscribe(logs.apply_settings)
         self._clock = clock
-        self._measuring = Measuring(settings, clock, always=settings.is_measured)
+        self._measuring = LatencySwitch(settings, clock, always=settings.is_measured)
         self._live_settings.subscribe(self._measuring.apply_settings)
         self._conditions = Conditions(clock, Figures(), lambda: {"DENIED": str(denials_file(settings.audit_file))})
         self._server: Server | None = None
@@ -160,7 +160,7 @@ class Namesrv:
             self._conditions.poll()
 
     def _make_access(self) -> NamesrvAccess | None:
-        demand_one_kind(self._settings, self._settings.acl)
+        check_one_kind(self._settings, self._settings.acl)
         if not self._settings.checks_access:
             return None
         # A name server without access control loads nothing of auth/.

@@ -76,7 +76,7 @@ class NamesrvAccess:
         except ValueError as error:
             raise ConfigError(f"aclBrokerAddresses: {error}") from None
         self.guard = Guard([self.check])
-        self.hash_next_piece = LargeBodies(self._accounts).hash_some
+        self.hash_next_piece = LargeBodies(self._accounts).hash_next_piece
         self.audit = Audit(settings.audit_file if settings.audit_log else None, clock)
 
     def _accounts(self) -> Mapping[str, Account | User]:

@@ -1,9 +1,8 @@
 """Allocation of queues to the members of a group. Each member computes it alone, and all must get the same result.
 
-There is no coordinator. A group may have Java, Go, C++ and Python members, so each strategy gives exactly Java's
-result. Otherwise two members would consume one queue, or none would. The order matters: queues and members are sorted
-here first. A member that the broker does not list yet gets no queue.
-Source: AllocateMessageQueue* and AllocateMachineRoomNearby, Java 4.9.8.
+A group may have Java, Go, C++ and Python members, so each strategy gives exactly Java's result; otherwise two members
+would consume one queue, or none would. Queues and members are sorted here first. A member that the broker does not list
+yet gets no queue. Source: AllocateMessageQueue* and AllocateMachineRoomNearby, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ StrategyName = Literal["averagely", "by_circle", "consistent_hash"]
 
 def averagely(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
     """Neighbouring queues in equal portions; the first members get the remainder. The default, as in Java."""
-    ordered, place = _arrange(queues, members, me)
+    ordered, place = _sort_and_place(queues, members, me)
     if place is None:
         return []
     return portion_of(ordered, len(set(members)), place)
@@ -33,7 +32,7 @@ def averagely(queues: Collection[MessageQueue], members: Collection[str], me: st
 
 def by_circle(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
     """Every n-th queue, for n members."""
-    ordered, place = _arrange(queues, members, me)
+    ordered, place = _sort_and_place(queues, members, me)
     return [] if place is None else ordered[place :: len(set(members))]
 
 
@@ -43,7 +42,7 @@ def consistent_hash(virtual_nodes: int = 10) -> Strategy:
         raise ConfigError(f"virtual_nodes={virtual_nodes!r}: give a whole number, 0 to {MOST_NODES}")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-        ordered, place = _arrange(queues, members, me)
+        ordered, place = _sort_and_place(queues, members, me)
         if place is None or not virtual_nodes:
             return []
         ring = {
@@ -63,11 +62,10 @@ def consistent_hash(virtual_nodes: int = 10) -> Strategy:
 
 
 def by_config(mine: Sequence[MessageQueue]) -> Strategy:
-    """The given queues, independent of other members. All members share the group's retry topic.
-
-    Unlike Java: its members read no queue that is not given, so a message that fails is never delivered again.
+    """The given queues, independent of other members. All members share the group's retry topic. Unlike Java: its
+    members read no queue that is not given, so a message that fails is never delivered again.
     """
-    if not all(isinstance(queue, MessageQueue) for queue in _listed(mine)):
+    if not all(isinstance(queue, MessageQueue) for queue in _as_collection(mine)):
         raise ConfigError(f"by_config({mine!r}): give a list of queues, as `queues(topic)` returns it")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
@@ -79,17 +77,17 @@ def by_config(mine: Sequence[MessageQueue]) -> Strategy:
 
 def by_machine_room(rooms: Collection[str]) -> Strategy:
     """Only queues of brokers in these rooms; such brokers are named `room@name`."""
-    if not all(isinstance(room, str) for room in _listed(rooms)):
+    if not all(isinstance(room, str) for room in _as_collection(rooms)):
         raise ConfigError(f"by_machine_room({rooms!r}): give a list of rooms, as texts")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-        ordered, place = _arrange(queues, members, me)
+        ordered, place = _sort_and_place(queues, members, me)
         if place is None:
             return []
         near = [queue for queue in ordered if _room_of(queue) in rooms]
-        count, over = divmod(len(near), len(set(members)))
+        count, remainder = divmod(len(near), len(set(members)))
         portion = near[place * count : (place + 1) * count]
-        return portion + near[count * len(set(members)) :][place : place + 1] if place < over else portion
+        return portion + near[count * len(set(members)) :][place : place + 1] if place < remainder else portion
 
     return allocate
 
@@ -99,30 +97,29 @@ def near_machine_room(
     room_of_member: Callable[[str], str],
     within: Strategy | StrategyName = averagely,
 ) -> Strategy:
-    """Each room's queues for the members of that room. All members share the queues of rooms without members.
+    """Each room's queues for the members of that room. All members share the queues of rooms without members. Raises:
+    ConfigError, these are no functions; or, during an allocation, a room has no name.
 
     Args:
         room_of_queue: the room of the queue's broker.
         room_of_member: the room of the member with this client id. It must be the same function in all members.
         within: the strategy inside a room.
-    Raises:
-        ConfigError: these are no functions; or, during an allocation, a room has no name.
     """
-    share = strategy_of(within)
+    allocate_within = strategy_of(within)
     if not all(map(callable, (room_of_queue, room_of_member))):
         raise ConfigError("near_machine_room needs two functions: the room of a queue, and the room of a member")
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-        ordered, place = _arrange(queues, members, me)
+        ordered, place = _sort_and_place(queues, members, me)
         if place is None:
             return []
         by_room = _grouped(ordered, room_of_queue)
-        crowds = _grouped(sorted(set(members)), room_of_member)
-        mine = room_of_member(me)
-        found = share(by_room.pop(mine, []), crowds[mine], me)
-        for room in sorted(by_room.keys() - crowds.keys()):
-            found += share(by_room[room], members, me)
-        return found
+        members_by_room = _grouped(sorted(set(members)), room_of_member)
+        my_room = room_of_member(me)
+        mine_and_shared = allocate_within(by_room.pop(my_room, []), members_by_room[my_room], me)
+        for room in sorted(by_room.keys() - members_by_room.keys()):
+            mine_and_shared += allocate_within(by_room[room], members, me)
+        return mine_and_shared
 
     return allocate
 
@@ -135,15 +132,12 @@ _BY_NAME: Final[dict[str, Strategy]] = {
 
 
 def for_pop(strategy: Strategy, shared: int) -> Strategy:
-    """Queues that members pop: of each broker any queue (id -1), or those of some members.
-
-    Args:
-        shared: the number of members after each one whose queues it pops too; 0 or less is all.
-    Source: QueryAssignmentProcessor.allocate4Pop, Java 5.4.0.
+    """Queues that members pop: of each broker any queue (id -1), or those of the `shared` members after each one; 0 or
+    less is all. Source: QueryAssignmentProcessor.allocate4Pop, Java 5.4.0.
     """
 
     def allocate(queues: Collection[MessageQueue], members: Collection[str], me: str) -> list[MessageQueue]:
-        ordered, place = _arrange(queues, members, me)
+        ordered, place = _sort_and_place(queues, members, me)
         clients = sorted(set(members))
         if shared <= 0 or shared >= len(clients) - 1:
             brokers = dict.fromkeys((queue.topic, queue.broker_name) for queue in ordered)
@@ -170,22 +164,22 @@ def strategy_of(chosen: Strategy | StrategyName) -> Strategy:
     )
 
 
-def _listed(value: object) -> Collection[object]:
+def _as_collection(value: object) -> Collection[object]:
     """The given collection; one that no check accepts if it is none, or a text."""
     return value if isinstance(value, Collection) and not isinstance(value, str) else (None,)
 
 
 def _grouped(items: Collection[T], room_of: Callable[[T], str]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    groups: dict[str, list[T]] = {}
     for item in items:
         room = room_of(item)
         if not room:
             raise ConfigError(f"{item} is in no room; near_machine_room needs the room of each queue and member")
-        found.setdefault(room, []).append(item)
-    return found
+        groups.setdefault(room, []).append(item)
+    return groups
 
 
-def _arrange(
+def _sort_and_place(
     queues: Collection[MessageQueue], members: Collection[str], me: str
 ) -> tuple[list[MessageQueue], int | None]:
     ordered = sorted(set(members))
@@ -194,9 +188,9 @@ def _arrange(
 
 def portion_of(queues: list[MessageQueue], member_count: int, place: int) -> list[MessageQueue]:
     """The neighbouring queues of one member. The first members get one more if the division has a remainder."""
-    size, over = divmod(len(queues), member_count)
-    start = place * size + min(place, over)
-    return queues[start : start + size + (place < over)]
+    size, remainder = divmod(len(queues), member_count)
+    start = place * size + min(place, remainder)
+    return queues[start : start + size + (place < remainder)]
 
 
 def _ring_hash(text: str) -> int:

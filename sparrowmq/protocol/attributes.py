@@ -73,21 +73,20 @@ _NO_COMPACTION: Final = (
     "there are no compaction topics, so the last value of a key would be deleted with its file; "
     "leave the attribute out, or keep the topic at a broker of Apache"
 )
-OF_TOPICS: Final[Mapping[str, Attribute]] = {
+TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     MESSAGE_TYPE: Choice(tuple(MessageType), False, {}),
     QUEUE_TYPE: Choice(("SimpleCQ",), True, {"BatchCQ": _NO_BATCH}),
     CLEANUP_POLICY: Choice(("DELETE",), True, {"COMPACTION": _NO_COMPACTION}),
     RESERVE_TIME: Number(-1, INT64),
 }
-OF_GROUPS: Final[Mapping[str, Attribute]] = {PRIORITY_FACTOR: Number(0, 100)}
+GROUP_ATTRIBUTES: Final[Mapping[str, Attribute]] = {PRIORITY_FACTOR: Number(0, 100)}
 
 Changes = dict[str, str | None]
 
 
 def parse(text: str) -> Changes:
-    """Return the value by name of a field `attributes`; None removes the attribute.
-
-    Raises: ConfigError, names the word that breaks the format.
+    """Return the value by name of a field `attributes`; None removes the attribute. Raises: ConfigError, names the word
+    that breaks the format.
     """
     words = text.split(",")
     while words and not words[-1]:
@@ -95,7 +94,7 @@ def parse(text: str) -> Changes:
     changes: Changes = {}
     for word in words:
         name, equals, value = word.partition("=")
-        _add(changes, name, value if equals else None)
+        _add_change(changes, name, value if equals else None)
     return changes
 
 
@@ -103,7 +102,7 @@ def of_signed(signed: Mapping[str, str]) -> Changes:
     """As `parse`, of a body's member, where names have their sign: `{"+priority.factor": "1"}`. Raises: ConfigError."""
     changes: Changes = {}
     for name, value in signed.items():
-        _add(changes, name, None if name.startswith("-") else value)
+        _add_change(changes, name, None if name.startswith("-") else value)
     return changes
 
 
@@ -115,29 +114,24 @@ def text_of(attributes: Mapping[str, str] | None) -> str | None:
 def changed(
     attributes: Mapping[str, Attribute], current: Mapping[str, str] | None, changes: Changes, *, is_new: bool
 ) -> dict[str, str] | None:
-    """Return the attributes after the changes; None for none, as of a topic of 4.x.
-
-    Args:
-        attributes: the rules by name.
-        is_new: whether the topic or group is created now.
-    Raises:
-        ConfigError: an attribute is unknown, or cannot change, be removed, or have its value.
+    """Return the attributes after the changes, by their rules; None for none, as of a topic of 4.x. Raises:
+    ConfigError, one is unknown, or cannot change, be removed, or have its value.
     """
-    made = dict(current or {})
+    new_attributes = dict(current or {})
     for name, value in changes.items():
         rule = attributes.get(name)
         if rule is None:
             raise ConfigError(f"unsupported key: {name}; there are {', '.join(sorted(attributes))}")
         if value is None:
-            _check_removal(rule, name, made, is_new)
-            del made[name]
+            _check_removal(rule, name, new_attributes, is_new)
+            del new_attributes[name]
             continue
         # Unlike Java, which refuses a fixed attribute even with the value that it has.
-        if rule.is_fixed and not is_new and made.get(name) != value:
+        if rule.is_fixed and not is_new and new_attributes.get(name) != value:
             raise ConfigError(f"attempt to update an unchangeable attribute: {name} is set at creation only")
         rule.check(name, value)
-        made[name] = value
-    return made or None
+        new_attributes[name] = value
+    return new_attributes or None
 
 
 def _check_removal(rule: Attribute, name: str, current: Mapping[str, str], is_new: bool) -> None:
@@ -149,8 +143,7 @@ def _check_removal(rule: Attribute, name: str, current: Mapping[str, str], is_ne
         raise ConfigError(f"attempt to update an unchangeable attribute: {name} is set at creation only")
 
 
-def _add(changes: Changes, signed: str, value: str | None) -> None:
-    """Add the change of one word. Raises: ConfigError."""
+def _add_change(changes: Changes, signed: str, value: str | None) -> None:
     sign, name = signed[:1], signed[1:]
     if sign != ("-" if value is None else "+") or value == "" or not name or "+" in name or "-" in name:
         word = signed if value is None else f"{signed}={value}"

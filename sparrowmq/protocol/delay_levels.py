@@ -14,7 +14,7 @@ from sparrowmq.errors import ConfigError
 
 JAVA_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_WORD = re.compile(r"([0-9]{1,9})(ms|[smhd])")
+_WORD_PATTERN = re.compile(r"([0-9]{1,9})(ms|[smhd])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,8 @@ class DelayLevels:
 
     @classmethod
     def parse(cls, text: str = JAVA_LEVELS) -> DelayLevels:
-        """Parse the setting `messageDelayLevel`.
-
-        Raises: ConfigError, a word is no number with a unit, or there is no word.
+        """Parse the setting `messageDelayLevel`. Raises: ConfigError, a word is no number with a unit, or there is no
+        word.
         """
         words = text.split()
         delays_ms = [level_ms(word) for word in words]
@@ -56,7 +55,7 @@ class DelayLevels:
 
 def duration_ms(word: str) -> int | None:
     """The milliseconds of a duration such as "100ms", "30s", "5m", "2h" or "1d"; None for other texts."""
-    match = _WORD.fullmatch(word)
+    match = _WORD_PATTERN.fullmatch(word)
     return int(match[1]) * _UNIT_MS[match[2]] if match else None
 
 
@@ -83,7 +82,7 @@ def delivered_mark(queue_id: int, queue_offset: int) -> int:
     return _FIRST_MARK - (queue_id << _QUEUE_ID_AT | queue_offset)
 
 
-def delivered(prepared_offset: int) -> tuple[int, int] | None:
+def parse_delivered_mark(prepared_offset: int) -> tuple[int, int] | None:
     """Return queue id and queue offset from a record's `prepared_offset`; None if it delivers no delayed message."""
     if prepared_offset > _FIRST_MARK:
         return None

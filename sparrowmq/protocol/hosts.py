@@ -17,21 +17,20 @@ from typing import Final
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
-_HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
+_HOST_PATTERN = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?")
 
 IPV4_SIZE = 8
 IPV6_SIZE = 20
 
 _IPV4_BYTES = 4
 _NETWORK_BYTES = 8  # of an IPv6 address
-_MAPPED = bytes(10) + b"\xff\xff"
+_MAPPED_PREFIX = bytes(10) + b"\xff\xff"
 
 
 @lru_cache(maxsize=4096)
 def pack(address: str) -> bytes:
-    """Convert `"ip:port"` or `"[ip]:port"` to bytes. Names are not resolved.
-
-    Raises: LocalProtocolError, the text is not an IP address with a port.
+    """Convert `"ip:port"` or `"[ip]:port"` to bytes. Names are not resolved. Raises: LocalProtocolError, the text is
+    not an IP address with a port.
     """
     host, _, port = address.rpartition(":")
     number = whole_number(port)
@@ -56,13 +55,12 @@ def unpack(host: bytes) -> str:
     raise RemoteProtocolError(f"a host takes 8 bytes (IPv4) or 20 (IPv6), not {len(host)}")
 
 
-def counted(address: bytes) -> bytes:
-    """Return the address (4 bytes) or network (8 bytes) by which limits count a packed address of 4 or 16 bytes.
-
-    A host with IPv6 owns a /64, so its addresses count together. An IPv4 address inside IPv6 counts as IPv4.
+def limit_key(address: bytes) -> bytes:
+    """Return the address (4 bytes) or network (8 bytes) by which limits count a packed address of 4 or 16 bytes. A host
+    with IPv6 owns a /64, so its addresses count together. An IPv4 address inside IPv6 counts as IPv4.
     """
-    if address.startswith(_MAPPED):
-        return address[len(_MAPPED) :]
+    if address.startswith(_MAPPED_PREFIX):
+        return address[len(_MAPPED_PREFIX) :]
     return address if len(address) == _IPV4_BYTES else address[:_NETWORK_BYTES]
 
 
@@ -89,7 +87,7 @@ def check_host(host: str) -> str:
             ipaddress.IPv6Address(host)
         except ValueError:
             raise ConfigError(f"{host!r} is not a host; an IPv6 address is written as in [::1]:9876") from None
-    elif not _HOST.fullmatch(host):
+    elif not _HOST_PATTERN.fullmatch(host):
         raise ConfigError(
             f"{host!r} is not a host; write a name, each part of which between dots has 1 to 63 letters, digits, "
             "'-' or '_', or an IP address"
@@ -100,15 +98,15 @@ def check_host(host: str) -> str:
 # All brokers behind a proxy have the proxy's address. A client makes one connection to it for each broker, under the
 # address `host:port#broker`, and names the broker in the field `bname` of every request on it. So all that goes by
 # address in a client holds for a proxy too. Source: the remoting port of the proxy, Java 5.4.0, demands this field.
-_MARK: Final = "#"
+_BROKER_MARK: Final = "#"
 
 
 def with_broker(address: str, broker_name: str) -> str:
     """The address of a broker behind the proxy at `address`."""
-    return f"{address}{_MARK}{broker_name}"
+    return f"{address}{_BROKER_MARK}{broker_name}"
 
 
 def split_broker(address: str) -> tuple[str, str]:
     """The address to connect to, and the name of the broker; "" without a proxy."""
-    host_and_port, _, broker_name = address.partition(_MARK)
+    host_and_port, _, broker_name = address.partition(_BROKER_MARK)
     return host_and_port, broker_name

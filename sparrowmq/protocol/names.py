@@ -6,10 +6,8 @@
     %DLQ%billing              the group's dead-letter topic, after the last try
     shop%Orders               topic Orders in namespace shop
 
-Names become folders and keys of stored state. They arrive in requests, heartbeats and files, and from other brokers.
-Each of these borders calls `check_topic` or `check_group`. A valid name can neither leave its folder nor break a
-record.
-Source: TopicValidator, MixAll and NamespaceUtil, Java 4.9.8.
+Names become folders and keys of stored state, and arrive from others, so each border calls `check_topic` or
+`check_group`. Source: TopicValidator, MixAll and NamespaceUtil, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -94,15 +92,14 @@ SYSTEM_GROUPS: Final = frozenset(
 )
 
 # Producer groups that clients announce by themselves, so that programs of many accounts are in them.
-_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+")
-_RULE = "use only letters, digits, '%', '|', '_' and '-'"
+_ALLOWED_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
+_RULE_TEXT = "use only letters, digits, '%', '|', '_' and '-'"
 
 
 @lru_cache(maxsize=65536)
 def check_topic(name: str) -> str:
-    """Return the name if it is valid for a topic. Cached, because each request needs it.
-
-    Raises: InvalidName, names the rule.
+    """Return the name if it is valid for a topic. Cached, because each request needs it. Raises: InvalidName, names the
+    rule.
     """
     return _check("topic", name, MAX_TOPIC_LENGTH)
 
@@ -124,7 +121,7 @@ def check_new_topic(name: str) -> str:
 def check_broker_name(name: str) -> str:
     """Return the name if it is valid for a broker or cluster; as in Java, dots are valid. Raises: InvalidName."""
     if name in (".", ".."):
-        raise InvalidName(f"{name!r} is not a broker or cluster name; {_RULE}")
+        raise InvalidName(f"{name!r} is not a broker or cluster name; {_RULE_TEXT}")
     _check("broker or cluster", name.replace(".", "-"), MAX_TOPIC_LENGTH)
     return name
 
@@ -166,7 +163,7 @@ def is_internal(topic: str) -> bool:
 
 def check_namespace(namespace: str) -> str:
     """Return the namespace if it is valid; empty means no namespace. Raises: InvalidName."""
-    if namespace and ("%" in namespace or not _ALLOWED.fullmatch(namespace)):
+    if namespace and ("%" in namespace or not _ALLOWED_PATTERN.fullmatch(namespace)):
         raise InvalidName(f"namespace {namespace!r} is invalid; use only letters, digits, '|', '_' and '-'")
     return namespace
 
@@ -195,6 +192,6 @@ def _check(kind: str, name: str, max_length: int) -> str:
         raise InvalidName(
             f"{kind} name {name[:40]}... has {len(name)} characters, {max_length} are allowed; shorten it"
         )
-    if not _ALLOWED.fullmatch(name):
-        raise InvalidName(f"{kind} name {name!r} contains illegal characters; {_RULE}")
+    if not _ALLOWED_PATTERN.fullmatch(name):
+        raise InvalidName(f"{kind} name {name!r} contains illegal characters; {_RULE_TEXT}")
     return name

@@ -33,16 +33,16 @@ from sparrowmq.protocol.names import RETRY
 ORDERLY_REVIVE_QUEUE: Final = 999  # the revive queue of every handle of an orderly pop
 ABSENT: Final = -1
 
-_WORDS: Final = 8  # a handle has at least so many
-_ALL_WORDS: Final = 9
-_DIGITS: Final = 19  # of the largest number
-_LARGEST: Final = (1 << 63) - 1  # of Java's long
-_COUNTS_OF_ONE: Final = "qo"
+_MIN_WORDS: Final = 8  # a handle has at least so many
+_MAX_WORDS: Final = 9
+_MAX_DIGITS: Final = 19  # of the largest number
+_MAX_NUMBER: Final = (1 << 63) - 1  # of Java's long
+_MESSAGE_PREFIX: Final = "qo"
 # The gRPC port and its broker parse each handle, one behind the other.
-_REMEMBERED: Final = 1024
-_REMEMBERED_CHARACTERS: Final = 200
+_CACHED_HANDLES: Final = 1024
+_MAX_CACHED_CHARACTERS: Final = 200
 # A handle with all words. Its numbers have 18 digits at most, so they need no check against the largest one.
-_USUAL: Final = re.compile(
+_USUAL_PATTERN: Final = re.compile(
     r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18}) ([012]) ([^ ]+) "
     r"([0-9]{1,18}) ([0-9]{1,18}) ([0-9]{1,18})"
 )
@@ -96,7 +96,7 @@ class ReceiptHandle(NamedTuple):
         """The time at which the message becomes visible again."""
         return self.pop_time_ms + self.invisible_ms
 
-    def changed(self, pop_time_ms: int, invisible_ms: int, revive_queue: int) -> ReceiptHandle:
+    def with_times(self, pop_time_ms: int, invisible_ms: int, revive_queue: int) -> ReceiptHandle:
         """The handle after a change of the invisible time, as Java's client makes it of a broker's answer."""
         return self._replace(
             start_offset=self.queue_offset,
@@ -112,25 +112,24 @@ class ReceiptHandle(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> ReceiptHandle:
         """Parse a handle. Raises: ConfigError, the text is none."""
-        usual = _usual(text) if len(text) <= _REMEMBERED_CHARACTERS else None
+        usual = _parse_usual(text) if len(text) <= _MAX_CACHED_CHARACTERS else None
         if usual is not None:
             return usual
         words = text.split(" ")
-        if not _WORDS <= len(words) <= _ALL_WORDS or not all(words):
+        if not _MIN_WORDS <= len(words) <= _MAX_WORDS or not all(words):
             raise ConfigError("receipt handle is invalid; give the handle of a message that was received")
         start, popped, invisible, revive = [_number(word) for word in words[:4]]
         queue, offset = [_number(word) for word in words[6:8]]
-        log_offset = _number(words[8], or_absent=True) if len(words) > _WORDS else ABSENT
+        log_offset = _number(words[8], or_absent=True) if len(words) > _MIN_WORDS else ABSENT
         return cls(start, popped, invisible, revive, _kind(words[4]), words[5], queue, offset, log_offset)
 
 
-@lru_cache(_REMEMBERED)
-def _usual(text: str) -> ReceiptHandle | None:
-    """Parse a handle with all words; None for another one."""
-    found = _USUAL.fullmatch(text)
-    if found is None:
+@lru_cache(_CACHED_HANDLES)
+def _parse_usual(text: str) -> ReceiptHandle | None:
+    match = _USUAL_PATTERN.fullmatch(text)
+    if match is None:
         return None
-    start, popped, invisible, revive, kind, name, queue, offset, log_offset = found.groups()
+    start, popped, invisible, revive, kind, name, queue, offset, log_offset = match.groups()
     numbers = int(start), int(popped), int(invisible), int(revive)
     return ReceiptHandle(*numbers, _KINDS[kind], name, int(queue), int(offset), int(log_offset))
 
@@ -147,52 +146,47 @@ class PoppedQueue(NamedTuple):
 class OrderCounts(NamedTuple):
     """The former deliveries of messages in an orderly pop."""
 
-    of_queues: Mapping[tuple[Kind, int], int]  # by kind and queue id
-    of_messages: Mapping[tuple[Kind, int, int], int]  # by kind, queue id and offset. They win.
+    by_queue: Mapping[tuple[Kind, int], int]  # by kind and queue id
+    by_message: Mapping[tuple[Kind, int, int], int]  # by kind, queue id and offset. They win.
 
     def __str__(self) -> str:
-        queues = [f"{kind:d} {queue} {times}" for (kind, queue), times in self.of_queues.items()]
+        queues = [f"{kind:d} {queue} {times}" for (kind, queue), times in self.by_queue.items()]
         messages = [
-            f"{kind:d} {_COUNTS_OF_ONE}{queue}%{offset} {times}"
-            for (kind, queue, offset), times in self.of_messages.items()
+            f"{kind:d} {_MESSAGE_PREFIX}{queue}%{offset} {times}"
+            for (kind, queue, offset), times in self.by_message.items()
         ]
         return ";".join([*queues, *messages])
 
     def of(self, kind: Kind, queue_id: int, offset: int) -> int:
         """The number of former deliveries of a message."""
-        return self.of_messages.get((kind, queue_id, offset), self.of_queues.get((kind, queue_id), 0))
+        return self.by_message.get((kind, queue_id, offset), self.by_queue.get((kind, queue_id), 0))
 
     @classmethod
     def parse(cls, text: str | None) -> OrderCounts:
-        """Parse orderCountInfo. Raises: ConfigError."""
-        of_queues: dict[tuple[Kind, int], int] = {}
-        of_messages: dict[tuple[Kind, int, int], int] = {}
+        by_queue: dict[tuple[Kind, int], int] = {}
+        by_message: dict[tuple[Kind, int, int], int] = {}
         for kind, place, times in _entries(text):
-            if place.startswith(_COUNTS_OF_ONE):
-                queue, _, offset = place.removeprefix(_COUNTS_OF_ONE).partition("%")
-                of_messages[kind, _number(queue), _number(offset)] = _number(times)
+            if place.startswith(_MESSAGE_PREFIX):
+                queue, _, offset = place.removeprefix(_MESSAGE_PREFIX).partition("%")
+                by_message[kind, _number(queue), _number(offset)] = _number(times)
             else:
-                of_queues[kind, _number(place)] = _number(times)
-        return cls(of_queues, of_messages)
+                by_queue[kind, _number(place)] = _number(times)
+        return cls(by_queue, by_message)
 
 
 def start_offsets_text(queues: Iterable[PoppedQueue]) -> str:
-    """The field startOffsetInfo of an answer."""
-    return ";".join(f"{each.kind:d} {each.queue_id} {each.start_offset}" for each in queues)
+    return ";".join(f"{queue.kind:d} {queue.queue_id} {queue.start_offset}" for queue in queues)
 
 
 def message_offsets_text(queues: Iterable[PoppedQueue]) -> str:
-    """The field msgOffsetInfo of an answer."""
-    return ";".join(f"{each.kind:d} {each.queue_id} {','.join(map(str, each.offsets))}" for each in queues)
+    return ";".join(f"{queue.kind:d} {queue.queue_id} {','.join(map(str, queue.offsets))}" for queue in queues)
 
 
 def queue_counts_text(queues: Iterable[PoppedQueue]) -> str:
-    """The field queueCounts of an answer."""
-    return ",".join([str(len(each.offsets)) for each in queues])
+    return ",".join([str(len(queue.offsets)) for queue in queues])
 
 
 def queue_counts(text: str | None) -> list[int]:
-    """Parse queueCounts. Raises: ConfigError."""
     return [_number(count) for count in text.split(",")] if text else []
 
 
@@ -209,11 +203,8 @@ def popped_queues(start_offsets: str | None, message_offsets: str | None = None)
 
 
 def handle_in_record(text: str, pop_time_ms: int, *, is_listed: bool) -> ReceiptHandle | None:
-    """The handle that a broker has put into a record's POP_CK; None if a producer has put the text there.
-
-    Args:
-        is_listed: the answer names the record's queue. Then only a record of a retry topic has its handle in it, and
-            the handle has the time of this pop, which no producer knows.
+    """The handle that a broker has put into a record's POP_CK; None if a producer has put the text there. If the answer
+    `is_listed`, names the queue, only a record of a retry topic has its handle in it, with the time of this pop.
     """
     if not text:
         return None
@@ -227,28 +218,28 @@ def handle_in_record(text: str, pop_time_ms: int, *, is_listed: bool) -> Receipt
 
 
 def _entries(text: str | None) -> list[tuple[Kind, str, str]]:
-    found = []
+    entries = []
     for entry in (text or "").split(";"):
         words = entry.split(" ")
         if len(words) == 3:
-            found.append((_kind(words[0]), words[1], words[2]))
+            entries.append((_kind(words[0]), words[1], words[2]))
         elif entry:
             raise ConfigError(f"answer to a pop is invalid: {entry!r} has not three words")
-    return found
+    return entries
 
 
 def _number(word: str, *, or_absent: bool = False) -> int:
     if or_absent and word == str(ABSENT):
         return ABSENT
-    number = whole_number(word, _DIGITS)
+    number = whole_number(word, _MAX_DIGITS)
     if number is None:
-        raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a number")
-    if number > _LARGEST:
-        raise ConfigError(f"receipt handle is invalid: {word} is above {_LARGEST}")
+        raise ConfigError(f"receipt handle is invalid: {word[:_MAX_DIGITS]!r} is not a number")
+    if number > _MAX_NUMBER:
+        raise ConfigError(f"receipt handle is invalid: {word} is above {_MAX_NUMBER}")
     return number
 
 
 def _kind(word: str) -> Kind:
     if word not in ("0", "1", "2"):
-        raise ConfigError(f"receipt handle is invalid: {word[:_DIGITS]!r} is not a kind of topic")
+        raise ConfigError(f"receipt handle is invalid: {word[:_MAX_DIGITS]!r} is not a kind of topic")
     return Kind(int(word))

@@ -3,10 +3,8 @@
     entry ── wants(tags_code)? ── record ── predicate.holds(properties)? ── to the consumer
                   │ no: the record is never read            │ no: the next entry
 
-A queue entry has the hash of the message's tag, which decides tag subscriptions without a read of the log. Consumers
-compare the tag itself, because hashes collide. An SQL92 expression needs the record's properties. Pulls and held pulls
-take a `Selector`.
-Source: ExpressionMessageFilter, Java 4.9.8.
+A queue entry has the hash of the message's tag, which decides tag subscriptions without a read of the log; consumers
+compare the tag itself. An SQL92 expression needs the record's properties. Source: ExpressionMessageFilter, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -29,15 +27,9 @@ class Predicate:
 
 
 class Selector:
-    """The messages that a consumer wants.
-
-    Args:
-        codes: hashes of tags, of which a message must have one; None for any.
-        predicate: a condition on the message's properties.
-        weight: the cost of the predicate, relative to a usual one. With more weight, fewer records are read at once.
-    Attributes:
-        takes_all_tags: whether every entry may belong to a wanted message.
-        takes_all: whether every message is wanted.
+    """The messages that a consumer wants: with one of these hashes of tags (None: any), and for which the predicate
+    holds. `weight` is the cost of the predicate, relative to a usual one: with more weight, fewer records are read at
+    once.
     """
 
     __slots__ = ("_codes", "predicate", "takes_all", "takes_all_tags", "weight")
@@ -48,11 +40,10 @@ class Selector:
         self._codes = codes
         self.weight = weight
         self.predicate = predicate
-        self.takes_all_tags = codes is None
-        self.takes_all = codes is None and predicate is None
+        self.takes_all_tags = codes is None  # whether every entry may belong to a wanted message
+        self.takes_all = codes is None and predicate is None  # whether every message is wanted
 
     def wants(self, tags_code: int) -> bool:
-        """Whether an entry may belong to a wanted message."""
         return self._codes is None or tags_code in self._codes
 
 

@@ -29,12 +29,12 @@ SIGNATURE: Final = "Signature"
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-_UNSIGNED: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
-_BLOCK: Final = 64  # of SHA-1, in bytes
-_SMALL_NUMBERS: Final = 32  # prepared as text: most fields are small numbers
-_SMALL: Final = [str(number) for number in range(_SMALL_NUMBERS)]
+_UNSIGNED_FIELDS: Final = frozenset({SIGNATURE, UNIQUE_KEY_QUERY})
+_BLOCK_BYTES: Final = 64  # of SHA-1, in bytes
+_SMALL_NUMBER_COUNT: Final = 32  # prepared as text: most fields are small numbers
+_SMALL_NUMBER_TEXTS: Final = [str(number) for number in range(_SMALL_NUMBER_COUNT)]
 # The values of a send's header, all at once: to read them one by one costs more than what is done with them.
-send_values: Final = msgspec.structs.astuple
+values_of_send: Final = msgspec.structs.astuple
 TOPIC_AT: Final = 1
 ACCESS_KEY_AT: Final = 15
 _SIGNATURE_AT: Final = 18
@@ -57,80 +57,79 @@ class SigningKey:
 
     def __init__(self, secret_key: str) -> None:
         key = secret_key.encode()
-        if len(key) > _BLOCK:
+        if len(key) > _BLOCK_BYTES:
             key = hashlib.sha1(key).digest()
-        key = key.ljust(_BLOCK, b"\0")
-        self._inner = hashlib.sha1(bytes(each ^ 0x36 for each in key))
-        self._outer = hashlib.sha1(bytes(each ^ 0x5C for each in key))
+        key = key.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha1(bytes(byte ^ 0x36 for byte in key))
+        self._outer = hashlib.sha1(bytes(byte ^ 0x5C for byte in key))
 
-    def sign(self, signed: bytes) -> str:
-        """The signature of a request's content."""
-        return self._signature(signed).decode()
+    def sign(self, signed_content: bytes) -> str:
+        return self._signature(signed_content).decode()
 
     def has_signed_request(self, request: Command, fields: Mapping[str, str]) -> bool:
         """`has_signed`, for a request with these extFields that may have a digest already."""
         digest = request.digest
         if isinstance(digest, BodyDigest) and digest.key is self:
-            claimed = fields.get(SIGNATURE, "")
-            return claimed.isascii() and _is_same(b64encode(digest.value), claimed.encode())
+            signature = fields.get(SIGNATURE, "")
+            return signature.isascii() and _is_same(b64encode(digest.value), signature.encode())
         return self.has_signed(fields, request.body)
 
     def has_signed(self, fields: Mapping[str, str], body: Buffer) -> bool:
         """Whether this key signed the request. Takes the same time for a wrong signature."""
-        claimed = fields.get(SIGNATURE, "")
-        if self._is_signature(claimed, content(fields, body)):
+        signature = fields.get(SIGNATURE, "")
+        if self._is_signature(signature, content(fields, body)):
             return True
-        return UNIQUE_KEY_QUERY in fields and self._is_signature(claimed, _content_with_all(fields, body))
+        return UNIQUE_KEY_QUERY in fields and self._is_signature(
+            signature, _content_with_unique_key_query(fields, body)
+        )
 
     def has_signed_send(self, values: tuple[Any, ...], body: Buffer) -> bool:
-        """`has_signed`, from `send_values`. False, too, if the sender does not write values as Java does, or if the
+        """`has_signed`, from `values_of_send`. False, too, if the sender does not write values as Java does, or if the
         body is large: then `has_signed_request` has its digest.
         """
         if len(body) > LARGE_BODY_BYTES:
             return False
         signature: str = values[_SIGNATURE_AT]
-        return self._is_signature(signature, send_content(values, body))
+        return self._is_signature(signature, content_of_send(values, body))
 
-    def has_signed_in_hex(self, signed: bytes, claimed: str) -> bool:
+    def has_signed_in_hex(self, signed_content: bytes, signature: str) -> bool:
         """Whether this key signed the content, with the signature in hexadecimal digits of either case."""
-        return claimed.isascii() and _is_same(self._digest_of(signed).hex(), claimed.lower())
+        return signature.isascii() and _is_same(self._digest_of(signed_content).hex(), signature.lower())
 
-    def _is_signature(self, claimed: str, signed: bytes) -> bool:
-        return claimed.isascii() and _is_same(self._signature(signed), claimed.encode())
+    def _is_signature(self, signature: str, signed_content: bytes) -> bool:
+        return signature.isascii() and _is_same(self._signature(signed_content), signature.encode())
 
-    def _signature(self, signed: bytes) -> bytes:
-        return b64encode(self._digest_of(signed))
+    def _signature(self, signed_content: bytes) -> bytes:
+        return b64encode(self._digest_of(signed_content))
 
-    def _digest_of(self, signed: bytes) -> bytes:
+    def _digest_of(self, signed_content: bytes) -> bytes:
         inner, outer = _copy(self._inner), _copy(self._outer)
-        _update(inner, signed)
+        _update(inner, signed_content)
         _update(outer, _digest(inner))
         return _digest(outer)
 
-    def begin(self, signed: bytes) -> Any:
+    def begin_hash(self, prefix: bytes) -> Any:
         """Return the unfinished hash of a content that begins so."""
         inner = _copy(self._inner)
-        _update(inner, signed)
+        _update(inner, prefix)
         return inner
 
-    def end(self, inner: Any) -> bytes:
+    def finish_hash(self, unfinished_hash: Any) -> bytes:
         """Return the digest of the content in a hash that was begun."""
         outer = _copy(self._outer)
-        _update(outer, _digest(inner))
+        _update(outer, _digest(unfinished_hash))
         return _digest(outer)
 
 
 class LargeBodies:
-    """Hashes the bodies of large requests piece by piece, before their signatures are checked.
-
-    Args:
-        accounts: returns those of now, by their access keys.
+    """Hashes the bodies of large requests piece by piece, before their signatures are checked. `accounts` returns those
+    of now, by their access keys.
     """
 
     def __init__(self, accounts: Callable[[], Mapping[str, Any]]) -> None:
         self._accounts = accounts
 
-    def hash_some(self, request: Command) -> bool:
+    def hash_next_piece(self, request: Command) -> bool:
         """Hash the next piece of a request's body. Returns whether it was the last one, or none is needed."""
         digest = request.digest
         if not isinstance(digest, BodyDigest):
@@ -139,40 +138,33 @@ class LargeBodies:
             if account is None:
                 return True
             request.digest = digest = BodyDigest(account.key, fields, request.body)
-        return digest.go_on()
+        return digest.hash_next_piece()
 
 
 class BodyDigest:
-    """The digest of a request with a large body, which is hashed piece by piece and not copied.
+    """The digest of a request with a large body, which is hashed piece by piece and not copied."""
 
-    Attributes:
-        key: of the account that the request names.
-        value: the digest, once all of the body is hashed; empty before.
-    """
-
-    __slots__ = ("_at", "_body", "_inner", "key", "value")
+    __slots__ = ("_body", "_position", "_unfinished_hash", "key", "value")
 
     def __init__(self, key: SigningKey, fields: Mapping[str, str], body: Buffer) -> None:
-        self.key = key
-        self.value = b""
+        self.key = key  # of the account that the request names
+        self.value = b""  # the digest, once all of the body is hashed; empty before
         self._body = memoryview(body)
-        self._inner = key.begin(content(fields, b""))
-        self._at = 0
+        self._unfinished_hash = key.begin_hash(content(fields, b""))
+        self._position = 0
 
-    def go_on(self) -> bool:
+    def hash_next_piece(self) -> bool:
         """Hash the next piece. Returns whether it was the last one."""
-        end = self._at + LARGE_BODY_BYTES
-        _update(self._inner, self._body[self._at : end])
-        self._at = end
+        end = self._position + LARGE_BODY_BYTES
+        _update(self._unfinished_hash, self._body[self._position : end])
+        self._position = end
         if end < len(self._body):
             return False
-        self.value = self.key.end(self._inner)
+        self.value = self.key.finish_hash(self._unfinished_hash)
         return True
 
 
 def signer(access_key: str, secret_key: str, security_token: str | None = None) -> Sign:
-    """Make the function that signs the requests of a connection for a user."""
-
     key = SigningKey(secret_key)
 
     def sign_request(fields: dict[str, str], body: bytes) -> dict[str, str]:
@@ -185,26 +177,26 @@ def signed_fields(
     fields: Mapping[str, str], body: Buffer, access_key: str, key: SigningKey, security_token: str | None = None
 ) -> dict[str, str]:
     """The extFields that a client adds when it signs a request with these fields and body."""
-    added = {ACCESS_KEY: access_key}
+    fields_to_add = {ACCESS_KEY: access_key}
     if security_token:
-        added[SECURITY_TOKEN] = security_token
-    added[SIGNATURE] = key.sign(content({**fields, **added}, body))
-    return added
+        fields_to_add[SECURITY_TOKEN] = security_token
+    fields_to_add[SIGNATURE] = key.sign(content({**fields, **fields_to_add}, body))
+    return fields_to_add
 
 
 def content(fields: Mapping[str, str], body: Buffer) -> bytes:
     names = tuple(fields)
-    in_order = _ORDERS.get(names) or _order(names)
+    in_order = _VALUE_GETTERS.get(names) or _make_value_getter(names)
     return "".join(in_order(fields)).encode("utf-8", "replace") + body
 
 
-def _content_with_all(fields: Mapping[str, str], body: Buffer) -> bytes:
+def _content_with_unique_key_query(fields: Mapping[str, str], body: Buffer) -> bytes:
     """The `content` of clients that also sign `_UNIQUE_KEY_QUERY`."""
     return "".join([fields[name] for name in sorted(fields) if name != SIGNATURE]).encode("utf-8", "replace") + body
 
 
-def send_content(values: tuple[Any, ...], body: Buffer) -> bytes:
-    """The `content` of a send, with its fields as Java writes them. Its values are from `send_values`."""
+def content_of_send(values: tuple[Any, ...], body: Buffer) -> bytes:
+    """The `content` of a send, with its fields as Java writes them. Its values are from `values_of_send`."""
     # One text of known types: a loop that asks for the type of each value costs half as much again.
     access_key: str = values[ACCESS_KEY_AT]
     ons_channel: str | None = values[16]
@@ -230,7 +222,7 @@ def send_content(values: tuple[Any, ...], body: Buffer) -> bytes:
 def _number(value: int | None) -> str:
     if value is None:
         return ""
-    return _SMALL[value] if 0 <= value < _SMALL_NUMBERS else str(value)
+    return _SMALL_NUMBER_TEXTS[value] if 0 <= value < _SMALL_NUMBER_COUNT else str(value)
 
 
 def _flag(value: bool | None) -> str:
@@ -239,17 +231,19 @@ def _flag(value: bool | None) -> str:
 
 # Requests of one kind have the same fields, so their names are sorted once. Ever new names clear the table, and long
 # ones are not kept: peers make them up.
-_ORDERS: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]]] = {}
-_MOST_ORDERS: Final = 256
-_LONGEST_NAMES: Final = 1024  # characters, of all fields of a request
+_VALUE_GETTERS: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]]] = {}
+_MAX_VALUE_GETTERS: Final = 256
+_MAX_KEPT_CHARACTERS: Final = 1024  # characters, of all fields of a request
 
 
-def _order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
-    if len(_ORDERS) >= _MOST_ORDERS:
-        _ORDERS.clear()
-    signed = sorted(name for name in names if name not in _UNSIGNED)
+def _make_value_getter(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+    if len(_VALUE_GETTERS) >= _MAX_VALUE_GETTERS:
+        _VALUE_GETTERS.clear()
+    signed_names = sorted(name for name in names if name not in _UNSIGNED_FIELDS)
     # With one name itemgetter gives the bare value, whose characters `join` takes one by one: the same text.
-    found: Callable[[Mapping[str, str]], Iterable[str]] = itemgetter(*signed) if signed else lambda fields: ()
-    if sum(map(len, names)) <= _LONGEST_NAMES:
-        _ORDERS[names] = found
-    return found
+    getter: Callable[[Mapping[str, str]], Iterable[str]] = (
+        itemgetter(*signed_names) if signed_names else lambda fields: ()
+    )
+    if sum(map(len, names)) <= _MAX_KEPT_CHARACTERS:
+        _VALUE_GETTERS[names] = getter
+    return getter

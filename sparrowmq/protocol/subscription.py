@@ -25,7 +25,7 @@ SEPARATOR: Final = "||"
 MOST_TAGS: Final = 2500  # of one subscription: it is read in one piece
 
 
-_WIRE: Final = {
+_WIRE_NAMES: Final = {
     "expression": "subString",
     "tags": "tagsSet",
     "codes": "codeSet",
@@ -35,22 +35,16 @@ _WIRE: Final = {
 }
 
 
-class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
-    """The subscription of a group to one topic. In a heartbeat, all fields but the topic may be absent.
-
-    Attributes:
-        tags: the tags of a tag expression; empty for "*" and for SQL92.
-        codes: the hashes of the tags. Always computed here, as the tags are: the C++ client sends zeros.
-        version: grows with each change; nanoseconds from Go, milliseconds from others.
-        kind: TAG or SQL92.
-    """
+class Subscription(msgspec.Struct, frozen=True, rename=_WIRE_NAMES):
+    """The subscription of a group to one topic. In a heartbeat, all fields but the topic may be absent."""
 
     topic: str
     expression: str = ALL
-    tags: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()  # the tags of a tag expression; empty for "*" and for SQL92
+    # The hashes of the tags. Always computed here, as the tags are: the C++ client sends zeros.
     codes: frozenset[Long] = frozenset()
-    version: int = 0
-    kind: str = TAG
+    version: int = 0  # grows with each change; nanoseconds from Go, milliseconds from others
+    kind: str = TAG  # TAG or SQL92
     class_filter: bool = False
 
     def __post_init__(self) -> None:
@@ -71,9 +65,8 @@ class Subscription(msgspec.Struct, frozen=True, rename=_WIRE):
 
     @classmethod
     def build(cls, topic: str, expression: str | None = ALL, kind: str | None = TAG, version: int = 0) -> Subscription:
-        """Parse the expression of an application or a pull request. No expression means all messages.
-
-        Raises: InvalidMessage, a tag expression without a tag, such as "||".
+        """Parse the expression of an application or a pull request. No expression means all messages. Raises:
+        InvalidMessage, a tag expression without a tag, such as "||".
         """
         return cls(topic, expression or "", version=version, kind=kind or TAG)
 
@@ -106,7 +99,7 @@ def check_tags(expression: str) -> None:
     """
     parse_tags(expression)
     if "&&" in expression or "|" in expression.replace(SEPARATOR, ""):
-        tags = [tag for part in expression.split("|") for each in part.split("&&") if (tag := each.strip())]
+        tags = [tag for part in expression.split("|") for tag_part in part.split("&&") if (tag := tag_part.strip())]
         raise InvalidMessage(
             f"the tag expression {expression!r} matches no message: a message has one tag, and '||' is the only "
             f"operator; write {' || '.join(tags)!r} for messages with any of these tags"
@@ -121,10 +114,10 @@ def java_hash(text: str) -> int:
 
 def tag_hash(tag: str) -> int:
     """Return the `string_hash` of a tag. Only short ones are kept, so that no client can fill the memory."""
-    return java_hash(tag) if len(tag) <= _KEPT else string_hash(tag)
+    return java_hash(tag) if len(tag) <= _MAX_CACHED_CHARACTERS else string_hash(tag)
 
 
-_KEPT: Final = 256  # characters of a tag
+_MAX_CACHED_CHARACTERS: Final = 256  # characters of a tag
 
 
 # The limits of one heartbeat, which a broker decodes in one piece. A client of an application has a few dozen groups.
@@ -134,9 +127,8 @@ HEARTBEAT_MEMBERS: Final = 25_000  # the fields of these, and the tags and hashe
 
 
 def with_subscriptions(raw: bytes | bytearray | memoryview, request: str) -> bytes:
-    """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large.
-
-    Signs are counted before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
+    """The body of a request that has subscriptions. Raises: RemoteProtocolError, it is too large. Signs are counted
+    before the JSON is read. A sign inside a text counts too, which is harmless below the limits.
     """
     body = bytes(raw)
     if (

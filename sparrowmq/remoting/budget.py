@@ -12,11 +12,8 @@ Each connection has its own limits (`SessionLimits`), which a thousand connectio
                occupy more than `unread_bytes`, the one that has not read for longest is ended. Connections with
                more than NOTED_BYTES count, also those that may get more answers.
 
-Ordinary messages do not need any of this: they arrive whole, and their answers are small and read.
-
-One turn of the loop is limited too (`TurnShare`). All sockets that are readable at once belong to one turn. If four
-thousand clients pull 240 KB each in the same moment, and all were answered at once, the turn would take seconds and
-most of a gigabyte. So of a turn are limited:
+All sockets that are readable at once belong to one turn of the loop. If four thousand clients pull 240 KB each in the
+same moment, the turn would take seconds and most of a gigabyte. So it is limited too (`TurnShare`):
 
     time      A connection handles the requests that arrived together for at most BURST_S, and for less if others wait.
               After TURN_S each connection handles one request more. The rest waits for one of the next turns.
@@ -75,38 +72,26 @@ SHORT_ANSWERS: Final = frozenset(
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """The memory that one peer may occupy.
+    """The memory that one peer may occupy."""
 
-    Attributes:
-        frame: sizes of frames.
-        waiting_requests: its requests that may wait for their answer (long polls, syncs) before reading stops.
-        waiting_bytes: of the bodies of these requests.
-        unsent_bytes: answers that it may leave unread before reading stops. One turn of the loop also makes at most so
-            many bytes of answers for it, and hands them to the socket, to leave time for other connections.
-    """
-
-    frame: FrameLimits = field(default_factory=FrameLimits)
+    frame: FrameLimits = field(default_factory=FrameLimits)  # sizes of frames
+    # Its requests that may wait for their answer (long polls, syncs) before reading stops.
     waiting_requests: int = 10_000
-    waiting_bytes: int = 4 * 1024 * 1024
+    waiting_bytes: int = 4 * 1024 * 1024  # of the bodies of these requests
+    # Answers that it may leave unread before reading stops. One turn of the loop also makes at most so many bytes of
+    # answers for it, and hands them to the socket, to leave time for other connections.
     unsent_bytes: int = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class BudgetLimits:
-    """The limits of one server.
+    """The limits of one server."""
 
-    Attributes:
-        frame_bytes: for large unfinished frames with room; and as much again for the received bytes of those that wait
-            for room.
-        waiting_bytes: for the bodies of requests that wait.
-        unread_bytes: for answers to peers that do not read, and for requests after them.
-        turn_bytes: for the answers of one turn of the loop.
-    """
-
+    # For large unfinished frames with room; and as much again for the received bytes of those that wait for room.
     frame_bytes: int = 64 * 1024 * 1024
-    waiting_bytes: int = 64 * 1024 * 1024
-    unread_bytes: int = 128 * 1024 * 1024
-    turn_bytes: int = TURN_BYTES
+    waiting_bytes: int = 64 * 1024 * 1024  # for the bodies of requests that wait
+    unread_bytes: int = 128 * 1024 * 1024  # for answers to peers that do not read, and for requests after them
+    turn_bytes: int = TURN_BYTES  # for the answers of one turn of the loop
 
 
 class BudgetedConnection(Protocol):
@@ -130,14 +115,14 @@ class BudgetedConnection(Protocol):
     def abort(self) -> None:
         """End the connection at once."""
 
-    def room_made(self) -> None:
+    def on_room(self) -> None:
         """Continue reading."""
 
 
 @dataclass(slots=True)
 class _Frame:
     size: int
-    since: float
+    since_s: float
     held_bytes: int
 
 
@@ -148,21 +133,16 @@ class _Unread:
 
 
 class Budget:
-    """The room of one server.
-
-    Attributes:
-        turn: the answers of this turn of the loop.
-        lines: the log lines that peers cause.
-    """
+    """The room of one server."""
 
     def __init__(self, clock: Clock, limits: BudgetLimits | None = None) -> None:
-        self.lines = LogLimit(clock)
+        self.log_limit = LogLimit(clock)  # the log lines that peers cause
         self._clock = clock
         self._limits = limits or BudgetLimits()
-        self.turn = TurnShare(self._limits.turn_bytes)
+        self.turn = TurnShare(self._limits.turn_bytes)  # the answers of this turn of the loop
         self._frames: dict[BudgetedConnection, _Frame] = {}
         self._frame_bytes = 0
-        self._waiting: dict[BudgetedConnection, _Frame] = {}
+        self._waiting_frames: dict[BudgetedConnection, _Frame] = {}
         self._waiting_bytes = 0
         self._body_bytes = 0
         self._check_due = False
@@ -170,38 +150,36 @@ class Budget:
         self._unread_bytes = 0
 
     def room_for(self, connection: BudgetedConnection, frame_bytes: int) -> bool:
-        """Ask for room for the unfinished frame of a connection. Without room the caller reads no more of it.
-
-        A later `room_made` reports room. Each connection has one unfinished frame: another size means another frame,
-        after the previous one is whole.
+        """Ask for room for the unfinished frame of a connection. Without room the caller reads no more of it until
+        `on_room`. Another size means another frame, after the previous one is whole.
         """
-        known = self._frames.get(connection)
-        if known is not None and known.size == frame_bytes:
+        granted = self._frames.get(connection)
+        if granted is not None and granted.size == frame_bytes:
             return True
-        self.frame_ended(connection)
+        self.free_frame(connection)
         frame = _Frame(frame_bytes, self._clock.monotonic(), connection.pending_bytes)
-        if not self._waiting and self._fits(frame):
+        if not self._waiting_frames and self._fits(frame):
             self._grant(connection, frame)
             return True
         if self._waiting_bytes + frame.held_bytes > self._limits.frame_bytes:
             text = "ending %s: too much waits for room for unfinished frames"
-            self.lines.log(log, logging.WARNING, text, connection.address)
+            self.log_limit.log(log, logging.WARNING, text, connection.address)
             connection.abort()
             return False
-        self._waiting[connection] = frame
+        self._waiting_frames[connection] = frame
         self._waiting_bytes += frame.held_bytes
         self._grant_waiting()
         self._check_soon()
         return connection in self._frames
 
-    def frame_ended(self, connection: BudgetedConnection) -> None:
+    def free_frame(self, connection: BudgetedConnection) -> None:
         """Free the room of a frame that is whole, or whose connection has ended."""
         frame = self._frames.pop(connection, None)
         if frame is not None:
             self._frame_bytes -= frame.size
             self._grant_waiting()
             return
-        frame = self._waiting.pop(connection, None)
+        frame = self._waiting_frames.pop(connection, None)
         if frame is not None:
             self._waiting_bytes -= frame.held_bytes
 
@@ -209,18 +187,18 @@ class Budget:
         return not self._frames or self._frame_bytes + frame.size <= self._limits.frame_bytes
 
     def _grant(self, connection: BudgetedConnection, frame: _Frame) -> None:
-        frame.since = self._clock.monotonic()
+        frame.since_s = self._clock.monotonic()
         self._frames[connection] = frame
         self._frame_bytes += frame.size
 
     def _grant_waiting(self) -> None:
         """Give room to all frames that fit, in their order: a small frame need not wait for a large one."""
-        for connection, frame in list(self._waiting.items()):
+        for connection, frame in list(self._waiting_frames.items()):
             if self._fits(frame):
-                del self._waiting[connection]
+                del self._waiting_frames[connection]
                 self._waiting_bytes -= frame.held_bytes
                 self._grant(connection, frame)
-                connection.room_made()
+                connection.on_room()
 
     def _check_soon(self) -> None:
         if not self._check_due:
@@ -230,13 +208,13 @@ class Budget:
 
     def _check(self) -> None:
         self._check_due = False
-        if not self._waiting:
+        if not self._waiting_frames:
             return
         for connection, frame in list(self._frames.items()):
-            age_s = self._clock.age(frame.since)
+            age_s = self._clock.age(frame.since_s)
             got_bytes = connection.pending_bytes - frame.held_bytes
             if age_s >= GRACE_S and got_bytes < age_s * FAIR_RATE:
-                self.lines.log(
+                self.log_limit.log(
                     log,
                     logging.WARNING,
                     "ending %s: %d bytes in %.0f s of a frame of %d, and others wait for room",
@@ -249,46 +227,44 @@ class Budget:
         self._check_soon()
 
     def hold(self, body_bytes: int) -> bool:
-        """Count bodies of requests that wait; fewer, if negative. Returns whether there is room for more of them."""
+        """Count bodies of requests that wait; fewer, if negative. Returns whether there is room for more."""
         self._body_bytes += body_bytes
         return self.has_room
 
     @property
     def has_room(self) -> bool:
-        """Whether there is room for more bodies of requests that wait."""
         return self._body_bytes <= self._limits.waiting_bytes
 
-    def unread(self, connection: BudgetedConnection) -> None:
+    def add_unread(self, connection: BudgetedConnection) -> None:
         """Note the answers that wait for a peer to read. A peer that is noted already keeps its place."""
-        self._note(connection)
+        self._update_unread(connection)
         while self._unread_bytes > self._limits.unread_bytes and len(self._unread) > 1:
             self._check_reading(next(iter(self._unread)))
 
-    def _note(self, connection: BudgetedConnection) -> None:
-        noted = self._unread.get(connection)
-        if noted is None:
-            noted = self._unread[connection] = _Unread(0, connection.sent_bytes - connection.unread_bytes)
-        change = connection.unread_bytes + connection.unhandled_bytes - noted.size
-        noted.size += change
+    def _update_unread(self, connection: BudgetedConnection) -> None:
+        unread = self._unread.get(connection)
+        if unread is None:
+            unread = self._unread[connection] = _Unread(0, connection.sent_bytes - connection.unread_bytes)
+        change = connection.unread_bytes + connection.unhandled_bytes - unread.size
+        unread.size += change
         self._unread_bytes += change
 
     def _check_reading(self, connection: BudgetedConnection) -> None:
         """Note a peer again if it has read meanwhile, or else end its connection."""
-        noted, count = self._unread[connection], len(self._unread)
-        self.read(connection)
-        if connection.sent_bytes - connection.unread_bytes >= noted.taken_bytes + READ_BYTES:
+        unread, count = self._unread[connection], len(self._unread)
+        self.remove_unread(connection)
+        if connection.sent_bytes - connection.unread_bytes >= unread.taken_bytes + READ_BYTES:
             if connection.unread_bytes > NOTED_BYTES:
-                self._note(connection)
+                self._update_unread(connection)
             return
         text = "ending %s: %d peers do not read their answers, this one for longest"
-        self.lines.log(log, logging.WARNING, text, connection.address, count)
+        self.log_limit.log(log, logging.WARNING, text, connection.address, count)
         connection.abort()
 
-    def read(self, connection: BudgetedConnection) -> None:
-        """Note that a peer has read, or its connection has ended."""
-        noted = self._unread.pop(connection, None)
-        if noted is not None:
-            self._unread_bytes -= noted.size
+    def remove_unread(self, connection: BudgetedConnection) -> None:
+        unread = self._unread.pop(connection, None)
+        if unread is not None:
+            self._unread_bytes -= unread.size
 
 
 class TurnWaiter(Protocol):
@@ -299,48 +275,41 @@ class TurnWaiter(Protocol):
 
 
 class TurnShare:
-    """The share of a turn that one connection gets.
-
-    Attributes:
-        busy: the number of connections that have more answers than fit into one turn.
-        is_spent: whether this turn has made as many bytes of answers as it may.
-    """
+    """The share of a turn that one connection gets."""
 
     def __init__(self, turn_bytes: int = TURN_BYTES) -> None:
-        self.busy = 0
-        self.is_spent = False
+        self.busy_count = 0
+        self.is_spent = False  # whether this turn has made as many bytes of answers as it may
         self._turn_bytes = turn_bytes
         self._made_bytes = 0
         self._until = 0.0
         self._is_due = False
-        self._waiting: dict[TurnWaiter, Callable[[], None]] = {}
+        self._waiters: dict[TurnWaiter, Callable[[], None]] = {}
 
     def bytes_of_one(self) -> int:
         """Return the bytes of answers that one connection makes, and hands to its socket, in one turn of the loop."""
-        return max(LEAST_TURN_BYTES, self._turn_bytes // max(1, self.busy))
+        return max(LEAST_TURN_BYTES, self._turn_bytes // max(1, self.busy_count))
 
-    def until(self, began: float) -> float:
+    def share_end_s(self, began: float) -> float:
         """Return when a connection that began to read at `began` stops to handle requests."""
         if self._until == 0.0:
             self._until = began + TURN_S
             self._begin_next_soon()
-        share = max(LEAST_BURST_S, min(BURST_S, TURN_S / (1 + len(self._waiting))))
+        share = max(LEAST_BURST_S, min(BURST_S, TURN_S / (1 + len(self._waiters))))
         return min(began + share, self._until)
 
-    def made(self, answer_bytes: int) -> None:
-        """Count an answer of this turn."""
+    def count_answer(self, answer_bytes: int) -> None:
         self._made_bytes += answer_bytes
         self.is_spent = self._made_bytes >= self._turn_bytes
         self._begin_next_soon()
 
     def wait(self, connection: TurnWaiter) -> None:
-        """Call `holder.go_on()` in one of the next turns. A connection that waits already keeps its place."""
-        self._waiting.setdefault(connection, connection.go_on)
+        """Call `connection.go_on()` in one of the next turns. A connection that waits already keeps its place."""
+        self._waiters.setdefault(connection, connection.go_on)
         self._begin_next_soon()
 
     def forget(self, connection: TurnWaiter) -> None:
-        """Do not call a connection that has ended."""
-        self._waiting.pop(connection, None)
+        self._waiters.pop(connection, None)
 
     def _begin_next_soon(self) -> None:
         if not self._is_due:
@@ -353,10 +322,10 @@ class TurnShare:
         self._made_bytes = 0
         self._until = 0.0
         end = perf_counter() + TURN_S
-        for _ in range(len(self._waiting)):
-            connection = next(iter(self._waiting), None)
+        for _ in range(len(self._waiters)):
+            connection = next(iter(self._waiters), None)
             if connection is None or self.is_spent or perf_counter() > end:
                 break
-            self._waiting.pop(connection)()
-        if self._waiting:
+            self._waiters.pop(connection)()
+        if self._waiters:
             self._begin_next_soon()

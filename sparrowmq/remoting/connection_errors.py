@@ -14,10 +14,10 @@ from typing import Final
 from sparrowmq.errors import TlsFailed
 
 _NUMBER: Final = re.compile(r"\[Errno ([0-9]+)\]")
-_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+_EXPIRED_CODE: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 # What ssl.VERIFY_X509_STRICT finds, which Python 3.13 began to demand: X509_V_ERR_PATHLEN_INVALID_FOR_NON_CA up to
 # X509_V_ERR_EC_KEY_EXPLICIT_PARAMS.
-_STRICT: Final = range(80, 95)
+_STRICT_CODES: Final = range(80, 95)
 # Alerts of the other side, by a part of OpenSSL's name for them: what it did, and what to do.
 _ALERTS: Final = {
     "CERTIFICATE_REQUIRED": (
@@ -35,34 +35,33 @@ _ALERTS: Final = {
 
 
 def why_unconnected(error: BaseException) -> str:
-    """Return the reason; empty if the error has no text, as a timeout.
-
-    A name with several addresses fails with "Multiple exceptions", one for each. Equal reasons are named once.
+    """Return the reason; empty if the error has no text, as a timeout. A name with several addresses fails with
+    "Multiple exceptions", one for each. Equal reasons are named once.
     """
     number = getattr(error, "errno", None)
     numbers = [number] if number else map(int, _NUMBER.findall(str(error)))
-    reasons = dict.fromkeys(_text_of(each) for each in numbers if each > 0)
+    reasons = dict.fromkeys(_errno_text(error_number) for error_number in numbers if error_number > 0)
     return ", ".join(reasons) or str(getattr(error, "strerror", None) or error)
 
 
-def _text_of(number: int) -> str:
-    said = os.strerror(number)
-    return f"{said} in this process: raise `ulimit -n`" if number == errno.EMFILE else said
+def _errno_text(number: int) -> str:
+    text = os.strerror(number)
+    return f"{text} in this process: raise `ulimit -n`" if number == errno.EMFILE else text
 
 
-def why_not(error: BaseException) -> TlsFailed | str:
+def why_tls_failed(error: BaseException) -> TlsFailed | str:
     """Return why a TLS connection could not be made, and what to do if TLS is the reason."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        what = f"its certificate is refused: {error.verify_message}"
-        if error.verify_code == _EXPIRED:
-            return TlsFailed(what, "renew the file of its tls.server.certPath, or correct the clock here")
-        if error.verify_code in _STRICT:
+        problem = f"its certificate is refused: {error.verify_message}"
+        if error.verify_code == _EXPIRED_CODE:
+            return TlsFailed(problem, "renew the file of its tls.server.certPath, or correct the clock here")
+        if error.verify_code in _STRICT_CODES:
             return TlsFailed(
-                what,
+                problem,
                 "make it and its CA again, as `sparrowmq secure init` does, or let your ssl.SSLContext be less strict: "
                 "context.verify_flags &= ~ssl.VERIFY_X509_STRICT",
             )
-        return TlsFailed(what, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)")
+        return TlsFailed(problem, "trust the one that signed it (tls.client.trustCertPath, or an ssl.SSLContext)")
     if isinstance(error, ssl.SSLError):
         return why_closed(error)
     if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
@@ -76,9 +75,9 @@ def why_not(error: BaseException) -> TlsFailed | str:
 
 def why_closed(error: ssl.SSLError) -> TlsFailed:
     """Return why a connection ended, also behind the handshake: a server refuses certificates later than clients."""
-    for alert, (what, advice) in _ALERTS.items():
+    for alert, (problem, advice) in _ALERTS.items():
         if alert in (error.reason or ""):
-            return TlsFailed(what, advice)
+            return TlsFailed(problem, advice)
     return TlsFailed(f"TLS failed: {reason(error)}", "compare tls.client.* here with tls.server.* there")
 
 

@@ -31,17 +31,17 @@ _SHORTEST_SECRET: Final = 4
 async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dict[str, str]:
     stacks = await run_to_end(list_stacks())
     log = await asyncio.to_thread(logs.tail, log_bytes)
-    found = {"process": _process(), "stacks": stacks, "log": log}
-    return {name: without(secrets_of(settings), text) for name, text in found.items()}
+    parts = {"process": _process(), "stacks": stacks, "log": log}
+    return {name: hide_secrets(secrets_of(settings), text) for name, text in parts.items()}
 
 
 def secrets_of(settings: Settings) -> set[str]:
     """Return the values of the settings that are shown nowhere."""
-    values = (getattr(settings, each.name) for each in fields(settings) if not each.repr)
+    values = (getattr(settings, setting.name) for setting in fields(settings) if not setting.repr)
     return {value for value in values if isinstance(value, str)}
 
 
-def without(secrets: Iterable[str], text: str) -> str:
+def hide_secrets(secrets: Iterable[str], text: str) -> str:
     """Hide the secrets in a text. A secret of three characters would hide half of it, so it stays."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
@@ -57,6 +57,6 @@ def _process() -> str:
         "pid": os.getpid(),
         "threads": threading.active_count(),
         "tasks": len(asyncio.all_tasks()),
-        "load": " ".join(f"{each:.2f}" for each in os.getloadavg()),
+        "load": " ".join(f"{average:.2f}" for average in os.getloadavg()),
     }
     return "".join(f"{name}: {value}\n" for name, value in facts.items())

@@ -18,8 +18,8 @@ Large answers are made one after another, in slices (`LargeAnswers`):
     large answer                  begun when the one before it is complete; a peer that has gone gets none
     several for one peer          in turn with those for other peers
 
-An answer with all topics has megabytes. If thousands of them were made together, for peers that need not even read
-them, they would fill the memory. Answers to peers that do not read have a limit of their own (budget.py).
+An answer with all topics has megabytes. Thousands of them, made together for peers that need not even read them, would
+fill the memory.
 """
 
 from __future__ import annotations
@@ -42,25 +42,21 @@ from sparrowmq.remoting.session import Session
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The requests of each method marked with `handles`.
-REQUESTS_OF: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
+REQUESTS_BY_METHOD: dict[Callable[..., Any], tuple[type[Request[Any]], ...]] = {}
 
 
 def handles(*kinds: type[Request[Any]]) -> Callable[[F], F]:
     """Bind a method `(header, body, peer) -> Result` to the requests that it serves."""
 
     def bind(method: F) -> F:
-        REQUESTS_OF[method] = kinds
+        REQUESTS_BY_METHOD[method] = kinds
         return method
 
     return bind
 
 
 class Reply:
-    """A complete reply.
-
-    Attributes:
-        body: a typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
-    """
+    """A complete reply."""
 
     __slots__ = ("body", "code", "header", "remark")
 
@@ -74,14 +70,12 @@ class Reply:
         self.code = code
         self.header = header
         self.remark = remark
+        # A typed one is encoded by the dispatcher; a list is sent piece by piece without being joined first.
         self.body = body
 
 
 class Unanswered(SparrowError):
-    """A request was done in part, so no code says what became of it. It gets no answer: its sender is in doubt.
-
-    Raise it from the reason.
-    """
+    """A request was done in part, so no code says what became of it. It gets no answer. Raise it from the reason."""
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -103,32 +97,24 @@ class ReplyWhenDurable:
 
 @mypyc_attr(acyclic=True)
 class PendingReply:
-    """The reply to one request, which its handler sends later. A request without a connection is never answered.
-
-    Attributes:
-        on_reply: called with this, the answer and the error; set by the dispatcher, as those below.
-        rights: returns the accounts as they are now.
-        accounts: those by which the request was allowed.
-        began: the time at which the request was read.
-        handled: the time at which the handler had returned this.
-        on_cancel: called once if the peer, in this process, wants no answer any more; set by the handler.
-    """
+    """The reply to one request, which its handler sends later."""
 
     __slots__ = ("accounts", "began", "command", "handled", "on_cancel", "on_reply", "rights", "session")
 
     def __init__(self) -> None:
-        self.accounts: object = None
-        self.rights: Callable[[], object] | None = None
+        self.accounts: object = None  # those by which the request was allowed
+        self.rights: Callable[[], object] | None = None  # returns the accounts as they are now
         self.session: Session | None = None
         self.command: Command | None = None
+        # Called with this, the answer and the error; set by the dispatcher, as those below.
         self.on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] | None = None
+        # Called once if the peer, in this process, wants no answer any more; set by the handler.
         self.on_cancel: Callable[[], object] | None = None
-        self.began = 0.0
-        self.handled = 0.0
+        self.began = 0.0  # the time at which the request was read
+        self.handled = 0.0  # the time at which the handler had returned this
 
     @property
     def is_full(self) -> bool:
-        """Whether the connection has so many unsent answers that this one should wait."""
         return self.session is not None and self.session.is_full
 
     @property
@@ -137,14 +123,12 @@ class PendingReply:
         return self.rights is not None and self.rights() is not self.accounts
 
     def answer(self, answer: Reply | None, error: Exception | None) -> None:
-        """Send the reply: the answer, or the error's. Call it once."""
         if self.on_reply is not None:
             self.on_reply(self, answer, error)
 
     def attempt(self, serve: Callable[[Any, bool], Reply | PendingReply | None], waiting: Any, is_over: bool) -> bool:
-        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet.
-
-        If it returns this, another sends the answer.
+        """Send the answer that `serve(asked, is_over)` returns, or its error. Returns False for None: not yet. If it
+        returns this, another sends the answer.
         """
         try:
             answer = serve(waiting, is_over)
@@ -162,7 +146,7 @@ Finished = Header | Reply | ReplyWhenDurable | PendingReply | None
 Result = Finished | Awaitable[Finished]
 
 
-def encoded(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
+def encode_in_steps(body: Body, header: ReplyHeader = None) -> Steps[Reply]:
     pieces = yield from body.encoding()
     return Reply(header=header, body=pieces[0] if len(pieces) == 1 else [memoryview(piece) for piece in pieces])
 
@@ -171,21 +155,18 @@ class LargeAnswers:
     """The large answers of one handler."""
 
     def __init__(self) -> None:
-        self._line = WorkQueue()
+        self._work_queue = WorkQueue()
 
     def make(self, peer: Peer, steps: Callable[[], Steps[Reply]]) -> Reply | Awaitable[Reply]:
-        """Make an answer.
-
-        Args:
-            steps: begins the work, perhaps twice: what does not end in the first slice of a busy time begins again in
-                its turn. Let it read the state, so that nothing is copied before, and change nothing.
+        """Make an answer. `steps` begins the work, perhaps twice: what does not end in the first slice of a busy time
+        begins again in its turn. Let it read the state, and change nothing.
         """
-        if self._line.is_busy:
+        if self._work_queue.is_busy:
             answer = in_slices(steps())
             if not isinstance(answer, Coroutine):
                 return answer
             answer.close()
-        return self._line.work(_unless_gone(peer, steps), peer=peer)
+        return self._work_queue.work(_unless_gone(peer, steps), peer=peer)
 
 
 def _unless_gone(peer: Peer, steps: Callable[[], Steps[Reply]]) -> Steps[Reply]:

@@ -5,9 +5,8 @@
     written     the burst's records are in the log's files                 Turn.written_at
     answered    the reply is made: the message is as safe as was promised
 
-A burst of sends needs one reading of the clock, whether of one or of a thousand. They are made safe together, and their
-replies leave together. Any other request needs one reading. Held polls are counted separately, because they wait on
-purpose.
+A burst of sends needs one reading of the clock, as they are made safe together. Held polls are counted separately,
+because they wait on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Rooms = Sequence[tuple[str, float]]  # each step, and the time on the clock at which it ended
+StepEnds = Sequence[tuple[str, float]]  # each step, and the time on the clock at which it ended
 
 # Seconds between two lines about one code: a disk that hangs makes every send slow.
 SILENCE_S: Final = 1.0
@@ -37,37 +36,32 @@ _NEVER: Final = 1e18
 
 
 class Latencies:
-    """The latencies of one server. Requests are added one by one, or a burst at once.
-
-    Args:
-        now: seconds of a clock that never goes back.
-        slow_s: requests that take at least this long are logged; 0 for none.
-    Attributes:
-        now: as given.
-        long_steps: the number of times that a handler kept the event loop for more than 5 ms, by request code.
+    """The latencies of one server. Requests are added one by one, or a burst at once. Those of at least `slow_s` are
+    logged.
     """
 
-    __slots__ = ("_by_kind", "_last", "_last_kind", "_quiet", "_slow_s", "long_steps", "now")
+    __slots__ = ("_by_kind", "_last_histogram", "_last_kind", "_silences", "_slow_s", "long_steps", "now")
 
     def __init__(self, now: Callable[[], float], slow_s: float = 0.0) -> None:
-        self.now = now
+        self.now = now  # as given
+        # The number of times that a handler kept the event loop for more than 5 ms, by request code.
         self.long_steps: dict[int, int] = {}
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
         self._last_kind: i64 = -1  # most requests are of the same kind as the previous one
-        self._last = Histogram()
+        self._last_histogram = Histogram()
         # By request code: the time until which nothing is logged, and the number of requests skipped since.
-        self._quiet: dict[int, tuple[float, int]] = {}
+        self._silences: dict[int, tuple[float, int]] = {}
         self.set_slow_s(slow_s)
 
     def set_slow_s(self, slow_s: float) -> None:
-        """Set the duration from which on a request is slow; 0 for never."""
         self._slow_s = slow_s or _NEVER
 
     def kinds(self) -> list[tuple[int, int, bool, Histogram]]:
         """Return for each kind: request code, response code, whether it was held, and the durations in microseconds."""
         return [
-            (kind >> 17, kind & (_HELD - 1), bool(kind & _HELD), seen) for kind, seen in sorted(self._by_kind.items())
+            (kind >> 17, kind & (_HELD - 1), bool(kind & _HELD), durations)
+            for kind, durations in sorted(self._by_kind.items())
         ]
 
     def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, was_held: bool = False) -> bool:
@@ -76,38 +70,33 @@ class Latencies:
         if was_held:
             kind |= _HELD
         if kind != self._last_kind:
-            self._last = self._by_kind.setdefault(kind, Histogram())
+            self._last_histogram = self._by_kind.setdefault(kind, Histogram())
             self._last_kind = kind
-        self._last.record(int(took_s * 1e6), times)
+        self._last_histogram.record(int(took_s * 1e6), times)
         return took_s >= self._slow_s and not was_held
 
     def add_long_step(self, code: int) -> None:
-        """Count a long step of a handler."""
         self.long_steps[code] = self.long_steps.get(code, 0) + 1
 
-    def tell(self, code: int, peer: str, began: float, rooms: Rooms, times: int = 1) -> None:
-        """Log the parts of a slow request's time.
-
-        Args:
-            began: the time at which the request was read.
-            rooms: the steps in their order; the last one ends with the answer.
-            times: the number of equal requests with the same times.
+    def log_slow(self, code: int, peer: str, began: float, steps: StepEnds, times: int = 1) -> None:
+        """Log the parts of a slow request's time. `steps` are in their order; the last one ends with the answer.
+        `times` equal requests had them.
         """
-        end = rooms[-1][1]
-        until, passed = self._quiet.get(code, (0.0, 0))
-        passed += times
+        end = steps[-1][1]
+        until, skipped = self._silences.get(code, (0.0, 0))
+        skipped += times
         if end < until:
-            self._quiet[code] = (until, passed)
+            self._silences[code] = (until, skipped)
             return
-        passed -= 1
-        self._quiet[code] = (end + SILENCE_S, 0)
+        skipped -= 1
+        self._silences[code] = (end + SILENCE_S, 0)
         log.warning(
             "slow request %s of %s took %s (%s)%s",
             name_of(code),
             peer,
             _ms(end - began),
-            ", ".join(_parts(began, rooms)),
-            f"; and {passed} more like it" if passed else "",
+            ", ".join(_parts(began, steps)),
+            f"; and {skipped} more like it" if skipped else "",
         )
 
 
@@ -125,13 +114,13 @@ def response_name(code: int) -> str:
         return str(code)
 
 
-def _parts(began: float, rooms: Rooms) -> list[str]:
-    told = []
-    for name, end in rooms:
+def _parts(began: float, steps: StepEnds) -> list[str]:
+    texts = []
+    for name, end in steps:
         if end > began:
-            told.append(f"{_ms(end - began)} {name}")
+            texts.append(f"{_ms(end - began)} {name}")
             began = end
-    return told
+    return texts
 
 
 def _ms(seconds: float) -> str:

@@ -2,11 +2,9 @@
 
     request ── Command ──> inbox of the other session ── dispatcher ── reply ── Command ──> inbox of the first
 
-Commands cross in the next turn of the loop, as many at once as were sent. Otherwise both are ordinary sessions: with
-time limits, signatures, limits of waiting requests, and an end.
-
-The inbox of a session that does not read now counts as waiting requests of its server's budget. Its peer must ask
-`has_room_for` before it sends more.
+Commands cross in the next turn of the loop. Otherwise both are ordinary sessions: with time limits, signatures, limits
+of waiting requests, and an end. The inbox of a session that does not read now counts as waiting requests of its
+server's budget, so its peer asks `has_room_for` before it sends more.
 
 If no caller waits any more for the answer to a pull or a pop, the other session drops it. Otherwise it would take
 messages that no consumer gets.
@@ -27,7 +25,7 @@ from sparrowmq.protocol.wire.connection import Sign
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.protocol.wire.reply import Buffer, reply_command
 from sparrowmq.remoting.budget import COUNTED_BYTES, Budget, SessionLimits
-from sparrowmq.remoting.request_in_flight import InFlight
+from sparrowmq.remoting.request_in_flight import RequestInFlight
 from sparrowmq.remoting.session import Session
 
 COMMAND_BYTES: Final = 512  # the memory of a command besides its body
@@ -56,12 +54,12 @@ class LinkedSession(Session):
 
     def has_room_for(self, body: bytes) -> bool:
         """Whether the other session takes a request with this body, or has room for it in its inbox."""
-        return self.other is None or self.other._takes(len(body) + COMMAND_BYTES)
+        return self.other is None or self.other._has_room(len(body) + COMMAND_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._inbox.clear()
-        self._count(-self._inbox_bytes)
+        self._count_inbox(-self._inbox_bytes)
 
     def reply(
         self,
@@ -72,30 +70,30 @@ class LinkedSession(Session):
         body: Buffer | list[memoryview] = b"",
     ) -> None:
         if not self.closed and not request.flag & ONEWAY_FLAG:
-            made = reply_command(request, code, header, remark, body)
-            if len(made.body) > COUNTED_BYTES:
-                self._share.made(len(made.body))
-            self._pass(made)
+            reply = reply_command(request, code, header, remark, body)
+            if len(reply.body) > COUNTED_BYTES:
+                self._share.count_answer(len(reply.body))
+            self._pass(reply)
 
     def write(self, replies: list[Any]) -> None:
-        for made in replies if not self.closed else ():
-            self._pass(made)
+        for reply in replies if not self.closed else ():
+            self._pass(reply)
 
     def deliver(self) -> None:
         """Handle the commands that have come, unless the session does not read now."""
         self._is_due = False
         if self._inbox and not self.closed and not self._is_paused:
             received, self._inbox = self._inbox, []
-            self._count(-self._inbox_bytes)
+            self._count_inbox(-self._inbox_bytes)
             self.last_read = self._clock.monotonic()
             if self._undone:
                 received, self._undone = self._undone + received, []
             self._handle(received, self.last_read)
 
-    def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
+    def _post(self, request: Request[Any], body: bytes, waiter: RequestInFlight | None, is_alone: bool = False) -> None:
         command = self._wire.command(request, body, waiter)
-        if waiter is not None and waiter.is_long_poll and isinstance(waiter.on_response, asyncio.Future):
-            waiter.on_response.add_done_callback(partial(self._on_answer_done, command.opaque))
+        if waiter is not None and waiter.is_long_poll and isinstance(waiter.waiter, asyncio.Future):
+            waiter.waiter.add_done_callback(partial(self._on_answer_done, command.opaque))
         self._pass(command)
 
     def _on_answer_done(self, opaque: int, answer: asyncio.Future[Any]) -> None:
@@ -103,24 +101,23 @@ class LinkedSession(Session):
             self.other.drop(opaque)
 
     def drop(self, opaque: int) -> None:
-        """Forget a request that waits here."""
-        later = self.waits.get(opaque)
-        if later is not None and later.on_cancel is not None:
-            later.on_cancel()
+        pending_reply = self.pending_replies.get(opaque)
+        if pending_reply is not None and pending_reply.on_cancel is not None:
+            pending_reply.on_cancel()
 
     def _pass(self, command: Command) -> None:
         other = self.other
         if other is not None and not other.closed:
             other._inbox.append(command)
-            other._count(len(command.body) + COMMAND_BYTES)
+            other._count_inbox(len(command.body) + COMMAND_BYTES)
             other._deliver_soon()
 
-    def _takes(self, size: int) -> bool:
+    def _has_room(self, size: int) -> bool:
         budget = self._budget
         has_room = budget is None or budget.has_room or self._inbox_bytes + size <= FEW_BYTES
         return has_room or not self._is_paused
 
-    def _count(self, change: int) -> None:
+    def _count_inbox(self, change: int) -> None:
         if self._budget is not None:
             self._inbox_bytes += change
             self._budget.hold(change)

@@ -1,11 +1,10 @@
 """A listening socket, and the connections that it accepts. A server has one, or several that share its sessions.
 
-A server is open to all clients that can reach it if it does not check their accounts. Such a server starts only when
-its operator says that this is intended (`check_not_public`). Unlike Java, whose servers listen on every address.
+A server that does not check accounts starts on a public address only when its operator says so (`check_not_public`).
+Unlike Java, whose servers listen on every address.
 
-The number of connections is limited (`LimitedSessions`). Above the limit a new connection takes the place of a
-stranger: one that has not asked for anything yet. The oldest stranger goes first. If there is none, the new connection
-goes.
+The number of connections is limited (`LimitedSessions`). Above the limit a new one takes the place of the oldest
+stranger: one that has not asked for anything yet.
 """
 
 from __future__ import annotations
@@ -40,17 +39,11 @@ class Closable(Protocol):
 
 
 class Listener:
-    """One listen address.
-
-    Args:
-        setting: the setting to change when the address cannot be used.
-    Attributes:
-        port: the real port once it is bound.
-    """
+    """One listen address. `setting` is to be changed if it cannot be used."""
 
     def __init__(self, host: str, port: int, setting: str = "listenPort") -> None:
         self.host = host
-        self.port = port
+        self.port = port  # the real port once it is bound
         self._setting = setting
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
@@ -60,9 +53,8 @@ class Listener:
         return self._server is not None
 
     def bind(self) -> None:
-        """Bind the port without listening yet; port 0 takes a free one. Does nothing if the port is bound already.
-
-        Raises: ConfigError, the address cannot be used.
+        """Bind the port without listening yet; port 0 takes a free one. Raises: ConfigError, the address cannot be
+        used.
         """
         if self._socket is not None:
             return
@@ -78,14 +70,11 @@ class Listener:
             advice = f"stop the program that uses the port, or choose another {self._setting} or address"
             if error.errno in _NO_DESCRIPTOR:
                 advice = "raise `ulimit -n` (LimitNOFILE= of systemd)"
-            raise self._refused(error, f"; {advice}") from error
+            raise self._listen_error(error, f"; {advice}") from error
         self.port = self._socket.getsockname()[1]
 
     async def open(self, make_protocol: Callable[[], Any], backlog: int) -> None:
-        """Listen, after `bind` if it was not called; `make_protocol` creates the protocol of a connection.
-
-        Raises: ConfigError, as `bind`.
-        """
+        """Listen, after `bind` if it was not called. Raises: ConfigError, as `bind`."""
         self.bind()
         assert self._socket is not None
         try:
@@ -94,7 +83,7 @@ class Listener:
             )
         except OSError as error:
             self.release()
-            raise self._refused(error) from error
+            raise self._listen_error(error) from error
 
     async def serve(
         self,
@@ -103,32 +92,29 @@ class Listener:
         connections: Collection[Closable],
         on_open: Callable[[], object] = lambda: None,
     ) -> None:
-        """Listen until cancelled, and then close the connections in `connections`. `on_open` is called once it listens.
-
-        Raises: ConfigError, as `bind`.
+        """Listen until cancelled, and then close the `connections`. `on_open` is called once it listens. Raises:
+        ConfigError.
         """
         await self.open(make_protocol, backlog)
         try:
             on_open()
             await asyncio.get_running_loop().create_future()
         finally:
-            await self.all_begun()
+            await self.begin_accepted()
             self.close()
             for connection in list(connections):
                 connection.close()
-            await self.closed()
+            await self.wait_until_closed()
 
     def close(self) -> None:
-        """Accept no more connections."""
         if self._server is not None:
             self._server.close()
         else:
             self.release()
 
-    async def all_begun(self) -> None:
-        """Accept no more connections, and let those begin that were accepted.
-
-        Otherwise one of them begins after all others were ended, and the peer stays connected to a server that is gone.
+    async def begin_accepted(self) -> None:
+        """Accept no more connections, and let those begin that were accepted: otherwise one of them would begin after
+        all others were ended, and stay connected to a server that is gone.
         """
         if self._server is None or self._socket is None or self._socket.fileno() < 0:
             return
@@ -137,20 +123,19 @@ class Listener:
         for _ in range(_TURNS_TO_BEGIN):
             await asyncio.sleep(0)
 
-    async def closed(self) -> None:
+    async def wait_until_closed(self) -> None:
         if self._server is not None:
             await self._server.wait_closed()
         self._server = None
         self._socket = None
 
     def release(self) -> None:
-        """Release a port that is bound but not listening."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _refused(self, error: OSError, rest: str = "") -> ConfigError:
-        return ConfigError(f"cannot listen on {self.host}:{self.port} ({error.strerror or error}){rest}")
+    def _listen_error(self, error: OSError, advice: str = "") -> ConfigError:
+        return ConfigError(f"cannot listen on {self.host}:{self.port} ({error.strerror or error}){advice}")
 
 
 def is_loopback(host: str) -> bool:
@@ -163,7 +148,6 @@ def is_loopback(host: str) -> bool:
 
 def check_not_public(host: str, insecure: bool) -> None:
     """Refuse a public address, unless `insecure` is set: the operator allows it, or the server checks its peers.
-
     Raises: ConfigError, other machines would reach the server, and it would not check who they are.
     """
     if not is_loopback(host) and not insecure:
@@ -175,40 +159,34 @@ def check_not_public(host: str, insecure: bool) -> None:
 
 
 class LimitedSessions(Generic[S]):
-    """The connections of one port.
-
-    Args:
-        most: the limit.
-        is_known: whether a connection has asked for something that it may.
-        what: the connections, in texts.
-        host_of: returns the host of a connection; with it, `problem` says from where most of them come.
-    Attributes:
-        sessions: the live connections, the oldest first: the order of their ends does not depend on memory addresses.
+    """The connections of one port. Those that are not known asked for nothing yet. With `host_of`, `problem` says from
+    where most of them come.
     """
 
     def __init__(
         self,
-        most: int,
+        max_sessions: int,
         clock: Clock,
         is_known: Callable[[S], bool],
         kind: str = "connections",
         host_of: Callable[[S], str] | None = None,
     ) -> None:
+        # The live connections, the oldest first: the order of their ends does not depend on memory addresses.
         self.sessions: dict[S, None] = {}
-        self._most = most
+        self._max_sessions = max_sessions
         self._is_known = is_known
         self._host_of = host_of
         self._kind = kind
         # Those that had asked for nothing when they were last looked at; the oldest first.
         self._strangers: dict[S, None] = {}
-        self._full = RecentEvents(clock)
+        self._limit_events = RecentEvents(clock)
 
     @property
     def problem(self) -> str:
         """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        if len(self.sessions) < self._most:
-            return self._full.last
-        text = f"{self._most} {self._kind} are open, which is the limit: others are closed"
+        if len(self.sessions) < self._max_sessions:
+            return self._limit_events.last
+        text = f"{self._max_sessions} {self._kind} are open, which is the limit: others are closed"
         if self._host_of is None or not self.sessions:
             return text
         [(host, count)] = Counter(map(self._host_of, self.sessions)).most_common(1)
@@ -218,13 +196,12 @@ class LimitedSessions(Generic[S]):
         """Add a new connection. Return the one to end, if there are too many."""
         self.sessions[session] = None
         self._strangers[session] = None
-        if len(self.sessions) <= self._most:
+        if len(self.sessions) <= self._max_sessions:
             return None
-        self._full.note(f"{self._kind} above {self._most} were closed a moment ago")
+        self._limit_events.note(f"{self._kind} above {self._max_sessions} were closed a moment ago")
         return self._oldest_stranger()
 
     def discard(self, session: S) -> None:
-        """Remove a connection that has ended."""
         self.sessions.pop(session, None)
         self._strangers.pop(session, None)
 

@@ -1,17 +1,13 @@
 """A client, as handlers see it.
 
-A `Session` is a peer. So is any other object that represents a client, such as a test that calls a handler without a
-socket.
-
 A writer, a client id, a producer group, a lock or a transaction belongs to an account, its owner:
 
     owner_of(peer)              the access key of the account that signed the current request, or None
     may_act_for(peer, owner)    whether the peer may use something with this owner
     may_take_over(peer, owner)  the same, or the owner's account was deleted: for state that outlives a key
 
-An owner is an access key as text, so it can be kept in files. An owner is None without access control, and for an
-address that needs no signature. Every client may use things without an owner. A peer without a principal may act for
-every owner: access control is off, or the peer's address needs no permissions.
+An owner is an access key as text, so it can be kept in files. It is None without access control, and for an address
+that needs no signature; every client may use such things. A peer without a principal may act for every owner.
 """
 
 from __future__ import annotations
@@ -50,27 +46,17 @@ class Principal(Protocol):
 
 
 class Peer(Protocol):
-    """The other end of a connection. Two peers are equal only if they are the same object.
+    """The other end of a connection. Two peers are equal only if they are the same object."""
 
-    Attributes:
-        address: `host:port`, for logs and displays.
-        host: the same as `hosts.pack` encodes it.
-        version: of its protocol, from its first request; 0 if that request had none.
-        language: Java's name of it, from its first request.
-        certificate: the common name in its verified certificate; None without one.
-        principal: the account that signed the current request; valid in a handler until the handler waits.
-        is_linked: whether it is in this process (linked_session.py).
-        closed: whether the connection has ended.
-    """
-
-    address: str
-    host: bytes
-    version: int
-    language: str
-    certificate: str | None
+    address: str  # `host:port`, for logs and displays
+    host: bytes  # the same as `hosts.pack` encodes it
+    version: int  # of its protocol, from its first request; 0 if that request had none
+    language: str  # Java's name of it, from its first request
+    certificate: str | None  # the common name in its verified certificate; None without one
+    # The account that signed the current request; valid in a handler until the handler waits.
     principal: Principal | None
-    is_linked: bool
-    closed: bool
+    is_linked: bool  # whether it is in this process (linked_session.py)
+    closed: bool  # whether the connection has ended
 
     def call(self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0) -> asyncio.Future[Response[R]]:
         """Send a request, and await the answer."""
@@ -108,9 +94,8 @@ def may_act_for(peer: Signer, owner: str | None) -> bool:
 
 
 def may_take_over(peer: Signer, owner: str | None) -> bool:
-    """As `may_act_for`, but any account may replace an owner whose account is in no account file any more.
-
-    So saved state survives a change of access keys. Ask only after the account's permissions were checked.
+    """As `may_act_for`, but any account may replace an owner whose account is in no account file any more. So saved
+    state survives a change of access keys. Ask only after the account's permissions were checked.
     """
     if may_act_for(peer, owner):
         return True

@@ -30,8 +30,8 @@ EACH: Final = "*"
 
 RATES: Final = ("requests", "bytes", "topics")
 COUNTS: Final = ("connections", "held")
-_OF_PEER: Final = (*RATES, *COUNTS)
-LIMITS: Final = {ACCOUNT: _OF_PEER, ADDRESS: _OF_PEER, TOPIC: ("requests", "bytes", "held")}
+_PEER_LIMITS: Final = (*RATES, *COUNTS)
+LIMITS: Final = {ACCOUNT: _PEER_LIMITS, ADDRESS: _PEER_LIMITS, TOPIC: ("requests", "bytes", "held")}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _UNITS: Final = {
     "": 1,
@@ -43,7 +43,7 @@ _UNITS: Final = {
     "g": 1 << 30,
     "gb": 1 << 30,
 }
-_AMOUNT: Final = re.compile(r"([0-9]{1,12})([a-z]{0,2})(?:/([smhd]))?")
+_AMOUNT_PATTERN: Final = re.compile(r"([0-9]{1,12})([a-z]{0,2})(?:/([smhd]))?")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -58,8 +58,6 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QuotaRule:
-    """One rule."""
-
     subject: str
     name: str  # as it is written: an access key, an address or a network, a topic, or *
     network: Network | None = None  # the network of an address rule
@@ -76,41 +74,41 @@ def parse(text: str) -> tuple[QuotaRule, ...]:
     rules: dict[tuple[str, str], QuotaRule] = {}
     for part in text.split(";"):
         if part.strip():
-            rule = _rule(part.split())
+            rule = _parse_rule(part.split())
             if (rule.subject, rule.name) in rules:
                 raise Unreadable(f"{rule.subject}:{rule.name} has two rules; write its limits in one")
             rules[rule.subject, rule.name] = rule
     return tuple(rules.values())
 
 
-def _rule(words: list[str]) -> QuotaRule:
+def _parse_rule(words: list[str]) -> QuotaRule:
     subject, _, name = words[0].partition(":")
     if subject not in (ACCOUNT, ADDRESS, TOPIC) or not name:
         raise Unreadable(
             f"{words[0]!r} is not the start of a rule; write account:NAME, address:NETWORK or topic:NAME, such as "
             "account:billing requests=1000/s"
         )
-    rule = QuotaRule(subject, name, _network(name) if subject == ADDRESS and name != EACH else None)
+    rule = QuotaRule(subject, name, _parse_network(name) if subject == ADDRESS and name != EACH else None)
     for word in words[1:]:
-        _add(rule, word)
+        _add_limit(rule, word)
     if not rule.limits:
         raise Unreadable(f"{words[0]} has no limit; write one behind it, such as requests=1000/s")
     return rule
 
 
-def _network(name: str) -> Network:
+def _parse_network(name: str) -> Network:
     try:
         return ipaddress.ip_network(name, strict=False)
     except ValueError:
         raise Unreadable(f"{name!r} is not an address; write 10.0.0.7, a network such as 10.0.0.0/8, or *") from None
 
 
-def _add(rule: QuotaRule, word: str) -> None:
+def _add_limit(rule: QuotaRule, word: str) -> None:
     key, _, text = word.partition("=")
-    known = LIMITS[rule.subject]
-    if key not in known:
-        raise Unreadable(f"{word!r}: {rule.subject}:{rule.name} can have the limits {', '.join(known)}")
-    match = _AMOUNT.fullmatch(text.lower())
+    limits = LIMITS[rule.subject]
+    if key not in limits:
+        raise Unreadable(f"{word!r}: {rule.subject}:{rule.name} can have the limits {', '.join(limits)}")
+    match = _AMOUNT_PATTERN.fullmatch(text.lower())
     is_rate = key in RATES
     if match is None or match[2] not in (_UNITS if key == "bytes" else ("",)) or (match[3] is None) == is_rate:
         example = {"bytes": "10MB/s", "topics": "20/h"}.get(key, "1000/s" if is_rate else "100")

@@ -4,7 +4,7 @@
 
 `handler.py` says what a handler may return. Errors become replies here and in no other module; only `Unanswered`
 becomes none. With access control, an `Audit` notes requests for administrators and denials.
-Durations are measured only while metrics are read, or slow requests are logged (`Measuring`).
+Durations are measured only while metrics are read, or slow requests are logged (`LatencySwitch`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from sparrowmq.protocol.wire.fields import header_of
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.protocol.wire.reply import reply_command
 from sparrowmq.remoting.handler import (
-    REQUESTS_OF,
+    REQUESTS_BY_METHOD,
     Finished,
     PendingReply,
     Reply,
@@ -65,7 +65,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
 # These requests wait on purpose when there is nothing to return yet.
-_HELD: Final = frozenset(
+_LONG_POLLS: Final = frozenset(
     {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
@@ -75,7 +75,7 @@ _HELD: Final = frozenset(
 )
 
 # The reasons under which errors count; another RemoteError counts under the name of its code.
-_REASON_OF: Final = {
+_REASON_BY_ERROR: Final = {
     AccessDenied: "access_denied",
     OutOfResources: "out_of_resources",
     DiskFull: "disk_full",
@@ -84,11 +84,11 @@ _REASON_OF: Final = {
 _UNKNOWN: Final = "unknown_request"
 _INVALID: Final = "invalid_request"
 _BUG: Final = "internal_error"
-_REASONS: Final = (*_REASON_OF.values(), _UNKNOWN, _INVALID, _BUG, "system_busy", "service_not_available")
+_REASONS: Final = (*_REASON_BY_ERROR.values(), _UNKNOWN, _INVALID, _BUG, "system_busy", "service_not_available")
 
 _NO_FIELDS: Final = msgspec.Raw(b"")
 
-Done = Callable[[int, str | None], None]
+AuditDone = Callable[[int, str | None], None]
 
 
 class Audit(Protocol):
@@ -96,7 +96,7 @@ class Audit(Protocol):
 
     codes: frozenset[int]  # the requests of which every answer is noted
 
-    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> Done:
+    def begin(self, peer: Peer, command: Command, header: Request[Any]) -> AuditDone:
         """Note a request that is handled now. The result is called with the answer's code and remark."""
 
     def denied(self, peer: Peer, command: Command, header: Request[Any] | None, error: AccessDenied) -> None:
@@ -104,39 +104,30 @@ class Audit(Protocol):
 
 
 class Dispatcher:
-    """The handlers of one server, by request code.
-
-    Args:
-        role: all rows of the request table with this role must have a handler here.
-        handlers: objects with methods marked by `handles`.
-        spawn: starts the coroutine of a handler that must wait; a TaskGroup's `create_task`.
-        guard: raises RemoteError if the caller lacks a permission that the row needs.
-    Attributes:
-        latencies: gets the duration of each request. If it is None, the dispatcher does not read the clock.
-        hash_next_piece: hashes the next piece of a large signed body, and returns whether it was the last one.
-        audit: notes requests, if it is set.
-        quotas: refuse requests of callers that use too much.
-        rights: returns the accounts by which the guard decides; another object after each change.
-        refused: the number of requests that got an error, by the reason.
-    Raises:
-        ValueError: a row of the role has no handler, or a code has two.
+    """The handlers of one server, by request code: objects with methods marked by `handles`. `spawn` starts the
+    coroutine of a handler that must wait. `guard` raises RemoteError if the caller lacks a permission. Raises:
+    ValueError, a row of the role has no handler, or a code has two.
     """
 
     def __init__(self, role: Role, handlers: Iterable[object], spawn: Spawn, guard: Guard | None = None) -> None:
+        # Gets the duration of each request. If it is None, the dispatcher does not read the clock.
         self.latencies: Latencies | None = None
+        # Hashes the next piece of a large signed body, and returns whether it was the last one.
         self.hash_next_piece: HashSome | None = None
-        self.audit: Audit | None = None
-        self.quotas: Quotas | None = None
+        self.audit: Audit | None = None  # notes requests, if it is set
+        self.quotas: Quotas | None = None  # refuse requests of callers that use too much
+        # Returns the accounts by which the guard decides; another object after each change.
         self.rights: Callable[[], object] | None = None
+        # The number of requests that got an error, by the reason.
         self.refused: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
-        self._routes = _collect(handlers)
+        self._routes = _collect_routes(handlers)
         self._spawn = spawn
         self._guard = guard
         self._answered_at = 0.0
         self._on_reply: Callable[[PendingReply, Reply | None, Exception | None], object] = self._finish_held
-        missing = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
-        if missing:
-            raise ValueError(f"no handler for {', '.join(missing)}")
+        unserved = [row.name for row in ROWS if row.served_by & role and row.code not in self._routes]
+        if unserved:
+            raise ValueError(f"no handler for {', '.join(unserved)}")
 
     def __call__(self, session: Session, command: Command) -> None:
         """Handle one request; never raises."""
@@ -157,164 +148,165 @@ class Dispatcher:
         is_watched = latencies is not None and command.code != _SEND
         began = latencies.now() if latencies is not None and is_watched else 0.0
         header: Request[Any] | None = None
-        done: Done | None = None
+        audit_done: AuditDone | None = None
         denied = 0
         quotas = self.quotas if self.quotas is not None and self.quotas.is_on else None
-        is_counted = True
+        is_admission_over = True
         try:
             if quotas is not None:
                 if session.applied_quotas is None:
                     quotas.admit(session.host, session.last_read)
-                is_counted = False
+                is_admission_over = False
             header = header_of(kind, command.ext, command.fields)
             if self._guard is not None:
                 self._guard(session, command, BY_CODE[command.code], header)
             if quotas is not None:
-                is_counted = True
+                is_admission_over = True
                 quotas.check(session, command, header)
             if not session.is_introduced:
                 session.introduce(command)
             if self.audit is not None and command.code in self.audit.codes:
-                done = self.audit.begin(session, command, header)
+                audit_done = self.audit.begin(session, command, header)
             result = method(header, command.body, session)
         except Exception as error:
-            seen = error if is_counted else self._counted(error, session, command, header)
-            denied = DENIED if isinstance(seen, AccessDenied) else 0
-            result = self._failed(seen, command, session, header)
+            counted_error = error if is_admission_over else self._count_early_error(error, session, command, header)
+            denied = DENIED if isinstance(counted_error, AccessDenied) else 0
+            result = self._reply_to_error(counted_error, command, session, header)
         if latencies is not None and is_watched and latencies.now() - began > LONG_STEP_S:
             latencies.add_long_step(command.code)
         if isinstance(result, ReplyWhenDurable):
-            if done is not None:
-                done(ResponseCode.SUCCESS, None)
+            if audit_done is not None:
+                audit_done(ResponseCode.SUCCESS, None)
             self._reply_after(session, command, result)
         elif isinstance(result, Reply) or result is None or isinstance(result, Header):
-            code = _reply(session, command, result)
-            if done is not None:
-                done(code, result.remark if isinstance(result, Reply) else None)
+            code = _send_answer(session, command, result)
+            if audit_done is not None:
+                audit_done(code, result.remark if isinstance(result, Reply) else None)
             if latencies is not None:
-                self._answered(session, command, denied or code, latencies)
+                self._add_latency(session, command, denied or code, latencies)
         elif isinstance(result, PendingReply):
             self._hold(session, command, result, session.last_read)
         else:
-            self._wait_for(session, command, result, done)
+            self._wait_for(session, command, result, audit_done)
 
-    def _answered(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
-        now, began, behind = latencies.now(), session.last_read, self._answered_at
+    def _add_latency(self, session: Session, command: Command, code: int, latencies: Latencies) -> None:
+        now, began, others_end = latencies.now(), session.last_read, self._answered_at
         self._answered_at = now
         if latencies.add(command.code, code, now - began):
-            rooms = [("behind others of its connection", behind), ("handled", now)]
-            latencies.tell(command.code, session.address, began, rooms)
+            steps = [("behind others of its connection", others_end), ("handled", now)]
+            latencies.log_slow(command.code, session.address, began, steps)
 
-    def _wait_for(self, session: Session, command: Command, result: Awaitable[Finished], done: Done | None) -> None:
+    def _wait_for(
+        self, session: Session, command: Command, result: Awaitable[Finished], audit_done: AuditDone | None
+    ) -> None:
         began, latencies = session.last_read, self.latencies
         handled = 0.0 if latencies is None else latencies.now()
-        told = await_and_call(result, partial(self._finish_later, session, command, began, handled, done))
+        waiting = await_and_call(result, partial(self._finish_later, session, command, began, handled, audit_done))
         session.hold(1, len(command.body))
         try:
-            close_after(self._spawn(told), result)
+            close_after(self._spawn(waiting), result)
         except (RuntimeError, ClientClosed):  # the server is stopping, and accepts no more tasks
-            told.close()
+            waiting.close()
             if inspect.iscoroutine(result):
                 result.close()
             session.hold(-1, -len(command.body))
             session.reply(command, ResponseCode.SERVICE_NOT_AVAILABLE, None, "the server is stopping")
 
-    def _hold(self, session: Session, command: Command, later: PendingReply, began: float) -> None:
-        """Send the reply when the handler has it."""
+    def _hold(self, session: Session, command: Command, pending_reply: PendingReply, began: float) -> None:
         command.body, command.ext, command.raw = b"", _NO_FIELDS, b""  # a thousand of them wait
-        later.session, later.command, later.on_reply = session, command, self._on_reply
+        pending_reply.session, pending_reply.command, pending_reply.on_reply = session, command, self._on_reply
         if self.rights is not None:
-            later.rights, later.accounts = self.rights, self.rights()
+            pending_reply.rights, pending_reply.accounts = self.rights, self.rights()
         if session.is_linked:
-            session.waits[command.opaque] = later
-        later.began = began
-        later.handled = 0.0 if self.latencies is None else self.latencies.now()
+            session.pending_replies[command.opaque] = pending_reply
+        pending_reply.began = began
+        pending_reply.handled = 0.0 if self.latencies is None else self.latencies.now()
         session.hold(1)
 
-    def _finish_held(self, later: PendingReply, answer: Reply | None, error: Exception | None) -> None:
-        session, command, later.on_reply = later.session, later.command, None
+    def _finish_held(self, pending_reply: PendingReply, answer: Reply | None, error: Exception | None) -> None:
+        session, command, pending_reply.on_reply = pending_reply.session, pending_reply.command, None
         if session is not None and command is not None:
             if session.is_linked:
-                session.waits.pop(command.opaque, None)
-            self._finish_later(session, command, later.began, later.handled, None, answer, error)
+                session.pending_replies.pop(command.opaque, None)
+            self._finish_later(session, command, pending_reply.began, pending_reply.handled, None, answer, error)
 
-    def _reply_after(self, session: Session, command: Command, after: ReplyWhenDurable) -> None:
+    def _reply_after(self, session: Session, command: Command, parked_reply: ReplyWhenDurable) -> None:
         """Collect the requests of one turn that wait. One wait is enough for one reply or for a thousand."""
-        if not session.parked:
+        if not session.parked_replies:
             session.turn.answer(partial(self._answer_parked, session))
-        after.command = command
+        parked_reply.command = command
         command.body = b""  # it is stored; while the disk is slow, memory would contain it twice
-        session.parked.append(after)
+        session.parked_replies.append(parked_reply)
 
     def _answer_parked(self, session: Session) -> None:
-        parked: list[ReplyWhenDurable] = session.parked
-        session.parked = []
-        durability = parked[0].durability
+        answers: list[ReplyWhenDurable] = session.parked_replies
+        session.parked_replies = []
+        durability = answers[0].durability
         latencies = self.latencies
-        if len(parked) == 1 and durability.holds(parked[0].end):  # most clients that wait for each answer
-            session.reply(parked[0].command, 0, parked[0].reply)
+        if len(answers) == 1 and durability.holds(answers[0].end):  # most clients that wait for each answer
+            session.reply(answers[0].command, 0, answers[0].reply)
             if latencies is not None:
-                self._answered_alone(session, parked, latencies)
+                self._add_latency_of_one(session, answers, latencies)
             return
-        others = [after for after in parked if after.durability is not durability]
+        others = [answer for answer in answers if answer.durability is not durability]
         if others:
-            parked = [after for after in parked if after.durability is durability]
-            session.parked = others
+            answers = [answer for answer in answers if answer.durability is durability]
+            session.parked_replies = others
             session.turn.answer(partial(self._answer_parked, session))
         # The appends of a turn are made safe together, so the first waits no longer than the last.
         end = 0
         # The replies are made now, while the disk is busy, and not later, when the peer waits only for them.
         out, replies = BytesWriter(), list[Any]()
         is_linked = session.is_linked
-        for after in parked:
-            if after.end > end:
-                end = after.end
-            if after.command.flag & ONEWAY_FLAG:
+        for answer in answers:
+            if answer.end > end:
+                end = answer.end
+            if answer.command.flag & ONEWAY_FLAG:
                 continue
             if is_linked:
-                replies.append(reply_command(after.command, 0, after.reply))
+                replies.append(reply_command(answer.command, 0, answer.reply))
             else:
-                write_reply(out, after.command, 0, after.reply)
+                write_reply(out, answer.command, 0, answer.reply)
         if len(out):
             replies.append(out.getvalue())
         burst = None if latencies is None else _Burst(session, latencies)
         if durability.holds(end):
             session.write(replies)
             if burst is not None and latencies is not None:
-                burst.count(parked, latencies, burst.written)
+                burst.count(answers, latencies, burst.written)
         else:
-            session.hold(len(parked))
-            durability.when(end, partial(self._reply_parked, session, parked, replies, burst))
+            session.hold(len(answers))
+            durability.when(end, partial(self._reply_parked, session, answers, replies, burst))
 
-    def _answered_alone(self, session: Session, parked: list[ReplyWhenDurable], latencies: Latencies) -> None:
+    def _add_latency_of_one(self, session: Session, answers: list[ReplyWhenDurable], latencies: Latencies) -> None:
         turn, began = session.turn, session.last_read
         written = turn.written_at if turn.written_at >= began else latencies.now()
-        if latencies.add(parked[0].command.code, 0, written - began):
-            one = _Burst(session, latencies)
-            rooms = [("handled", one.handled), ("written", one.written)]
-            latencies.tell(parked[0].command.code, session.address, began, rooms)
+        if latencies.add(answers[0].command.code, 0, written - began):
+            burst = _Burst(session, latencies)
+            steps = [("handled", burst.handled), ("written", burst.written)]
+            latencies.log_slow(answers[0].command.code, session.address, began, steps)
 
     def _reply_parked(
         self,
         session: Session,
-        parked: list[ReplyWhenDurable],
+        answers: list[ReplyWhenDurable],
         replies: list[Any],
         burst: _Burst | None,
         error: BaseException | None,
     ) -> None:
-        session.hold(-len(parked))
+        session.hold(-len(answers))
         code = 0
         if error is None:
             session.write(replies)
-        for after in parked if error is not None else ():
+        for answer in answers if error is not None else ():
             if isinstance(error, NotSafeInTime):
                 code = error.code
                 self.refused[reason_of(error)] += 1
-                session.reply(after.command, code, after.reply, str(error))
+                session.reply(answer.command, code, answer.reply, str(error))
             elif error is not None:
-                code = _reply(session, after.command, self._failed(error, after.command, session))
+                code = _send_answer(session, answer.command, self._reply_to_error(error, answer.command, session))
         if burst is not None and self.latencies is not None:
-            burst.count(parked, self.latencies, self.latencies.now(), code)
+            burst.count(answers, self.latencies, self.latencies.now(), code)
 
     def _finish_later(
         self,
@@ -322,7 +314,7 @@ class Dispatcher:
         command: Command,
         began: float,
         handled: float,
-        done: Done | None,
+        audit_done: AuditDone | None,
         result: Finished,
         error: Exception | None,
     ) -> None:
@@ -334,23 +326,22 @@ class Dispatcher:
             self._reply_after(session, command, result)
             return
         if error is not None:
-            result = self._failed(error, command, session)
-        code = _reply(session, command, result)
-        if done is not None:
-            done(code, result.remark if isinstance(result, Reply) else None)
+            result = self._reply_to_error(error, command, session)
+        code = _send_answer(session, command, result)
+        if audit_done is not None:
+            audit_done(code, result.remark if isinstance(result, Reply) else None)
         if isinstance(error, AccessDenied):
             code = DENIED
         latencies = self.latencies
         if latencies is None:
             return
         now = latencies.now()
-        if latencies.add(command.code, code, now - began, was_held=command.code in _HELD):
-            latencies.tell(command.code, session.address, began, [("handled", handled), ("waited", now)])
+        if latencies.add(command.code, code, now - began, was_held=command.code in _LONG_POLLS):
+            latencies.log_slow(command.code, session.address, began, [("handled", handled), ("waited", now)])
 
-    def _failed(
+    def _reply_to_error(
         self, error: BaseException, command: Command, session: Session, header: Request[Any] | None = None
     ) -> Reply:
-        """Count an error, and return the reply for it."""
         if self.audit is not None and isinstance(error, AccessDenied):
             self.audit.denied(session, command, header, error)
         if isinstance(error, Unanswered):
@@ -359,13 +350,15 @@ class Dispatcher:
             log.error("request %s from %s gets no answer: %s: %s", command.code, session.address, error, reason)
             error = reason
         self.refused[reason_of(error)] += 1
-        return failure(error, command, session)
+        return error_reply(error, command, session)
 
-    def _counted(self, error: Exception, session: Session, command: Command, header: Request[Any] | None) -> Exception:
+    def _count_early_error(
+        self, error: Exception, session: Session, command: Command, header: Request[Any] | None
+    ) -> Exception:
         """Count a request that got an error before its quotas were checked. Returns the error for its answer."""
         try:
             if self.quotas is not None:
-                self.quotas.turned_away(session, command, header, error)
+                self.quotas.count_early_refusal(session, command, header, error)
         except RemoteError as used_up:
             return used_up
         return error
@@ -373,19 +366,16 @@ class Dispatcher:
     def _refuse_unknown(self, session: Session, command: Command) -> None:
         self.refused[_UNKNOWN] += 1
         row = BY_CODE.get(command.code)
-        why = f"{row.name} is not served here: {row.unserved or 'ask another server'}" if row else "unknown code"
-        remark = f"request code {command.code} is not supported ({why})"
+        reason = f"{row.name} is not served here: {row.unserved or 'ask another server'}" if row else "unknown code"
+        remark = f"request code {command.code} is not supported ({reason})"
         unknown = RemoteError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
-        error = self._counted(unknown, session, command, None)
+        error = self._count_early_error(unknown, session, command, None)
         assert isinstance(error, RemoteError)
         session.reply(command, error.code, None, error.remark)
 
 
 class _Burst:
-    """The times at which the waiting requests of one turn were read, handled and written.
-
-    The turn has the times of handling and writing, unless it wrote nothing for them.
-    """
+    """The times at which the waiting requests of one turn were read, handled and written, as the turn has them."""
 
     __slots__ = ("began", "handled", "peer", "written")
 
@@ -398,21 +388,19 @@ class _Burst:
         else:
             self.handled = self.written = latencies.now()
 
-    def count(self, parked: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0) -> None:
-        """Count all requests of the burst as answered at `end`."""
-        code, times, took_s, is_slow = parked[0].command.code, 0, end - self.began, False
-        for after in parked:
-            if after.command.code != code:
-                is_slow = latencies.add(code, response_code, took_s, times) or is_slow
-                code, times = after.command.code, 0
-            times += 1
-        if latencies.add(code, response_code, took_s, times) or is_slow:
-            rooms = [("handled", self.handled), ("written", self.written), ("until it was safe", end)]
-            latencies.tell(code, self.peer, self.began, rooms, len(parked))
+    def count(self, answers: list[ReplyWhenDurable], latencies: Latencies, end: float, response_code: int = 0) -> None:
+        code, count, took_s, is_slow = answers[0].command.code, 0, end - self.began, False
+        for answer in answers:
+            if answer.command.code != code:
+                is_slow = latencies.add(code, response_code, took_s, count) or is_slow
+                code, count = answer.command.code, 0
+            count += 1
+        if latencies.add(code, response_code, took_s, count) or is_slow:
+            steps = [("handled", self.handled), ("written", self.written), ("until it was safe", end)]
+            latencies.log_slow(code, self.peer, self.began, steps, len(answers))
 
 
-def _reply(session: Session, command: Command, answer: Header | Reply | None) -> int:
-    """Send an answer, and return its code."""
+def _send_answer(session: Session, command: Command, answer: Header | Reply | None) -> int:
     if not isinstance(answer, Reply):
         session.reply(command, 0, answer)
         return 0
@@ -421,13 +409,13 @@ def _reply(session: Session, command: Command, answer: Header | Reply | None) ->
         try:
             body = body.encode()
         except Exception as error:
-            return _reply(session, command, failure(error, command, session))
+            return _send_answer(session, command, error_reply(error, command, session))
     session.reply(command, answer.code, answer.header, answer.remark, body)
     return answer.code
 
 
 def reason_of(error: BaseException) -> str:
-    for kind, reason in _REASON_OF.items():
+    for kind, reason in _REASON_BY_ERROR.items():
         if isinstance(error, kind):
             return reason
     if isinstance(error, RemoteError | NotSafeInTime):
@@ -435,9 +423,9 @@ def reason_of(error: BaseException) -> str:
     return _INVALID if isinstance(error, SparrowError) else _BUG
 
 
-def failure(error: BaseException, command: Command, session: Session) -> Reply:
-    """Return the reply for an error. Bugs in SparrowMQ are logged with their trace; the reply has no trace, and names
-    files without their folders.
+def error_reply(error: BaseException, command: Command, session: Session) -> Reply:
+    """Return the reply for an error, which names files without their folders. Bugs in SparrowMQ are logged with their
+    trace.
     """
     if isinstance(error, RemoteError):
         return Reply(error.code, None, error.remark and without_folders(error.remark))
@@ -449,29 +437,24 @@ def failure(error: BaseException, command: Command, session: Session) -> Reply:
     return Reply(ResponseCode.SYSTEM_ERROR, None, f"internal error ({type(error).__name__}); see the log")
 
 
-def _collect(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:
+def _collect_routes(handlers: Iterable[object]) -> dict[int, tuple[type[Request[Any]], Callable[..., Result]]]:
     routes: dict[int, tuple[type[Request[Any]], Callable[..., Result]]] = {}
     for handler in handlers:
         for name, method in vars(type(handler)).items():
-            for kind in REQUESTS_OF.get(method, ()) if callable(method) else ():
+            for kind in REQUESTS_BY_METHOD.get(method, ()) if callable(method) else ():
                 if kind.code in routes:
                     raise ValueError(f"two handlers for {RequestCode(kind.code).name}")
                 routes[kind.code] = (kind, getattr(handler, name))
     return routes
 
 
-class Measuring:
-    """Switches measuring on and off by the settings.
-
-    Args:
-        always: measure even if slow requests are not logged, because metrics are read.
-        turn: of the sessions, if they share one.
-    Attributes:
-        latencies: the measured latencies.
+class LatencySwitch:
+    """Switches measuring on and off by the settings. `always`: measure even if slow requests are not logged, because
+    metrics are read. `turn`: of the sessions, if they share one.
     """
 
     def __init__(self, settings: LogSettings, clock: Clock, *, always: bool, turn: Turn | None = None) -> None:
-        self.latencies = Latencies(clock.monotonic)
+        self.latencies = Latencies(clock.monotonic)  # the measured latencies
         self._settings = settings
         self._always = always
         self._turn = turn
@@ -482,7 +465,6 @@ class Measuring:
         self.apply_settings(self._settings)
 
     def apply_settings(self, settings: LogSettings) -> None:
-        """Apply settings from the next request on."""
         self._settings = settings
         self.latencies.set_slow_s(settings.slow_request_ms / 1000)
         is_on = self._always or settings.slow_request_ms > 0

@@ -21,7 +21,7 @@ _ACCESS_REMARK_OF_5: Final = re.compile(
     "User:.* (has no permission to access|is not found|is disabled)|username cannot be null|check signature failed"
 )
 R = TypeVar("R", bound=Header)
-Answered = Callable[["Response[Any] | None", "Exception | None"], object]
+AnswerCallback = Callable[["Response[Any] | None", "Exception | None"], object]
 
 
 class Response(Generic[R]):
@@ -37,29 +37,29 @@ class Response(Generic[R]):
         self.version = version
 
 
-class InFlight:
+class RequestInFlight:
     """A sent request in flight, and the future or function that gets its result."""
 
-    __slots__ = ("accept", "deadline", "on_response", "request", "timeout_s")
+    __slots__ = ("accepted_codes", "deadline", "request", "timeout_s", "waiter")
 
     def __init__(
         self,
         request: Request[Any],
-        accept: Collection[int],
-        on_response: asyncio.Future[Response[Any]] | Answered,
+        accepted_codes: Collection[int],
+        waiter: asyncio.Future[Response[Any]] | AnswerCallback,
         deadline: float,
         timeout_s: float,
     ) -> None:
         self.request = request
-        self.accept = accept
-        self.on_response = on_response
+        self.accepted_codes = accepted_codes
+        self.waiter = waiter
         self.deadline = deadline
         self.timeout_s = timeout_s
 
     @property
     def is_abandoned(self) -> bool:
         """Whether no caller waits any more."""
-        waiter = self.on_response
+        waiter = self.waiter
         return isinstance(waiter, asyncio.Future) and waiter.done()
 
     @property
@@ -68,7 +68,7 @@ class InFlight:
         return hasattr(self.request, "suspend_timeout_millis") or hasattr(self.request, "poll_time")
 
     def settle(self, reply: Command) -> None:
-        if reply.code != 0 and reply.code not in self.accept:
+        if reply.code != 0 and reply.code not in self.accepted_codes:
             self.end(None, remote_error(reply.code, reply.remark))
             return
         try:
@@ -80,7 +80,7 @@ class InFlight:
 
     def end(self, answer: Response[Any] | None, error: Exception | None) -> None:
         """Pass on the answer, or the error instead."""
-        waiter = self.on_response
+        waiter = self.waiter
         if not isinstance(waiter, asyncio.Future):
             try:
                 waiter(answer, error)

@@ -1,10 +1,8 @@
 """A listening socket and its sessions: limits, silent peers, graceful stop.
 
 When the limit of connections is reached, a new one takes the place of a stranger: a connection without a complete
-request that was allowed. Idle connections, half frames, endless TLS handshakes and unknown accounts are strangers; the
-oldest one goes first. So they lock no client out, not for a second. A new client becomes known with its first request.
-If there is no stranger, the new connection is closed at once. Its owner sees that immediately, and connected clients
-notice nothing.
+request that was allowed. Idle connections, half frames and unknown accounts are strangers; the oldest one goes first.
+If there is none, the new connection is closed at once. So strangers lock no client out.
 """
 
 from __future__ import annotations
@@ -32,29 +30,23 @@ log = logging.getLogger(__name__)
 SLOWEST_RATE: Final = 64 * 1024  # bytes/s of a frame
 # The frames of one peer, and the bytes of their headers, that are decoded before the clock is read again.
 AT_ONCE: Final = FrameLimits(at_once=64, headers_at_once=128 * 1024)
-REFUSALS_TOLD_S: Final = 60.0  # seconds between two log lines about connections above the limit
+REFUSALS_LOG_PERIOD_S: Final = 60.0  # seconds between two log lines about connections above the limit
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """The number of peers, and the time until a silent one is closed.
+    """The number of peers, and the time until a silent one is closed."""
 
-    Attributes:
-        connections: above this number one without a request, or the new one, is closed (see above).
-        backlog: the number of connections that may wait to be accepted.
-        idle_s: a peer that sends no byte for this time is closed (Java: serverChannelMaxIdleTimeSeconds, 120). A peer
-            that does not read its answers counts as silent, because nothing is read from it.
-        partial_frame_s: an unfinished frame that does not grow for this time is an attack or a broken peer. So is one
-            that is not whole after this time plus the time that it takes at SLOWEST_RATE.
-        together: the memory that all peers together may occupy.
-    """
-
-    connections: int = 16_000
-    backlog: int = 1024
+    connections: int = 16_000  # above this number one without a request, or the new one, is closed (see above)
+    backlog: int = 1024  # the number of connections that may wait to be accepted
+    # A peer that sends no byte for this time is closed (Java: serverChannelMaxIdleTimeSeconds, 120). A peer that does
+    # not read its answers counts as silent, because nothing is read from it.
     idle_s: float = 120.0
+    # An unfinished frame that does not grow for this time is an attack or a broken peer. So is one that is not whole
+    # after this time plus the time that it takes at SLOWEST_RATE.
     partial_frame_s: float = 30.0
     session: SessionLimits = field(default_factory=lambda: SessionLimits(AT_ONCE, unsent_bytes=512 * 1024))
-    together: BudgetLimits = field(default_factory=BudgetLimits)
+    together: BudgetLimits = field(default_factory=BudgetLimits)  # the memory that all peers together may occupy
 
 
 def limits_for(share: descriptors.Share) -> ServerLimits:
@@ -63,16 +55,8 @@ def limits_for(share: descriptors.Share) -> ServerLimits:
 
 
 class Server:
-    """Accepts sessions on one address; an async context manager that stops gracefully.
-
-    Attributes:
-        sessions: the live connections.
-        dispatch: handles requests; may be replaced between `bind` and `start`, when handlers need the port.
-        quotas: limit the connections of addresses.
-        budget: the memory of all connections; those inside the process (linked_session.py) share it.
-        refused: the number of connections that were closed, by the reason: `limit` or `quota`.
-    Args:
-        tls: decides by the first byte which connections are encrypted; without it none is.
+    """Accepts sessions on one address; an async context manager that stops gracefully. `tls` decides by the first byte
+    which connections are encrypted; without it none is.
     """
 
     def __init__(
@@ -87,26 +71,29 @@ class Server:
         tls: ServerTls | None = None,
     ) -> None:
         self.host = host
+        # Handles requests; may be replaced between `bind` and `start`, when handlers need the port.
         self.dispatch = dispatch
-        self.quotas: Quotas | None = None
+        self.quotas: Quotas | None = None  # limit the connections of addresses
+        # The number of connections that were closed, by the reason: `limit` or `quota`.
         self.refused = {"limit": 0, "quota": 0}
         self._clock = clock
         self._turn = turn or Turn()
         self._limits = limits or ServerLimits()
         self._tls = tls
+        # The memory of all connections; those inside the process (linked_session.py) share it.
         self.budget = Budget(clock, self._limits.together)
-        self._door = Listener(host, port)
-        self._others: list[tuple[Listener, Dispatch]] = []
+        self._listener = Listener(host, port)
+        self._other_listeners: list[tuple[Listener, Dispatch]] = []
         self._bytes_ended = [0, 0]  # received and sent in connections that have ended
-        self._refused = 0
-        self._refusals_told = -REFUSALS_TOLD_S
-        self._limited = LimitedSessions[Session](
+        self._unlogged_refusals = 0
+        self._refusals_logged_s = -REFUSALS_LOG_PERIOD_S
+        self._limited_sessions = LimitedSessions[Session](
             self._limits.connections,
             clock,
             lambda session: session.is_introduced,
             host_of=lambda session: session.address.rpartition(":")[0],
         )
-        self.sessions = self._limited.sessions
+        self.sessions = self._limited_sessions.sessions  # the live connections
 
     async def __aenter__(self) -> Server:
         await self.start()
@@ -118,64 +105,56 @@ class Server:
     @property
     def port(self) -> int:
         """The configured port, or the free one that was bound."""
-        return self._door.port
+        return self._listener.port
 
     @port.setter
     def port(self, port: int) -> None:
-        self._door.port = port
+        self._listener.port = port
 
     @property
     def problem(self) -> str:
-        """Why connections are closed, or were within the last seconds; "" if there is room for more."""
-        return self._limited.problem
+        return self._limited_sessions.problem
 
     def bind(self) -> None:
-        """Bind the port without listening yet, so that other parts can learn it. Port 0 takes a free one.
+        """Bind the port without listening yet, so that other parts can learn it. Raises: ConfigError."""
+        self._listener.bind()
 
-        Raises: ConfigError, the address cannot be used.
-        """
-        self._door.bind()
-
-    def also_at(self, door: Listener, dispatch: Dispatch) -> None:
+    def also_at(self, listener: Listener, dispatch: Dispatch) -> None:
         """Accept connections at another door too; another dispatcher handles their requests. Call it before `start`."""
-        self._others.append((door, dispatch))
+        self._other_listeners.append((listener, dispatch))
 
     async def start(self) -> None:
-        """Listen, after `bind` if it was not called. Raises: ConfigError, as `bind`."""
-        await self._door.open(self._protocol(lambda: self.dispatch), self._limits.backlog)
-        for door, dispatch in self._others:
-            await door.open(self._protocol(lambda dispatch=dispatch: dispatch), self._limits.backlog)  # type: ignore[misc]
+        await self._listener.open(self._protocol_factory(lambda: self.dispatch), self._limits.backlog)
+        for listener, dispatch in self._other_listeners:
+            await listener.open(self._protocol_factory(lambda dispatch=dispatch: dispatch), self._limits.backlog)  # type: ignore[misc]
 
     async def stop(self) -> None:
         """Stop accepting, send the answers that are ready, and end every session."""
-        was_open = self._door.is_open
-        for door in self._doors:
-            await door.all_begun()
-            door.close()
+        was_open = self._listener.is_open
+        for listener in self._listeners:
+            await listener.begin_accepted()
+            listener.close()
         if not was_open:
             return
         for session in list(self.sessions):
-            _end(session)
-        for door in self._doors:
-            await door.closed()
+            _end_session(session)
+        for listener in self._listeners:
+            await listener.wait_until_closed()
         await asyncio.sleep(0)  # Let the transports report their end.
 
     @property
     def most_connections(self) -> int:
-        """The number of connections that may be open."""
         return self._limits.connections
 
     def received_bytes(self) -> int:
-        """Return the bytes that all connections have brought."""
         return self._bytes_ended[0] + sum(session.received_bytes for session in self.sessions)
 
     def sent_bytes(self) -> int:
-        """Return the bytes that all connections have got."""
         return self._bytes_ended[1] + sum(session.sent_bytes for session in self.sessions)
 
     @property
-    def _doors(self) -> list[Listener]:
-        return [self._door, *(door for door, _ in self._others)]
+    def _listeners(self) -> list[Listener]:
+        return [self._listener, *(listener for listener, _ in self._other_listeners)]
 
     async def drop_silent_peers(self) -> None:
         """End the sessions of peers that vanished silently, until cancelled. The owner runs it in its task group."""
@@ -189,23 +168,23 @@ class Server:
         limits, clock = self._limits, self._clock
         silent_s, partial_s = clock.age(session.last_read), clock.age(session.partial_since)
         if silent_s > limits.idle_s:
-            self.budget.lines.log(log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s)
+            self.budget.log_limit.log(log, logging.INFO, "closing %s: silent for %.0f s", session.address, silent_s)
         elif session.pending_bytes and (
             silent_s > limits.partial_frame_s or partial_s > limits.partial_frame_s + session.frame_bytes / SLOWEST_RATE
         ):
             text = "closing %s: unfinished frame for %.0f s"
-            self.budget.lines.log(log, logging.WARNING, text, session.address, partial_s)
+            self.budget.log_limit.log(log, logging.WARNING, text, session.address, partial_s)
         else:
             return
-        _end(session)
+        _end_session(session)
 
-    def _protocol(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
+    def _protocol_factory(self, dispatch: Callable[[], Dispatch]) -> Callable[[], Any]:
         tls = self._tls
         if tls is None:
-            return protocol_of(lambda: self._session(dispatch()))
-        return lambda: Opening(self._session(dispatch()), tls, self._clock)
+            return protocol_of(lambda: self._make_session(dispatch()))
+        return lambda: Opening(self._make_session(dispatch()), tls, self._clock)
 
-    def _session(self, dispatch: Dispatch) -> Session:
+    def _make_session(self, dispatch: Dispatch) -> Session:
         return Session(
             dispatch, self._clock, self._limits.session, turn=self._turn, on_begin=self._admit, budget=self.budget
         )
@@ -215,34 +194,34 @@ class Server:
             self.refused["quota"] += 1
             session.abort()
             return
-        session.on_end(self._part)
-        above = self._limited.add(session)
-        if above is not None:
-            above.abort()
-            self._refused += 1
+        session.on_end(self._on_session_end)
+        ended_session = self._limited_sessions.add(session)
+        if ended_session is not None:
+            ended_session.abort()
+            self._unlogged_refusals += 1
             self.refused["limit"] += 1
-            self._tell_of_refusals()
+            self._log_refusals()
 
-    def _part(self, session: Session) -> None:
+    def _on_session_end(self, session: Session) -> None:
         self._bytes_ended[0] += session.received_bytes
         self._bytes_ended[1] += session.sent_bytes
-        self._limited.discard(session)
+        self._limited_sessions.discard(session)
 
-    def _tell_of_refusals(self) -> None:
+    def _log_refusals(self) -> None:
         now = self._clock.monotonic()
-        if now - self._refusals_told < REFUSALS_TOLD_S:
+        if now - self._refusals_logged_s < REFUSALS_LOG_PERIOD_S:
             return
         log.warning(
             "the limit is %d open connections; %d above it were closed (those without a request first). "
             "A higher `ulimit -n` allows more, up to %d",
             self._limits.connections,
-            self._refused,
+            self._unlogged_refusals,
             descriptors.MAX_CONNECTIONS,
         )
-        self._refusals_told, self._refused = now, 0
+        self._refusals_logged_s, self._unlogged_refusals = now, 0
 
 
-def _end(session: Session) -> None:
+def _end_session(session: Session) -> None:
     """End a session: gracefully if its peer reads, otherwise at once, as sending its answers might never end."""
     if session.is_backed_up:
         session.abort()

@@ -1,9 +1,8 @@
 """One TCP connection: it receives bytes, passes commands to the dispatcher, and returns replies to their callers.
 
-Both ends of RocketMQ's protocol are the same: either may send a request at any time, and replies come in any order. A
-chunk from the socket may contain dozens of requests. All are handled at once, and their replies leave in one write, at
-the end of the turn (turn.py). Reading stops while the peer does not read our answers, or while too many of its requests
-wait. Back-pressure is here and in no other module.
+Either end may send a request at any time, and replies come in any order. All requests of a chunk are handled at once,
+and their replies leave in one write, at the end of the turn (turn.py). Reading stops while the peer does not read our
+answers, or while too many of its requests wait. Back-pressure is here and in no other module.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from sparrowmq.remoting.budget import (
     TurnShare,
 )
 from sparrowmq.remoting.connection_errors import why_closed
-from sparrowmq.remoting.request_in_flight import Answered, InFlight, Response
+from sparrowmq.remoting.request_in_flight import AnswerCallback, RequestInFlight, Response
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ MUTE_S = 1.0
 REQUEST_PIECES = 64
 LARGE_REQUEST_BYTES: Final = 16 * 1024  # it is worth a write of its own
 
-_SHORT: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of these
+_SEND_CODE: Final = 310  # SEND_MESSAGE_V2: the clock is read after four of these
 
 # Reasons to stop reading. They are bits, as several may hold at once.
 #
@@ -72,21 +71,11 @@ _UNREAD: Final = 1
 _UNDONE: Final = 2
 _ROOM: Final = 4
 _HELD: Final = 8
-_MOST_WHOLE: Final = 1 << 20  # bytes of whole frames that are not decoded yet
+_MAX_WHOLE_FRAMES_BYTES: Final = 1 << 20  # bytes of whole frames that are not decoded yet
 
 
 class Session:
-    """A live connection. `Server` and `Pool` create it; use `call`, `tell` and, in the dispatcher, `reply`.
-
-    `turn` is the loop's turn, if other sessions share it. `on_begin(session)` is called once it is connected, and the
-    callbacks of `on_end` once it has ended.
-
-    Attributes:
-        is_linked: whether the peer is in this process (linked_session.py).
-        partial_since: the time at which the unfinished frame began (`pending_bytes`).
-        on_mute: called some times a second while the peer `is_mute`.
-        received_bytes, sent_bytes: what came from the peer, and what was handed to the socket for it.
-    """
+    """A live connection, which `Server` and `Pool` create. `on_begin(session)` is called once it is connected."""
 
     def __init__(
         self,
@@ -102,29 +91,29 @@ class Session:
     ) -> None:
         self.address = "?"
         self.host = bytes(8)
-        self.local = "?"
+        self.local_address = "?"
         self.version = 0
         self.language = language_name(None)
         self.principal: Any = None
         self.certificate: str | None = None
         self.applied_quotas: Any = None  # see quotas.py
         self.is_introduced = False
-        self.is_linked = False
+        self.is_linked = False  # whether the peer is in this process (linked_session.py)
         # Of a linked session: the replies that come later, by opaque (handler.py).
-        self.waits: dict[int, Any] = {}
+        self.pending_replies: dict[int, Any] = {}
         self.closed = False
         self.turn = turn or Turn()
         # Replies to this turn's requests that wait until their messages are safe; used by the dispatcher.
-        self.parked: list[Any] = []
+        self.parked_replies: list[Any] = []
         self.received_bytes = 0
         self.sent_bytes = 0
         self.last_read = clock.monotonic()
-        self.partial_since = self.last_read
-        self.on_mute: Callable[[], object] | None = None
+        self.partial_since = self.last_read  # the time at which the unfinished frame began (`pending_bytes`)
+        self.on_mute: Callable[[], object] | None = None  # called some times a second while the peer `is_mute`
         self._dispatch = dispatch
         self._clock = clock
         self._limits = limits or SessionLimits()
-        self._wire: Connection[InFlight] = Connection(self._limits.frame, serializer, sign)
+        self._wire: Connection[RequestInFlight] = Connection(self._limits.frame, serializer, sign)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._out: list[Buffer] = []
@@ -136,36 +125,31 @@ class Session:
         self._asked_for_room = False
         self._flush_due = False
         self._on_begin = on_begin
-        self._waiting = 0
+        self._waiting_count = 0
         self._held_bytes = 0
-        self._stops = 0  # the current reasons
+        self._stop_reasons = 0  # the current reasons
         self._is_paused = False
         self._end_callbacks: list[Callable[[Session], object]] = []
         self._expiry_due = False
         self._expiry_at = 0.0
-        self._is_late = False
+        self._skipped_expiry = False
 
     def __repr__(self) -> str:
-        return f"<session {self.local} - {self.address}>"
-
-    # What upper floors use ------------------------------------------------------------------------------------------
+        return f"<session {self.local_address} - {self.address}>"
 
     def call(
         self, request: Request[R], body: bytes = b"", *, timeout_s: float = 3.0, accept: Collection[int] = ()
     ) -> asyncio.Future[Response[R]]:
-        """Send a request, and await the answer. Several requests may be sent before awaiting: no task is made for them.
+        """Send a request, and await the answer. `accept` has codes besides 0 that are answers rather than errors.
 
-        Args:
-            accept: codes besides 0 that are answers rather than errors.
-        Raises:
-            RemoteError: the peer answered with another code.
-            RequestTimeout, ConnectionClosed: there is no answer; the peer may have carried out the request or not.
+        Raises: RemoteError, another code; RequestTimeout, ConnectionClosed: the peer may have carried out the request
+        or not.
         """
         future: asyncio.Future[Response[Any]] = self._loop.create_future()
         if self.closed:
             future.set_exception(ConnectionClosed(self.address))
         else:
-            self._ask(request, body, timeout_s, accept, future)
+            self._send_request(request, body, timeout_s, accept, future)
         return future
 
     def ask(
@@ -178,14 +162,13 @@ class Session:
         accept: Collection[int] = (),
         is_alone: bool = False,
     ) -> None:
-        """Send a request as `call`, for frequent callers: `answered(answer, error)` is called, one of them None.
-
-        `answered` is never called before `ask` returns. A request that `is_alone` in its turn is written now.
+        """Send a request as `call`, for frequent callers: `answered(answer, error)` is called later, one of them None.
+        A request that `is_alone` in its turn is written now.
         """
         if self.closed:
             self._loop.call_soon(answered, None, ConnectionClosed(self.address))
         else:
-            self._ask(request, body, timeout_s, accept, answered, is_alone)
+            self._send_request(request, body, timeout_s, accept, answered, is_alone)
 
     def tell(self, request: Request[Any], body: bytes = b"") -> None:
         """Send a request that wants no answer. On a closed connection nothing happens."""
@@ -205,17 +188,15 @@ class Session:
             body_bytes = add_reply(self._out, request, code, header, remark, body)
             self._out_bytes += body_bytes
             if body_bytes > COUNTED_BYTES:
-                self._share.made(body_bytes)
+                self._share.count_answer(body_bytes)
             self._flush_soon()
 
     def write(self, replies: list[Any]) -> None:
-        """Send replies in bytes, or, to a peer in this process, as commands."""
         if not self.closed:
             self._out.extend(replies)
             self._flush_soon()
 
     def introduce(self, request: Command) -> None:
-        """Store version and language from the peer's first request."""
         self.version, self.language = request.version or 0, language_name(request.language)
         self.is_introduced = True
 
@@ -225,13 +206,13 @@ class Session:
 
     def hold(self, change: int, body_bytes: int = 0) -> None:
         """Count the peer's waiting requests, and the bytes of their bodies. Too many stop the reading."""
-        self._waiting += change
+        self._waiting_count += change
         self._held_bytes += body_bytes
         has_room = self._budget is None or self._budget.hold(body_bytes)
-        most_bytes = self._limits.waiting_bytes if has_room else 0
-        is_too_much = self._waiting > self._limits.waiting_requests or self._held_bytes > most_bytes
-        if is_too_much != (self._stops & _HELD != 0):
-            self._stop(_HELD, is_too_much)
+        max_bytes = self._limits.waiting_bytes if has_room else 0
+        is_too_much = self._waiting_count > self._limits.waiting_requests or self._held_bytes > max_bytes
+        if is_too_much != (self._stop_reasons & _HELD != 0):
+            self._set_stop_reason(_HELD, is_too_much)
 
     def on_end(self, callback: Callable[[Session], object]) -> None:
         """Call `callback(session)` once when the connection has ended."""
@@ -264,21 +245,19 @@ class Session:
     @property
     def is_backed_up(self) -> bool:
         """Whether the peer does not read our bytes: more would only fill our memory."""
-        return self._stops & _UNREAD != 0
+        return self._stop_reasons & _UNREAD != 0
 
     @property
     def is_full(self) -> bool:
         """Whether so many answers are unsent that more should wait, if they can."""
-        return self._stops & _UNREAD != 0 or self._out_bytes > self._limits.unsent_bytes
+        return self._stop_reasons & _UNREAD != 0 or self._out_bytes > self._limits.unsent_bytes
 
     @property
     def unread_bytes(self) -> int:
-        """The bytes that wait for the peer to read, in memory."""
         return 0 if self._transport is None or self.closed else self._transport.get_write_buffer_size()
 
     @property
     def unhandled_bytes(self) -> int:
-        """The received bytes that are not handled yet."""
         return self._wire.pending_bytes
 
     @property
@@ -290,11 +269,8 @@ class Session:
     def frame_bytes(self) -> int:
         return self._wire.frame_bytes
 
-    def room_made(self) -> None:
-        """Continue, because the budget has room for the unfinished frame now."""
-        self._stop(_ROOM, False)
-
-    # What the event loop calls --------------------------------------------------------------------------------------
+    def on_room(self) -> None:
+        self._set_stop_reason(_ROOM, False)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -304,7 +280,7 @@ class Session:
             self._transport.abort()
             return
         self.address = hosts.address_text(peername)
-        self.local = hosts.address_text(transport.get_extra_info("sockname"))
+        self.local_address = hosts.address_text(transport.get_extra_info("sockname"))
         self.host = hosts.pack(self.address)
         if self._on_begin is not None:
             self._on_begin(self)
@@ -323,12 +299,11 @@ class Session:
         return False
 
     def encrypted(self, transport: asyncio.Transport) -> None:
-        """Use `transport` from now on. It encrypts for the transport that the connection began with."""
+        """Use `transport`, which encrypts, from now on."""
         self._transport = transport
         transport.set_write_buffer_limits(high=self._limits.unsent_bytes)
 
     def certified(self, name: str) -> None:
-        """Note the common name in the peer's verified certificate."""
         self.certificate = name
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -338,70 +313,70 @@ class Session:
         free_soon(self._out)
         self._out, self._undone = [], []
         if self._budget is not None:
-            self._budget.frame_ended(self)
-            self._budget.read(self)
+            self._budget.free_frame(self)
+            self._budget.remove_unread(self)
         self._share.forget(self)
         self._count_busy(False)
-        why = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
+        reason = why_closed(exc) if isinstance(exc, ssl.SSLError) else exc
         for waiting in self._wire.abandon():
-            waiting.end(None, ConnectionClosed(self.address, why))
+            waiting.end(None, ConnectionClosed(self.address, reason))
         callbacks, self._end_callbacks = self._end_callbacks, []
         for callback in callbacks:
             callback(self)
 
     def pause_writing(self) -> None:
         self._note_unread()
-        self._stop(_UNREAD, True)
+        self._set_stop_reason(_UNREAD, True)
 
     def resume_writing(self) -> None:
         if self._budget is not None:
-            self._budget.read(self)
-        self._stop(_UNREAD, False)
+            self._budget.remove_unread(self)
+        self._set_stop_reason(_UNREAD, False)
         self._flush_soon()
         if self._undone or self._wire.has_more:
             self._share.wait(self)  # the last write may have been all there was, so no flush does this
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _receive(self, data: bytes) -> list[Command]:
         try:
             return self._wire.receive(data)
         except RemoteProtocolError as error:
-            self._log("closing the connection of %s: %s", self.address, shown(error))
+            if self._budget is not None:
+                self._budget.log_limit.log(
+                    log, logging.WARNING, "closing the connection of %s: %s", self.address, shown(error)
+                )
+            else:
+                log.warning("closing the connection of %s: %s", self.address, shown(error))
             self.close()
             return []
 
-    def _log(self, text: str, *args: object) -> None:
-        if self._budget is None:
-            log.warning(text, *args)
-        else:
-            self._budget.lines.log(log, logging.WARNING, text, *args)
-
-    def _handle(self, received: list[Command], began: float) -> None:
+    def _handle(self, received: list[Command], began_s: float) -> None:
         """Handle requests until their time in this turn is over; the rest waits in `_undone`, or is not decoded yet."""
-        dispatch, most = self._dispatch, LEAST_TURN_BYTES
+        dispatch, max_bytes = self._dispatch, LEAST_TURN_BYTES
         turn = self._share
         count = 0
-        until = 0.0
+        end_s = 0.0
         is_late = False
         while True:
             for command in received:
                 if command.flag & REPLY_FLAG:
-                    self._settle(command)
+                    waiting = self._wire.claim(command)
+                    if waiting is not None and not waiting.is_abandoned:  # otherwise it came after its time limit
+                        self.version = command.version or 0
+                        waiting.settle(command)
                     continue
                 count += 1
-                if (count & 3 == 0 or command.code != _SHORT) and not is_late:
+                if (count & 3 == 0 or command.code != _SEND_CODE) and not is_late:
                     now = self._clock.monotonic()
-                    if until == 0.0:
-                        until = turn.until(began)
-                    is_late = now > until and count > 1
+                    if end_s == 0.0:
+                        end_s = turn.share_end_s(began_s)
+                    is_late = now > end_s and count > 1
                 is_spent = turn.is_spent and command.code not in SHORT_ANSWERS
                 if is_late or is_spent or self._undone:
                     self._undone.append(command)
                     continue
-                if self._out_bytes > most:
-                    most = self._turn_bytes()  # seldom needed, as most answers are small
-                    if self._out_bytes > most:
+                if self._out_bytes > max_bytes:
+                    max_bytes = self._turn_bytes()  # seldom needed, as most answers are small
+                    if self._out_bytes > max_bytes:
                         self._undone.append(command)
                         continue
                 dispatch(self, command)
@@ -410,21 +385,21 @@ class Session:
             received = self._receive_more()
         if self._undone or self._wire.has_more:
             self._count_busy(True)
-            self._stop(_UNDONE, True)
+            self._set_stop_reason(_UNDONE, True)
             self._share.wait(self)
-        elif self._stops & _UNDONE:
+        elif self._stop_reasons & _UNDONE:
             self._count_busy(False)
-            self._stop(_UNDONE, False)
+            self._set_stop_reason(_UNDONE, False)
 
     def go_on(self) -> None:
         """Handle the received requests that had to wait, unless answers still wait for the socket."""
         if self._is_ending or self.is_backed_up or self._out_bytes:
             return
-        began = self._clock.monotonic()
+        began_s = self._clock.monotonic()
         received, self._undone = self._undone, []
         if not received and self._wire.has_more:
             received = self._receive_more()
-        self._handle(received, began)
+        self._handle(received, began_s)
 
     def _receive_more(self) -> list[Command]:
         received = self._receive(b"")
@@ -439,8 +414,8 @@ class Session:
         return min(self._limits.unsent_bytes, self._share.bytes_of_one())
 
     def _count_busy(self, is_busy: bool) -> None:
-        if is_busy != (self._stops & _UNDONE != 0):
-            self._share.busy += 1 if is_busy else -1
+        if is_busy != (self._stop_reasons & _UNDONE != 0):
+            self._share.busy_count += 1 if is_busy else -1
 
     def _mark_partial(self, is_new: bool) -> None:
         """Store the begin of an unfinished frame, and ask for room for a large one before more of it is read."""
@@ -452,11 +427,11 @@ class Session:
             return
         if pending_bytes > LARGE_FRAME_BYTES:
             self._asked_for_room = True
-            self._stop(_ROOM, not self._budget.room_for(self, self._wire.frame_bytes))
+            self._set_stop_reason(_ROOM, not self._budget.room_for(self, self._wire.frame_bytes))
         elif self._asked_for_room:
             self._asked_for_room = False
-            self._budget.frame_ended(self)
-            self._stop(_ROOM, False)
+            self._budget.free_frame(self)
+            self._set_stop_reason(_ROOM, False)
 
     def _write(self, head: bytes, body: bytes, is_alone: bool = False) -> None:
         self._out.append(head)
@@ -478,15 +453,15 @@ class Session:
             self._write_out()
 
     def _write_out(self) -> None:
-        if self._transport is None or self.closed or self._stops & _UNREAD:
+        if self._transport is None or self.closed or self._stop_reasons & _UNREAD:
             return
-        most = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
-        if self._out_bytes <= most:
+        max_bytes = self._turn_bytes() if self._out_bytes > LEAST_TURN_BYTES else LEAST_TURN_BYTES
+        if self._out_bytes <= max_bytes:
             self._send(b"".join(self._out))
             self._out.clear()
             self._out_bytes = 0
         else:
-            piece = take_first(self._out, most)
+            piece = take_first(self._out, max_bytes)
             # Heads count in the piece, but not in `_out_bytes`. So the count may reach zero early, when only few bytes
             # remain.
             self._out_bytes = max(0, self._out_bytes - len(piece))
@@ -504,35 +479,29 @@ class Session:
 
     def _note_unread(self) -> None:
         if self._budget is not None and self.unread_bytes > NOTED_BYTES:
-            self._budget.unread(self)
+            self._budget.add_unread(self)
 
-    def _ask(
+    def _send_request(
         self,
         request: Request[Any],
         body: bytes,
         timeout_s: float,
         accept: Collection[int],
-        on_response: asyncio.Future[Response[Any]] | Answered,
+        waiter: asyncio.Future[Response[Any]] | AnswerCallback,
         is_alone: bool = False,
     ) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        self._post(request, body, InFlight(request, accept, on_response, deadline, timeout_s), is_alone)
+        self._post(request, body, RequestInFlight(request, accept, waiter, deadline, timeout_s), is_alone)
         if self._is_paused:
             self._regulate()
         self._watch_expiry()
 
-    def _post(self, request: Request[Any], body: bytes, waiter: InFlight | None, is_alone: bool = False) -> None:
+    def _post(self, request: Request[Any], body: bytes, waiter: RequestInFlight | None, is_alone: bool = False) -> None:
         if waiter is None:
             head = self._wire.oneway(request, body)
         else:
             _, head = self._wire.request(request, body, waiter)
         self._write(head, body, is_alone)
-
-    def _settle(self, reply: Command) -> None:
-        waiting = self._wire.claim(reply)
-        if waiting is not None and not waiting.is_abandoned:  # otherwise it came after its time limit
-            self.version = reply.version or 0
-            waiting.settle(reply)
 
     def _watch_expiry(self) -> None:
         if not self._expiry_due:
@@ -543,29 +512,31 @@ class Session:
     def _expire(self) -> None:
         self._expiry_due = False
         now = self._clock.monotonic()
-        self._is_late = now - self._expiry_at > EXPIRY_PERIOD_S and not self._is_late
-        if self._is_late:  # after a pause of this process, whose answers may wait in the socket: read first
+        self._skipped_expiry = now - self._expiry_at > EXPIRY_PERIOD_S and not self._skipped_expiry
+        if self._skipped_expiry:  # after a pause of this process, whose answers may wait in the socket: read first
             self._watch_expiry()
             return
         # Cancelled requests are removed here too: a callback for each request would cost more than this check.
         for waiting in self._wire.expired(lambda entry: entry.deadline <= now or entry.is_abandoned):
-            what = type(waiting.request).__name__
-            waiting.end(None, RequestTimeout(self.address, what, waiting.timeout_s))
+            request_name = type(waiting.request).__name__
+            waiting.end(None, RequestTimeout(self.address, request_name, waiting.timeout_s))
         if self.on_mute is not None and now - self.last_read >= MUTE_S and self.is_mute:
             self.on_mute()
         if self._wire.in_flight and not self.closed:
             self._watch_expiry()
 
-    def _stop(self, reason: int, holds: bool) -> None:
-        self._stops = self._stops | reason if holds else self._stops & ~reason
+    def _set_stop_reason(self, reason: int, is_set: bool) -> None:
+        self._stop_reasons = self._stop_reasons | reason if is_set else self._stop_reasons & ~reason
         self._regulate()
 
     def _regulate(self) -> None:
         if self._transport is None or self._is_ending:
             return
-        must_read = self._wire.in_flight and not (self._wire.has_more and self.unhandled_bytes > _MOST_WHOLE)
+        must_read = self._wire.in_flight and not (
+            self._wire.has_more and self.unhandled_bytes > _MAX_WHOLE_FRAMES_BYTES
+        )
         counted = _ROOM | _HELD if must_read else _UNREAD | _UNDONE | _ROOM | _HELD
-        is_paused = self._stops & counted != 0
+        is_paused = self._stop_reasons & counted != 0
         if is_paused and not self._is_paused:
             self._transport.pause_reading()
         elif self._is_paused and not is_paused:
@@ -574,8 +545,7 @@ class Session:
 
 
 def protocol_of(make: Callable[[], Session]) -> Callable[[], Any]:
-    """Return a factory of sessions, typed for event loops: they ask for a `Protocol`, but need only its methods.
-
-    A class derived from `Protocol` cannot be compiled, and each of its attributes would be looked up by name.
+    """Return a factory of sessions, typed for event loops. They need only its methods: a class derived from `Protocol`
+    cannot be compiled.
     """
     return make

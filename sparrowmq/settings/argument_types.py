@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import click
 
-_FOREIGN: Final = "{!r} is not a number; use the digits 0 to 9"
-_ADDRESS: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FOREIGN_DIGITS_TEXT: Final = "{!r} is not a number; use the digits 0 to 9"
+_ADDRESS_PATTERN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 class Whole(click.IntRange):
@@ -18,7 +18,7 @@ class Whole(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if not _has_plain_digits(value):
-            self.fail(_FOREIGN.format(value), param, ctx)
+            self.fail(_FOREIGN_DIGITS_TEXT.format(value), param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -27,7 +27,7 @@ class Number(click.FloatRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if not _has_plain_digits(value):
-            self.fail(_FOREIGN.format(value), param, ctx)
+            self.fail(_FOREIGN_DIGITS_TEXT.format(value), param, ctx)
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
             self.fail(f"{number} is not a finite number", param, ctx)
@@ -50,7 +50,7 @@ class WrittenPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).strip():
             self.fail("the path is blank; write it, as /data/orders, or . for the current folder", param, ctx)
-        if _ADDRESS.match(str(value)):
+        if _ADDRESS_PATTERN.match(str(value)):
             self.fail(f"{value} is an address; give the path of a file or folder on this machine", param, ctx)
         return super().convert(value, param, ctx)
 

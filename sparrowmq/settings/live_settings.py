@@ -26,7 +26,7 @@ from typing import Final, Generic, TypeVar
 from sparrowmq.core import snapshot
 from sparrowmq.core.safe_text import write_problem
 from sparrowmq.errors import ConfigError
-from sparrowmq.settings.settings import Settings, build, keyed, nearest_key, refused
+from sparrowmq.settings.settings import Settings, build, keyed_fields, nearest_key, refusal_advice
 
 log = logging.getLogger(__name__)
 
@@ -36,47 +36,35 @@ S = TypeVar("S", bound=Settings)
 
 
 class LiveSettings(Generic[S]):
-    """A server's settings as they are now.
-
-    Args:
-        file: where changes are kept; without one they last until the server ends.
-    Attributes:
-        count: how often they have changed.
-        problem: why the file lacks a change; "" if it lacks none, or there is no file for changes.
-    """
+    """A server's settings as they are now. `file` gets the changes; without one they last until the server ends."""
 
     def __init__(self, settings: S, file: Path | None = None) -> None:
         self.current = settings
-        self.count = 0
-        self.problem = ""
+        self.count = 0  # how often they have changed
+        self.problem = ""  # why the file lacks a change; "" if it lacks none, or there is no file for changes
         self._unsaved: dict[str, str] = {}
         self._file = file
         self._subscribers: list[Callable[[S], object]] = []
-        self._one_at_a_time = asyncio.Lock()
+        self._save_lock = asyncio.Lock()
 
     def subscribe(self, callback: Callable[[S], object]) -> None:
         """Call `callback` with the new settings after every change."""
         self._subscribers.append(callback)
 
     async def change(self, values: Mapping[str, str], requester: str) -> None:
-        """Change settings: all that are given, or none.
-
-        Args:
-            requester: the name of the client or operator, for the log.
-        Raises:
-            ConfigError: one is unknown, cannot change, or may not have this value; or they are changed, but could not
-                be saved.
+        """Change settings: all that are given, or none. The log names the requester. Raises: ConfigError, one is
+        unknown, cannot change, or may not have this value; or they are changed, but could not be saved.
         """
         changes = self._changes(values)
         self._apply(changes, requester)
         if changes:
             self._unsaved |= changes
-            await self._keep()
+            await self._save_unsaved()
 
     async def save_again(self) -> None:
         """Try again to save changes that could not be saved."""
         with suppress(ConfigError):
-            await self._keep()
+            await self._save_unsaved()
 
     def reload(self, written: S) -> None:
         """Take what can change of the settings as they are written now; the log tells what waits for a restart."""
@@ -85,9 +73,9 @@ class LiveSettings(Generic[S]):
         changes = {key: value for key, value in written.as_properties().items() if current.get(key) != value}
         for key in sorted(changes.keys() - live):
             log.warning("%s cannot change while the server runs: its new value counts from the next start", key)
-        taken = {key: value for key, value in changes.items() if key in live}
-        if taken:
-            self._apply(taken, "a reload")
+        live_changes = {key: value for key, value in changes.items() if key in live}
+        if live_changes:
+            self._apply(live_changes, "a reload")
         else:
             log.info("reloaded: nothing that can change has changed")
 
@@ -111,18 +99,17 @@ class LiveSettings(Generic[S]):
 
     def _problem(self, key: str) -> str:
         cls = type(self.current)
-        if any(key in each.metadata["keys"] for each in keyed(cls)):
+        if any(key in setting.metadata["keys"] for setting in keyed_fields(cls)):
             return f"{key} cannot change while the server runs: set it in its file, and restart the server"
         if key in cls.ACCEPTED:
             return f"{key} has no effect here: {cls.ACCEPTED[key]}"
-        if (instead := refused(cls, key)) is not None:
+        if (instead := refusal_advice(cls, key)) is not None:
             return f"{key} cannot be set here: {instead}"
         nearest = nearest_key(cls, key)
         return f"{key} is no setting" + (f"; did you mean {nearest}?" if nearest else "")
 
-    async def _keep(self) -> None:
-        """Save what is not saved yet. Raises: ConfigError."""
-        async with self._one_at_a_time:
+    async def _save_unsaved(self) -> None:
+        async with self._save_lock:
             changes = dict(self._unsaved)
             if not changes:
                 return
@@ -139,8 +126,8 @@ class LiveSettings(Generic[S]):
 
     def _save(self, changes: Mapping[str, str]) -> None:
         if self._file is None or self._file.suffix == ".toml":
-            why = "a TOML file is not written" if self._file else "the server has no file (-c)"
-            log.warning("%s: the change lasts until the server ends, as %s", ", ".join(changes), why)
+            reason = "a TOML file is not written" if self._file else "the server has no file (-c)"
+            log.warning("%s: the change lasts until the server ends, as %s", ", ".join(changes), reason)
             return
         file = self._file.resolve()
         mode = file.stat().st_mode
@@ -160,7 +147,7 @@ def with_live(now: S, written: S) -> S:
 
 def live_keys(cls: type[Settings]) -> set[str]:
     """The keys that can change while a server runs."""
-    return {key for each in keyed(cls) if each.metadata["live"] for key in each.metadata["keys"]}
+    return {key for setting in keyed_fields(cls) if setting.metadata["live"] for key in setting.metadata["keys"]}
 
 
 def rewritten(text: str, changes: Mapping[str, str]) -> str:

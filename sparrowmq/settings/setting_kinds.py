@@ -16,17 +16,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A value's text form.
+    """A value's text form."""
 
-    Attributes:
-        parse: the value of a text; raises ValueError or ConfigError for what is not allowed.
-        render: the text of a value, as Java's files have it.
-        allowed: what is allowed, in words that follow "must be".
-    """
-
-    parse: Callable[[str], Any]
-    allowed: str
-    render: Callable[[Any], str] = str
+    parse: Callable[[str], Any]  # the value of a text; raises ValueError or ConfigError for what is not allowed
+    allowed: str  # what is allowed, in words that follow "must be"
+    render: Callable[[Any], str] = str  # the text of a value, as Java's files have it
 
 
 class Unreadable(ValueError):
@@ -34,30 +28,37 @@ class Unreadable(ValueError):
 
 
 class OutOfRange(ValueError):
-    """A number outside its range, or between two allowed sizes.
-
-    Attributes:
-        nearest: the allowed number for it; that above it, for one between two sizes.
-    """
+    """A number outside its range, or between two allowed sizes."""
 
     def __init__(self, value: int, nearest: int) -> None:
         super().__init__(value)
-        self.nearest = nearest
+        self.nearest = nearest  # the allowed number for it; that above it, for one between two sizes
 
 
-_WORDS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-BOOLEAN = Kind(lambda text: _of(_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false")
+_BOOLEAN_WORDS = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "off": False,
+    "0": False,
+}
+BOOLEAN = Kind(
+    lambda text: _look_up(_BOOLEAN_WORDS, text.lower()), "true or false", lambda value: "true" if value else "false"
+)
 TEXT = Kind(lambda text: text, "any text")
 SECRET = Kind(lambda text: text, "any text", lambda _: "(hidden)")
-PATH = Kind(lambda text: Path(_filled(text)).expanduser(), "a path")
+PATH = Kind(lambda text: Path(_with_home(text)).expanduser(), "a path")
 
 
-_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_WHOLE_PATTERN = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def whole_number(text: str) -> int:
     """Parse a whole number. Raises: ValueError, for a digit other than 0 to 9 too, or `_`, which `int` allows."""
-    if _WHOLE.fullmatch(text) is None:
+    if _WHOLE_PATTERN.fullmatch(text) is None:
         raise ValueError(text)
     return int(text)
 
@@ -80,12 +81,12 @@ def duration(unit: str, low: int, high: int) -> Kind:
     in_unit = _TIMES[unit]
 
     def parse(text: str) -> int:
-        if _WHOLE.fullmatch(text):
+        if _WHOLE_PATTERN.fullmatch(text):
             return _bounded(int(text), low, high)
-        whole, rest = divmod(_scaled(text, _TIMES), in_unit)
-        if rest:
+        count, remainder = divmod(_scaled(text, _TIMES), in_unit)
+        if remainder:
             raise ValueError(text)
-        return _bounded(whole, low, high)
+        return _bounded(count, low, high)
 
     name, example = _UNITS[unit]
     if not low <= _scaled(example, _TIMES) // in_unit <= high:
@@ -97,16 +98,16 @@ def choice(kind: type[Enum]) -> Kind:
     """The value of a member, a text, in either case."""
     members = {str(member.value).upper(): member for member in kind}
     allowed = " or ".join(str(member.value) for member in kind)
-    return Kind(lambda text: _of(members, text.upper()), allowed, lambda member: str(member.value))
+    return Kind(lambda text: _look_up(members, text.upper()), allowed, lambda member: str(member.value))
 
 
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;\[\]/]+):([0-9]{1,5})")
+_ADDRESS_PATTERN = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:;\[\]/]+):([0-9]{1,5})")
 
 
 def _addresses(text: str) -> tuple[str, ...]:
     addresses = tuple(part.strip() for part in text.split(";") if part.strip())
     for address in addresses:
-        match = _ADDRESS.fullmatch(address)
+        match = _ADDRESS_PATTERN.fullmatch(address)
         if match is None or not 0 < int(match[1]) < 65536:
             raise ValueError(address)
     return addresses
@@ -133,7 +134,7 @@ def _time(ms: int) -> str:
     return f"{ms // _TIMES[unit]}{unit}"
 
 
-def _of(table: Mapping[str, Any], key: str) -> Any:
+def _look_up(table: Mapping[str, Any], key: str) -> Any:
     if key not in table:
         raise ValueError(key)
     return table[key]
@@ -143,7 +144,7 @@ def _scaled(text: str, units: Mapping[str, int]) -> int:
     match = re.fullmatch(r"(-?[0-9]+)\s*([a-z]*)", text.lower())
     if match is None:
         raise ValueError(text)
-    return int(match[1]) * int(_of(units, match[2]))
+    return int(match[1]) * int(_look_up(units, match[2]))
 
 
 def _bounded(value: int, low: int, high: int, multiple_of: int = 1) -> int:
@@ -165,7 +166,7 @@ def _range(noun: str, low: int | str, high: int | str, multiple_of: int = 1) -> 
     return f"{noun} from {low} to {high}" + (f", a multiple of {multiple_of}" if multiple_of > 1 else "")
 
 
-def _filled(path: str) -> str:
+def _with_home(path: str) -> str:
     """Java's files write the home folder as ${user.home}."""
     if not path:
         raise ValueError(path)

@@ -7,10 +7,9 @@
 
     settings, report = build(NamesrvSettings, load("namesrv.conf"), "namesrv.conf")
 
-Keys have the names that operators know from Apache's files. Each key of a file ends in one class of the report:
-honoured; accepted without effect, with the reason; or unknown, with the nearest known name. One error lists all wrong
-values of a file, each with file, key, value and what is allowed (`setting_kinds.py`). Numbers of some keys that are not
-allowed count as the nearest allowed ones instead, with a warning.
+Keys have the names of Apache's files. Each key of a file ends in one class of the report: honoured; accepted without
+effect, with the reason; or unknown, with the nearest known name. One error lists all wrong values of a file
+(`setting_kinds.py`). Numbers of some keys count as the nearest allowed ones, with a warning.
 """
 
 from __future__ import annotations
@@ -31,12 +30,8 @@ S = TypeVar("S", bound="Settings")
 def setting(
     key: str, otherwise: Any, kind: Kind, *, also: Sequence[str] = (), secret: bool = False, live: bool = False
 ) -> Any:
-    """A field that is read from `key`, and is `otherwise` without it. The string below the field describes it.
-
-    Args:
-        also: other spellings of the key that Apache's files use; `key` wins when both are there.
-        secret: keeps it out of the settings' repr.
-        live: it can change while the server runs (live_settings.py).
+    """A field that is read from `key`, and is `otherwise` without it. The string below the field describes it. `also`
+    has other spellings of Apache's files; a `live` setting can change while the server runs (live_settings.py).
     """
     metadata = {"keys": (key, *also), "kind": kind, "live": live}
     return field(default=otherwise, repr=not secret, metadata=metadata)
@@ -44,11 +39,7 @@ def setting(
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The root of the settings classes.
-
-    Attributes:
-        accepted: what was given for keys of ACCEPTED and REFUSED, since tools which ask for the settings read some.
-    """
+    """The root of the settings classes."""
 
     # Keys that Apache knows and that have no effect here, with the reason.
     ACCEPTED: ClassVar[Mapping[str, str]] = {}
@@ -60,14 +51,15 @@ class Settings:
     # Keys whose number counts as the nearest allowed one if it is not allowed, with a warning.
     CLAMPED: ClassVar[Collection[str]] = ()
 
+    # What was given for keys of ACCEPTED and REFUSED, since tools which ask for the settings read some.
     accepted: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def as_properties(self) -> dict[str, str]:
         """Every honoured key that has a value, and every accepted one that was given, as Java writes them."""
         honoured = {
-            each.metadata["keys"][0]: each.metadata["kind"].render(value)
-            for each in keyed(type(self))
-            if (value := getattr(self, each.name)) is not None
+            field_of_key.metadata["keys"][0]: field_of_key.metadata["kind"].render(value)
+            for field_of_key in keyed_fields(type(self))
+            if (value := getattr(self, field_of_key.name)) is not None
         }
         return dict(sorted((dict(self.accepted) | honoured).items()))
 
@@ -78,19 +70,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The effect of the given keys.
+    """The effect of the given keys."""
 
-    Attributes:
-        honoured: the keys that have an effect.
-        without_effect: accepted keys, each with the reason why it changes nothing.
-        unknown: unknown keys, each with the nearest known one, or "".
-        clamped: sentences about numbers that count as others.
-    """
-
-    honoured: Sequence[str] = ()
+    honoured: Sequence[str] = ()  # the keys that have an effect
+    # Accepted keys, each with the reason why it changes nothing.
     without_effect: Mapping[str, str] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    clamped: Sequence[str] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)  # unknown keys, each with the nearest known one, or ""
+    clamped: Sequence[str] = ()  # sentences about numbers that count as others
 
     def sentences(self) -> Iterator[str]:
         """A sentence for the operator about each key without effect, or with another one."""
@@ -104,31 +90,27 @@ class Report:
 def build(
     cls: type[S], properties: Mapping[str, str], source: str, over: S | None = None, *, is_strict: bool = False
 ) -> tuple[S, Report]:
-    """Settings from keys and values.
+    """Settings from keys and values: those of `over`, or the defaults, with the given ones. `source` is named in
+    errors. A strict build refuses a number out of its range, of the keys in CLAMPED too.
 
-    Args:
-        source: where they come from, for errors: a file's name, or "the command line".
-        over: settings that the given ones change; without it those of `cls`.
-        is_strict: refuses a number out of its range, of the keys in CLAMPED too.
-    Raises:
-        ConfigError: at least one value is not allowed; the text has a line for each.
+    Raises: ConfigError, with a line for each value that is not allowed.
     """
     values: dict[str, Any] = {}
     honoured: list[str] = []
     problems: list[str] = []
     clamped: list[str] = []
-    for each in keyed(cls):
-        present = [key for key in each.metadata["keys"] if key in properties]
+    for field_of_key in keyed_fields(cls):
+        present = [key for key in field_of_key.metadata["keys"] if key in properties]
         if present:
             honoured += present
-            key, kind = present[0], each.metadata["kind"]
+            key, kind = present[0], field_of_key.metadata["kind"]
             try:
-                values[each.name] = kind.parse(properties[key].strip())
+                values[field_of_key.name] = kind.parse(properties[key].strip())
             except Unreadable as error:
                 problems.append(f"{source}: {key} is wrong: {error}")
             except (ValueError, ConfigError) as error:
                 if isinstance(error, OutOfRange) and key in cls.CLAMPED and not is_strict:
-                    values[each.name] = error.nearest
+                    values[field_of_key.name] = error.nearest
                     effect = f"counts as {kind.render(error.nearest)}"
                     clamped.append(f"{key} = {properties[key]!r} {effect}; it must be {kind.allowed}")
                 else:
@@ -136,29 +118,29 @@ def build(
     problems += [
         f"{source}: {key} = {properties[key]!r} is not supported yet: {instead}"
         for key in properties
-        if (instead := refused(cls, key)) and properties[key].strip().lower() not in ("false", "disabled", "")
+        if (instead := refusal_advice(cls, key)) and properties[key].strip().lower() not in ("false", "disabled", "")
     ]
     if problems:
         raise ConfigError("\n".join(problems))
-    honoured += [key for key in properties if refused(cls, key)]
-    rest = [key for key in properties if key not in honoured]
-    without_effect = {key: cls.ACCEPTED[key] for key in rest if key in cls.ACCEPTED}
-    unknown = {key: nearest_key(cls, key) for key in rest if key not in cls.ACCEPTED}
+    honoured += [key for key in properties if refusal_advice(cls, key)]
+    without_field = [key for key in properties if key not in honoured]
+    without_effect = {key: cls.ACCEPTED[key] for key in without_field if key in cls.ACCEPTED}
+    unknown = {key: nearest_key(cls, key) for key in without_field if key not in cls.ACCEPTED}
     settings = over or cls()
-    kept = {key: properties[key] for key in properties if key in cls.ACCEPTED or refused(cls, key)}
-    accepted = {**settings.accepted, **kept}
+    accepted_values = {key: properties[key] for key in properties if key in cls.ACCEPTED or refusal_advice(cls, key)}
+    accepted = {**settings.accepted, **accepted_values}
     return replace(settings, accepted=accepted, **values), Report(honoured, without_effect, unknown, clamped)
 
 
-def keyed(cls: type[Settings]) -> list[Field[Any]]:
+def keyed_fields(cls: type[Settings]) -> list[Field[Any]]:
     """The fields that are read from a key: those of the class first, then those of the classes it extends."""
-    by_name = {each.name: each for each in fields(cls) if "keys" in each.metadata}
-    return [by_name[name] for each in cls.__mro__ for name in get_annotations(each) if name in by_name]
+    by_name = {item.name: item for item in fields(cls) if "keys" in item.metadata}
+    return [by_name[name] for item in cls.__mro__ for name in get_annotations(item) if name in by_name]
 
 
-def refused(cls: type[Settings], key: str) -> str | None:
+def refusal_advice(cls: type[Settings], key: str) -> str | None:
     """The advice for a key of REFUSED; None for other keys, also for one that a pattern matches but a field has."""
-    if any(key in each.metadata["keys"] for each in keyed(cls)):
+    if any(key in field_of_key.metadata["keys"] for field_of_key in keyed_fields(cls)):
         return None
     for pattern, instead in cls.REFUSED.items():
         if key == pattern or (pattern.endswith("*") and key.lower().startswith(pattern[:-1])):
@@ -168,18 +150,17 @@ def refused(cls: type[Settings], key: str) -> str | None:
 
 def nearest_key(cls: type[Settings], key: str) -> str:
     """The known key that `key` was probably meant to be, or ""."""
-    known = {name.lower(): name for each in keyed(cls) for name in each.metadata["keys"]}
-    known |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED) if not name.endswith("*")}
+    known_keys = {name.lower(): name for field_of_key in keyed_fields(cls) for name in field_of_key.metadata["keys"]}
+    known_keys |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED) if not name.endswith("*")}
     import difflib  # only a mistake needs it
 
-    nearest = difflib.get_close_matches(key.lower(), known, n=1, cutoff=0.75)
-    return known[nearest[0]] if nearest else ""
+    nearest = difflib.get_close_matches(key.lower(), known_keys, n=1, cutoff=0.75)
+    return known_keys[nearest[0]] if nearest else ""
 
 
 def load(path: Path | str) -> dict[str, str]:
-    """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them.
-
-    Raises: ConfigError, it cannot be read, or is not such a file.
+    """The keys and values of a file: TOML if its name ends so, else .properties as Java reads them. Raises:
+    ConfigError, it cannot be read, or is not such a file.
     """
     path = Path(path).expanduser()
     try:
@@ -205,7 +186,7 @@ def _toml(text: str) -> dict[str, str]:
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, list):
-            return ";".join(text_of(key, each) for each in value)
+            return ";".join(text_of(key, item) for item in value)
         if isinstance(value, dict):
             raise ValueError(f"[{key}] is a table; write the keys at the top level")
         return str(value)

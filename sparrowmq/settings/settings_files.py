@@ -22,8 +22,10 @@ from typing import Final, TypeAlias
 
 log = logging.getLogger(__name__)
 
-_MARKED: Final = {0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)}  # "surrogateescape" of each byte
-_LATIN_1: Final = {0xF700 + byte: byte for byte in range(0x80, 0x100)}
+_MARK_BY_SURROGATE: Final = {
+    0xDC00 + byte: 0xF700 + byte for byte in range(0x80, 0x100)
+}  # "surrogateescape" of each byte
+_LATIN_1_BY_MARK: Final = {0xF700 + byte: byte for byte in range(0x80, 0x100)}
 _PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"((?:\\u[0-9A-Fa-f]{4})+)|\\(.?)", re.DOTALL)
 _CONTROLS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -33,16 +35,12 @@ Stamp: TypeAlias = tuple[tuple[str, int, int, int, int] | None, ...]
 
 def read_text(path: Path) -> str:
     """Read a file, with a mark for each byte that is no UTF-8. Raises: OSError."""
-    return path.read_bytes().removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").translate(_MARKED)
+    return path.read_bytes().removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape").translate(_MARK_BY_SURROGATE)
 
 
 def value_of(text: str, place: object) -> str:
-    """Return a value of such a text with Latin-1 for its marks, and log a warning if it has some.
-
-    Args:
-        place: of the value, for the warning, which does not show the value.
-    """
-    value = text.translate(_LATIN_1)
+    """Return a value of such a text with Latin-1 for its marks; if it has some, log a warning with its place."""
+    value = text.translate(_LATIN_1_BY_MARK)
     if value != text:
         log.warning("%s has bytes that are no UTF-8, read as Latin-1; save the file as UTF-8", place)
     return value
@@ -61,20 +59,20 @@ def parse_properties(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments and blank ones; a line that ends with an odd number of backslashes goes on in the next."""
-    begun: str | None = None
+    unfinished: str | None = None
     for natural in re.split(r"\r\n|\r|\n", text):
         line = natural.lstrip(" \t\f")
-        if begun is None and (not line or line[0] in "#!"):
+        if unfinished is None and (not line or line[0] in "#!"):
             continue
-        begun = (begun or "") + line
+        unfinished = (unfinished or "") + line
         if (len(line) - len(line.rstrip("\\"))) % 2:
-            begun = begun[:-1]
+            unfinished = unfinished[:-1]
             continue
-        if begun:
-            yield begun
-        begun = None
-    if begun:
-        yield begun
+        if unfinished:
+            yield unfinished
+        unfinished = None
+    if unfinished:
+        yield unfinished
 
 
 def _unescaped(text: str) -> str:
@@ -91,37 +89,34 @@ def _unescaped(text: str) -> str:
 def stamp(files: Iterable[Path]) -> Stamp:
     """Return a value that changes when the files, or their permissions, change."""
 
-    def of(path: Path) -> tuple[str, int, int, int, int] | None:
+    def stamp_of(path: Path) -> tuple[str, int, int, int, int] | None:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:
             return None
-        return str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+        return str(path), status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
-    return tuple(of(path) for path in files)
+    return tuple(stamp_of(path) for path in files)
 
 
 class ChangedFiles:
     """The files that were loaded, and their changes since then: accounts, users, certificates.
 
-    A change counts at the second call that sees the same files. A half-written file could show an administrator
-    without its limits, and of a certificate and its key only one may have been replaced.
-
-    Args:
-        files: returns the paths of the files.
-    Attributes:
-        loaded: their stamp; None if they could not be used, so that they count as changed again.
+    A change counts at the second call that sees the same files. A half-written file could show an administrator without
+    its limits, and of a certificate and its key only one may have been replaced. `files` returns the paths of the
+    files.
     """
 
     def __init__(self, files: Callable[[], Iterable[Path]]) -> None:
         self._files = files
-        self._seen = stamp(files())
-        self.loaded: Stamp | None = self._seen
+        self._seen_stamp = stamp(files())
+        # Their stamp; None if they could not be used, so that they count as changed again.
+        self.loaded: Stamp | None = self._seen_stamp
 
     def has_changed(self) -> bool:
         """Return whether the files are to be loaded again; they count as loaded then."""
-        last, self._seen = self._seen, stamp(self._files())
-        if self._seen != last or self._seen == self.loaded:
+        last, self._seen_stamp = self._seen_stamp, stamp(self._files())
+        if self._seen_stamp != last or self._seen_stamp == self.loaded:
             return False
-        self.loaded = self._seen
+        self.loaded = self._seen_stamp
         return True

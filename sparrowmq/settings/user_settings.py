@@ -20,7 +20,7 @@ _FORM: Final = {FIRST_USER: ("username", "password"), INNER_CREDENTIALS: ("acces
 
 
 def _codes(text: str) -> frozenset[int]:
-    return frozenset(int(each) for each in text.replace(";", ",").split(",") if each.strip())
+    return frozenset(int(code) for code in text.replace(";", ",").split(",") if code.strip())
 
 
 _CODES = Kind(
@@ -48,7 +48,7 @@ class UserSettings(Settings):
     """Codes of requests that need no policy."""
 
 
-def demand_one_kind(settings: UserSettings, acl: bool) -> None:
+def check_one_kind(settings: UserSettings, acl: bool) -> None:
     """Do nothing if the settings do not contradict each other. Raises: ConfigError."""
     if acl and settings.authentication:
         raise ConfigError(
@@ -65,7 +65,7 @@ def named_secret(text: str, key: str) -> tuple[str, str]:
     """Parse the name and the secret of a setting. Raises: ConfigError, which shows no secret."""
     name, secret = _FORM[key]
     try:
-        found = msgspec.json.decode(text, type=dict[str, str])
-        return found[name], found[secret]
+        members = msgspec.json.decode(text, type=dict[str, str])
+        return members[name], members[secret]
     except (msgspec.MsgspecError, KeyError):
         raise ConfigError(f'{key} must be a JSON object: {{"{name}":"...","{secret}":"..."}}') from None

@@ -43,31 +43,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PREPARED: Final = SysFlag.PREPARED  # also set in a rollback; neither has a place in a queue
-_CHUNK: Final = 1 << 20  # bytes of a master's log that are read at once
+_CHUNK_BYTES: Final = 1 << 20  # bytes of a master's log that are read at once
 FULL_PAUSE_S: Final = 1.0  # between two attempts to write to a full disk
 FULL_LOG_S: Final = 60.0  # between two log lines about a disk that stays full
 
 # The ends of Java's spans: its first one holds 0 ms, and its last one has no end.
 _SPANS_MS: Final = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 # Java's buckets for quantiles: the greatest value of each.
-_STEPS_MS: Final = 20 * (1,) + 15 * (2,) + 10 * (5,) + 10 * (10,) + 6 * (50,) + 5 * (100,) + 9 * (1000,)
-_BUCKETS_MS: Final = (*accumulate(_STEPS_MS), (1 << 63) - 1)
-_LONGEST_MS: Final = 20_000  # longer times count as this one: both tables end before it
+_BUCKET_WIDTHS_MS: Final = 20 * (1,) + 15 * (2,) + 10 * (5,) + 10 * (10,) + 6 * (50,) + 5 * (100,) + 9 * (1000,)
+_BUCKETS_MS: Final = (*accumulate(_BUCKET_WIDTHS_MS), (1 << 63) - 1)
+_MAX_COUNTED_MS: Final = 20_000  # longer times count as this one: both tables end before it
 _MINUTE_S: Final = 60.0
 
 
 class Appender:
-    """Takes the messages of one store.
-
-    Attributes:
-        now_ms: the store timestamp of this burst.
-        time: the source of that timestamp.
-        full: the reason why no message is taken now; None if messages are taken.
-        turn: the loop's turn, at whose end bursts are written and shown.
-        put_times: how long puts take.
-        durability: returns the condition that answers wait for.
-        unfinished: how many batches are being stored in parts.
-    """
+    """Takes the messages of one store."""
 
     def __init__(
         self,
@@ -79,15 +69,15 @@ class Appender:
         flusher: Flusher,
         keeps_keys: bool,
     ) -> None:
-        self.now_ms = 0
-        self.time = StoreTime(clock)
-        self.full: DiskFull | None = None
-        self.turn: Turn | None = None
-        self.put_times = PutTimes()
-        self.durability: Callable[[], Durability] | None = None
-        self.unfinished = 0
+        self.now_ms = 0  # the store timestamp of this burst
+        self.time = StoreTime(clock)  # the source of that timestamp
+        self.full_error: DiskFull | None = None  # the reason why no message is taken now; None if messages are taken
+        self.turn: Turn | None = None  # the loop's turn, at whose end bursts are written and shown
+        self.put_times = PutTimes()  # how long puts take
+        self.durability: Callable[[], Durability] | None = None  # returns the condition that answers wait for
+        self.unfinished_batches = 0  # how many batches are being stored in parts
         self._began_s = 0.0
-        self._counted: i64 = 0
+        self._timed_count: i64 = 0
         self._clock = clock
         self._log = commit_log
         self._queues = queues
@@ -98,17 +88,16 @@ class Appender:
         self._store_host = settings.store_host
         self._property_crc = settings.property_crc
         self._full_until_s = 0.0
-        self._logged_s: dict[str, float] = {}  # by the class of what was full: when the log may say so again
+        self._silent_until_s: dict[str, float] = {}  # by the class of what was full: when the log may say so again
         self._follows_master = False
         self._is_raw_due = False  # `publish` runs at the end of this turn, for bytes of a master's log
-        self._shows_soon = False
+        self._is_show_due = False
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
-        """Do `MessageStore.append`."""
         if len(entries) != 1:
             return self._append_together(entries)
         entry, commit_log = entries[0], self._log
-        queue = self._queue(entry.topic, entry.queue_id)
+        queue = self._obtain_queue(entry.topic, entry.queue_id)
         if not self._queue_builder.queues_to_write:
             self._begin_burst()
         placed = Placed(commit_log.end, queue.next_offset, self.now_ms, self._store_host)
@@ -127,37 +116,29 @@ class Appender:
         return [placed]
 
     def reserve_room(self, size: int) -> None:
-        """Make room for `size` bytes, or as many as a file has, if the caller appends them now.
-
-        Raises: DiskFull, StoreFailed, as `append`.
+        """Make room for `size` bytes, or as many as a file has, if the caller appends them now. Raises: DiskFull,
+        StoreFailed.
         """
         if not self._queue_builder.queues_to_write:
             self._begin_burst()
         self._make_room(min(size, self._log.file_size - BLANK_SIZE))
 
-    def added(self) -> tuple[int, int]:
-        """Two numbers that rise with each message that is added to a queue: by 1, and by its size in bytes.
-
-        The messages of STATE_TOPIC do not count.
-        """
+    def count_added(self) -> tuple[int, int]:
+        """The number of messages added to queues, and their bytes, without those of STATE_TOPIC."""
         count, size_bytes = int(self._queue_builder.added), int(self._queue_builder.added_bytes)
         for queue in self._queues.of_topic(STATE_TOPIC):
             count, size_bytes = count - queue.next_offset, size_bytes - queue.added_bytes
         return count, size_bytes
 
     def check_position(self, offset: int) -> None:
-        """Check that the master's bytes from `offset` on can be appended now. Raises: as `follow`."""
         if offset != self._log.end:
             raise StoreError(f"bytes of the log from {offset} on do not follow its end, {self._log.end}")
-        if self.full is not None:
+        if self.full_error is not None:
             self._make_room(0)
 
     def follow(self, content: Buffer) -> None:
-        """Append bytes of the master's log to this one. `publish` finds the records in them.
-
-        These bytes are encoded records with their offsets already, so they do not go through `append`.
-
-        Raises: DiskFull, StoreFailed, as `append`.
+        """Append encoded records of the master's log, or parts of them. `publish` finds the records. Raises: DiskFull,
+        StoreFailed.
         """
         self._follows_master = True
         if not self._is_raw_due:
@@ -172,7 +153,6 @@ class Appender:
             raise self._flusher.fail(error) from error
 
     def publish(self) -> None:
-        """Write the appended messages, and show them in the queues."""
         self._is_raw_due = False
         if self._write_burst():
             drain = self._dispatch_raw if self._follows_master else self._queue_builder.drain
@@ -184,35 +164,34 @@ class Appender:
         """Dispatch at the end of this turn, because held entries may be shown now."""
         if self.turn is None:
             self.publish()
-        elif not self._shows_soon:
-            self._shows_soon = True
-            self.turn.show(self._show)
+        elif not self._is_show_due:
+            self._is_show_due = True
+            self.turn.show(self._show_burst)
 
-    def _show(self) -> None:
-        self._shows_soon = False
+    def _show_burst(self) -> None:
+        self._is_show_due = False
         self.publish()
 
     def stall(self, full: DiskFull, pause_s: float = FULL_PAUSE_S) -> None:
         """Take no message for a while. Then the next message, or `tend`, tries again."""
         now, kind = self._clock.monotonic(), type(full).__name__
         # A disk may stay full for days, with several attempts a second, and the log may be on it.
-        was_logged = now < self._logged_s.get(kind, 0.0)
+        was_logged = now < self._silent_until_s.get(kind, 0.0)
         log.log(logging.DEBUG if was_logged else logging.WARNING, "%s", full)
         if not was_logged:
-            self._logged_s[kind] = now + FULL_LOG_S
+            self._silent_until_s[kind] = now + FULL_LOG_S
         self.close_idle_files(full)
-        self.full = full
+        self.full_error = full
         self._full_until_s = max(self._full_until_s, now + pause_s)
         self._log.hold()
 
-    def end_log(self, ended: LogEnded) -> None:
+    def end_log(self, reason: LogEnded) -> None:
         """Take no record until `continue_log`. Callers see a full disk, so they know how to wait."""
-        self.full, self._full_until_s = ended, math.inf
+        self.full_error, self._full_until_s = reason, math.inf
         self._log.hold()
 
     def continue_log(self) -> None:
-        """Take records again after `end_log`."""
-        if isinstance(self.full, LogEnded):
+        if isinstance(self.full_error, LogEnded):
             self._full_until_s = 0.0
             self.try_again_if_due()
 
@@ -222,15 +201,15 @@ class Appender:
 
     def try_again_if_due(self) -> bool:
         """After the pause for a full disk, retry the refused writes. Returns whether messages are taken now."""
-        if self.full is not None and self._clock.monotonic() >= self._full_until_s:
+        if self.full_error is not None and self._clock.monotonic() >= self._full_until_s:
             self._try_again()
-        return self.full is None
+        return self.full_error is None
 
     def raise_if_full(self) -> None:
         """Raises: DiskFull."""
-        # A method of its own: after a caller sets `full` to None, a type checker believes that it stays None.
-        if self.full is not None:
-            raise self.full
+        # A method of its own: after a caller sets `full_error` to None, a type checker believes that it stays None.
+        if self.full_error is not None:
+            raise self.full_error
 
     def needed_bytes(self) -> int:
         """The room on the disk that the log needs for its next file; 0 if it has that file. Raises: DiskFull."""
@@ -240,8 +219,6 @@ class Appender:
     def index_keys(self) -> None:
         self._queue_builder.index_keys()
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _begin_burst(self) -> None:
         """Begin a burst with the first message after a dispatch: read the clock, and let the turn end the burst.
 
@@ -250,7 +227,7 @@ class Appender:
         """
         self.now_ms = self.time.read()
         self._began_s = perf_counter()
-        self._counted = self._queue_builder.added
+        self._timed_count = self._queue_builder.added
         turn = self.turn
         if turn is None:
             return
@@ -265,26 +242,26 @@ class Appender:
         """Write the appended messages; sync them if an answer waits for that. Returns whether the write succeeded."""
         if self._flusher.flushed.error is not None:
             return False  # The producers got an error, so the messages must not appear later.
-        written = self._attempt(self._log.write_out)
-        if written:
+        is_written = self._attempt(self._log.write_out)
+        if is_written:
             if self._is_sync and self.turn is not None:
                 self._flusher.kick()
             self._flusher.written.advance(self._log.written)
             if self.turn is not None and not self._follows_master:
                 self._time_burst()
-        return written
+        return is_written
 
     def _time_burst(self) -> None:
-        count: i64 = self._queue_builder.added - self._counted
+        count: i64 = self._queue_builder.added - self._timed_count
         if count > 0 and self.durability is not None:
-            self._counted += count
+            self._timed_count += count
             self.put_times.burst(self.durability(), self._began_s, int(count), self._log.written)
             self._began_s = perf_counter()  # more messages may come before the queues show this burst
 
-    def _attempt(self, work: Callable[[], object]) -> bool:
+    def _attempt(self, write: Callable[[], object]) -> bool:
         """Do a write. A full disk stops appends for a while, a broken disk forever. Returns whether it was done."""
         try:
-            work()
+            write()
             return True
         except DiskFull as full:
             self.stall(full)
@@ -293,8 +270,8 @@ class Appender:
         return False
 
     def _append_together(self, entries: tuple[Entry | Commit | PlainBatch, ...]) -> list[Placed]:
-        """`append` several entries. Nothing changes until all records are encoded and have room."""
-        queues = [self._queue(entry.topic, entry.queue_id) for entry in entries]
+        """Nothing changes until all records are encoded and have room."""
+        queues = [self._obtain_queue(entry.topic, entry.queue_id) for entry in entries]
         if entries and not self._queue_builder.queues_to_write:
             self._begin_burst()
         while True:
@@ -324,12 +301,11 @@ class Appender:
             self._add_entries(queues[i], entries[i], places[i])
         return places
 
-    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _obtain_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         queue = self._queues.get(topic, queue_id)
         return queue if queue is not None else self._queues.obtain(topic, queue_id)
 
     def _add_entries(self, queue: ConsumeQueue, entry: Entry | Commit | PlainBatch, placed: Placed) -> None:
-        """Note the entries of queue and index for an appended record."""
         if isinstance(entry, PlainBatch):
             self._add_batch_entries(queue, entry, placed)
             return
@@ -357,11 +333,11 @@ class Appender:
 
     def _make_room(self, size: int) -> None:
         """Make room for `size` bytes at the log's end. Raises: MessageTooLarge, DiskFull, StoreFailed."""
-        if self.full is not None:
+        if self.full_error is not None:
             if self._clock.monotonic() < self._full_until_s:
-                raise self.full
+                raise self.full_error
             self._try_again()
-        if self.full is None:
+        if self.full_error is None:
             try:
                 self._log.make_room(size)
             except DiskFull as full:
@@ -371,17 +347,17 @@ class Appender:
         self.raise_if_full()
 
     def _try_again(self) -> None:
-        self.full = None
+        self.full_error = None
         self.publish()
         self._begin_burst()
 
     def _dispatch_raw(self, end: int) -> None:
         """Dispatch the whole records in the bytes before `end` that came from a master."""
         # An earlier attempt may have read further, without writing the entries: those are still unwritten.
-        before = self._queue_builder.followed
-        offset = max(before, self._queue_builder.position.value)
+        followed_before = self._queue_builder.followed
+        offset = max(followed_before, self._queue_builder.position.value)
         while end - offset >= BLANK_SIZE:
-            content = self._log.chunk(offset, min(end - offset, _CHUNK))
+            content = self._log.chunk(offset, min(end - offset, _CHUNK_BYTES))
             following = self._queue_builder.follow(content, offset)
             if following == offset:  # a blank, a record larger than the chunk, or a part of one
                 size, _ = BLANK.unpack_from(self._log.view(offset, BLANK_SIZE) or bytes(BLANK_SIZE))
@@ -391,7 +367,7 @@ class Appender:
                 if record is not None:
                     following = self._queue_builder.follow(self._log.chunk(offset, size), offset)
             offset = following
-        if self._queue_builder.followed > before:
+        if self._queue_builder.followed > followed_before:
             self.time.begin(self._queue_builder.followed_ms)
             self.now_ms = self.time.now_ms
         self._queue_builder.drain(offset)
@@ -408,32 +384,25 @@ class PutTimes:
         minute   0 ms: 1200 puts, 1 ms: 7, 250 ms: 2                     the minute before it is what tools see
 
     A time is one of whole milliseconds, and nearly all are 0. So the store counts those of a burst at once, and a put
-    costs no look at a clock. Java looks at the clock twice for each message.
-    Source: StoreStatsService, Java 4.9.8: the spans of putMessageDistributeTime, the buckets of
-    findPutMessageEntireTimePX.
-
-    Attributes:
-        greatest_ms: the longest time since the start.
-        failed: puts that were not as safe as promised in time.
+    costs no look at a clock. Java looks at the clock twice for each message. Source: StoreStatsService, Java 4.9.8: the
+    spans of putMessageDistributeTime, the buckets of findPutMessageEntireTimePX.
     """
 
     def __init__(self) -> None:
-        self.greatest_ms = 0
-        self.failed = 0
-        self._now: dict[int, int] = {}
-        self._last: dict[int, int] | None = None
+        self.greatest_ms = 0  # the longest time since the start
+        self.failed = 0  # puts that were not as safe as promised in time
+        self._current_minute: dict[int, int] = {}
+        self._last_minute: dict[int, int] | None = None
         self._minute_began_s: float | None = None
 
     def record(self, took_ms: int, count: int) -> None:
         self.greatest_ms = max(self.greatest_ms, took_ms)
-        took_ms = min(took_ms, _LONGEST_MS)
-        self._now[took_ms] = self._now.get(took_ms, 0) + count
+        took_ms = min(took_ms, _MAX_COUNTED_MS)
+        self._current_minute[took_ms] = self._current_minute.get(took_ms, 0) + count
 
     def burst(self, durability: Durability, began_s: float, count: int, end: int) -> None:
-        """Note the puts of a burst that is written, once the log is safe up to its `end`.
-
-        Args:
-            began_s: when its first message came, by perf_counter.
+        """Note the puts of a written burst, once the log is safe up to its `end`. Its first message came at `began_s`,
+        by perf_counter.
         """
         if durability.holds(end):
             self.record(int((perf_counter() - began_s) * 1000), count)
@@ -451,7 +420,7 @@ class PutTimes:
             self._minute_began_s = now_s
         elif now_s - self._minute_began_s >= _MINUTE_S:
             self._minute_began_s = now_s
-            self._last, self._now = self._now, {}
+            self._last_minute, self._current_minute = self._current_minute, {}
 
     @property
     def spans(self) -> list[int]:
@@ -466,14 +435,14 @@ class PutTimes:
         counts = [0] * len(_BUCKETS_MS)
         for took_ms, count in self._minute.items():
             counts[bisect_left(_BUCKETS_MS, took_ms)] += count
-        left, begin_ms = int(sum(counts) * share), 0
+        remaining_count, begin_ms = int(sum(counts) * share), 0
         for end_ms, count in zip(_BUCKETS_MS, counts, strict=True):
-            if left <= count:
-                return begin_ms + ((end_ms - begin_ms) * left / count if count else 0.0)
-            left -= count
+            if remaining_count <= count:
+                return begin_ms + ((end_ms - begin_ms) * remaining_count / count if count else 0.0)
+            remaining_count -= count
             begin_ms = end_ms
         return float(begin_ms)
 
     @property
     def _minute(self) -> dict[int, int]:
-        return self._now if self._last is None else self._last
+        return self._current_minute if self._last_minute is None else self._last_minute

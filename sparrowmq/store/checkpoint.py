@@ -86,7 +86,6 @@ def pack(checkpoint: Checkpoint) -> bytes:
 
 
 def unpack(sector: bytes) -> Checkpoint:
-    """The checkpoint in a sector that we or Java wrote."""
     sector = sector.ljust(SECTOR, b"\0")
     magic, *numbers = _OURS.unpack_from(sector, _OURS_AT)
     is_ours = magic == _MAGIC and _CRC.unpack_from(sector, _CRC_AT)[0] == crc32(sector[:_CRC_AT])
@@ -117,14 +116,14 @@ class CheckpointJob:
     checkpoint: Checkpoint
     unsynced: Unsynced
     ends: dict[tuple[str, int], QueueEnd]
-    slots: list[Unwritten]
+    unwritten_slots: list[Unwritten]
 
 
 class Checkpointer:
     def __init__(self, vfs: Vfs, path: str, unsynced: Unsynced, index: Index | None, ends: QueueEnds) -> None:
         self._vfs = vfs
         self._ends = ends
-        self._changed: dict[tuple[str, int], QueueEnd] = {}
+        self._changed_ends: dict[tuple[str, int], QueueEnd] = {}
         self._path = path
         self._unsynced = unsynced
         self._index = index
@@ -133,10 +132,9 @@ class Checkpointer:
         self._last_end = 0  # the log's end at the last checkpoint, written or not
         self.crc_from = NO_CRC
         # By the checkpoint on disk, log, queues and index are on disk up to this offset.
-        self.written = 0
+        self.written_offset = 0
 
     def start(self, *marks: int) -> None:
-        """Begin with the offsets of records, blanks or the log's end, rising; at least one."""
         self._marks = deque(marks)
         self._last_end = marks[-1]
 
@@ -146,7 +144,6 @@ class Checkpointer:
             self._marks.append(offset)
 
     def is_due(self, end: int) -> bool:
-        """Whether a log that ends at `end` has grown so much that a checkpoint should not wait for its time."""
         return end - self._last_end >= DUE_BYTES
 
     def note_deletion_before(self, offset: int) -> None:
@@ -157,12 +154,11 @@ class Checkpointer:
             log.warning("the next checkpoint says which files of the log were deleted: %s", full)
 
     def note_ends(self, ends: dict[tuple[str, int], QueueEnd]) -> None:
-        """Remember the changed ends of queues, for the checkpoint at the log's current end.
-
-        Ends that an earlier checkpoint could not write are left out where their topic was deleted since.
+        """Remember the changed ends of queues, for the checkpoint at the log's current end. Earlier ones whose topic
+        was deleted since are left out.
         """
         deleted = self._ends.take_deleted_topics()
-        self._changed = {key: end for key, end in self._changed.items() if key[0] not in deleted} | ends
+        self._changed_ends = {key: end for key, end in self._changed_ends.items() if key[0] not in deleted} | ends
 
     def begin(self, end: int, now_ms: int) -> CheckpointJob:
         """Collect everything to sync before a checkpoint at `end`. The log itself is on disk up to `end` already."""
@@ -175,23 +171,19 @@ class Checkpointer:
         name, next_entry = self._index_end()
         positions = Positions(marks[0], end, end, name, next_entry, self.crc_from)
         checkpoint = Checkpoint(now_ms, now_ms, now_ms, positions=positions)
-        ends, self._changed = self._changed, {}
+        ends, self._changed_ends = self._changed_ends, {}
         slots = self._index.take_unwritten() if self._index is not None else []
         return CheckpointJob(checkpoint, self._unsynced.take(), ends, slots)
 
     def _index_end(self) -> tuple[int, int]:
-        """The name of the growing index file as a number, and its next entry."""
         index = self._index
         if index is None or not index.is_complete:
             return UNKNOWN_INDEX, 0
-        return (int(index.files[-1].name), index.files[-1].next) if index.files else (0, 0)
+        return (int(index.files[-1].name), index.files[-1].next_entry) if index.files else (0, 0)
 
     def write(self, job: CheckpointJob) -> None:
-        """Sync everything that the checkpoint covers, then write it.
-
-        Raises:
-            DiskFull: no checkpoint was written; the next one syncs everything.
-            OSError: the state of the disk is unknown.
+        """Sync everything that the checkpoint covers, then write it. Raises: DiskFull, the next one syncs everything;
+        OSError, the state of the disk is unknown.
         """
         try:
             self._sync_index(job)
@@ -209,11 +201,11 @@ class Checkpointer:
         except DiskFull:
             self._unsynced.give_back(job.unsynced)
             if self._index is not None:
-                self._index.give_back(job.slots)
+                self._index.give_back(job.unwritten_slots)
             for key, queue_end in job.ends.items():
-                self._changed.setdefault(key, queue_end)
+                self._changed_ends.setdefault(key, queue_end)
             raise
-        self.written = positions.dispatched
+        self.written_offset = positions.dispatched
 
     def _sync_index(self, job: CheckpointJob) -> None:
         """Write and sync the index. If that fails, the next start builds the index again. Raises: DiskFull."""
@@ -221,7 +213,7 @@ class Checkpointer:
         if index is None:
             return
         try:
-            for unwritten in job.slots:
+            for unwritten in job.unwritten_slots:
                 unwritten.write(self._vfs)
             for path in sorted(filter(index.has, job.unsynced.files)):
                 self._vfs.sync_path(path)

@@ -2,16 +2,13 @@
 
     | header 40 | slots: 5,000,000 x 4 | entries: 20,000,000 x 20 |
 
-    header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | used slots 4 | next entry 4
-    slot     number of its newest entry, 0 for none
-    entry    hash 4 | offset in the log 8 | seconds after the begin timestamp 4 | number of the slot's entry before it 4
+header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | used slots 4 | next entry 4
 
 Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's hash of `topic#key`, made positive. The
 slot is hash % slots. Different keys may have one hash, so a search compares the keys of the messages that it finds.
 
-Keys come in batches (`key_columns.py`). From some dozens on, numpy hashes them and links them into their chains at
-once. The few keys of a quiet broker are not worth that.
-Source: IndexFile, IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
+Keys come in batches (`key_columns.py`). From some dozens on, numpy hashes and links them. Source: IndexFile,
+IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
 """
 
 from __future__ import annotations
@@ -28,15 +25,7 @@ from typing import Any, Final
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, DiskFull
-from sparrowmq.store.key_columns import (
-    BATCH,
-    VECTOR_MIN,
-    KeyColumns,
-    Keys,
-    hash_vector,
-    key_hash,
-    load_numpy,
-)
+from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, KeyColumns, Keys, hash_vector, key_hash, load_numpy
 from sparrowmq.store.log.log_file import LogFile, is_unused
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Unsynced, Vfs
@@ -46,13 +35,13 @@ log = logging.getLogger(__name__)
 HEADER: Final = struct.Struct(">qqqqii")
 ENTRY: Final = struct.Struct(">iqii")
 NAME_DIGITS: Final = 17  # yyyyMMddHHmmssSSS
-_CHUNK: Final = 1 << 16  # entries per read
-_PASSED_AT_ONCE: Final = 64  # entries, about 100 us
-_UP_TO_A_SECOND_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
+_ENTRIES_PER_READ: Final = 1 << 16  # entries per read
+_ENTRIES_PER_PAUSE: Final = 64  # entries, about 100 us
+_END_TIME_TOLERANCE_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
 SLOT_SIZE: Final = 4
-_PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
-_PART: Final = 1 << _PART_BITS
-_FEW_SLOTS: Final = 1 << 10  # so few are counted faster than numpy is loaded
+_SLOT_PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
+_SLOTS_PER_PART: Final = 1 << _SLOT_PART_BITS
+_MAX_SLOTS_WITHOUT_NUMPY: Final = 1 << 10  # so few are counted faster than numpy is loaded
 _REMEDY: Final = "start the broker again, which builds the index again from the log"
 
 
@@ -60,16 +49,15 @@ class Slots:
     """The slots of one file, from position `begin` on: each contains the number of its newest entry, 0 for none.
 
     Keys fall into slots all over 20 MB. Single slots are written directly to their places. Some thousand keys at once
-    would need as many system calls. So the slots of the growing file are kept in memory then. Changed parts are written
-    to the file before a checkpoint says that the keys are there:
+    would need as many system calls, so the growing file's slots are then kept in memory. Changed parts are written
+    before a checkpoint says that the keys are there:
 
         loop      put put put ── take: the parts that changed ── put put ...
         thread                   └─ write: part, part ... sync      then the checkpoint
 
-    A checkpoint before which no part changed frees the memory, so a quiet broker uses none. The next batch of many keys
-    reads the file again (5 ms). A part may contain slots of later keys, which does no harm. A start after a kill links
-    the slots of that file again from its entries. No memory is mapped. A store into a map kills the process if the file
-    was truncated or its sector cannot be read.
+    A checkpoint before which no part changed frees the memory. A part may contain slots of later keys, which does no
+    harm. A start after a kill links the slots of that file again from its entries. No memory is mapped: a store into a
+    map kills the process if the file was truncated or its sector cannot be read.
     """
 
     def __init__(self, file: LogFile, begin: int, count: int) -> None:
@@ -78,9 +66,9 @@ class Slots:
         self._begin = begin
         self._numbers: Any = None
         self._changed: Any = None
-        self._in_writing: Unwritten | None = None
+        self._being_written: Unwritten | None = None
 
-    def newest(self, slot: int) -> int:
+    def newest_entry(self, slot: int) -> int:
         if self._numbers is not None:
             return int(self._numbers[slot])
         return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")
@@ -92,63 +80,60 @@ class Slots:
         self._file.write(self._begin + slot * SLOT_SIZE, number.to_bytes(SLOT_SIZE, "big"))
 
     def count_used(self) -> int:
-        """Return the number of slots that lead to an entry."""
-        if self._numbers is None and self.count <= _FEW_SLOTS:
+        if self._numbers is None and self.count <= _MAX_SLOTS_WITHOUT_NUMPY:
             content = self._file.read(self._begin, self.count * SLOT_SIZE)
             return sum(any(content[at : at + SLOT_SIZE]) for at in range(0, len(content), SLOT_SIZE))
         import numpy
 
         if self._numbers is not None:
             return int(numpy.count_nonzero(self._numbers))
-        used, size = 0, _PART * SLOT_SIZE
+        used_count, size = 0, _SLOTS_PER_PART * SLOT_SIZE
         end = self._begin + self.count * SLOT_SIZE
         for begin in range(self._begin, end, size):
             content = self._file.read(begin, min(size, end - begin))
-            used += int(numpy.count_nonzero(numpy.frombuffer(content, "i4")))
-        return used
+            used_count += int(numpy.count_nonzero(numpy.frombuffer(content, "i4")))
+        return used_count
 
-    def in_memory(self) -> Any:
+    def load_all(self) -> Any:
         """Return all slots as a numpy array. A caller that changes it calls `note_changed`."""
         if self._numbers is None:
             import numpy  # takes 0.1 s; a store without an index does not need it
 
             self._numbers = numpy.zeros(self.count, ">i4")
-            self._changed = numpy.zeros((self.count >> _PART_BITS) + 1, bool)
+            self._changed = numpy.zeros((self.count >> _SLOT_PART_BITS) + 1, bool)
             self._load(self._numbers.view("u1"))
         return self._numbers
 
-    def _load(self, room: Any) -> None:
-        file, end = self._file, self._begin + len(room)
+    def _load(self, array: Any) -> None:
+        file, end = self._file, self._begin + len(array)
         for low, high in file.used_parts(self._begin):
             if low >= end:
                 break
             content = file.read(low, min(high, end) - low)
-            room[low - self._begin : low - self._begin + len(content)] = bytearray(content)
+            array[low - self._begin : low - self._begin + len(content)] = bytearray(content)
 
     def note_changed(self, slots: Any) -> None:
         """Note that these slots, a numpy array, are not in the file yet."""
-        self._changed[slots >> _PART_BITS] = True
+        self._changed[slots >> _SLOT_PART_BITS] = True
 
     def replace(self, content: bytes) -> None:
-        """Write all slots again. Raises: OSError."""
         self._numbers = None
         self._file.write(self._begin, content)
 
     def take(self) -> Unwritten | None:
-        """Return the parts that are not in the file yet; the caller writes them, or gives them back.
-
-        It frees the memory if nothing has changed since the last call, and the parts of that call are in the file.
+        """Return the parts that are not in the file yet; the caller writes them, or gives them back. It frees the
+        memory if nothing has changed since the last call, and the parts of that call are in the file.
         """
         if self._numbers is None:
             return None
         if not self._changed.any():
-            if self._in_writing is None or self._in_writing.is_written:
-                self._numbers = self._in_writing = None
+            if self._being_written is None or self._being_written.is_written:
+                self._numbers = self._being_written = None
             return None
         parts = self._changed.nonzero()[0].tolist()
         self._changed[:] = False
-        self._in_writing = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
-        return self._in_writing
+        self._being_written = Unwritten(self._file.path, self._file.size, self._begin, self._numbers, parts)
+        return self._being_written
 
     def give_back(self, unwritten: Unwritten) -> None:
         """Note that these parts are not in the file after all; in any thread."""
@@ -159,14 +144,13 @@ class Slots:
         """Write all slots, and free the memory: the file is full. Raises: OSError."""
         if self._numbers is not None:
             self._file.write(self._begin, self._numbers.tobytes())
-            self._numbers = self._in_writing = None
+            self._numbers = self._being_written = None
 
 
 @dataclass(slots=True)
 class Unwritten:
-    """Parts of a file's slots that have to be written to it.
-
-    The file is opened again. It may be deleted meanwhile, and another file may have its descriptor by then.
+    """Parts of a file's slots that have to be written to it. The file is opened again, as it may be deleted meanwhile,
+    and its descriptor be another file's.
     """
 
     path: str
@@ -177,7 +161,7 @@ class Unwritten:
     is_written: bool = False
 
     def write(self, vfs: Vfs) -> None:
-        """Write the parts, in any thread. Does nothing if the file was deleted. Raises: OSError."""
+        """Write the parts, in any thread, unless the file was deleted. Raises: OSError."""
         try:
             file = vfs.open(self.path, writable=True)
         except FileNotFoundError:
@@ -186,8 +170,12 @@ class Unwritten:
             if file.size < self.file_size:
                 raise cut_error(self.path, self.file_size)
             for part in self.parts:
-                at = part << _PART_BITS
-                vfs.write(file, self.begin + at * SLOT_SIZE, self.numbers[at : at + _PART].tobytes())
+                first_slot = part << _SLOT_PART_BITS
+                vfs.write(
+                    file,
+                    self.begin + first_slot * SLOT_SIZE,
+                    self.numbers[first_slot : first_slot + _SLOTS_PER_PART].tobytes(),
+                )
             self.is_written = True
         finally:
             vfs.close(file)
@@ -199,15 +187,14 @@ def _row_type() -> Any:
 
 
 class IndexFile:
-    def __init__(self, file: LogFile, slots: int) -> None:
+    def __init__(self, file: LogFile, slot_count: int) -> None:
         self.file = file
-        self.slots = slots
-        self.slot_table = Slots(file, HEADER.size, slots)
-        self.entries = (file.size - HEADER.size - slots * SLOT_SIZE) // ENTRY.size
-        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next = HEADER.unpack(
-            file.read(0, HEADER.size).ljust(HEADER.size, b"\0")
-        )
-        self._entries_at = HEADER.size + slots * SLOT_SIZE
+        self.slot_count = slot_count
+        self.slot_table = Slots(file, HEADER.size, slot_count)
+        self.max_entries = (file.size - HEADER.size - slot_count * SLOT_SIZE) // ENTRY.size
+        header = HEADER.unpack(file.read(0, HEADER.size).ljust(HEADER.size, b"\0"))
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next_entry = header
+        self._entries_at = HEADER.size + slot_count * SLOT_SIZE
         self.was_cut = False  # truncated before it was opened
         self._lacks_slots: bool | None = None  # None: not counted yet
 
@@ -217,157 +204,149 @@ class IndexFile:
 
     @property
     def room(self) -> int:
-        room: int = self.entries - self.next
+        room: int = self.max_entries - self.next_entry
         return room
 
     def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
         """Add entries in the order of the log; there must be room. Raises: OSError."""
         self._begin(offsets[0], stored_ms[0])
-        for hashed, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
-            slot = hashed % self.slots
-            previous = self.slot_table.newest(slot)
-            if not 0 < previous < self.next:
+        for hash_code, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
+            slot = hash_code % self.slot_count
+            previous = self.slot_table.newest_entry(slot)
+            if not 0 < previous < self.next_entry:
                 previous = 0
                 self.used_slots += 1
-            entry = ENTRY.pack(hashed, offset, self._seconds(ms), previous)
-            self.file.write(self._entry_at(self.next), entry)
-            self.slot_table.put(slot, self.next)
-            self.next += 1
+            entry = ENTRY.pack(hash_code, offset, self._seconds(ms), previous)
+            self.file.write(self._entry_at(self.next_entry), entry)
+            self.slot_table.put(slot, self.next_entry)
+            self.next_entry += 1
         self._finish(offsets[-1], stored_ms[-1])
 
     def put_vector(self, hashes: Any, places: bytes) -> None:
-        """Put many entries at once. They are sorted by slot: the entry before one is its neighbour or the slot's own.
-
-        The slots are in the file once the parts that `linked.take` returns were written. Raises: OSError.
+        """Put many entries at once, sorted by slot: the entry before one is its neighbour or the slot's own. The slots
+        are in the file once the parts that `Slots.take` returns were written. Raises: OSError.
         """
         numpy = load_numpy()
         offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
         first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
         self._begin(int(offsets[0]), first_ms)
-        slots = self.slot_table.in_memory()
+        slots = self.slot_table.load_all()
         count = len(hashes)
-        numbers = numpy.arange(self.next, self.next + count, dtype=numpy.int32)
-        chosen = hashes % self.slots
-        order = numpy.argsort(chosen, kind="stable")
-        chosen, numbers_by_slot = chosen[order], numbers[order]
-        previous = slots[chosen].astype(numpy.int32)
-        previous[(previous < 0) | (previous >= self.next)] = 0
+        numbers = numpy.arange(self.next_entry, self.next_entry + count, dtype=numpy.int32)
+        slot_numbers = hashes % self.slot_count
+        order = numpy.argsort(slot_numbers, kind="stable")
+        slot_numbers, numbers_by_slot = slot_numbers[order], numbers[order]
+        previous = slots[slot_numbers].astype(numpy.int32)
+        previous[(previous < 0) | (previous >= self.next_entry)] = 0
         self.used_slots += int(numpy.count_nonzero(previous == 0))
-        same = chosen[1:] == chosen[:-1]
-        self.used_slots -= int(numpy.count_nonzero(same & (previous[1:] == 0)))
-        previous[1:][same] = numbers_by_slot[:-1][same]
+        has_same_slot = slot_numbers[1:] == slot_numbers[:-1]
+        self.used_slots -= int(numpy.count_nonzero(has_same_slot & (previous[1:] == 0)))
+        previous[1:][has_same_slot] = numbers_by_slot[:-1][has_same_slot]
         rows = numpy.empty(count, dtype=_row_type())
         rows["hash"], rows["offset"] = hashes, offsets
         first, last = self._seconds(first_ms), self._seconds(last_ms)
         rows["seconds"] = first if first == last else list(map(self._seconds, stored_ms.tolist()))
         rows["previous"][order] = previous
-        self.file.write(self._entry_at(self.next), rows.tobytes())
-        slots[chosen] = numbers_by_slot  # of equal slots the last one wins: the newest
-        self.slot_table.note_changed(chosen)
-        self.next += count
+        self.file.write(self._entry_at(self.next_entry), rows.tobytes())
+        slots[slot_numbers] = numbers_by_slot  # of equal slots the last one wins: the newest
+        self.slot_table.note_changed(slot_numbers)
+        self.next_entry += count
         self._finish(int(offsets[-1]), last_ms)
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Yield the offsets of entries with that hash, newest first, and -1 at least after each 64 other entries.
 
-        Raises:
-            BadStore: the slot, or an entry, leads to an entry of another slot, or to a later one. Or the slot is empty,
-                like others that are used. Or an entry is older than the file.
+        Raises: BadStore, a slot or an entry leads to an entry of another slot, or to a later one; or a used slot is
+        empty; or an entry is older than the file.
         """
-        slot = key_hash % self.slots
-        number = self.slot_table.newest(slot)
+        slot = key_hash % self.slot_count
+        number = self.slot_table.newest_entry(slot)
         if number == 0 and self.lacks_slots():
             raise BadStore(
                 f"{self.file.path} is damaged: slots that are used lead nowhere, so messages would be missed; {_REMEDY}"
             )
-        passed = 0
-        while 0 < number < self.next:
+        visited_count = 0
+        while 0 < number < self.next_entry:
             entry_hash, offset, seconds, previous = self.entry(number)
-            if entry_hash % self.slots != slot:
+            if entry_hash % self.slot_count != slot:
                 break
             if previous >= number or seconds < 0:
                 raise BadStore(f"{self.file.path} is damaged: entry {number} cannot be what it was; {_REMEDY}")
             stored_ms = self.begin_ms + seconds * 1000
             # Entries contain whole seconds only.
-            passed += 1
+            visited_count += 1
             if entry_hash == key_hash and begin_ms - 999 <= stored_ms <= end_ms:
                 yield offset
-            elif passed % _PASSED_AT_ONCE == 0:
+            elif visited_count % _ENTRIES_PER_PAUSE == 0:
                 yield -1
             if stored_ms < begin_ms - 999:
                 return
             number = previous
         # The entry may have been written after the header.
-        is_of_slot = 0 < number < self.entries and self.entry(number)[0] % self.slots == slot
+        is_of_slot = 0 < number < self.max_entries and self.entry(number)[0] % self.slot_count == slot
         if number != 0 and not is_of_slot:
             raise BadStore(
                 f"{self.file.path} is damaged: slot {slot} leads to entry {number} of another slot; {_REMEDY}"
             )
 
     def lacks_slots(self) -> bool:
-        """Whether slots that should be used are empty, because a part of the file was lost. They are counted once.
-
-        Counting a file of the usual size takes 6 ms.
-        """
+        """Whether slots that should be used are empty: a part of the file was lost. They are counted once, in 6 ms."""
         if self._lacks_slots is None:
             self._lacks_slots = self.slot_table.count_used() < self._expected_slots()
         return self._lacks_slots
 
     def _expected_slots(self) -> int:
-        used: int = self.used_slots
-        if used != self.next - 1:
-            return used
+        used_slots: int = self.used_slots
+        if used_slots != self.next_entry - 1:
+            return used_slots
         # Each entry has its own slot, or Java before 4.4 wrote the file: it counted each entry as a new slot.
-        return self._rebuilt_slots()[1] if self.next <= _CHUNK else 0
+        return self._rebuilt_slots()[1] if self.next_entry <= _ENTRIES_PER_READ else 0
 
     def is_damaged(self) -> bool:
-        """Whether damage is visible: the file was truncated, cannot be read, or lacks slots."""
         is_whole = self.file.is_whole and not self.was_cut and not self.file.unreadable
         return not is_whole or self.lacks_slots()
 
     def has_valid_header(self, stored_ms: Callable[[int], int | None]) -> bool:
-        """Whether the header fits the first and the last entry, and their records. A search skips files by the header.
-
-        Args:
-            stored_ms: returns the time at which the record at a log offset was stored; None if it is not known.
+        """Whether the header fits the first and the last entry, and the times at which their records were stored. A
+        search skips files by the header.
         """
-        if self.next <= 1:
+        if self.next_entry <= 1:
             return True
-        ends = (1, self.begin_offset, self.begin_ms), (self.next - 1, self.end_offset, self.end_ms)
-        return self.next <= self.entries and all(
-            self.entry(number)[1] == offset and abs(ms - (stored_ms(offset) or ms)) < _UP_TO_A_SECOND_MS
+        ends = (1, self.begin_offset, self.begin_ms), (self.next_entry - 1, self.end_offset, self.end_ms)
+        return self.next_entry <= self.max_entries and all(
+            self.entry(number)[1] == offset and abs(ms - (stored_ms(offset) or ms)) < _END_TIME_TOLERANCE_MS
             for number, offset, ms in ends
         )
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Return an entry: hash, offset, seconds, and the number of the previous one in the chain."""
+        """Return hash, offset, seconds, and the number of the previous entry in the chain."""
         entry: tuple[int, int, int, int] = ENTRY.unpack(self.file.read(self._entry_at(number), ENTRY.size))
         return entry
 
     def cut(self, next_entry: int, end_offset: int) -> None:
         """Keep the entries before number `next_entry` whose records are before `end_offset`; link the slots again."""
-        self.next = max(1, min(next_entry, self.next))
-        while self.next > 1 and self.entry(self.next - 1)[1] >= end_offset:
-            self.next -= 1
+        self.next_entry = max(1, min(next_entry, self.next_entry))
+        while self.next_entry > 1 and self.entry(self.next_entry - 1)[1] >= end_offset:
+            self.next_entry -= 1
         slots, self.used_slots = self._rebuilt_slots()
         self.slot_table.replace(slots)
-        _, last_offset, seconds, _ = self.entry(self.next - 1) if self.next > 1 else (0, self.begin_offset, 0, 0)
+        last_offset, seconds = self.entry(self.next_entry - 1)[1:3] if self.next_entry > 1 else (self.begin_offset, 0)
         self._finish(last_offset, self.begin_ms + seconds * 1000)
 
     def _rebuilt_slots(self) -> tuple[bytes, int]:
         """Return the slots for the existing entries, and the number of used ones."""
-        if self.next > VECTOR_MIN:
+        if self.next_entry > VECTOR_MIN:
             numpy = load_numpy()
-            newest = numpy.zeros(self.slots, ">i4")
-            for begin in range(1, self.next, _CHUNK):
-                end = min(begin + _CHUNK, self.next)
+            newest = numpy.zeros(self.slot_count, ">i4")
+            for begin in range(1, self.next_entry, _ENTRIES_PER_READ):
+                end = min(begin + _ENTRIES_PER_READ, self.next_entry)
                 rows = self.file.read(self._entry_at(begin), (end - begin) * ENTRY.size)
                 hashes = numpy.frombuffer(rows, _row_type())["hash"]
                 # Of equal slots the last one wins: the newest.
-                newest[hashes % self.slots] = numpy.arange(begin, end, dtype=numpy.int32)
+                newest[hashes % self.slot_count] = numpy.arange(begin, end, dtype=numpy.int32)
             return newest.tobytes(), int(numpy.count_nonzero(newest))
-        by_slot = {self.entry(number)[0] % self.slots: number for number in range(1, self.next)}
-        slots = bytearray(self.slots * SLOT_SIZE)
+        by_slot = {self.entry(number)[0] % self.slot_count: number for number in range(1, self.next_entry)}
+        slots = bytearray(self.slot_count * SLOT_SIZE)
         for slot, number in by_slot.items():
             slots[slot * SLOT_SIZE : (slot + 1) * SLOT_SIZE] = number.to_bytes(SLOT_SIZE, "big")
         return bytes(slots), len(by_slot)
@@ -379,43 +358,36 @@ class IndexFile:
         return min(max(0, (stored_ms - self.begin_ms) // 1000), 0x7FFFFFFF) if self.begin_ms > 0 else 0
 
     def _begin(self, offset: int, stored_ms: int) -> None:
-        if self.next <= 1:
-            self.next, self.begin_offset, self.begin_ms = 1, offset, stored_ms
+        if self.next_entry <= 1:
+            self.next_entry, self.begin_offset, self.begin_ms = 1, offset, stored_ms
 
     def _finish(self, offset: int, stored_ms: int) -> None:
         self.end_offset, self.end_ms = offset, stored_ms
-        self.file.write(
-            0, HEADER.pack(self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, self.next)
-        )
+        ends = self.begin_ms, self.end_ms, self.begin_offset, self.end_offset
+        self.file.write(0, HEADER.pack(*ends, self.used_slots, self.next_entry))
 
 
 class Index:
     """The index of a store: files of which the last one grows.
 
     It is derived from the log, so neither its damage nor a full disk stops a message. If the last file cannot be read
-    or written, was truncated, or is full and the disk has no room for the next one, no more keys are put into it.
-    Searches then report the missing keys. Once the disk has room, `fill` adds them from the log.
-
-    Attributes:
-        is_damaged: a write failed, or a search has found damage; the next start builds the index again.
-        lacks_from_ms: keys of records that were stored from this time on are missing; None if no key is.
-        lacks_from: the log offset of the first record whose keys are missing, while `no_room` is set.
-        no_room: why keys are missing that `fill` can add; None if there are none.
+    or written, or the disk has no room for the next one, no more keys are put into it, and searches report the missing
+    keys. Once the disk has room, `fill` adds them from the log.
     """
 
     def __init__(
         self, vfs: Vfs, folder: str, slots: int, entries: int, unsynced: Unsynced, writable: bool = True
     ) -> None:
-        """Open the existing files. Raises: BadStore."""
         self._vfs = vfs
         self._folder = folder
         self._slots = slots
         self._file_size = HEADER.size + slots * SLOT_SIZE + entries * ENTRY.size
         self.files: list[IndexFile] = []
-        self.is_damaged = False
+        self.is_damaged = False  # a write failed, or a search has found damage; the next start builds the index again
+        # Keys of records that were stored from this time on are missing; None if no key is.
         self.lacks_from_ms: int | None = None
-        self.lacks_from = 0
-        self.no_room: DiskFull | None = None
+        self.lacks_from = 0  # the log offset of the first record whose keys are missing, while `no_room` is set
+        self.no_room: DiskFull | None = None  # why keys are missing that `fill` can add; None if there are none
         self._unsynced = unsynced
         for name in vfs.list_folder(folder):
             if is_index_name(name):
@@ -433,11 +405,10 @@ class Index:
     @property
     def end_offset(self) -> int:
         """The log offset of the last record in the index; -1 if there is none."""
-        return self.files[-1].end_offset if self.files and self.files[-1].next > 1 else -1
+        return self.files[-1].end_offset if self.files and self.files[-1].next_entry > 1 else -1
 
     @property
     def end_ms(self) -> int:
-        """The time at which that record was stored."""
         return self.files[-1].end_ms if self.files else 0
 
     @property
@@ -462,7 +433,7 @@ class Index:
         return self.lacks_from_ms is not None
 
     def begin_full(self, full: DiskFull) -> None:
-        """Begin as incomplete: the disk had no room to add the keys that a crash had left out."""
+        """Begin without room for the keys that a crash had left out."""
         self.no_room, self.lacks_from_ms = full, self.end_ms
 
     def _wait_for_room(self, full: DiskFull, lacks_from_ms: int, lacks_from: int) -> None:
@@ -476,10 +447,8 @@ class Index:
         self.no_room, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from
 
     def fill(self, keys: Keys, following: int, is_last: bool) -> bool:
-        """Add missing keys: those of the records from `lacks_from` to `following`. Returns whether there was room.
-
-        Args:
-            is_last: whether no record comes after them, so that `put` can go on.
+        """Add missing keys: those of the records from `lacks_from` to `following`. Returns whether there was room. If
+        `is_last`, no record comes after them, and `put` goes on.
         """
         since_ms, self.lacks_from_ms = self.lacks_from_ms, None
         self.put(keys)
@@ -493,9 +462,7 @@ class Index:
         return True
 
     def _put_some(self, keys: KeyColumns, position: int) -> int:
-        """Add keys from `position` on: as many as fit into one file, at most a batch. Returns their number. Raises:
-        DiskFull, OSError.
-        """
+        """Add keys from `position` on: as many as fit into one file, at most a batch. Returns their number."""
         file = self._with_room(keys, position)
         if not file.file.is_whole:  # a write after its end would make it look whole again
             raise cut_error(file.file.path, file.file.size)
@@ -511,17 +478,14 @@ class Index:
         return len(part)
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield the offsets of records that may have the key, newest first, and -1 after some other entries.
-
-        The caller may pause after each: a file that was deleted meanwhile is left.
-
-        Raises: BadStore, a file is damaged, or keys of that time are missing.
+        """Yield the offsets of records that may have the key, newest first, and -1 after some other entries. Files may
+        be deleted between two of them. Raises: BadStore, a file is damaged, or keys of that time are missing.
         """
-        wanted = key_hash(topic, key)
+        wanted_hash = key_hash(topic, key)
         for file in reversed(list(self.files)):
             if file in self.files and file.begin_ms - 999 <= end_ms and begin_ms <= file.end_ms + 999:
                 try:
-                    for offset in file.find(wanted, begin_ms, end_ms):
+                    for offset in file.find(wanted_hash, begin_ms, end_ms):
                         yield offset
                         if file not in self.files:
                             break
@@ -532,13 +496,13 @@ class Index:
                     self.is_damaged = True
                     raise BadStore(f"{file.file.path} cannot be read; {_REMEDY}")
         if self.lacks_from_ms is not None and self.lacks_from_ms <= end_ms:
-            since = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
+            since_text = datetime.fromtimestamp(self.lacks_from_ms / 1000).isoformat(" ", "seconds")
             if self.no_room is not None and not self.is_damaged:
                 raise BadStore(
-                    f"the index lacks the keys of messages stored since {since}: the disk has no room for its next "
-                    f"file ({self._file_size >> 20} MiB); free some space, and the broker adds them"
+                    f"the index lacks the keys of messages stored since {since_text}: the disk has no room for its "
+                    f"next file ({self._file_size >> 20} MiB); free some space, and the broker adds them"
                 )
-            raise BadStore(f"the index is damaged, and lacks the keys of messages stored since {since}; {_REMEDY}")
+            raise BadStore(f"the index is damaged, and lacks the keys of messages stored since {since_text}; {_REMEDY}")
 
     def mark_damaged(self, error: OSError) -> None:
         """Mark the index as damaged, and log that once; in any thread."""
@@ -555,7 +519,6 @@ class Index:
         return [unwritten for file in self.files if (unwritten := file.slot_table.take()) is not None]
 
     def give_back(self, unwritten: list[Unwritten]) -> None:
-        """Note that these slots were not written; in any thread."""
         for part in unwritten:
             for file in self.files:
                 file.slot_table.give_back(part)
@@ -570,18 +533,17 @@ class Index:
         if self.files:
             last = self.files[-1]
             self._unsynced.files.add(last.file.path)
-            last.cut(next_entry if last.name == name else last.next, end_offset)
+            last.cut(next_entry if last.name == name else last.next_entry, end_offset)
 
     def _is_behind(self, end_offset: int) -> bool:
-        """Whether the previous file ends at or after an offset, so that the newest file keeps no entry."""
         return len(self.files) > 1 and self.files[-2].end_offset >= end_offset
 
-    def drop_all(self, kept_in: str | None = None) -> None:
+    def drop_all(self, set_aside_folder: str | None = None) -> None:
         """Delete the index, to build it again. With a folder, damaged files are moved there."""
         while self.files:
             file = self.files[-1]
-            if kept_in is not None and file.is_damaged():
-                self._set_aside(self.files.pop(), kept_in)
+            if set_aside_folder is not None and file.is_damaged():
+                self._set_aside(self.files.pop(), set_aside_folder)
             else:
                 self.drop_last()
         self.is_damaged, self.lacks_from_ms, self.no_room = False, None, None
@@ -589,13 +551,12 @@ class Index:
     def _set_aside(self, file: IndexFile, folder: str) -> None:
         file.file.close()
         self._vfs.make_folder(folder)
-        kept = os.path.join(folder, f"{file.name}.index")
-        self._vfs.rename(file.file.path, kept)
+        new_path = os.path.join(folder, f"{file.name}.index")
+        self._vfs.rename(file.file.path, new_path)
         self._unsynced.folders.update((folder, self._folder))
-        log.warning("the damaged file %s of the index is kept in %s", file.name, kept)
+        log.warning("the damaged file %s of the index is kept in %s", file.name, new_path)
 
     def has_unreadable(self) -> bool:
-        """Whether a part of the index could not be read."""
         return any(file.file.unreadable for file in self.files)
 
     def drop_last(self) -> None:
@@ -636,7 +597,6 @@ class Index:
             return False
 
     def _with_room(self, keys: KeyColumns, position: int) -> IndexFile:
-        """Return a file with room for at least one of the keys."""
         last = self.files[-1] if self.files else None
         if last is not None and last.room > 0:
             return last
@@ -645,12 +605,12 @@ class Index:
         self._vfs.make_folder(self._folder)
         if last is not None:
             last.slot_table.write_all()
-        made = LogFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
+        new_file = LogFile.create(self._vfs, os.path.join(self._folder, name), 0, self._file_size)
         self._unsynced.folders.add(self._folder)
-        file = IndexFile(made, self._slots)
+        file = IndexFile(new_file, self._slots)
         if last is not None:
             file.begin_ms, file.begin_offset = last.end_ms, last.end_offset
-        file.next = 1
+        file.next_entry = 1
         file._finish(file.begin_offset, file.begin_ms)
         self.files.append(file)
         return file

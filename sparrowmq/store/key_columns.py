@@ -4,10 +4,8 @@
     bounds   0             32             64        71           int64 each
     places   | offset, ms   | offset, ms   | ...                 of their records, int64 each
 
-Hashing a key character by character costs 2.8 us in source form. With numpy all steps up to the file cost 0.3 us. The
-arrays of a batch fit into a processor's caches. Larger batches need new pages, which cost a fifth of what a message of
-a batch costs the broker.
-Source: IndexFile.indexKeyHashMethod, Java 4.9.8.
+Hashing a key character by character costs 2.8 us in source form; with numpy all steps up to the file cost 0.3 us. The
+arrays of a batch fit into a processor's caches. Source: IndexFile.indexKeyHashMethod, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -30,16 +28,12 @@ _INT32: Final = 0xFFFFFFFF
 
 
 class Keys:
-    """Keys on their way into the index, in the order of the log. They are columns: no object is made for a key.
-
-    Attributes:
-        topics: for each key the topic of its record.
-    """
+    """Keys on their way into the index, in the order of the log. They are columns: no object is made for a key."""
 
     __slots__ = ("_content", "_ends", "_places", "topics")
 
     def __init__(self) -> None:
-        self.topics: list[str] = []
+        self.topics: list[str] = []  # for each key the topic of its record
         self._content = BytesWriter()
         self._ends = BytesWriter()
         self._places = BytesWriter()
@@ -73,22 +67,16 @@ class Keys:
 
 
 class KeyColumns:
-    """Some of `Keys`, to be put into a file.
-
-    Attributes:
-        content: the keys in UTF-8, end to end; it may contain other keys too.
-        bounds: the positions in `content` at which the keys begin, and at which the last one ends; int64, little
-            endian.
-        topics: as in `Keys`.
-        places: for each key its record's offset in the log and its store timestamp; int64, little endian.
-    """
+    """Some of `Keys`, to be put into a file."""
 
     __slots__ = ("bounds", "content", "places", "topics")
 
     def __init__(self, content: bytes, bounds: bytes, topics: list[str], places: bytes) -> None:
-        self.content = content
+        self.content = content  # the keys in UTF-8, end to end; it may contain other keys too
+        # The positions in `content` at which the keys begin, and at which the last one ends; int64, little endian.
         self.bounds = bounds
-        self.topics = topics
+        self.topics = topics  # as in `Keys`
+        # For each key its record's offset in the log and its store timestamp; int64, little endian.
         self.places = places
 
     def __len__(self) -> int:
@@ -101,16 +89,13 @@ class KeyColumns:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """The first half of `places`."""
         return self._numbers()[0::2]
 
     @property
     def stored_ms(self) -> tuple[int, ...]:
-        """The second half of `places`."""
         return self._numbers()[1::2]
 
     def part(self, begin: int, count: int) -> KeyColumns:
-        """Return at most `count` keys, from number `begin` on."""
         if begin == 0 and count >= len(self):
             return self
         end = min(begin + count, len(self))
@@ -126,9 +111,8 @@ class KeyColumns:
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Return Java's positive hash of `topic#key`."""
-    found = abs(java_hash(f"{topic}#{key}"))
-    return 0 if found > 0x7FFFFFFF else found
+    hash_code = abs(java_hash(f"{topic}#{key}"))
+    return 0 if hash_code > 0x7FFFFFFF else hash_code
 
 
 def keys_of(properties: Properties) -> list[str]:
@@ -160,23 +144,22 @@ def hash_vector(keys: KeyColumns) -> Any:
     size, count = int(lengths.max()), len(lengths)
     powers = _powers(1 << size.bit_length())
     if int(lengths.min()) == size:  # all unique keys have 32 characters
-        own = characters.reshape(count, size) @ powers[:size][::-1]
+        key_hashes = characters.reshape(count, size) @ powers[:size][::-1]
         shift = powers[size]
     else:
         ends = numpy.cumsum(lengths)
         exponents = numpy.repeat(ends, lengths) - numpy.arange(1, len(characters) + 1)
         sums = numpy.zeros(len(characters) + 1, numpy.uint32)
         numpy.cumsum(characters * powers[exponents], out=sums[1:], dtype=numpy.uint32)
-        own = sums[ends] - sums[ends - lengths]
+        key_hashes = sums[ends] - sums[ends - lengths]
         shift = powers[lengths]
-    hashes = _topic_hashes(keys.topics) * shift + own
+    hashes = _topic_hashes(keys.topics) * shift + key_hashes
     absolute = numpy.abs(hashes.astype(numpy.int32).astype(numpy.int64))
     absolute[absolute > 0x7FFFFFFF] = 0
     return absolute
 
 
 def _topic_hashes(topics: list[str]) -> Any:
-    """Return the hash of `topic#` for each key, or one hash if all topics are the same."""
     if topics.count(topics[0]) == len(topics):
         only = java_hash(topics[0] + "#") & _INT32
         return load_numpy().array([only], load_numpy().uint32)  # a plain number would warn of the overflow

@@ -29,33 +29,28 @@ def search_steps(
     begin_ms: int,
     end_ms: int,
 ) -> Steps[list[memoryview]]:
-    """Find records with the key (or unique key), newest first; others may run between two steps.
+    """Find records with the key (or unique key), newest first; others may run between two steps. It ends after
+    `MOST_FOUND_BYTES` of records, or `MOST_SEARCHED` steps: a record with the hash of the key, or some entries without
+    it.
 
-    It ends after `MOST_FOUND_BYTES` of records. It also ends after `MOST_SEARCHED` steps: each is a record with the
-    hash of the key, or some entries of the index without it.
-
-    Args:
-        record_at: returns the record at a log offset; None if it cannot be served.
-    Raises:
-        BadStore: the index is damaged, or lacks keys.
-        RemoteError: so many steps have found no record.
+    Raises: BadStore, the index is damaged, or lacks keys; RemoteError, so many steps have found no record.
     """
-    found: list[memoryview] = []
+    records: list[memoryview] = []
     if index is None or max_count <= 0:
-        return found
-    seen: set[int] = set()
+        return records
+    seen_offsets: set[int] = set()
     size = 0
     for steps, offset in enumerate(index.find(topic, key, begin_ms, end_ms), 1):
-        if offset >= 0 and offset not in seen:
-            seen.add(offset)
+        if offset >= 0 and offset not in seen_offsets:
+            seen_offsets.add(offset)
             record = record_at(offset)
             if record is not None and has_key(record, topic, key):
-                found.append(record)
+                records.append(record)
                 size += len(record)
-        if len(found) >= max_count or size >= MOST_FOUND_BYTES:
+        if len(records) >= max_count or size >= MOST_FOUND_BYTES:
             break
         if steps >= MOST_SEARCHED:
-            if found:
+            if records:
                 break
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
@@ -63,7 +58,7 @@ def search_steps(
                 "search a shorter time span",
             )
         yield
-    return found
+    return records
 
 
 def find_by_unique_id(
@@ -74,26 +69,23 @@ def find_by_unique_id(
     begin_ms: int,
     end_ms: int,
 ) -> list[memoryview]:
-    """Find all records of the topic with the unique id, newest first, without a pause.
-
-    Raises:
-        BadStore: there is no index, or it is damaged, or lacks keys. Or others with the hash of the id are so many that
-            the search would be long.
+    """Find all records of the topic with the unique id, newest first, without a pause. Raises: BadStore, there is no
+    index, it is damaged, or too many others have the hash of the id.
     """
     if index is None:
         raise BadStore("there is no index of keys: messageIndexEnable is false")
-    found: list[memoryview] = []
-    read: set[int] = set()
+    records: list[memoryview] = []
+    read_offsets: set[int] = set()
     size = 0
     for steps, offset in enumerate(index.find(topic, unique_id, begin_ms, end_ms), 1):
-        if offset >= 0 and offset not in read:
-            read.add(offset)
+        if offset >= 0 and offset not in read_offsets:
+            read_offsets.add(offset)
             record = record_at(offset)
             size += 0 if record is None else len(record)
             if record is not None:
                 fields = outline(record)
                 if fields.topic == topic and fields.properties.unique_key == unique_id:
-                    found.append(record)
-        if steps >= MOST_AT_ONCE or len(read) >= MOST_READ_AT_ONCE or size >= MOST_BYTES_AT_ONCE:
+                    records.append(record)
+        if steps >= MOST_AT_ONCE or len(read_offsets) >= MOST_READ_AT_ONCE or size >= MOST_BYTES_AT_ONCE:
             raise BadStore(f"too many messages have ids with the hash of {shown(unique_id)}")
-    return found
+    return records

@@ -45,7 +45,7 @@ from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, InvalidName
 
 NAME_DIGITS: Final = 20
-_LONGEST_NAME: Final = 255  # bytes that file systems allow
+_MAX_NAME_BYTES: Final = 255  # bytes that file systems allow
 BLANK: Final = struct.Struct(">ii")
 BLANK_SIZE: Final = BLANK.size
 
@@ -73,7 +73,7 @@ class Layout:
 
     @property
     def above(self) -> list[str]:
-        """The folders above those of the store, from the top. A start may create them, and a crash may lose them."""
+        """The folders above those of the store, from the top: a start may create them, and a crash lose them."""
         paths = (Path(self.root), Path(self.commit_log))
         return sorted({str(folder) for path in paths for folder in path.absolute().parents})
 
@@ -112,7 +112,7 @@ class Layout:
 
     def topic(self, topic: str) -> str:
         """The folder of a topic's queues. Raises: InvalidName, the path would be outside the store."""
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > _LONGEST_NAME:
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode()) > _MAX_NAME_BYTES:
             raise InvalidName(f"{topic!r} cannot be a topic: it is not a valid folder name")
         return os.path.join(self.consume_queue, topic)
 
@@ -147,5 +147,4 @@ def row_of_files(folder: str, names: list[str], file_size: int) -> tuple[list[in
 
 
 def missing_file(folder: str, begin: int, remedy: str) -> BadStore:
-    """The error for a missing file of `begin` when later files exist."""
     return BadStore(f"{os.path.join(folder, offset_name(begin))} is missing, but later files exist; {remedy}")

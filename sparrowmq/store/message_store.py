@@ -6,11 +6,9 @@
         store.flush()                            # likewise; use `store.durability(True).when(placed.end, ...)`
         found = store.read("Orders", 0, offset=0, max_count=32)
 
-One event loop owns a store. Only `run` awaits, so append, publish and read never overlap and need no lock. Threads
-only work on files (flush, checkpoint, the next log file). appender.py has the way of messages into the store.
-
-The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py). They all have the
-same store timestamp. It does not follow a clock that was set back for a short time (store_time.py).
+One event loop owns a store. Only `run` awaits, so append, publish and read never overlap and need no lock. Threads only
+work on files. The messages of one burst of requests are written and shown at the end of the loop's turn (turn.py), and
+have the same store timestamp (store_time.py). appender.py has the way of messages into the store.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ from sparrowmq.store.queues.consume_queue import OpenFiles
 from sparrowmq.store.queues.queue_ends import ALL_TOPICS, QueueEnds
 from sparrowmq.store.queues.queue_reading import Read
 from sparrowmq.store.queues.queue_table import QueueTable
-from sparrowmq.store.record_repair import Copy, Replaced, fenced, replace_found
-from sparrowmq.store.recovery import Recovered, Recovery
+from sparrowmq.store.record_repair import Copy, RepairResult, find_fenced, replace_known_damage
+from sparrowmq.store.recovery import Recovery, RecoveryResult
 from sparrowmq.store.retention import Cleaning, Retention, RetentionHold, TopicDeletion
 from sparrowmq.store.store_settings import CorruptPolicy, Flush, StoreSettings
 from sparrowmq.store.store_time import RetentionTime
@@ -68,23 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class MessageStore:
-    """An open store.
-
-    Attributes:
-        queues: all queues, also those that were asked for but never had a message.
-        appender: the way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
-        flusher: syncs the log to disk.
-        deletion: deletes topics in slices.
-        wants_checkpoint: set when a checkpoint should be made soon; `upkeep` makes it.
-        hold: says what retention keeps although it is old.
-        wants_cleaning: set when retention should not wait for its time; `upkeep` runs it.
-        scrubber: checks the log for bit rot; `upkeep` calls it.
-        retention_time: the time that retention compares messages with.
-        index_filler: adds the keys to the index for which the disk had no room; `upkeep` calls it.
-        finished_halves: log offsets of half messages whose transactions had ended, as the checked records say.
-        recovered: the result of the recovery at the start.
-        on_disk: the condition that the log is on disk, and at slaves if answers wait for them (`also_wait_for`).
-    """
+    """An open store."""
 
     def __init__(self, settings: StoreSettings, vfs: Vfs, clock: Clock, *, writable: bool = True) -> None:
         layout = settings.layout
@@ -95,22 +77,27 @@ class MessageStore:
         self._log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable)
         unsynced = Unsynced()
         files = OpenFiles(vfs, settings.open_queue_files, unsynced)
+        # All queues, also those that were asked for but never had a message.
         self.queues = QueueTable(files, layout, settings.consume_queue_file_entries)
         self._index = Index.from_settings(settings, vfs, unsynced, writable)
         self._queue_builder = QueueBuilder(self.queues, self._index, settings.delay_levels_ms)
+        # Adds the keys to the index for which the disk had no room; `upkeep` calls it.
         self.index_filler = IndexFiller(self._index, self._log, self._queue_builder)
         self._ends = QueueEnds(vfs, layout.ends)
         self._checkpointer = Checkpointer(vfs, layout.checkpoint, unsynced, self._index, self._ends)
-        self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))
-        self.hold = RetentionHold()
-        self.scrubber = Scrubber(self._log)
-        self.retention_time = RetentionTime(clock, 0)
+        self.flusher = Flusher(self._log, SyncedMark(vfs, layout.abort))  # syncs the log to disk
+        self.hold = RetentionHold()  # says what retention keeps although it is old
+        self.scrubber = Scrubber(self._log)  # checks the log for bit rot; `upkeep` calls it
+        self.retention_time = RetentionTime(clock, 0)  # the time that retention compares messages with
+        # Log offsets of half messages whose transactions had ended, as the checked records say.
         self.finished_halves: set[int] = set()
-        self.recovered = Recovered(0, [])
+        self.recovered = RecoveryResult(0, [])  # the result of the recovery at the start
+        # The way of messages into the store; `upkeep` gives it the loop's turn, and can stall it.
         self.appender = Appender(
             settings, clock, self._log, self.queues, self._queue_builder, self.flusher, self._index is not None
         )
-        self.wants_checkpoint = asyncio.Event()
+        self.wants_checkpoint = asyncio.Event()  # set when a checkpoint should be made soon; `upkeep` makes it
+        # Deletes topics in slices.
         self.deletion = TopicDeletion(
             self._log,
             self.queues,
@@ -120,7 +107,7 @@ class MessageStore:
             self.flusher,
             self.wants_checkpoint.set,
         )
-        self.wants_cleaning = asyncio.Event()
+        self.wants_cleaning = asyncio.Event()  # set when retention should not wait for its time; `upkeep` runs it
         self._cleaning = Cleaning.NOTHING
         written = Requirement(self.written, ResponseCode.FLUSH_DISK_TIMEOUT, "written")
         flushed = Requirement(self.flushed, ResponseCode.FLUSH_DISK_TIMEOUT, "on disk")
@@ -135,16 +122,11 @@ class MessageStore:
     def open(
         cls, settings: StoreSettings, *, vfs: Vfs | None = None, clock: Clock | None = None, cut_at: int | None = None
     ) -> MessageStore:
-        """Open a store, or create one if there is none. Recover it if it was left by a crash.
+        """Open a store, or create one if there is none. Recover it if it was left by a crash. A log that is longer than
+        its master's is cut at `cut_at` (truncation.py).
 
-        Args:
-            cut_at: the offset up to which its log is the same as its master's; a longer log is cut (truncation.py).
-        Raises:
-            StoreLocked: another broker has this store open, or another store with the same log.
-            CorruptRecord: bytes that had been on disk are damaged.
-            BadStore: files are missing, or do not have the configured sizes.
-            DiskFull: there is no room for the writes of recovery.
-            LogsDiffer: the log cannot be cut at `cut_at`.
+        Raises: StoreLocked; CorruptRecord, bytes that had been on disk are damaged; BadStore, files are missing or have
+        another size; DiskFull, recovery has no room; LogsDiffer, the log cannot be cut there.
         """
         vfs, clock, layout = vfs or Disk(), clock or SystemClock(), settings.layout
         for folder in (layout.root, layout.commit_log, layout.consume_queue, layout.index):
@@ -194,24 +176,19 @@ class MessageStore:
         return store
 
     def append(self, *entries: Entry | Commit | PlainBatch) -> list[Placed]:
-        """Append messages side by side to one file of the log, each at the end of its queue: all of them or none.
+        """Append messages side by side to one file of the log, each at the end of its queue: all or none. Returns their
+        places; that of a `PlainBatch` reaches from its first message to its last one's end.
 
-        Returns: the place of each message. The place of a `PlainBatch` is from its first message to its last one's end.
-
-        Raises:
-            InvalidMessage, MessageTooLarge: one of them can never be stored.
-            DiskFull: there is no room now; nothing has changed.
-            StoreFailed: a write or sync failed before; no message is taken any more.
+        Raises: InvalidMessage, MessageTooLarge: one of them can never be stored; DiskFull, there is no room now;
+        StoreFailed, a write or sync failed before. Nothing has changed then.
         """
         return self.appender.append(*entries)
 
     def follow(self, offset: int, content: Buffer, has_crcs: bool = False) -> None:
-        """Append bytes of the master's log to this one. `publish` finds the records in them.
+        """Append bytes of the master's log. `publish` finds the records in them. Without `has_crcs` the log notes that
+        some have no property CRC.
 
-        With `has_crcs` each record has a property CRC. Otherwise a start must know before that some have none.
-        Raises:
-            StoreError: the bytes do not follow the end of this log.
-            DiskFull, StoreFailed: as `append`.
+        Raises: StoreError, the bytes do not follow the end of this log; DiskFull, StoreFailed, as `append`.
         """
         self.appender.check_position(offset)
         if not has_crcs and self._checkpointer.crc_from != NO_CRC:
@@ -220,11 +197,8 @@ class MessageStore:
         self.appender.follow(content)
 
     def begin_at(self, offset: int) -> None:
-        """Begin the log of a store that never had a byte at `offset`, where a file of the master's log begins.
-
-        Raises:
-            StoreError: the log has had bytes, or no file of the configured size begins at `offset`.
-            DiskFull: there is no room for that file; nothing has changed.
+        """Begin the log of a store that never had a byte at `offset`, where a file of the master's log begins. Raises:
+        StoreError, that is not so; DiskFull, and nothing has changed.
         """
         if self._log.end or offset <= 0 or offset % self._log.file_size:
             raise StoreError(
@@ -266,43 +240,35 @@ class MessageStore:
         return self.appender.now_ms
 
     def durability(self, is_awaited: bool) -> Durability:
-        """The condition that the answer to a send waits for: with SYNC the sync to disk, with ASYNC the write.
-
-        Args:
-            is_awaited: whether the producer waits for that (`Properties.wants_safety`); else the write is enough.
+        """The condition that the answer to a send waits for: if it `is_awaited`, the sync to disk with SYNC; else the
+        write.
         """
         return self._promised if is_awaited else self._written
 
-    def also_wait_for(self, more: Durability) -> None:
-        """Let later answers also wait for `more`, once the store's own promise is kept."""
+    def also_wait_for(self, other: Durability) -> None:
+        """Let later answers also wait for `other`, once the store's own promise is kept."""
         is_sync, timeout_s = self._promised is self.on_disk, self.settings.safety_timeout_ms / 1000
-        self.on_disk = Durability(self.on_disk.requirements, self.clock, timeout_s, more)
+        self.on_disk = Durability(self.on_disk.requirements, self.clock, timeout_s, other)
         self._promised = (
-            self.on_disk if is_sync else Durability(self._promised.requirements, self.clock, timeout_s, more)
+            self.on_disk if is_sync else Durability(self._promised.requirements, self.clock, timeout_s, other)
         )
 
     def limit_visibility(self, limit: Callable[[], int] | None) -> Callable[[], None]:
-        """From now on, let queues show only messages before `limit()` in the log; None: all messages.
-
-        Returns: the function to call when `limit()` has risen.
+        """Let queues show only messages before `limit()` in the log; None: all. Returns the function to call when
+        `limit()` has risen.
         """
         self._queue_builder.limit = limit
         return self.appender.publish_soon
 
     def publish(self) -> None:
-        """Write the appended messages, and show them in the queues."""
         self.appender.publish()
 
     def flush(self) -> None:
-        """Write the log to disk before returning. Raises: StoreFailed."""
         self.flusher.flush()
 
     def checkpoint(self) -> None:
-        """Write log, queues and index to disk before returning, so that the next start has less to do.
-
-        Raises:
-            DiskFull: the checkpoint could not be written now.
-            StoreFailed: a sync failed.
+        """Write log, queues and index to disk before returning, so that the next start has less to do. Raises:
+        DiskFull, not now; StoreFailed.
         """
         end, now_ms = self.prepare_checkpoint()
         self.flush()
@@ -318,9 +284,8 @@ class MessageStore:
     def read(
         self, topic: str, queue_id: int, offset: int, max_count: int, max_bytes: int = 262_144, selector: Selector = ALL
     ) -> Read:
-        """Read up to `max_count` messages of a queue from `offset` on, as views into the log; at least one, if any.
-
-        The result has only messages that match the selector; its `next_offset` moves past the others.
+        """Read up to `max_count` messages of a queue from `offset` on, as views into the log; at least one, if any. The
+        result's `next_offset` moves past messages that do not match the selector.
         """
         return reading.read(self._log, self.queues.get(topic, queue_id), offset, max_count, max_bytes, selector)
 
@@ -341,21 +306,16 @@ class MessageStore:
         return record if self._is_verified(offset, len(record), raw) else None
 
     def parked_at(self, offset: int, size: int | None = None) -> memoryview | None:
-        """A record that was stored at `offset` to be taken out later; None if it was deleted with its log file.
-
-        It is also None if the record is damaged and `corruptPolicy` is quarantine; this call reports the damage.
-
-        Raises: CorruptRecord, the record is damaged.
+        """A record that was stored at `offset` to be taken out later; None if it was deleted with its log file, or is
+        damaged and `corruptPolicy` is quarantine. Raises: CorruptRecord.
         """
         if offset >= self._log.written:
             self.publish()
         return reading.parked_at(self._log, offset, size)
 
     def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
-        """Add the prepared offsets, other than 0, of about 1 MiB of records; return the offset to continue at.
-
-        Args:
-            begin: the offset of a record or a blank.
+        """Add the prepared offsets, other than 0, of about 1 MiB of records from `begin` on; return the offset to
+        continue at.
         """
         if end > self._log.written:
             self.publish()
@@ -419,25 +379,21 @@ class MessageStore:
         queue = self.queues.obtain(TIMER_TOPIC, 0)
         return Timers(self._vfs, self.settings.layout.timers, self._log, queue, self.hold)
 
-    def delete_topic(self, topic: str, before: int | None = None) -> None:
-        """Delete the topic's queues at once; a new topic begins at 0. With `before`, as `Deletion.steps`."""
-        at_once(self.deletion.begin(topic) if before is None else self.deletion.steps(topic, before))
+    def delete_topic(self, topic: str, before_offset: int | None = None) -> None:
+        """Delete the topic's queues at once; a new topic begins at 0. With `before_offset`, as `Deletion.steps`."""
+        at_once(self.deletion.begin(topic) if before_offset is None else self.deletion.steps(topic, before_offset))
 
     def clean(self, cleaning: Cleaning) -> None:
         """Let retention run within the next moments, to delete old log files or only entries of deleted messages."""
         self._cleaning = max(self._cleaning, cleaning, key=lambda each: each.value)
         self.wants_cleaning.set()
 
-    def replace_damaged(self, copy: Copy, max_bytes: int) -> Replaced:
+    def replace_damaged(self, copy: Copy, max_bytes: int) -> RepairResult:
         """Replace found damage of up to `max_bytes` by the copy's records. Raises: LogsDiffer, DiskFull, OSError."""
-        return replace_found(self.settings, self._vfs, self.scrubber, self.queues, copy, max_bytes)
+        return replace_known_damage(self.settings, self._vfs, self.scrubber, self.queues, copy, max_bytes)
 
     def run(self, turn: Turn | None = None) -> Coroutine[Any, Any, None]:
-        """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards.
-
-        Args:
-            turn: the loop's turn, if other parts of the program share it.
-        """
+        """Write to disk, make checkpoints and delete old messages, until cancelled. Call `close` afterwards."""
         return upkeep.run(self, turn or Turn())
 
     def close(self) -> None:
@@ -472,16 +428,12 @@ class MessageStore:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    # For `upkeep` -----------------------------------------------------------------------------------------------
-
     def tend(self, executor: Executor) -> None:
-        """Index the collected keys, create the next log file early, and retry writes that a full disk refused.
-
-        If a file of the log was cut or removed from outside, no message is taken any more; the remaining ones can be
-        read. With SYNC each sync checks that too.
+        """Index the collected keys, create the next log file early, and retry writes that a full disk refused. If a
+        file of the log was cut or removed from outside, no message is taken any more.
         """
-        if self.flushed.error is None and (lost := self._log.row.lost_file()) is not None:
-            self.flusher.fail(lost_while_open(lost.file))
+        if self.flushed.error is None and (lost_file := self._log.row.lost_file()) is not None:
+            self.flusher.fail(lost_while_open(lost_file.file))
         if self.appender.try_again_if_due():
             self._checkpointer.mark(self.dispatched.value)
             if self._checkpointer.is_due(self.dispatched.value):
@@ -493,11 +445,11 @@ class MessageStore:
     def prepare_checkpoint(self) -> tuple[int, int]:
         """Publish everything. Returns the reached offset and the store time of the last record. Raises: DiskFull."""
         appender = self.appender
-        before, appender.full = appender.full, None
+        earlier_error, appender.full_error = appender.full_error, None
         appender.publish()
         appender.index_keys()
         appender.raise_if_full()
-        appender.full = before  # a disk without room for messages may have room for this
+        appender.full_error = earlier_error  # a disk without room for messages may have room for this
         self._checkpointer.note_ends(self.queues.take_changed())
         return self.dispatched.value, appender.now_ms
 
@@ -509,17 +461,14 @@ class MessageStore:
         return Retention(self.settings, self._vfs, self._log, self.queues, self._index, self._checkpointer, self.hold)
 
     def take_cleaning_request(self) -> Cleaning:
-        """Return what callers of `clean` have requested since the last call, and reset it."""
+        """Return what callers of `clean` have requested since the last call."""
         requested, self._cleaning = self._cleaning, Cleaning.NOTHING
         self.wants_cleaning.clear()
         return requested
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
     def _recover(self, clean: bool, cut_at: int | None, after_java: bool) -> None:
-        """Recover the store, make a checkpoint, and mark on disk that the store is running."""
-        settings, layout, known = self.settings, self.settings.layout, self._ends.load()
-        rebuild = QueueRebuild(self._log, settings.delay_levels_ms, known.deleted, settings.awaits_copy)
+        settings, layout, saved_ends = self.settings, self.settings.layout, self._ends.load()
+        rebuild = QueueRebuild(self._log, settings.delay_levels_ms, saved_ends.deleted, settings.awaits_copy)
         recovery = Recovery(
             self._vfs,
             layout,
@@ -531,7 +480,7 @@ class MessageStore:
             settings.corrupt_policy,
             clean,
             after_java,
-            known,
+            saved_ends,
             rebuild,
             synced=0 if clean or after_java else flush.load_mark(self._vfs, layout.abort),
             checks_all=settings.checks_all,
@@ -539,39 +488,39 @@ class MessageStore:
         self.queues.files.rebuild_file = rebuild.rebuild_file
         if cut_at is not None:
             truncate(recovery, cut_at)
-        clean = recovery.clean
+        clean = recovery.is_clean
         was_restarted = not clean and flush.is_of_earlier_boot(self._vfs, layout.abort)
-        self.recovered = found = recovery.recover()
-        found.was_restarted = was_restarted
-        if cut_at is not None and found.end > cut_at:
+        self.recovered = result = recovery.recover()
+        result.was_restarted = was_restarted
+        if cut_at is not None and result.end > cut_at:
             raise logs_differ(cut_at)
         for topic, offset in recovery.ends.deleted.items():
             # The log may have lost its tail; the messages that come next are not deleted.
-            recovery.ends.deleted[topic] = min(offset, found.end)
+            recovery.ends.deleted[topic] = min(offset, result.end)
         recovery.ends.deleted[ALL_TOPICS] = self._log.begin
         self._ends.begin(recovery.ends)
         self.queues.files.changed.update(dict.fromkeys(self.queues))
         if not clean:
             log.warning(
                 "the store was not closed in order: %d records checked, the log ends at %d, %d bytes after it were cut",
-                found.passed.count,
-                found.end,
-                found.cut_bytes,
+                result.passed.count,
+                result.end,
+                result.cut_bytes,
             )
-        self.appender.time.begin(found.passed.last_ms)
-        self.appender.now_ms, self.finished_halves = found.passed.last_ms, found.passed.finished_halves
-        self.retention_time = RetentionTime(self.clock, found.passed.last_ms)
-        self._log.verified_from = found.marks[0]
+        self.appender.time.begin(result.passed.last_ms)
+        self.appender.now_ms, self.finished_halves = result.passed.last_ms, result.passed.finished_halves
+        self.retention_time = RetentionTime(self.clock, result.passed.last_ms)
+        self._log.verified_from = result.record_offsets[0]
         self.scrubber.position = self._log.begin
-        self.scrubber.fenced = {each.begin: each.end for each in fenced(self._vfs, settings, self._log)}
+        self.scrubber.fenced = {damage.begin: damage.end for damage in find_fenced(self._vfs, settings, self._log)}
         self._log.skips_damaged = settings.corrupt_policy is CorruptPolicy.QUARANTINE
-        self._checkpointer.start(*found.marks)
+        self._checkpointer.start(*result.record_offsets)
         if not settings.property_crc:
             self._log.crc_from = NO_CRC
         elif self._log.crc_from == NO_CRC:
-            self._log.crc_from = found.end
+            self._log.crc_from = result.end
         self._checkpointer.crc_from = self._log.crc_from
-        self.flusher.start_at(found.end)
+        self.flusher.start_at(result.end)
         self.checkpoint()
-        self.flusher.mark.begin(found.end)
+        self.flusher.mark.begin(result.end)
         self._vfs.sync_folder(layout.root)

@@ -1,9 +1,8 @@
 """Queue builder: add the messages of the commit log to consume queues and index, in batches.
 
-An appended message first has its entry among the unwritten entries of its queue. After a burst of messages, `drain`
-writes the entries of each queue at once and raises the queue's end, which wakes the pulls that wait there. Index keys
-are collected for longer, because hashing is fast only for hundreds of keys at once. `index_keys` is called by a timer,
-by a query, by a checkpoint, and after a burst that finds a whole batch of keys.
+An appended message first has its entry among the unwritten entries of its queue. After a burst, `drain` writes the
+entries of each queue at once and raises the queue's end, which wakes the pulls that wait there. Index keys are
+collected for longer, because hashing is fast only for hundreds of keys at once.
 
 Some records do not come through `MessageStore.append`: recovery finds them, or they are copied from a master. `replay`
 reads these records from the log, and finds out whether they already are in a queue:
@@ -16,8 +15,8 @@ reads these records from the log, and finds out whether they already are in a qu
                                                        the log's beginning; gaps replace records that are lost there
     no queue can have it                               it stays without an entry, and a warning is logged
 
-A damaged or false master can send records of the last kind, which are sound by themselves. Their topic is no name of a
-folder, or their queue offset counts more messages than the log can have had. An entry for each would fill the disk.
+A damaged or false master can send records of the last kind: their topic is no name of a folder, or their queue offset
+counts more messages than the log can have had. An entry for each would fill the disk.
 """
 
 from __future__ import annotations
@@ -76,35 +75,27 @@ class Hole(SparrowError):
 
 
 class QueueBuilder:
-    """The appended messages that are not yet in queues and index.
-
-    Attributes:
-        position: the offset up to which the queues know the log.
-        limit: returns the offset up to which the log may be shown now. An elected master shows only messages that its
-            successor will have too.
-        queues_to_write: the queues that have unwritten entries.
-        keys: the keys that are not in the index yet.
-        followed: the end of the last record that `follow` has read; `followed_ms` is when that record was stored.
-        added, added_bytes: the messages added to queues since the store was opened, and the bytes of their records.
-        deleted: by topic, the log offset before which its records belong to a deleted topic of the same name.
-    """
+    """The appended messages that are not yet in queues and index."""
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
-        self.position = Watermark()
-        self.queues_to_write: list[ConsumeQueue] = []
-        self.keys = Keys()
+        self.position = Watermark()  # the offset up to which the queues know the log
+        self.queues_to_write: list[ConsumeQueue] = []  # the queues that have unwritten entries
+        self.keys = Keys()  # the keys that are not in the index yet
         self.followed = self.followed_ms = 0
         self.added: i64 = 0
         self.added_bytes: i64 = 0
+        # By topic, the log offset before which its records belong to a deleted topic of the same name.
         self.deleted: dict[str, int] = {}
         self._queues = queues
         self._index = index
         self._delay_levels_ms = delay_levels_ms
+        # Returns the offset up to which the log may be shown now. An elected master shows only messages that its
+        # successor will have too.
         self.limit: Callable[[], int] | None = None
         # Entries, by queue, that were taken out of the queues because they may not be shown yet.
-        self._hidden: dict[ConsumeQueue, bytes] = {}
+        self._hidden_entries: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
-        self._without_entry = 0  # records that no queue can have
+        self._no_entry_count = 0  # records that no queue can have
 
     def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
         """Add the entry of a queue's next message. `drain` will show it."""
@@ -115,14 +106,13 @@ class QueueBuilder:
         self.added_bytes += size
 
     def drain(self, end: int) -> None:
-        """Write the unwritten entries and raise the ends of the queues. Afterwards they know the log up to `end`.
-
-        Raises: DiskFull, OSError, an entry could not be written; it stays unwritten, and the next call tries again.
+        """Write the unwritten entries and raise the ends of the queues, which then know the log up to `end`. Raises:
+        DiskFull, OSError, an entry could not be written; the next call tries again.
         """
         pending, self.queues_to_write = self.queues_to_write, []
-        if self.limit is not None or self._hidden:
+        if self.limit is not None or self._hidden_entries:
             pending = self._within_limit(pending)
-            for entries in self._hidden.values():
+            for entries in self._hidden_entries.values():
                 end = min(end, read_i64_be(entries, 0))
         while pending:
             try:
@@ -130,14 +120,14 @@ class QueueBuilder:
             except BaseException:
                 self.queues_to_write = pending + self.queues_to_write
                 for queue in pending:  # hidden entries come after those that could not be written
-                    queue.unwritten.write(self._hidden.pop(queue, b""))
+                    queue.unwritten.write(self._hidden_entries.pop(queue, b""))
                 raise
             pending.pop()
         self.position.advance(end)
 
     def _within_limit(self, pending: list[ConsumeQueue]) -> list[ConsumeQueue]:
         """Leave the entries in the queues that may be shown, and hide the rest. Returns the queues with entries."""
-        unwritten, self._hidden = self._hidden, {}
+        unwritten, self._hidden_entries = self._hidden_entries, {}
         limit = self.limit() if self.limit is not None else _NO_LIMIT
         for queue in pending:
             unwritten[queue] = unwritten.get(queue, b"") + queue.unwritten.getvalue()
@@ -150,22 +140,22 @@ class QueueBuilder:
                     break
                 at += ENTRY_SIZE
             if at < len(entries):
-                self._hidden[queue] = entries[at:]
-            queue.unwritten = _writer_of(entries[:at])
+                self._hidden_entries[queue] = entries[at:]
+            queue.unwritten = _make_writer(entries[:at])
         return [queue for queue in unwritten if queue.has_unwritten]
 
     def drop_unwritten(self, topic: str, new_queues: Collection[ConsumeQueue]) -> None:
         """Drop the unwritten entries of a topic's queues, except new queues, before the queues are deleted."""
-        queues = (*self._hidden, *self.queues_to_write)
+        queues = (*self._hidden_entries, *self.queues_to_write)
         deleted = {queue: None for queue in queues if queue.topic == topic and queue not in new_queues}
         for queue in deleted:
-            self._hidden.pop(queue, b"")
+            self._hidden_entries.pop(queue, b"")
             queue.unwritten = BytesWriter()
         self.queues_to_write = [queue for queue in self.queues_to_write if queue not in deleted]
 
     def last_entry(self, queue: ConsumeQueue) -> int:
         """Return the log offset of a queue's last message, whether it may be shown or not; -1 without any."""
-        hidden = self._hidden.get(queue, b"")
+        hidden = self._hidden_entries.get(queue, b"")
         offset: int = read_i64_be(hidden, len(hidden) - ENTRY_SIZE) if hidden else queue.last_entry()[0]
         return offset
 
@@ -175,9 +165,8 @@ class QueueBuilder:
         return len(self.keys) >= BATCH and self._numpy is not None and self._numpy.done()
 
     def can_index(self, executor: Executor) -> bool:
-        """Whether the collected keys can be hashed now.
-
-        numpy hashes large numbers of keys. It takes 0.1 s and 15 MB to load, so it is loaded when needed, in a thread.
+        """Whether the collected keys can be hashed now. numpy takes 0.1 s and 15 MB to load, so it is loaded when
+        needed, in a thread.
         """
         if self._numpy is None and len(self.keys) >= VECTOR_MIN:
             self._numpy = executor.submit(importlib.import_module, "numpy")
@@ -191,11 +180,11 @@ class QueueBuilder:
 
     def keys_of(self, content: bytes, keys: Keys) -> int:
         """Add the keys of the whole records at the beginning of `content`. Returns the end of the last one."""
-        at, size = 0, _whole_at(content, 0)
+        at, size = 0, _whole_record_size(content, 0)
         while size:
             _collect_keys(outline_at(content, at), keys)
             at += size
-            size = _whole_at(content, at)
+            size = _whole_record_size(content, at)
         return at
 
     def replay(
@@ -206,16 +195,9 @@ class QueueBuilder:
         indexed: int,
         fills_gaps: bool = False,
     ) -> None:
-        """Dispatch a sound record of the log.
-
-        Args:
-            last_offsets: the log offsets of the queues' last messages.
-            dispatched: a queue that lacks records before this offset was deleted, and is not created again for them.
-            indexed: the index knows the records up to this offset.
-            fills_gaps: missing entries are lost, and become gaps.
-
-        Raises:
-            Hole: entries before this one are missing, and `fills_gaps` is false.
+        """Dispatch a sound record. `last_offsets` has the log offsets of the queues' last messages. A queue that lacks
+        records before `dispatched` was deleted, and is not created again for them. The index knows the records up to
+        `indexed`. With `fills_gaps`, missing entries are lost, and become gaps; without it, they raise Hole.
         """
         self._replay(outline(record), last_offsets, dispatched, indexed, fills_gaps)
 
@@ -223,10 +205,9 @@ class QueueBuilder:
         self, content: bytes, begin: int, last_offsets: dict[ConsumeQueue, int], dispatched: int, indexed: int
     ) -> int:
         """`replay` the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
-
         Raises: Hole, entries are missing; `Hole.following` is the offset to continue at.
         """
-        at, size = 0, _whole_at(content, 0)
+        at, size = 0, _whole_record_size(content, 0)
         while size:
             try:
                 self._replay(outline_at(content, at), last_offsets, dispatched, indexed, False)
@@ -234,31 +215,29 @@ class QueueBuilder:
                 hole.following = begin + at + size
                 raise
             at += size
-            size = _whole_at(content, at)
+            size = _whole_record_size(content, at)
         return begin + at
 
     def follow(self, content: bytes, begin: int) -> int:
-        """Dispatch the whole records at the beginning of `content`, which is at `begin`. Returns the last one's end.
-
-        The records come after all dispatched ones, as a master's records do at its slave. Entries that are missing
-        before one of them are lost; a warning is logged.
+        """Dispatch the whole records at the beginning of `content`, which is at `begin`, as a slave does. Returns the
+        last one's end. Entries that are missing before one of them are lost; a warning is logged.
 
         Raises: DiskFull, OSError, as `drain`; `followed` is the offset to continue at.
         """
-        at, size = 0, _whole_at(content, 0)
+        at, size = 0, _whole_record_size(content, 0)
         while size:
-            found = outline_at(content, at)
-            if self._has_entry(found):
-                queue = self._obtain(found)
-                if queue is not None and (found.queue_offset == queue.next_offset or self._follow_leap(queue, found)):
-                    code = tags_code(found, self._delay_levels_ms)
-                    self.add(queue, found.physical_offset, found.size, code)
+            record = outline_at(content, at)
+            if self._has_entry(record):
+                queue = self._obtain(record)
+                if queue is not None and (record.queue_offset == queue.next_offset or self._follow_leap(queue, record)):
+                    code = tags_code(record, self._delay_levels_ms)
+                    self.add(queue, record.physical_offset, record.size, code)
             if self._index is not None:
-                _collect_keys(found, self.keys)
-            self.followed_ms = found.store_timestamp_ms
+                _collect_keys(record, self.keys)
+            self.followed_ms = record.store_timestamp_ms
             at += size
             self.followed = begin + at
-            size = _whole_at(content, at)
+            size = _whole_record_size(content, at)
         return begin + at
 
     def _obtain(self, record: Outline) -> ConsumeQueue | None:
@@ -270,8 +249,8 @@ class QueueBuilder:
 
     def _log_without_entry(self, record: Outline, reason: str) -> None:
         """Log that a record has no entry, for the first such records and then ever more rarely."""
-        self._without_entry += 1
-        count = self._without_entry
+        self._no_entry_count += 1
+        count = self._no_entry_count
         if not count & (count - 1):
             log.warning("the record at offset %d of the log is in no queue: %s", record.physical_offset, reason)
 
@@ -295,10 +274,10 @@ class QueueBuilder:
             queue = self._queues.get(record.topic, record.queue_id)
         if queue is None or (record.physical_offset < dispatched and queue.is_empty and not queue.has_unwritten):
             return
-        last = last_offsets.get(queue)
-        if last is None:
-            last = last_offsets[queue] = queue.last_entry()[0]
-        if record.physical_offset > last and self._make_ready(queue, record, fills_gaps):
+        last_offset = last_offsets.get(queue)
+        if last_offset is None:
+            last_offset = last_offsets[queue] = queue.last_entry()[0]
+        if record.physical_offset > last_offset and self._make_ready(queue, record, fills_gaps):
             code = tags_code(record, self._delay_levels_ms)
             self.add(queue, record.physical_offset, record.size, code)
             last_offsets[queue] = record.physical_offset
@@ -313,11 +292,11 @@ class QueueBuilder:
         queue_offset = record.queue_offset
         if queue_offset == queue.next_offset:
             return True
-        hidden = self._hidden.pop(queue, b"")
+        hidden = self._hidden_entries.pop(queue, b"")
         if hidden:
             if not queue.has_unwritten:
                 self.queues_to_write.append(queue)
-            queue.unwritten = _writer_of(hidden + queue.unwritten.getvalue())
+            queue.unwritten = _make_writer(hidden + queue.unwritten.getvalue())
         if queue.has_unwritten:
             queue.write_pending()
             self.queues_to_write.remove(queue)
@@ -336,35 +315,37 @@ class QueueBuilder:
         """Whether the entries that are missing before a record can have had a place in the log."""
         if not 0 <= record.queue_offset <= _MAX_QUEUE_OFFSET:
             return False
-        missing = record.queue_offset - queue.next_offset
-        if missing <= _MAX_SKIPPED_OFFSETS or queue.is_empty:
+        missing_count = record.queue_offset - queue.next_offset
+        if missing_count <= _MAX_SKIPPED_OFFSETS or queue.is_empty:
             return True
-        return missing - _MAX_SKIPPED_OFFSETS <= (record.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
+        return (
+            missing_count - _MAX_SKIPPED_OFFSETS <= (record.physical_offset - queue.last_entry()[0]) // MIN_SIZE_BYTES
+        )
 
 
-def _collect_keys(record: Outline, into: Keys) -> None:
+def _collect_keys(record: Outline, target: Keys) -> None:
     keys, unique_key = record.properties.keys, record.properties.unique_key
     is_rollback = record.sys_flag & _TRANSACTION_MASK == _ROLLBACK
     if (keys or unique_key) and not is_rollback:
-        into.add(record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
+        target.add(record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
 
 
-def _writer_of(content: bytes) -> BytesWriter:
+def _make_writer(content: bytes) -> BytesWriter:
     writer = BytesWriter()
     writer.write(content)
     return writer
 
 
-def _whole_at(content: bytes, at: int) -> int:
+def _whole_record_size(content: bytes, at: int) -> int:
     """Return the size of the record at `at`; 0 if there is no whole record."""
-    left = len(content) - at
-    if left < MIN_SIZE_BYTES:
+    remaining_bytes = len(content) - at
+    if remaining_bytes < MIN_SIZE_BYTES:
         return 0
     size: int = read_i32_be(content, at)
     magic: int = read_i32_be(content, at + MAGIC_AT)
     if magic != MAGIC_V1 and magic != MAGIC_V2:
         return 0
-    return size if MIN_SIZE_BYTES <= size <= left else 0
+    return size if MIN_SIZE_BYTES <= size <= remaining_bytes else 0
 
 
 def tags_code(record: Outline, delay_levels_ms: tuple[int, ...]) -> int:

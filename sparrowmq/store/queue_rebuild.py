@@ -30,7 +30,7 @@ from sparrowmq.store.queues.entries import Entries
 
 log = logging.getLogger(__name__)
 
-_CHUNK: Final = 512
+_ENTRIES_PER_READ: Final = 512
 
 Damaged: TypeAlias = dict[ConsumeQueue, list[int]]
 
@@ -48,16 +48,14 @@ class QueueRebuild:
         self._delay_levels_ms = delay_levels_ms
         self._deleted = deleted
         # Files not to read now. The search for a neighbour can find one more damaged file.
-        self._bad: dict[ConsumeQueue, set[int]] = {}
+        self._damaged_files: dict[ConsumeQueue, set[int]] = {}
 
     def rebuild_file(self, queue: ConsumeQueue, begin: int) -> None:
-        """Rebuild the file of a queue that begins with entry `begin`. Raises: CorruptRecord."""
         self.rebuild({queue: [begin]})
 
     def rebuild(self, damaged: Damaged) -> None:
-        """Rebuild files, which are given by their first entries.
-
-        Raises: CorruptRecord, the log is damaged there too, and other brokers may have a copy of it.
+        """Rebuild files, given by their first entries. Raises: CorruptRecord, the log is damaged there too, and other
+        brokers may have a copy of it.
         """
         if not damaged:
             return
@@ -65,20 +63,22 @@ class QueueRebuild:
             self._rebuild(damaged)
         finally:
             for queue, begins in damaged.items():
-                self._bad[queue].difference_update(begins)
+                self._damaged_files[queue].difference_update(begins)
 
     def _rebuild(self, damaged: Damaged) -> None:
         for queue, begins in damaged.items():
-            self._bad.setdefault(queue, set()).update(begins)
-        ranges = [self._range(queue, begins) for queue, begins in damaged.items()]
+            self._damaged_files.setdefault(queue, set()).update(begins)
+        ranges = [self._log_range(queue, begins) for queue, begins in damaged.items()]
         low, high = min(begin for begin, _ in ranges), max(end for _, end in ranges)
         pages = {(queue.topic, queue.queue_id): _Pages(queue, begins) for queue, begins in damaged.items()}
         for record in self._log.sound_records(low, high):
-            found = outline(record)
-            page = pages.get((found.topic, found.queue_id))
-            if page is not None and self._counts(found):
-                code = tags_code(found, self._delay_levels_ms)
-                page.put(found.queue_offset, ENTRY.pack(found.physical_offset, found.size, code))
+            record_fields = outline(record)
+            page = pages.get((record_fields.topic, record_fields.queue_id))
+            if page is not None and self._has_entry(record_fields):
+                code = tags_code(record_fields, self._delay_levels_ms)
+                page.put(
+                    record_fields.queue_offset, ENTRY.pack(record_fields.physical_offset, record_fields.size, code)
+                )
         self.check_sound(low, high)
         for page in pages.values():
             page.finish()
@@ -92,16 +92,16 @@ class QueueRebuild:
                 path, min(damaged), "a queue file is damaged too, and is rebuilt once the log is repaired"
             )
 
-    def _counts(self, record: Outline) -> bool:
+    def _has_entry(self, record: Outline) -> bool:
         is_deleted = record.physical_offset < self._deleted.get(record.topic, 0)
         return not is_deleted and not record.sys_flag & SysFlag.PREPARED
 
-    def _range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
-        bad = self._bad[queue]
-        before = range(queue.begin, min(begins))
-        behind = range(max(begins) + queue.file_entries, queue.end.value)
-        low = _nearest(queue, before, bad, last=True)
-        high = _nearest(queue, behind, bad, last=False)
+    def _log_range(self, queue: ConsumeQueue, begins: Iterable[int]) -> tuple[int, int]:
+        damaged_files = self._damaged_files[queue]
+        entries_before = range(queue.begin, min(begins))
+        entries_after = range(max(begins) + queue.file_entries, queue.end.value)
+        low = _nearest(queue, entries_before, damaged_files, last=True)
+        high = _nearest(queue, entries_after, damaged_files, last=False)
         return max(low or 0, self._log.begin), self._log.written if high is None else high
 
 
@@ -110,7 +110,7 @@ class _Pages:
 
     def __init__(self, queue: ConsumeQueue, begins: Iterable[int]) -> None:
         self._queue = queue
-        self._left = set(begins)
+        self._unwritten = set(begins)
         self._begins = set(begins)
         self._begin = -1
         self._content = bytearray()
@@ -125,9 +125,8 @@ class _Pages:
         self._content[at : at + ENTRY_SIZE] = entry
 
     def finish(self) -> None:
-        """Write the rest. A file without any record in the log is filled with gaps."""
         self._write()
-        for begin in sorted(self._left):
+        for begin in sorted(self._unwritten):
             self._turn_to(begin)
             self._write()
 
@@ -135,7 +134,7 @@ class _Pages:
         self._write()
         queue = self._queue
         count = min(queue.end.value - begin, queue.file_entries)
-        written = queue.read(begin, count).content if begin not in self._left else b""
+        written = queue.read(begin, count).content if begin not in self._unwritten else b""
         self._content = bytearray(written or GAP_ENTRY * count)
         self._begin = begin
 
@@ -149,21 +148,21 @@ class _Pages:
         if lost:
             log.error("queue %s: the log has no record of %d of them", name, lost)
         queue.replace_file(self._begin, bytes(self._content))
-        self._left.discard(self._begin)
+        self._unwritten.discard(self._begin)
         self._begin = -1
 
 
-def _nearest(queue: ConsumeQueue, within: range, bad: set[int], last: bool) -> int | None:
+def _nearest(queue: ConsumeQueue, within: range, damaged_files: set[int], last: bool) -> int | None:
     """The log offset of the first or last message of these entries, without damaged files; None if there is none."""
     step = queue.file_entries
     starts = [
         start
         for begin in range(queue.file_of(within.start), within.stop, step)
-        if begin not in bad
-        for start in range(max(begin, within.start), min(begin + step, within.stop), _CHUNK)
+        if begin not in damaged_files
+        for start in range(max(begin, within.start), min(begin + step, within.stop), _ENTRIES_PER_READ)
     ]
     for start in reversed(starts) if last else starts:
-        entries: Entries = queue.read(start, min(_CHUNK, within.stop - start))
+        entries: Entries = queue.read(start, min(_ENTRIES_PER_READ, within.stop - start))
         indexes = range(len(entries))
         for i in reversed(indexes) if last else indexes:
             if not entries.is_gap(i):

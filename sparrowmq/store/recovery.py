@@ -50,26 +50,19 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 LOST_TOPIC: Final = "SPARROWMQ_LOST"
-_CHUNK: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(slots=True)
-class Recovered:
-    """The result of a recovery.
-
-    Attributes:
-        marks: offsets at which records begin, rising, from the first checked one on.
-        cut_bytes: the bytes that were cut off the log's end.
-        fenced_bytes: the damaged bytes that readers skip from now on.
-        was_restarted: whether the machine was restarted while the store was open.
-    """
+class RecoveryResult:
+    """The result of a recovery."""
 
     end: int
-    marks: list[int]
+    record_offsets: list[int]  # offsets at which records begin, rising, from the first checked one on
     passed: Passed = field(default_factory=Passed)
-    cut_bytes: int = 0
-    fenced_bytes: int = 0
-    was_restarted: bool = False
+    cut_bytes: int = 0  # the bytes that were cut off the log's end
+    fenced_bytes: int = 0  # the damaged bytes that readers skip from now on
+    was_restarted: bool = False  # whether the machine was restarted while the store was open
 
     @property
     def doubt(self) -> str:
@@ -96,40 +89,35 @@ class Recovery:
     queue_builder: QueueBuilder
     checkpoint: Checkpoint
     policy: CorruptPolicy
-    clean: bool
+    is_clean: bool
     after_java: bool  # whether a Java broker has opened the store since us
     ends: SavedEnds
     queue_rebuild: QueueRebuild
     synced: int = 0  # the end of the bytes that had been on disk, by the mark of the last sync
     checks_all: bool = False  # check all records of the log
 
-    def recover(self) -> Recovered:
-        """Make log, queues and index agree, on disk.
-
-        Raises:
-            CorruptRecord: bytes that had been on disk are damaged.
-        """
+    def recover(self) -> RecoveryResult:
+        """Make log, queues and index agree, on disk. Raises: CorruptRecord, bytes that had been on disk are damaged."""
         try:
-            return self.run()
+            return self._run()
         except BadStore as bad:
             if isinstance(bad.__cause__, CorruptRecord):  # a queue file cannot be rebuilt before the log is repaired
                 raise bad.__cause__ from bad
             raise
 
-    def run(self) -> Recovered:
-        """Do `recover`. Raises: CorruptRecord, BadStore."""
+    def _run(self) -> RecoveryResult:
         self._merge_positions()
         if self.checkpoint.positions is not None:
             self.log.crc_from = self.checkpoint.positions.crc_from
         scan_from = self._scan_from()
-        found = self._scan(scan_from)
-        if self.checkpoint.positions is None or not self.clean or found.cut_bytes:
-            self.cut(found.end)
-            self._write_again(scan_from, found.end)
-            for file in self.log.row.between(scan_from, found.end + 1):
+        result = self._scan(scan_from)
+        if self.checkpoint.positions is None or not self.is_clean or result.cut_bytes:
+            self.cut(result.end)
+            self._write_again(scan_from, result.end)
+            for file in self.log.row.between(scan_from, result.end + 1):
                 file.sync()
             self.vfs.sync_folder(self.layout.commit_log)
-        self.log.start_at(found.end)
+        self.log.start_at(result.end)
         derived = DerivedFiles(
             self.layout,
             self.log,
@@ -139,11 +127,11 @@ class Recovery:
             self.checkpoint,
             self.ends,
             self.queue_rebuild,
-            self.clean,
+            self.is_clean,
             self.after_java,
         )
-        derived.update(scan_from, found.end)
-        return found
+        derived.update(scan_from, result.end)
+        return result
 
     def _merge_positions(self) -> None:
         """Take the lower positions of our two copies. After Java, ignore the copy beside the queue ends."""
@@ -182,42 +170,43 @@ class Recovery:
             first = self.log.sound_record(file.begin)
             if first is None and file is not files[0]:
                 continue
-            if self.clean or first is None or records.store_timestamp_ms(first) <= self.checkpoint.safe_ms:
+            if self.is_clean or first is None or records.store_timestamp_ms(first) <= self.checkpoint.safe_ms:
                 return file.begin
         return self.log.begin
 
-    def _scan(self, offset: int) -> Recovered:
+    def _scan(self, offset: int) -> RecoveryResult:
         """Check the records from `offset` on, up to the end of the sound ones."""
         # Only our checkpoint is known to be whole. The records that Java's covers are in the last file, always read.
-        found = Recovered(offset, [offset])
-        found.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
+        result, end = RecoveryResult(offset, [offset]), offset
+        result.passed.last_ms = self.checkpoint.log_ms if self.checkpoint.positions else 0
         while True:
-            found.end = self.log.pass_sound(found.end, found.passed)
-            if found.end > found.marks[-1]:
-                found.marks.append(found.end)
-            self._note_foreign_records(found.end)
+            end = self.log.pass_sound(end, result.passed)
+            if end > result.record_offsets[-1]:
+                result.record_offsets.append(end)
+            positions = self.checkpoint.positions
+            if self.is_clean and positions is not None and end > positions.flushed:
+                log.warning("another broker appended to the log at offset %d, after we closed it", positions.flushed)
+                self.is_clean = False
             try:
-                record, following = self.log.parse(found.end)
-                problem = self.log.problem(record, found.end) if record is not None else None
-                if problem and not self._accept_from_java(found.end) and not self._seal_forwarded(found.end):
-                    raise CorruptRecord(self.log.row.path_at(found.end), found.end, f"a sound record, but {problem}")
+                record, following = self.log.parse(end)
+                problem = self.log.problem(record, end) if record is not None else None
+                if problem and not self._accept_from_java(end) and not self._seal_forwarded(end):
+                    raise CorruptRecord(self.log.row.path_at(end), end, f"a sound record, but {problem}")
             except CorruptRecord as bad:
-                resume = self._handle_bad_record(bad, found)
+                resume = self._handle_bad_record(bad, end, result)
                 if resume is None:
-                    return found
-                found.end = resume
+                    return replace(result, end=end)
+                end = resume
                 continue
             if record is not None:
-                _count_record(record, found.passed)
-            found.end = following
+                _count_record(record, result.passed)
+            end = following
 
     def _accept_from_java(self, offset: int) -> bool:
-        """Accept a record without the property CRC if Java wrote it. Returns whether this accepted the record.
+        """Accept a record without the property CRC if Java wrote it. Returns whether it was accepted.
 
-        Java may leave our checkpoint unchanged. It writes the file a second after its start, which changes nothing
-        while there is no message, and then once a minute. So a record counts as Java's if Java finds it sound and it
-        is after all bytes that we had on disk. A torn record of ours cannot be mistaken for one of Java's: the bytes
-        that were not written, at least those of its own CRC, are zeros.
+        Java may leave our checkpoint unchanged. So a record counts as Java's if Java finds it sound and it is after all
+        bytes that we had on disk. A torn record of ours cannot be mistaken for one: its own CRC, at least, is zeros.
         """
         positions = self.checkpoint.positions
         if positions is None or offset < max(positions.flushed, self.log.crc_from):
@@ -233,8 +222,8 @@ class Recovery:
     def _seal_forwarded(self, offset: int) -> bool:
         """Correct the CRC of Java's copy of one of our records. Returns whether the record is such a copy.
 
-        Java copies messages that are delayed, retried, or forwarded by a client, with the CRC of the first record in
-        the properties. If that property comes last, it looks like the CRC of the copy.
+        Java copies messages that are delayed, retried, or forwarded, with the first record's CRC in the properties. If
+        that property comes last, it looks like the copy's own.
         """
         positions = self.checkpoint.positions
         if not self.after_java or (positions is not None and offset < positions.flushed):
@@ -248,30 +237,22 @@ class Recovery:
         file = self.log.row.find(offset)
         assert file is not None
         file.write(offset - file.begin, sealed)
-        self.clean = False  # so the file is synced
+        self.is_clean = False  # so the file is synced
         log.warning("the record at offset %d is a copy with the CRC of its original; the CRC was corrected", offset)
         return True
 
-    def _note_foreign_records(self, end: int) -> None:
-        positions = self.checkpoint.positions
-        if self.clean and positions is not None and end > positions.flushed:
-            log.warning("another broker appended to the log at offset %d, after we closed it", positions.flushed)
-            self.clean = False
-
-    def _handle_bad_record(self, bad: CorruptRecord, recovered: Recovered) -> int | None:
-        """Decide about the first bad record. Returns None if the log ends before it, else the offset to continue at.
-
-        Raises:
-            CorruptRecord: the record is damaged, and the policy is to fail.
+    def _handle_bad_record(self, bad: CorruptRecord, offset: int, result: RecoveryResult) -> int | None:
+        """Decide about the first bad record. Returns the offset to continue at; None if the log ends before it. Raises:
+        CorruptRecord, it is damaged, and the policy is to fail.
         """
-        offset, positions = recovered.end, self.checkpoint.positions
-        if self.clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
+        positions = self.checkpoint.positions
+        if self.is_clean and positions is not None and offset == positions.flushed and self._is_blank(offset):
             return None
-        used = self.log.last_used_byte(offset)
-        survivor = self.log.next_sound(offset, used)
-        if not self._is_damage(offset, survivor, used):
-            recovered.cut_bytes = used - offset
-            self.set_aside(offset, used, "cut")
+        used_end = self.log.last_used_byte(offset)
+        survivor = self.log.next_sound(offset, used_end)
+        if not self._is_damage(offset, survivor, used_end):
+            result.cut_bytes = used_end - offset
+            self.set_aside(offset, used_end, "cut")
             return None
         if self.policy is CorruptPolicy.FAIL:
             raise CorruptRecord(
@@ -280,50 +261,45 @@ class Recovery:
                 f"there should be {bad.expected}; these bytes had been on disk, so this is no torn tail. Restore the "
                 "file from a slave or a backup, or set corruptPolicy=quarantine to go on without these messages",
             ) from bad
-        end = survivor or max(used, min(self.synced, self.log.row.end))  # a lost tail may be zeros
+        end = survivor or max(used_end, min(self.synced, self.log.row.end))  # a lost tail may be zeros
         self.set_aside(offset, end, LOST if survivor is None else "damaged")
         self._lower_checkpoint(offset)
         if survivor is None:
-            recovered.cut_bytes = end - offset
+            result.cut_bytes = end - offset
             return None
         self._fence(offset, survivor)
-        recovered.fenced_bytes += survivor - offset
+        result.fenced_bytes += survivor - offset
         return offset
 
-    def _is_damage(self, offset: int, survivor: int | None, used: int) -> bool:
-        """Whether a crash alone cannot explain the bad record at `offset`.
-
-        Args:
-            survivor: the offset of the next sound record.
-            used: the offset after the last byte of the log that is not zero.
-        """
+    def _is_damage(self, offset: int, survivor: int | None, used_end: int) -> bool:
+        """Whether a crash alone cannot explain the bad record at `offset`. `survivor` is the next sound record."""
         return (
             self._was_on_disk(offset, survivor)
-            or self.log.is_unreadable(offset, used + PAGE)
-            or (not self.clean and self._has_all_sectors(offset, survivor, used))
+            or self.log.is_unreadable(offset, used_end + PAGE)
+            or (not self.is_clean and self._has_all_sectors(offset, survivor, used_end))
         )
 
-    def _has_all_sectors(self, offset: int, survivor: int | None, used: int) -> bool:
+    def _has_all_sectors(self, offset: int, survivor: int | None, used_end: int) -> bool:
         """Whether all sectors of the bad record at `offset` were written, so that its bytes rotted later.
 
         The space of the log is zeros at first, and each write begins where the last one ended. So an older version of
         a sector ends with a zero. A complete sector may end with a zero too; then this returns False.
         """
-        end = self._end_of_bad(offset, used) or survivor
+        end = self._end_of_bad(offset, used_end) or survivor
         if end is None:
             return False
         for file in self.log.row.between(offset, end):
             low, high = max(offset - file.begin, 0) // SECTOR * SECTOR, min(end - file.begin, file.size)
-            for begin in range(low, high // SECTOR * SECTOR, _CHUNK):
-                if 0 in file.read(begin, min(_CHUNK, high - begin))[SECTOR - 1 :: SECTOR]:
+            for begin in range(low, high // SECTOR * SECTOR, _CHUNK_BYTES):
+                if 0 in file.read(begin, min(_CHUNK_BYTES, high - begin))[SECTOR - 1 :: SECTOR]:
                     return False
         return True
 
-    def _end_of_bad(self, offset: int, used: int) -> int | None:
+    def _end_of_bad(self, offset: int, used_end: int) -> int | None:
         """Return the end of the bad record at `offset` by its size field; None if nothing confirms the size."""
         try:
             record, end = self.log.parse(offset)
-            if record is None or end == used:
+            if record is None or end == used_end:
                 return end
             following, _ = self.log.parse(end)
         except CorruptRecord:
@@ -340,7 +316,7 @@ class Recovery:
         if survivor is None:
             return False
         record = self.log.sound_record(survivor)
-        return record is not None and (self.clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms)
+        return record is not None and (self.is_clean or records.store_timestamp_ms(record) <= self.checkpoint.log_ms)
 
     def _is_blank(self, offset: int) -> bool:
         """Whether no record was ever written at `offset`: a record begins with its size, which is not zero."""
@@ -348,7 +324,6 @@ class Recovery:
         return file is None or not any(file.read(offset - file.begin, SECTOR))
 
     def set_aside(self, begin: int, end: int, reason: str) -> None:
-        """Copy the bytes `[begin, end)` of the log to set-aside, before they are removed."""
         set_aside(self.vfs, self.layout, self.log, begin, end, reason)
 
     def _lower_checkpoint(self, offset: int) -> None:
@@ -356,7 +331,7 @@ class Recovery:
         if not self.vfs.exists(self.layout.abort):
             self.vfs.close(self.vfs.create(self.layout.abort, 0, allocate=False))
             self.vfs.sync_folder(self.layout.root)
-        self.clean = False
+        self.is_clean = False
         positions = self.checkpoint.positions
         if positions is not None:
             positions = replace(positions, dispatched=min(positions.dispatched, offset))
@@ -378,9 +353,8 @@ class Recovery:
             file.sync()
 
     def cut(self, end: int) -> None:
-        """Delete the files after `end`, the last one first, and write zeros to the rest of the file of `end`.
-
-        `run` syncs that file before any message is appended.
+        """Delete the files after `end`, the last one first, and write zeros to the rest of the file of `end`. `run`
+        syncs that file before any message is appended.
         """
         row = self.log.row
         while row.files and row.files[-1].begin > end:
@@ -389,8 +363,8 @@ class Recovery:
         if file is None:
             return
         for low, high in file.used_parts(end - file.begin):
-            for begin in range(low, high, _CHUNK):
-                size = min(_CHUNK, high - begin)
+            for begin in range(low, high, _CHUNK_BYTES):
+                size = min(_CHUNK_BYTES, high - begin)
                 if any(file.read(begin, size).strip(b"\0")):
                     file.write(begin, bytes(size))
 
@@ -406,15 +380,15 @@ class Recovery:
         for file in self.log.row.between(begin, end):
             low, high = max(begin, file.begin) - file.begin, min(end, file.end) - file.begin
             while low < high:
-                until = min(low - low % _CHUNK + _CHUNK, high)  # no page has parts of two chunks
+                until = min(low - low % _CHUNK_BYTES + _CHUNK_BYTES, high)  # no page has parts of two chunks
                 file.rewrite_pages(low, file.read(low, until - low))
                 low = until
 
 
 def _has_whole_text(record: memoryview) -> bool:
     """Whether topic and properties contain no zero byte. A sector that was not written is zeros."""
-    found = records.outline(record)
-    return "\0" not in found.topic and "\0" not in found.properties.render()
+    fields = records.outline(record)
+    return "\0" not in fields.topic and "\0" not in fields.properties.render()
 
 
 def _count_record(record: memoryview, passed: Passed) -> None:
@@ -446,11 +420,6 @@ class DerivedFiles:
         an entry without place   the hole of a lost record: the whole queue is made again
 
     A queue that ends too early is filled with gaps, so no new message gets the queue offset of a lost one.
-
-    Attributes:
-        clean: the store was closed in order.
-        after_java: a Java broker has opened the store since us.
-        ends: the ends of queues as they were saved.
     """
 
     layout: Layout
@@ -459,40 +428,38 @@ class DerivedFiles:
     index: Index | None
     queue_builder: QueueBuilder
     checkpoint: Checkpoint
-    ends: SavedEnds
+    ends: SavedEnds  # the ends of queues as they were saved
     queue_rebuild: QueueRebuild
-    clean: bool
-    after_java: bool
+    is_clean: bool  # the store was closed in order
+    after_java: bool  # a Java broker has opened the store since us
 
     def update(self, scan_from: int, end: int) -> None:
-        """Update queues and index to the log's end, from the offset up to which they are known to be right.
-
-        Args:
-            scan_from: the offset from which on the log's records were checked.
+        """Update queues and index to the log's end, from the offset up to which they are known to be right. The log's
+        records were checked from `scan_from` on.
         """
-        known = self._load_queues(scan_from, end)
+        known_until = self._load_queues(scan_from, end)
         for queue in self.queues:
-            self._cut_queue(queue, known)
+            self._cut_queue(queue, known_until)
         self.queue_builder.deleted = self.ends.deleted
-        indexed = self._cut_index(known)
+        indexed = self._cut_index(known_until)
         last_offsets: dict[ConsumeQueue, int] = {}
-        start = min(known, scan_from if indexed >= scan_from else self.log.begin)
+        start = min(known_until, scan_from if indexed >= scan_from else self.log.begin)
         for count, record in enumerate(self.log.sound_records(start, min(scan_from, end)), 1):
-            self.queue_builder.replay(record, last_offsets, known, indexed, fills_gaps=True)
+            self.queue_builder.replay(record, last_offsets, known_until, indexed, fills_gaps=True)
             if count % _REPLAY_BATCH == 0:
-                self.queue_builder.drain(known)
+                self.queue_builder.drain(known_until)
                 self.queue_builder.index_keys()
-        if known == self.log.begin:  # no entry is taken from files
+        if known_until == self.log.begin:  # no entry is taken from files
             self.queue_rebuild.check_sound(start, scan_from)
         start = max(start, scan_from)
         while start < end:
             try:
-                start = self._replay(start, end, last_offsets, known, indexed)
+                start = self._replay(start, end, last_offsets, known_until, indexed)
             except Hole as hole:
                 log.warning("%s; the queue is built again from the log", hole)
                 self._rebuild_queue(hole.queue, last_offsets, end)
                 start = hole.following
-            self.queue_builder.drain(known)
+            self.queue_builder.drain(known_until)
             self.queue_builder.index_keys()
         self.queue_builder.drain(end)
         self._fill_up()
@@ -516,35 +483,35 @@ class DerivedFiles:
         for (topic, queue_id), saved in self.ends.ends.items():
             queue = self.queues.get(topic, queue_id)
             if queue is not None and queue.next_offset < saved.end:
-                lost = saved.end - queue.next_offset
-                log.error("queue %s/%d: the last %d messages are lost", topic, queue_id, lost)
+                lost_count = saved.end - queue.next_offset
+                log.error("queue %s/%d: the last %d messages are lost", topic, queue_id, lost_count)
                 queue.write_gap(saved.end)
 
     def _load_queues(self, scan_from: int, end: int) -> int:
         """Find the queues on disk, and return the log offset before which they are right."""
         positions = self.checkpoint.positions
-        known = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
+        known_until = min(max(positions.dispatched, self.log.begin), end) if positions is not None else scan_from
         if positions is not None and self.ends.positions is not None:
-            self._restore_queues(known)
-            return known
+            self._restore_queues(known_until)
+            return known_until
         if positions is not None and self.ends.is_lost and not self.after_java:
             log.warning("the ends of queues are lost; all queues are built again from the log")
-            self.queues.load(None if self.clean else known)
+            self.queues.load(None if self.is_clean else known_until)
             return self.log.begin
-        self.queues.load(None if self.clean else known)
+        self.queues.load(None if self.is_clean else known_until)
         behind_last = [offset + size for queue in self.queues for offset, size in [queue.last_entry()] if size]
         if not behind_last:
             return self.log.begin
-        return min(max(behind_last), end) if self.clean and positions is None else known
+        return min(max(behind_last), end) if self.is_clean and positions is None else known_until
 
     def _restore_queues(self, dispatched: int) -> None:
         """Restore the queues up to their saved ends, and repair damaged files."""
-        damaged = self.queues.restore(self.ends.ends, None if self.clean else dispatched)
+        damaged = self.queues.restore(self.ends.ends, None if self.is_clean else dispatched)
         for topic in self.ends.deleted:
             of_topic = self.queues.of_topic(topic)
-            new = {queue for queue in of_topic if (topic, queue.queue_id) in self.ends.ends}
-            if len(new) < len(of_topic):
-                self.queues.remove_topic(topic, new)
+            new_queues = {queue for queue in of_topic if (topic, queue.queue_id) in self.ends.ends}
+            if len(new_queues) < len(of_topic):
+                self.queues.remove_topic(topic, new_queues)
         for queue, begins in damaged.items():
             names = ", ".join(map(str, begins))
             log.warning("queue %s/%d: the files of entries %s are damaged", queue.topic, queue.queue_id, names)
@@ -553,13 +520,13 @@ class DerivedFiles:
     def _cut_queue(self, queue: ConsumeQueue, dispatched: int) -> None:
         """Remove the entries of records from `dispatched` on. After a crash, also remove all bytes after them."""
         keep = queue.find(dispatched) if queue.last_entry()[0] >= dispatched else queue.next_offset
-        if not self.clean and keep == queue.begin:
+        if not self.is_clean and keep == queue.begin:
             # Perhaps no entry had been on disk, and the queue may have had earlier files.
             queue.restart(0)
-        elif not self.clean or keep < queue.next_offset:
+        elif not self.is_clean or keep < queue.next_offset:
             queue.truncate(keep)
         has_saved_end = (queue.topic, queue.queue_id) in self.ends.ends
-        while not self.clean and not has_saved_end and not self._last_entry_fits(queue):
+        while not self.is_clean and not has_saved_end and not self._last_entry_fits(queue):
             queue.truncate(queue.next_offset - 1)
         queue.forget_before(self.log.begin, dispatched)
 
@@ -571,8 +538,8 @@ class DerivedFiles:
         record = self.log.sound_record(offset)
         if record is None:
             return False
-        found = records.outline(record)
-        return (found.size, found.topic, found.queue_id, found.queue_offset) == (
+        fields = records.outline(record)
+        return (fields.size, fields.topic, fields.queue_id, fields.queue_offset) == (
             size,
             queue.topic,
             queue.queue_id,
@@ -589,22 +556,21 @@ class DerivedFiles:
         return indexed
 
     def _cut_entries(self, index: Index, dispatched: int) -> int:
-        """Do the work of `_cut_index`, except the check of the files that are left."""
         positions = self.checkpoint.positions
         if index.is_damaged or index.has_unreadable():
             return self._drop_index(index, "was cut, or cannot be read")
         if positions is None:
-            while not self.clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
+            while not self.is_clean and index.files and index.files[-1].end_ms > self.checkpoint.index_ms:
                 index.drop_last()
             # After a crash the last record may lack some keys: a full file can end between two of them.
-            whole = index.end_offset if self.clean else index.end_offset - 1
-            return max(whole, self.log.begin - 1) if index.files else self.log.begin - 1
+            complete_until = index.end_offset if self.is_clean else index.end_offset - 1
+            return max(complete_until, self.log.begin - 1) if index.files else self.log.begin - 1
         if positions.index_file == UNKNOWN_INDEX:
             return self._drop_index(index, "was switched off, or found damaged")
         name = f"{positions.index_file:017d}" if positions.index_file else ""
-        if name and not any(file.name == name and file.next >= positions.index_next for file in index.files):
+        if name and not any(file.name == name and file.next_entry >= positions.index_next for file in index.files):
             return self._drop_index(index, "lacks entries that the checkpoint names")
-        if not self.clean or index.end_offset >= dispatched:
+        if not self.is_clean or index.end_offset >= dispatched:
             index.cut(name, positions.index_next, dispatched)
             if index.has_unreadable():
                 return self._drop_index(index, "cannot be read")
@@ -617,6 +583,6 @@ class DerivedFiles:
 
     def _rebuild_queue(self, queue: ConsumeQueue, last_offsets: dict[ConsumeQueue, int], end: int) -> None:
         for record in self.log.sound_records(self.log.begin, end):
-            found = records.outline(record)
-            if (found.topic, found.queue_id) == (queue.topic, queue.queue_id):
+            fields = records.outline(record)
+            if (fields.topic, fields.queue_id) == (queue.topic, queue.queue_id):
                 self.queue_builder.replay(record, last_offsets, self.log.begin, end, fills_gaps=True)

@@ -6,11 +6,10 @@
                  from 90 %       also take no message
 
 The file that is being written is never deleted, nor a file with a record that is still needed (`RetentionHold`): a
-delayed message that waits, or a pending timer. The hold says which files should be deleted, so that the timers store
-their records again. A slave also keeps what its master needs: it may be the next master. Afterwards queues and index
-remove the entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py).
-Source: DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, which takes the time of a file's last
-change, a file is as old as its last message: a copied store keeps its age.
+delayed message, or a pending timer. A slave also keeps what its master needs. Afterwards queues and index remove the
+entries that pointed into deleted files. Old bytes in set-aside go too (log/set_aside.py). Source:
+DefaultMessageStore.CleanCommitLogService, Java 4.9.8. Unlike Java, a file is as old as its last message: a copied store
+keeps its age.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from sparrowmq.store.vfs import Vfs
 log = logging.getLogger(__name__)
 
 _HOUR_MS: Final = 3_600_000
-_MAX_FILES: Final = 10  # of one run; the next one is ten seconds away
+_MAX_FILES_PER_RUN: Final = 10  # of one run; the next one is ten seconds away
 
 
 class Cleaning(Enum):
@@ -51,27 +50,23 @@ class Cleaning(Enum):
 
 
 class RetentionHold:
-    """Keeps the log from some offset on.
-
-    Attributes:
-        needed_from: each returns the offset of the first record that it needs; None if it needs none.
-        delete_before: the files before this offset should be deleted.
-    """
+    """Keeps the log from some offset on."""
 
     __slots__ = ("delete_before", "needed_from")
 
     def __init__(self) -> None:
+        # Each returns the offset of the first record that it needs; None if it needs none.
         self.needed_from: list[Callable[[], int | None]] = []
-        self.delete_before = 0
+        self.delete_before = 0  # the files before this offset should be deleted
 
     def begin(self) -> int | None:
         """Return the offset of the first record that is needed; None if none is. Raises: BadStore."""
-        found = [needed() for needed in self.needed_from]
-        return min((each for each in found if each is not None), default=None)
+        offsets = [needed() for needed in self.needed_from]
+        return min((offset for offset in offsets if offset is not None), default=None)
 
 
 class Retention:
-    """Deletes old messages. `is_full` is the reason why the disk has no room for messages, or None."""
+    """Deletes old messages. `full_error` says why the disk has no room for messages."""
 
     def __init__(
         self,
@@ -83,7 +78,7 @@ class Retention:
         checkpointer: Checkpointer,
         hold: RetentionHold,
     ) -> None:
-        self.is_full: DiskFull | None = None
+        self.full_error: DiskFull | None = None
         self.settings = settings
         self._vfs = vfs
         self._log = log
@@ -96,54 +91,51 @@ class Retention:
         self._cleaned_ms = 0  # when set-aside was cleaned last
 
     def run(self, now_ms: int, cleaning: Cleaning = Cleaning.NOTHING) -> Iterator[None]:
-        """Delete old messages. It yields after each piece of work, so that a loop can do other work.
-
-        Args:
-            cleaning: the work that a caller wants done now, at any hour.
-        Raises:
-            OutOfResources: the next run continues.
+        """Delete old messages, with a pause after each piece of work; `cleaning` is wanted now, at any hour. Raises:
+        OutOfResources, the next run continues.
         """
         settings = self.settings
-        used = self._vfs.used_ratio(settings.layout.commit_log)
-        self.is_full = None
-        if used >= settings.disk_full_ratio:
-            self.is_full = DiskFull(
-                f"{used:.0%} of the disk of {settings.layout.commit_log} is used, from {settings.disk_full_ratio:.0%} "
-                "on no message is taken; free some space, writes go on by themselves"
+        used_ratio = self._vfs.used_ratio(settings.layout.commit_log)
+        self.full_error = None
+        if used_ratio >= settings.disk_full_ratio:
+            self.full_error = DiskFull(
+                f"{used_ratio:.0%} of the disk of {settings.layout.commit_log} is used, "
+                f"from {settings.disk_full_ratio:.0%} on no message is taken; free some space, writes go on by "
+                "themselves"
             )
-        expired = self.expired(now_ms, used, cleaning)
-        if expired or cleaning is not Cleaning.NOTHING:
+        expired_count = self.count_expired(now_ms, used_ratio, cleaning)
+        if expired_count or cleaning is not Cleaning.NOTHING:
             self._unfinished = list(self._queues)
-        if expired:
-            self._checkpointer.note_deletion_before(self._log.row.files[expired].begin)
-        for _ in range(expired):
+        if expired_count:
+            self._checkpointer.note_deletion_before(self._log.row.files[expired_count].begin)
+        for _ in range(expired_count):
             self._log.row.drop_first()
             yield
         yield from self.clean_queues()
-        is_short = used >= settings.disk_force_ratio
+        is_short = used_ratio >= settings.disk_force_ratio
         if is_short or abs(now_ms - self._cleaned_ms) >= _HOUR_MS:
             self._cleaned_ms = now_ms
-            set_aside.clean(self._vfs, settings, now_ms, self._log.begin, is_short=is_short)
+            set_aside.delete_expired(self._vfs, settings, now_ms, self._log.begin, is_short=is_short)
 
-    def expired(self, now_ms: int, used: float, cleaning: Cleaning = Cleaning.NOTHING) -> int:
+    def count_expired(self, now_ms: int, used_ratio: float, cleaning: Cleaning = Cleaning.NOTHING) -> int:
         """Return the number of the oldest files to delete."""
         settings = self.settings
         files = self._log.row.files
         hour = datetime.fromtimestamp(now_ms / 1000).hour
-        is_time = hour in map(int, settings.delete_when.split(";")) or used >= settings.disk_clean_ratio
+        is_time = hour in map(int, settings.delete_when.split(";")) or used_ratio >= settings.disk_clean_ratio
         is_time = is_time or cleaning is Cleaning.FILES
-        most = len(files) if cleaning is Cleaning.FILES else _MAX_FILES
+        max_count = len(files) if cleaning is Cleaning.FILES else _MAX_FILES_PER_RUN
         oldest_ms = now_ms - settings.retention_hours * _HOUR_MS
         needed_from = self._hold.begin()
         count = last_ms = 0
         # A file stays while the queue entries of its messages are not on disk: after a crash the queues' ends would be
         # unknown. The file that is being written stays too.
         for number, following in enumerate(files[1:], 1):
-            if following.begin > self._checkpointer.written or count == most:
+            if following.begin > self._checkpointer.written_offset or count == max_count:
                 break
             last_ms = self._stored_ms(number, last_ms, now_ms)
             is_old = is_time and last_ms < oldest_ms
-            if not is_old and used < settings.disk_force_ratio:
+            if not is_old and used_ratio < settings.disk_force_ratio:
                 break
             if needed_from is not None and following.begin > needed_from:
                 self._hold.delete_before = following.begin
@@ -158,7 +150,7 @@ class Retention:
         while self._unfinished:
             queue = self._unfinished[-1]
             if self._queues.get(queue.topic, queue.queue_id) is queue:  # else it was deleted meanwhile
-                queue.forget_before(begin, self._checkpointer.written)
+                queue.forget_before(begin, self._checkpointer.written_offset)
                 next_file = queue.begin + settings.consume_queue_file_entries
                 if next_file <= queue.min_offset and len(queue.paths) > 1:
                     unfinished.append(queue)  # its first file has only entries of deleted messages
@@ -169,10 +161,9 @@ class Retention:
             self._index.forget_before(begin)
 
     def _stored_ms(self, number: int, earliest_ms: int, now_ms: int) -> int:
-        """The store time of the first record of file `number`, close to that of the last record in the file before.
-
-        A clock that was set wrong may have left times that are in the future, or before those of older files. Such a
-        time is ignored, and the first later file with a plausible time counts.
+        """Return the store time of the first record of file `number`, close to that of the last record before it. A
+        time in the future, or before those of older files, is ignored: the clock was wrong. The next plausible one
+        counts.
         """
         for file in self._log.row.files[number:]:
             if file.begin >= self._log.end:
@@ -189,12 +180,9 @@ class TopicDeletion:
         in one step    the deletion is on disk (queue_ends.py) ── the table of queues has none of them any more
         in slices      the files of one queue after another
 
-    So a reader between two slices finds no queue of the topic. A new topic of the same name may begin meanwhile, at
-    offset 0: a queue that is created deletes the files of the old queue in its place first. After a crash the start
-    deletes the files that are left, because the deletion is on disk.
-
-    Args:
-        deleted: called when the files of a topic are gone: only a checkpoint makes sure that they stay so.
+    So a reader finds no queue of the topic. A new topic of the same name may begin meanwhile, at offset 0: a queue that
+    is created first deletes the files of the old queue in its place. After a crash the start deletes the files that are
+    left.
     """
 
     def __init__(
@@ -205,7 +193,7 @@ class TopicDeletion:
         ends: QueueEnds,
         appender: Appender,
         flusher: Flusher,
-        deleted: Callable[[], object],
+        on_deleted: Callable[[], object],
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -213,33 +201,31 @@ class TopicDeletion:
         self._ends = ends
         self._appender = appender
         self._flusher = flusher
-        self._deleted = deleted
+        self._on_deleted = on_deleted
 
     def begin(self, topic: str) -> Steps[None]:
-        """Delete the topic's queues now, for all readers. Returns the steps that delete their files.
-
-        Raises: StoreFailed, the deletion cannot be written.
+        """Delete the topic's queues now, for all readers. Returns the steps that delete their files. Raises:
+        StoreFailed.
         """
         self._appender.publish()
         return self._detach_queues(topic, self._log.end, ())
 
-    def steps(self, topic: str, before: int) -> Steps[None]:
-        """The steps that delete the queues whose last message is before a log offset. Other queues are of a new topic.
-
-        All of them go in one step; the steps before it only look for them. Raises: as `begin`.
+    def steps(self, topic: str, before_offset: int) -> Steps[None]:
+        """The steps that delete the queues whose last message is before a log offset; others are of a new topic. All go
+        in one step; those before it only look for them. Raises: as `begin`.
         """
         self._appender.publish()
-        looked_at: dict[ConsumeQueue, int] = {}
-        young: dict[ConsumeQueue, None] = {}
+        seen_offsets: dict[ConsumeQueue, int] = {}
+        new_queues: dict[ConsumeQueue, None] = {}
         for queue in self._queues.of_topic(topic):
-            looked_at[queue] = queue.next_offset
-            if self._queue_builder.last_entry(queue) >= before:
-                young[queue] = None
+            seen_offsets[queue] = queue.next_offset
+            if self._queue_builder.last_entry(queue) >= before_offset:
+                new_queues[queue] = None
             yield
         self._appender.publish()
         queues = self._queues.of_topic(topic)
-        young |= {queue: None for queue in queues if looked_at.get(queue) != queue.next_offset}
-        yield from self._detach_queues(topic, before, young)
+        new_queues |= {queue: None for queue in queues if seen_offsets.get(queue) != queue.next_offset}
+        yield from self._detach_queues(topic, before_offset, new_queues)
 
     def _detach_queues(self, topic: str, end: int, new_queues: Collection[ConsumeQueue]) -> Steps[None]:
         self._queue_builder.drop_unwritten(topic, new_queues)
@@ -251,8 +237,8 @@ class TopicDeletion:
             raise self._flusher.fail(error) from error
         self._queue_builder.deleted[topic] = end
         self._queues.detach(topic, new_queues)
-        return self._rest(topic)
+        return self._remove_files(topic)
 
-    def _rest(self, topic: str) -> Steps[None]:
+    def _remove_files(self, topic: str) -> Steps[None]:
         yield from self._queues.removal_steps(topic)
-        self._deleted()
+        self._on_deleted()

@@ -4,13 +4,13 @@
     it lags by up to a minute            the store time pauses until the clock has reached it
     it lags by more                      the store time goes on without the clock for ten minutes, then follows it
 
-So one wrong jump ahead by a year does not give all later messages the time of next year. A short jump back has no
-effect. Store timestamps in the log never go back, except in the last case. Retention therefore checks a timestamp
-against the timestamps of neighbouring files. Unlike Java, which takes every time of the clock.
+So one wrong jump ahead by a year does not give all later messages the time of next year, and a short jump back has no
+effect. Store timestamps in the log never go back, except in the last case. Unlike Java, which takes every time of the
+clock.
 
-Deleted messages cannot be restored. So the age of messages is measured by a separate time, `RetentionTime`. When the
+Deleted messages cannot be restored, so the age of messages is measured by a separate time, `RetentionTime`. When the
 clock is ahead by more than an hour, this time follows it only after a day. A clock that was set wrong can be corrected
-within that day. If the clock is right (it was wrong before, or the machine slept), old messages are deleted a day late.
+within that day.
 """
 
 from __future__ import annotations
@@ -24,19 +24,15 @@ log = logging.getLogger(__name__)
 
 SMALL_STEP_MS: Final = 60_000
 MAX_LAG_S: Final = 600.0
-_LEAP_MS: Final = 3_600_000
+_MAX_STEP_MS: Final = 3_600_000
 DAY_S: Final = 86_400.0
 
 
 class StoreTime:
-    """The source of one store's timestamps.
-
-    Attributes:
-        now_ms: the time that was returned last.
-    """
+    """The source of one store's timestamps."""
 
     def __init__(self, clock: Clock) -> None:
-        self.now_ms = 0
+        self.now_ms = 0  # the time that was returned last
         self._clock = clock
         self._last_read_s = clock.monotonic()
         self._was_read = False
@@ -54,7 +50,7 @@ class StoreTime:
         self._last_read_s = now_s
         if clock_ms >= self.now_ms:
             leap_ms = clock_ms - self.now_ms - elapsed_ms
-            if leap_ms > _LEAP_MS and self._was_read and self._behind_s is None:
+            if leap_ms > _MAX_STEP_MS and self._was_read and self._behind_s is None:
                 log.warning(
                     "the clock jumped ahead by %d s; messages are stored with its time: check it", leap_ms // 1000
                 )
@@ -84,11 +80,9 @@ class StoreTime:
 
 
 class RetentionTime:
-    """The time that retention compares messages with. It is read every few seconds.
-
-    Args:
-        newest_ms: when the newest message was stored; 0 without any. If the clock is more than a day ahead of it at the
-            start, the clock may be wrong, no message was sent, or the broker was down. The clock counts after a day.
+    """The time that retention compares messages with. It is read every few seconds. `newest_ms`: when the newest
+    message was stored; 0 without any. If the clock is more than a day ahead of it at the start, the clock may be wrong,
+    no message was sent, or the broker was down. The clock counts after a day.
     """
 
     def __init__(self, clock: Clock, newest_ms: int) -> None:
@@ -111,7 +105,7 @@ class RetentionTime:
             last_ms, last_s = self._last_returned
             expected_ms = last_ms + round((now_s - last_s) * 1000)
         ahead_ms = clock_ms - expected_ms
-        if ahead_ms > _LEAP_MS:
+        if ahead_ms > _MAX_STEP_MS:
             if self._ahead_s is None:
                 self._ahead_s = now_s
                 log.warning(

@@ -5,13 +5,10 @@
     near     slots of 16 ms        ■■■■■■■■■■■■■■■                       and exists only while it contains one
 
 A new timer goes to the highest level whose slot for its due time has not been poured yet. A far slot is poured into
-middle slots a minute before it begins; a middle slot into near slots four seconds before. Pouring is done in pieces, so
-that a million timers of one minute do not stop the event loop. A near slot is taken whole once it is over: no timer is
-delivered early, and the wheel delays it by at most 16 ms. A due time in the past has a near slot too, which is taken
-next.
+middle slots a minute before it begins; a middle slot into near slots four seconds before. Pouring is done in pieces. A
+near slot is taken whole once it is over: no timer is delivered early, and the wheel delays it by at most 16 ms.
 
-The wheel gets the time from its caller. A clock that goes back makes timers wait, and one that goes forward makes them
-due. Nothing here is on disk: timers.py fills the wheel from the queue and a file.
+Nothing here is on disk: timers.py fills the wheel from the queue and a file.
 
 `RECALL` may be added to the due time: such an entry is no message, but a request to cancel the delivery of one. Recalls
 are in near slots of their own from the start. They are taken together with the slot of the messages that they name.
@@ -33,7 +30,7 @@ _MIDDLE_BITS: Final = 12
 _FAR_BITS: Final = 19
 _MIDDLE_AHEAD_MS: Final = 1 << _MIDDLE_BITS
 _FAR_AHEAD_MS: Final = 60_000
-_PIECE: Final = 2048  # timers poured at once: about 1 ms
+_TIMERS_PER_PIECE: Final = 2048  # timers poured at once: about 1 ms
 
 
 class Level:
@@ -55,26 +52,19 @@ class Level:
         slot += entry
 
     def pop(self) -> bytearray:
-        """Remove and return the earliest slot. Raises: IndexError, there is none."""
         return self.slots.pop(heapq.heappop(self.order))
 
     def take_before(self, offset: int, number: int) -> bytearray:
         """Take the timers from one slot whose records are before `offset`."""
-        slot, kept, taken = self.slots[number], bytearray(), bytearray()
+        slot, kept_entries, taken_entries = self.slots[number], bytearray(), bytearray()
         for at in range(0, len(slot), ENTRY_SIZE):
             entry = slot[at : at + ENTRY_SIZE]
-            (taken if ENTRY.unpack(entry)[0] < offset else kept).extend(entry)
-        self.slots[number] = kept  # may be empty; it is dropped when its time comes
-        return taken
+            (taken_entries if ENTRY.unpack(entry)[0] < offset else kept_entries).extend(entry)
+        self.slots[number] = kept_entries  # may be empty; it is dropped when its time comes
+        return taken_entries
 
 
 class TimerWheel:
-    """The pending timers.
-
-    Args:
-        file_size: of the files of the log, for `oldest`.
-    """
-
     def __init__(self, file_size: int) -> None:
         self.count = 0
         self._file_size = file_size
@@ -88,12 +78,7 @@ class TimerWheel:
         self._by_file: dict[int, int] = {}  # the number of timers that have their record in a file of the log
 
     def add(self, offset: int, size: int, due: int) -> None:
-        """Add a timer.
-
-        Args:
-            offset, size: of its record in the log.
-            due: the due time in ms; with `RECALL` added if the entry recalls another timer.
-        """
+        """Add a timer by the place of its record, and its due time in ms; with `RECALL` if it recalls another timer."""
         file = offset // self._file_size
         self._by_file[file] = self._by_file.get(file, 0) + 1
         self.count += 1
@@ -108,18 +93,16 @@ class TimerWheel:
             self._far.add(due_ms, entry)
 
     def settle(self, offset: int) -> None:
-        """Forget a taken timer; its record is not needed any more."""
         file = offset // self._file_size
-        left = self._by_file[file] - 1
-        if left:
-            self._by_file[file] = left
+        remaining_count = self._by_file[file] - 1
+        if remaining_count:
+            self._by_file[file] = remaining_count
         else:
             del self._by_file[file]
         self.count -= 1
 
     @property
     def is_pouring(self) -> bool:
-        """Whether a slot is being poured, so that some of its timers are in no level."""
         return bool(self._pouring)
 
     @property
@@ -131,10 +114,10 @@ class TimerWheel:
         """Pour a piece of the next slots. Returns whether there was one to pour; then nothing can be taken yet."""
         if self._pouring:
             self._pour()
-        elif _begins(self._far, now_ms + _FAR_AHEAD_MS):
+        elif _has_slot_before(self._far, now_ms + _FAR_AHEAD_MS):
             self._middle_until = max(self._middle_until, self._far.order[0] + 1)
             self._pouring.append((self._middle, self._far.pop()))
-        elif _begins(self._middle, now_ms + _MIDDLE_AHEAD_MS):
+        elif _has_slot_before(self._middle, now_ms + _MIDDLE_AHEAD_MS):
             self._near_until = max(self._near_until, self._middle.order[0] + 1)
             self._pouring.append((self._near, self._middle.pop()))
         else:
@@ -142,21 +125,19 @@ class TimerWheel:
         return True
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the time in ms until there is something to pour or to take."""
         waits = [_FAR_AHEAD_MS]
         for level, ahead_ms in ((self._far, _FAR_AHEAD_MS), (self._middle, _MIDDLE_AHEAD_MS)):
             if level.order:
                 waits.append((level.order[0] << level.bits) - ahead_ms - now_ms)
-        waits += [_end(level.order[0]) - now_ms for level in (self._near, self._recalls) if level.order]
+        waits += [_end_of_slot(level.order[0]) - now_ms for level in (self._near, self._recalls) if level.order]
         return max(min(waits), 0)
 
     def take(self, now_ms: int) -> tuple[bytes, bytes]:
-        """Return the messages of the next slot that is over, and its recalls; both empty if no slot is over.
-
-        They count as pending until they are settled. Call it when there is nothing to pour.
+        """Return the messages of the next slot that is over, and its recalls. They are pending until settled. Call it
+        when there is nothing to pour.
         """
         numbers = [level.order[0] for level in (self._near, self._recalls) if level.order]
-        if not numbers or _end(number := min(numbers)) > now_ms:
+        if not numbers or _end_of_slot(number := min(numbers)) > now_ms:
             return b"", b""
         near, recalls = self._near.slots, self._recalls.slots
         return (
@@ -166,29 +147,28 @@ class TimerWheel:
 
     def is_over(self, due_ms: int, now_ms: int) -> bool:
         """Whether the slot of a time is over, so that its timers may have been taken."""
-        return _end(due_ms >> _NEAR_BITS) <= now_ms
+        return _end_of_slot(due_ms >> _NEAR_BITS) <= now_ms
 
     def slots(self) -> list[bytes]:
         """Return the entries of all timers that have not been taken, for the file."""
-        found = [bytes(slot) for _, slot in self._pouring]
-        if found:
-            found[-1] = found[-1][self._poured :]
+        entries = [bytes(slot) for _, slot in self._pouring]
+        if entries:
+            entries[-1] = entries[-1][self._poured :]
         levels = (self._near, self._middle, self._far, self._recalls)
-        return found + [bytes(slot) for level in levels for slot in level.slots.values()]
+        return entries + [bytes(slot) for level in levels for slot in level.slots.values()]
 
     def take_before(self, offset: int) -> Iterator[bytes]:
-        """Take the timers whose records are before an offset in the log, slot by slot.
-
-        Timers that are poured or added meanwhile may be left out.
+        """Take the timers whose records are before an offset in the log, slot by slot. Timers that are poured or added
+        meanwhile may be left out.
         """
         for level in (self._near, self._middle, self._far, self._recalls):
             for number in sorted(level.slots):
-                if number in level.slots and (taken := level.take_before(offset, number)):
-                    yield bytes(taken)
+                if number in level.slots and (entries := level.take_before(offset, number)):
+                    yield bytes(entries)
 
     def _pour(self) -> None:
         level, slot = self._pouring[-1]
-        end = min(self._poured + _PIECE * ENTRY_SIZE, len(slot))
+        end = min(self._poured + _TIMERS_PER_PIECE * ENTRY_SIZE, len(slot))
         for at in range(self._poured, end, ENTRY_SIZE):
             entry = bytes(slot[at : at + ENTRY_SIZE])
             level.add(ENTRY.unpack(entry)[2] & (RECALL - 1), entry)
@@ -198,9 +178,9 @@ class TimerWheel:
             self._poured = 0
 
 
-def _begins(level: Level, ms: int) -> bool:
+def _has_slot_before(level: Level, ms: int) -> bool:
     return bool(level.order) and level.order[0] << level.bits <= ms
 
 
-def _end(near_number: int) -> int:
+def _end_of_slot(near_number: int) -> int:
     return (near_number + 1) << _NEAR_BITS

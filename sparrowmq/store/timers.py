@@ -4,11 +4,11 @@
     the log                  a delivered record names the timer that it settles (`settling_offset`)    ├ wheel
     timers/                  pending and settled timers: a start need not read all of the first two   ┘ (timer_wheel.py)
 
-A record settles a timer. It is the message at its real address, or the same timer stored again ("rolled"), because the
-timer's log file is about to be deleted. That record contains the timer's log offset as -1 - offset. The field is the
-one in which a committed message has the offset of its half message. So each timer is either pending or settled in the
-log that a crash leaves: no timer is lost, and none is delivered twice. Recalls, and the timers that they recall, are
-settled by the file alone. After a crash they are taken once more, together, with the same result.
+A record settles a timer: the message at its real address, or the same timer stored again ("rolled"), because its log
+file is about to be deleted. It contains the timer's log offset as -1 - offset, in the field where a committed message
+has that of its half message. So each timer is either pending or settled in the log that a crash leaves. Recalls, and
+the timers that they recall, are settled by the file alone. After a crash they are taken once more, with the same
+result.
 
 Source: TimerMessageStore, Java 5.4. Unlike Java, which rolls a timer every two days, a timer is rolled when its log
 file should be deleted. A store of Java's has no timer file of ours, and is read as if no timer had been delivered.
@@ -43,7 +43,7 @@ _PENDING: Final = 1
 _SETTLED: Final = 2
 _SIZES: Final = {_PENDING: ENTRY_SIZE, _SETTLED: 8}
 _SPARE_BYTES: Final = 1 << 20  # settled chunks up to this size need no new file
-_PIECE: Final = 512  # queue entries per read, and recalls that are settled at once
+_ENTRIES_PER_PIECE: Final = 512  # queue entries per read, and recalls that are settled at once
 _MAX_NEW_ENTRIES: Final = 1 << 16  # queue entries that a start reads because they are newer than the file
 _MIN_DUE_MS: Final = 1 << 33  # a hash has 32 bits, a time in ms more
 _MAX_LOG_BYTES: Final = 16 << 20  # bytes of the log that a start reads because the file does not cover them
@@ -67,13 +67,8 @@ class TimerSnapshot(NamedTuple):
 
 
 class Timers:
-    """The pending timers, on one event loop; only `save` runs in a thread.
-
-    Args:
-        queue: of the timer topic.
-        hold: gets the part of the log that timers need.
-    Attributes:
-        slot: the number of slots taken so far; it changes when `due` returns timers of another slot.
+    """The pending timers, on one event loop; only `save` runs in a thread. `hold` gets the part of the log that timers
+    need.
     """
 
     def __init__(self, vfs: Vfs, folder: str, commit_log: CommitLog, queue: ConsumeQueue, hold: RetentionHold) -> None:
@@ -92,12 +87,12 @@ class Timers:
         self._to_roll = bytearray()
         self._rolling: Iterator[bytes] | None = None
         self._finished: list[int] = []  # not in the file yet
-        found = self._file.load()
-        known = found or self._state_without_file()
-        self._next_queue_offset = known.queue_offset
-        self._saved_end, self._saved_next = known.log_offset, known.queue_offset
-        self._recover(known)
-        if found is None:
+        loaded = self._file.load()
+        saved = loaded or self._state_without_file()
+        self._next_queue_offset = saved.queue_offset
+        self._saved_log_offset, self._saved_queue_offset = saved.log_offset, saved.queue_offset
+        self._recover(saved)
+        if loaded is None:
             self._finished.clear()  # the first file has the pending timers alone
         hold.needed_from.append(lambda: self._wheel.oldest)
 
@@ -106,21 +101,19 @@ class Timers:
 
     @property
     def next_offset(self) -> int:
-        """The offset in the queue up to which timers have been read."""
         return self._next_queue_offset
 
     def read_new(self) -> None:
         """Add the new timers of the queue."""
         self._read_queue(frozenset())
 
-    def due(self, now_ms: int, most: int) -> list[Timer]:
-        """Return the next due timers, in the order of their slots; each must be settled.
-
-        An empty list does not mean that there is nothing to pour, so ask `wait_ms`.
+    def due(self, now_ms: int, max_count: int) -> list[Timer]:
+        """Return the next due timers, in the order of their slots; each must be settled. If there is none, ask
+        `wait_ms`.
         """
         if not self._due_entries:
             self._next_slot(now_ms)
-        return _timers(self._due_entries[self._due_at : self._due_at + most * ENTRY_SIZE])
+        return _unpack_timers(self._due_entries[self._due_at : self._due_at + max_count * ENTRY_SIZE])
 
     def wait_ms(self, now_ms: int) -> int:
         is_taken = self._due_entries or self._recalls or self._to_roll
@@ -136,9 +129,9 @@ class Timers:
         """The number of recalls of the slot that `due` returns."""
         return len(self._recalls) // ENTRY_SIZE
 
-    def recalls(self, begin: int, most: int) -> list[Timer]:
+    def recalls(self, begin: int, max_count: int) -> list[Timer]:
         """Return some of the slot's recalls, from number `begin` on."""
-        return _timers(self._recalls[begin * ENTRY_SIZE : (begin + most) * ENTRY_SIZE])
+        return _unpack_timers(self._recalls[begin * ENTRY_SIZE : (begin + max_count) * ENTRY_SIZE])
 
     def settle_next(self) -> None:
         """Settle the first of the timers that `due` returned."""
@@ -146,17 +139,16 @@ class Timers:
         self._pass_next()
 
     def put_off_next(self, due_ms: int) -> None:
-        """Put off the first of the timers that `due` returned, because it cannot be settled now.
-
-        It comes again with its slot's recalls.
+        """Put off the first of the timers that `due` returned, because it cannot be settled now. It comes again with
+        its slot's recalls.
         """
         offset, size, _ = ENTRY.unpack_from(self._due_entries, self._due_at)
         self._put_off_ms = self._put_off_ms or due_ms  # all at one time, so that they share a slot again
         self._put_back(offset, size, self._put_off_ms)
         self._pass_next()
 
-    def to_roll(self) -> Timer | None:
-        """Return a timer to be stored again and then `rolled`, because its log file should be deleted."""
+    def next_to_roll(self) -> Timer | None:
+        """Return a timer to be stored again and then `settle_rolled`, because its log file should be deleted."""
         if not self._to_roll:
             if self._rolling is None and self._hold.delete_before and not self._wheel.is_pouring:
                 self._rolling = self._wheel.take_before(self._hold.delete_before)
@@ -166,31 +158,30 @@ class Timers:
             if not self._to_roll:  # no timer is left there; retention asks again if it needs more
                 self._rolling, self._hold.delete_before = None, 0
                 return None
-        return _timers(self._to_roll[-ENTRY_SIZE:])[0]
+        return _unpack_timers(self._to_roll[-ENTRY_SIZE:])[0]
 
-    def rolled(self) -> None:
-        """Settle the timer that `to_roll` returned, because it was stored again."""
+    def settle_rolled(self) -> None:
+        """Settle the timer that `next_to_roll` returned, because it was stored again."""
         self._settle(ENTRY.unpack(self._to_roll[-ENTRY_SIZE:])[0])
         del self._to_roll[-ENTRY_SIZE:]
 
     def put_off_roll(self) -> None:
-        """Put back the timer that `to_roll` returned, because it cannot be stored again now.
-
-        `to_roll` returns it again when its log file should be deleted.
-        """
+        """Put back the timer that `next_to_roll` returned; it comes again when its log file should be deleted."""
         self._put_back(*ENTRY.unpack(self._to_roll[-ENTRY_SIZE:]))
         del self._to_roll[-ENTRY_SIZE:]
 
-    # The file -------------------------------------------------------------------------------------------------------
-
-    def unsaved(self) -> TimerSnapshot | None:
+    def collect_unsaved(self) -> TimerSnapshot | None:
         """Return the content for `save`, to write once the log is on disk to its end; None if it is too little."""
-        end, new_count = self._log.end, self._next_queue_offset - self._saved_next
+        end, new_count = self._log.end, self._next_queue_offset - self._saved_queue_offset
         replaces = self._file.wants_replacement or new_count >= max(_MAX_NEW_ENTRIES, self._wheel.count)
-        is_new = self._finished or (replaces and new_count >= _PIECE) or end - self._saved_end >= _MAX_LOG_BYTES
+        is_new = (
+            self._finished
+            or (replaces and new_count >= _ENTRIES_PER_PIECE)
+            or end - self._saved_log_offset >= _MAX_LOG_BYTES
+        )
         if not is_new or not (self.queue.max_offset or self._finished):
             return None
-        pending, queue_offset = None, self._saved_next
+        pending, queue_offset = None, self._saved_queue_offset
         if replaces:
             queue_offset = self._next_queue_offset
             pending = [
@@ -209,14 +200,11 @@ class Timers:
             self._file.settle(saved.finished, saved.log_offset)
 
     def note_saved(self, saved: TimerSnapshot) -> None:
-        """Note that the content was written."""
         del self._finished[: len(saved.finished)]
-        self._saved_end, self._saved_next = saved.log_offset, saved.queue_offset
+        self._saved_log_offset, self._saved_queue_offset = saved.log_offset, saved.queue_offset
 
     def close(self) -> None:
         self._file.close()
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _settle(self, offset: int) -> None:
         self._wheel.settle(offset)
@@ -233,8 +221,8 @@ class Timers:
 
     def _settle_recalls(self) -> None:
         """Settle some recalls of the slot, whose messages are all settled or put off."""
-        end = self._recalls_at + _PIECE * ENTRY_SIZE
-        for recall in _timers(self._recalls[self._recalls_at : end]):
+        end = self._recalls_at + _ENTRIES_PER_PIECE * ENTRY_SIZE
+        for recall in _unpack_timers(self._recalls[self._recalls_at : end]):
             if self._put_off_ms:
                 self._put_back(recall.offset, recall.size, self._put_off_ms | RECALL)
             else:
@@ -261,35 +249,35 @@ class Timers:
         return SavedTimers(queue_offset=first, log_offset=entry.offset if entry else self._log.end)
 
     def _recover(self, saved: SavedTimers) -> None:
-        settled = saved.finished
+        settled_offsets = saved.finished
         # The next chunk moves the file's log offset past the records that settle these.
         self._finished += self._settled_in_log(saved.log_offset)
-        settled.update(self._finished)
+        settled_offsets.update(self._finished)
         for at in range(0, len(saved.pending), ENTRY_SIZE):
             offset, size, due = ENTRY.unpack_from(saved.pending, at)
-            if offset not in settled:
-                self._add(offset, size, due)
+            if offset not in settled_offsets:
+                self._add_to_wheel(offset, size, due)
         self._next_queue_offset = min(self._next_queue_offset, self.queue.max_offset)
-        self._read_queue(settled)
+        self._read_queue(settled_offsets)
 
     def _settled_in_log(self, begin: int) -> Iterator[int]:
         begin, prepared = max(begin, self._log.begin), set[int]()
         while begin < self._log.written:
             begin = self._log.collect_prepared(begin, self._log.written, prepared)
-        return (settling_offset(each) for each in prepared if each < 0)
+        return (settling_offset(prepared_offset) for prepared_offset in prepared if prepared_offset < 0)
 
     def _read_queue(self, finished: set[int] | frozenset[int]) -> None:
         queue = self.queue
         self._next_queue_offset = max(self._next_queue_offset, queue.min_offset)
         while self._next_queue_offset < queue.max_offset:
-            entries = queue.read(self._next_queue_offset, _PIECE)
+            entries = queue.read(self._next_queue_offset, _ENTRIES_PER_PIECE)
             for i in range(len(entries)):
                 offset, size, code = entries.offset(i), entries.size(i), entries.tags_code(i)
                 if not entries.is_gap(i) and offset not in finished:
-                    self._add(offset, size, code if code >= _MIN_DUE_MS else self._due_of(offset))
+                    self._add_to_wheel(offset, size, code if code >= _MIN_DUE_MS else self._due_of(offset))
             self._next_queue_offset += len(entries)
 
-    def _add(self, offset: int, size: int, due: int) -> None:
+    def _add_to_wheel(self, offset: int, size: int, due: int) -> None:
         # A file that is deleted had only timers that were settled: retention keeps the others, at each broker.
         if offset >= self._log.begin:
             self._wheel.add(offset, size, due)
@@ -308,8 +296,8 @@ class Timers:
         return due | (RECALL if properties.get(Property.TIMER_DEL_UNIQKEY) else 0)
 
 
-def _timers(entries: bytes | bytearray) -> list[Timer]:
-    return [Timer(*each) for each in ENTRY.iter_unpack(entries)]
+def _unpack_timers(entries: bytes | bytearray) -> list[Timer]:
+    return [Timer(*fields) for fields in ENTRY.iter_unpack(entries)]
 
 
 def settling_offset(offset: int) -> int:
@@ -354,9 +342,9 @@ class TimerFile:
         """Return the content of the newest readable file; None if there is none. Raises: OutOfResources."""
         for number in self._folder.numbers():
             file = self._folder.open(number, writable=True)
-            if known := self._read(self._vfs.read(file, 0, file.size)):
+            if saved := self._read(self._vfs.read(file, 0, file.size)):
                 self._file = file
-                return known
+                return saved
             log.warning("%s is damaged; the pending timers are found in the log", file.path)
             self._vfs.close(file)
         return None
@@ -375,16 +363,13 @@ class TimerFile:
         self._end += len(chunk)
 
     def replace(self, pending: list[bytes], queue_offset: int, log_offset: int) -> None:
-        """Write a new file, and delete the previous one; in any thread.
-
-        Raises: DiskFull, OSError, nothing has changed.
-        """
+        """Write a new file, and delete the previous one; in any thread. Raises: DiskFull, OSError, and no change."""
         chunk = _chunk(_PENDING, b"".join(pending), queue_offset, log_offset)
-        before, self._file = self._file, self._folder.replace(chunk)
+        former_file, self._file = self._file, self._folder.replace(chunk)
         self._end = self._begin_settled = len(chunk)
         self._queue_offset = queue_offset
-        if before is not None:
-            self._vfs.close(before)
+        if former_file is not None:
+            self._vfs.close(former_file)
         self._folder.remove_others()
 
     def close(self) -> None:
@@ -394,18 +379,17 @@ class TimerFile:
 
     def _read(self, content: bytes) -> SavedTimers | None:
         """Return the content of the whole chunks; None if not even the first is whole."""
-        known, at = SavedTimers(), 0
+        at = log_offset = 0
+        pending, finished = b"", set[int]()
         while (chunk := _whole_chunk(content, at)) is not None:
-            kind, items, queue_offset, known.log_offset = chunk
+            kind, items, queue_offset, log_offset = chunk
             at += _HEAD.size + len(items) + _CRC.size
             if kind == _PENDING:
-                known.pending = items
-                known.queue_offset = self._queue_offset = queue_offset
-                self._begin_settled = at
+                pending, self._queue_offset, self._begin_settled = items, queue_offset, at
             else:
-                known.finished.update(struct.unpack(f">{len(items) // 8}q", items))
+                finished.update(struct.unpack(f">{len(items) // 8}q", items))
         self._end = at
-        return known if at else None
+        return SavedTimers(pending, finished, self._queue_offset, log_offset) if at else None
 
 
 def _chunk(kind: int, items: bytes, queue_offset: int, log_offset: int) -> bytes:
@@ -414,7 +398,7 @@ def _chunk(kind: int, items: bytes, queue_offset: int, log_offset: int) -> bytes
 
 
 def _whole_chunk(content: bytes, at: int) -> tuple[int, bytes, int, int] | None:
-    """Return kind, items, queue offset and log offset of the chunk at a position; None if no whole chunk is there."""
+    """Return kind, items, queue offset and log offset of the chunk at a position; None if it is not whole."""
     if at + _HEAD.size > len(content):
         return None
     magic, kind, count, queue_offset, log_offset = _HEAD.unpack_from(content, at)

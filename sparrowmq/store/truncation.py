@@ -4,16 +4,16 @@
     the log here             ■■■■■■■■■■■■■■|~~~~~~            no other broker has this part: to set-aside, as .forked;
                                                               as .cut if it has the state of the broker alone
 
-The caller must have a proof that both logs are the same before `at` (broker/failover/group_state.py). This module only
-checks that a record of ours begins at `at`. If none does, the logs differ before `at`, and nothing is cut.
+The caller must have a proof that both logs are the same before `at` (broker/failover/group_state.py). If no record of
+ours begins at `at`, the logs differ before, and nothing is cut.
 
     1  copy the bytes to set-aside, and sync    2  mark the store as crashed; delete queue ends and timers
     3  lower the checkpoint's offsets to `at`   4  write zeros from `at` on, delete later files
     5  recovery continues: it removes the entries of queues and index after `at`
 
-Queue ends have the checksums of queue files. So if the log is longer, `check_queue_files` first opens the store as it
-is, and lets it rebuild queue files that differ from them. Damage of the log after `at` prevents that. It is fenced off
-then, because these bytes leave the log anyway.
+If the log is longer, `check_queue_files` first opens the store as it is, and lets it rebuild queue files that differ
+from the checksums in queue ends. Damage of the log after `at` is fenced off for that, because these bytes leave it
+anyway.
 
 After a crash between two steps the log has its old end, ends at `at`, or has a torn tail after `at`. Each step can be
 repeated. The pending timers are read from the log again.
@@ -54,12 +54,8 @@ def check_queue_files(
     at: int | None,
     open_whole: Callable[[StoreSettings], AbstractContextManager[OpenedStore]],
 ) -> None:
-    """Compare the queue files with their checksums, and rebuild damaged ones, if the log is to be cut at `at`.
-
-    Args:
-        open_whole: opens the store without cutting its log.
-    Raises:
-        CorruptRecord: the log is damaged before `at`.
+    """Compare the queue files with their checksums, and rebuild damaged ones, if the log is to be cut at `at`. Raises:
+    CorruptRecord, the log is damaged before `at`.
     """
     if at is None:
         return
@@ -83,8 +79,8 @@ def _compare_queue_files(
 ) -> StoreError | None:
     """Return why not all queue files can be compared; None if they agree now. Raises: CorruptRecord, before `at`."""
     try:
-        with open_whole(settings) as whole:
-            for queue in whole.queues:
+        with open_whole(settings) as store:
+            for queue in store.queues:
                 queue.check_files()
     except (CorruptRecord, BadStore) as bad:
         cause = bad.__cause__ if isinstance(bad, BadStore) else bad
@@ -95,22 +91,19 @@ def _compare_queue_files(
 
 
 def truncate(recovery: Recovery, at: int) -> None:
-    """Cut the log at `at`, before recovery reads it. A log that ends at or before `at` is not changed.
-
-    Raises:
-        LogsDiffer: no record of ours begins at `at`, or the files of the log up to `at` were deleted.
-        DiskFull: there is no room in set-aside for the bytes to cut.
+    """Cut the log at `at`, before recovery reads it. A log that ends there or before is not changed. Raises:
+    LogsDiffer, no record of ours begins at `at`, or the files up to it were deleted; DiskFull.
     """
     commit_log = recovery.log
-    used = commit_log.last_used_byte(at)
-    if used <= at:
+    used_end = commit_log.last_used_byte(at)
+    if used_end <= at:
         return
     positions, begins = recovery.checkpoint.positions, at >= commit_log.begin and _record_begins_at(recovery, at)
     if not begins and positions is not None and commit_log.begin <= at >= positions.flushed:
         return  # This may be the torn tail of a crash in step 4. Recovery then cuts it at `at` or before.
     if not begins:
         raise logs_differ(at)
-    recovery.set_aside(at, used, "forked" if _has_messages(commit_log, at, used) else "cut")
+    recovery.set_aside(at, used_end, "forked" if _has_messages(commit_log, at, used_end) else "cut")
     vfs, layout = recovery.vfs, recovery.layout
     if not vfs.exists(layout.abort):
         vfs.close(vfs.create(layout.abort, 0, allocate=False))
@@ -122,7 +115,7 @@ def truncate(recovery: Recovery, at: int) -> None:
             vfs.unlink(os.path.join(folder, name))
         if vfs.exists(folder):
             vfs.sync_folder(folder)
-    recovery.clean = False
+    recovery.is_clean = False
     recovery.ends = SavedEnds(deleted=recovery.ends.deleted)
     if positions is not None:
         file_begin = max(at // commit_log.file_size * commit_log.file_size, commit_log.begin)
@@ -141,13 +134,12 @@ def truncate(recovery: Recovery, at: int) -> None:
 def _has_messages(commit_log: CommitLog, begin: int, end: int) -> bool:
     """Whether a part of the log may have more than topics, groups and offsets. A master writes offsets every second."""
     try:
-        return any(record.decode(each).topic != STATE_TOPIC for each in commit_log.walk(begin, end))
+        return any(record.decode(record_view).topic != STATE_TOPIC for record_view in commit_log.walk(begin, end))
     except CorruptRecord:
         return True
 
 
 def logs_differ(at: int) -> LogsDiffer:
-    """The error for a log that cannot be cut at `at`."""
     return LogsDiffer(
         f"this log must be cut at offset {at}, where another broker became the master, but no record of ours begins "
         "there: move the store away (it may contain messages that no other broker has) and start with an empty one"
@@ -155,9 +147,8 @@ def logs_differ(at: int) -> LogsDiffer:
 
 
 def _record_begins_at(recovery: Recovery, at: int) -> bool:
-    """Whether a record of ours begins at `at`, or the blank at a file's end."""
     try:
-        found, _ = recovery.log.parse(at)
+        parsed_record, _ = recovery.log.parse(at)
     except CorruptRecord:
         return False
-    return found is None or recovery.log.sound_record(at) is not None
+    return parsed_record is None or recovery.log.sound_record(at) is not None

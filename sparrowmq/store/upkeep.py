@@ -116,7 +116,7 @@ async def _fill_index(store: MessageStore) -> None:
 async def _delete_regularly(store: MessageStore) -> None:
     retention = store.retention()
     while True:
-        period_s = _RETENTION_PERIOD_S if retention.is_full is None else _FULL_PERIOD_S
+        period_s = _RETENTION_PERIOD_S if retention.full_error is None else _FULL_PERIOD_S
         with suppress(TimeoutError):
             await store.clock.wait_for(store.wants_cleaning.wait(), period_s)
         cleaning = store.take_cleaning_request()
@@ -131,9 +131,9 @@ async def _delete_regularly(store: MessageStore) -> None:
             store.appender.close_idle_files(short)
         except BadStore as bad:
             log.error("not all old messages were deleted: %s", bad)
-        if retention.is_full is not None:
+        if retention.full_error is not None:
             # A little longer than the time to the next check of the disk, which decides again.
-            store.appender.stall(retention.is_full, _FULL_PERIOD_S + 0.5)
+            store.appender.stall(retention.full_error, _FULL_PERIOD_S + 0.5)
 
 
 class IndexFiller:
@@ -143,10 +143,7 @@ class IndexFiller:
                              room again: the log from `lacks_from` on, 256 KiB at a time ── its end ── `put` goes on
 
     A store that is closed or killed before that builds the whole index again at its next start, as far as there is
-    room.
-
-    Args:
-        index: None without one.
+    room. `index`: None without one.
     """
 
     def __init__(self, index: Index | None, log: CommitLog, queue_builder: QueueBuilder) -> None:
@@ -165,7 +162,6 @@ class IndexFiller:
         return self._index.no_room if self._index is not None and not self._index.is_damaged else None
 
     def fill_next(self) -> bool:
-        """Add some of the missing keys; return whether more can be added now."""
         index, log = self._index, self._log
         if index is None or self.no_room is None or log.written < log.end:
             return False

@@ -1,7 +1,7 @@
 """The file operations that the store uses. No other module of this package touches a file.
 
-A test can give the store a `Vfs` that records each operation in its order. From this record it creates and opens every
-state in which a power cut could have left the disk (tests/store/crash_states.py).
+A test can give the store a `Vfs` that records each operation, and open every state in which a power cut could have left
+the disk (tests/store/crash_states.py).
 
 The store relies on these promises of a disk:
 - written bytes are safe once `sync` of that file has returned; before, they may reach the disk in any order, in units
@@ -28,15 +28,15 @@ from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreLocked
 from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import Layout, offset_name, parse_offset_name
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The disk is not at fault: the next attempt succeeds once others have released some.
-_SHORT = {
+_SHORTAGES = {
     errno.EMFILE: "this process has no file descriptor left; raise `ulimit -n`",
     errno.ENFILE: "the machine has no file descriptor left; raise fs.file-max",
     errno.ENOMEM: "there is no memory left",
 }
 # The file system has no links, the file has its most, or it is on another disk.
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
+_NO_LINK_ERRNOS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EACCES)
 _IS_BSD = sys.platform == "darwin"
 _ZEROS = bytes(1 << 20)
 PROBE_NAME: Final = "trial"
@@ -47,16 +47,12 @@ _sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 @dataclass(eq=False, slots=True)
 class File:
-    """An open file; `fd` is -1 once closed.
-
-    Attributes:
-        is_known: whether the system finds this file at its path; None while `is_whole` was not called.
-    """
+    """An open file; `fd` is -1 once closed."""
 
     path: str
     fd: int
     size: int
-    is_known: bool | None = None
+    is_known: bool | None = None  # whether the system finds this file at its path; None while `is_whole` was not called
 
 
 class Stamp(NamedTuple):
@@ -75,10 +71,9 @@ class Unsynced:
     folders: set[str] = field(default_factory=set)
 
     def take(self) -> Unsynced:
-        """Return all of them, and leave none here."""
-        taken = Unsynced(self.files, self.folders)
+        unsynced = Unsynced(self.files, self.folders)
         self.files, self.folders = set(), set()
-        return taken
+        return unsynced
 
     def give_back(self, unsynced: Unsynced) -> None:
         """Add files and folders again that were not synced after all. Any thread may call it."""
@@ -93,9 +88,8 @@ class Vfs(Protocol):
     """
 
     def create(self, path: str, size: int, allocate: bool) -> File:
-        """Create a file of `size` zeros. With `allocate`, also reserve its space on the disk.
-
-        Raises: DiskFull, there is no room; no file is left.
+        """Create a file of `size` zeros. With `allocate`, also reserve its space on the disk. Raises: DiskFull, there
+        is no room; no file is left.
         """
 
     def open(self, path: str, writable: bool) -> File:
@@ -269,14 +263,14 @@ class Disk:
         try:
             os.link(path, to)
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in _NO_LINK_ERRNOS:
                 raise disk_error(to, error) from error
             return False
         return True
 
     def stamp(self, path: str) -> Stamp:
-        found = os.stat(path)
-        return Stamp(found.st_size, found.st_mtime_ns, found.st_ino)
+        status = os.stat(path)
+        return Stamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
     def make_folder(self, path: str) -> None:
         try:
@@ -313,19 +307,19 @@ class Disk:
     def is_whole(self, file: File) -> bool:
         try:
             opened = os.fstat(file.fd)
-            found = os.stat(file.path)
+            current = os.stat(file.path)
         except OSError:  # it was moved, or its folder was, or the disk is gone
             return False
-        is_same = os.path.samestat(opened, found)
+        is_same = os.path.samestat(opened, current)
         if file.is_known is None:  # some network file systems give one file two numbers
             file.is_known = is_same
         return opened.st_size >= file.size and opened.st_nlink > 0 and (is_same or not file.is_known)
 
     def used_ratio(self, path: str) -> float:
         disk = os.statvfs(path)
-        used = disk.f_blocks - disk.f_bfree
+        used_blocks = disk.f_blocks - disk.f_bfree
         # As in df and Java, reserved blocks do not count.
-        return used / (used + disk.f_bavail) if used else 0.0
+        return used_blocks / (used_blocks + disk.f_bavail) if used_blocks else 0.0
 
     def lock(self, path: str) -> File | None:
         fd = _open(path, os.O_RDWR | os.O_CREAT)
@@ -367,16 +361,15 @@ def content_of(vfs: Vfs, path: str, max_bytes: int | None = None) -> bytes:
 
 def lock_holder(path: str) -> int:
     """The id of the process that has a lock by `Disk.lock`; 0 if none has, it is this one, or cannot be seen from here.
-
     The record of a POSIX lock has another order on macOS than on Linux.
     """
-    form, wanted = ("qqihh", (0, 1, 0, fcntl.F_WRLCK, 0)) if _IS_BSD else ("hhqqi", (fcntl.F_WRLCK, 0, 0, 1, 0))
+    layout, request = ("qqihh", (0, 1, 0, fcntl.F_WRLCK, 0)) if _IS_BSD else ("hhqqi", (fcntl.F_WRLCK, 0, 0, 1, 0))
     try:
         with open(path, "rb") as file:
-            found = struct.unpack(form, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(form, *wanted)))
+            lock = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *request)))
     except OSError:
         return 0
-    kind, process = (found[3], found[2]) if _IS_BSD else (found[0], found[4])
+    kind, process = (lock[3], lock[2]) if _IS_BSD else (lock[0], lock[4])
     return int(process) if kind != fcntl.F_UNLCK else 0
 
 
@@ -419,9 +412,9 @@ def _open(path: str, flags: int) -> int:
 
 def disk_error(path: str, error: OSError) -> Exception:
     """Return the exception to raise for a system error. Temporary errors become DiskFull."""
-    if error.errno in _SHORT:
-        return OutOfResources(f"{path} cannot be opened: {_SHORT[error.errno]}")
-    if error.errno in _FULL:
+    if error.errno in _SHORTAGES:
+        return OutOfResources(f"{path} cannot be opened: {_SHORTAGES[error.errno]}")
+    if error.errno in _FULL_ERRNOS:
         return DiskFull(f"no room on the disk for {path}; free some")
     if error.filename is None:
         error.filename = path
@@ -434,9 +427,9 @@ def lost_while_open(file: File) -> OSError:
         remedy = "it was cut while the broker used it: restore it from a slave or a backup; it had"
         return OSError(errno.EIO, f"{remedy} {file.size} bytes", file.path)
     remedy = "it was removed, moved or replaced while the broker used it: move it back, or restore it"
-    kept = f"/proc/{os.getpid()}/fd/{file.fd}"
-    if os.path.exists(kept):
-        remedy = f"{remedy}; its content is at {kept} until the broker stops, so copy that first"
+    content_path = f"/proc/{os.getpid()}/fd/{file.fd}"
+    if os.path.exists(content_path):
+        remedy = f"{remedy}; its content is at {content_path} until the broker stops, so copy that first"
     return OSError(errno.EIO, remedy, file.path)
 
 
@@ -447,11 +440,7 @@ class StoreLock:
         root        the folder itself is locked too, and it cannot be deleted while a store is in it
         the log     the folder of the log is locked: two stores may not share one, as `storePathCommitLog` could say
 
-    Attributes:
-        file: the lock file.
-
-    Raises:
-        StoreLocked: a broker has this store open, or another store with the same log.
+    Raises: StoreLocked, a broker has this store open, or another store with the same log.
     """
 
     def __init__(self, vfs: Vfs, layout: Layout) -> None:
@@ -460,7 +449,7 @@ class StoreLock:
         file = vfs.lock(layout.lock)
         if file is None:
             raise StoreLocked(layout.root, lock_holder(layout.lock))
-        self.file = file
+        self.file = file  # the lock file
         # If both paths name the same folder, its second lock would conflict with the first.
         for folder in {os.path.realpath(path): path for path in (layout.root, layout.commit_log)}.values():
             locked = vfs.lock_folder(folder)
@@ -471,8 +460,8 @@ class StoreLock:
 
     def close(self) -> None:
         """Release the locks. Calling it twice is harmless."""
-        for each in (*self._folders, self.file):
-            self._vfs.close(each)
+        for file in (*self._folders, self.file):
+            self._vfs.close(file)
 
 
 class NumberedFolder:
@@ -483,20 +472,17 @@ class NumberedFolder:
     So a crash at any moment leaves a whole file: the one before or the new one. A reader takes the file with the
     highest number that makes sense. The next file gets a number above all that were found. The first `replace` creates
     the folder.
-
-    Attributes:
-        number: the number of the newest file that was found or written; -1 if there was none.
     """
 
     def __init__(self, vfs: Vfs, path: str) -> None:
-        self.number = -1
+        self.number = -1  # the number of the newest file that was found or written; -1 if there was none
         self._vfs = vfs
         self._path = path
 
     def numbers(self) -> list[int]:
         """Return the numbers of all files, the newest first."""
-        found = [parse_offset_name(name) for name in self._vfs.list_folder(self._path)]
-        numbers = sorted((number for number in found if number is not None), reverse=True)
+        parsed_names = [parse_offset_name(name) for name in self._vfs.list_folder(self._path)]
+        numbers = sorted((number for number in parsed_names if number is not None), reverse=True)
         self.number = max(numbers, default=self.number)
         return numbers
 
@@ -506,22 +492,19 @@ class NumberedFolder:
 
     def replace(self, content: bytes, room_bytes: int = 0) -> File:
         """Write the next file, and return once it is on disk. The file before it stays until `remove_others`.
-
-        Args:
-            room_bytes: the size to allocate; 0 for a file that grows as it is written.
-        Raises:
-            DiskFull, OSError: `number` is as before.
+        `room_bytes`: the size to allocate; 0 for a file that grows as it is written. Raises: DiskFull, OSError:
+        `number` is as before.
         """
         vfs, path = self._vfs, self._path_of(self.number + 1)
         vfs.make_folder(self._path)
-        beside = path + ".tmp"
-        if vfs.exists(beside):
-            vfs.unlink(beside)
-        file = vfs.create(beside, room_bytes, allocate=room_bytes > 0)
+        temporary_path = path + ".tmp"
+        if vfs.exists(temporary_path):
+            vfs.unlink(temporary_path)
+        file = vfs.create(temporary_path, room_bytes, allocate=room_bytes > 0)
         try:
             vfs.write(file, 0, content)
             vfs.sync(file)
-            vfs.rename(beside, path)
+            vfs.rename(temporary_path, path)
             vfs.sync_folder(self._path)
         except BaseException:
             vfs.close(file)
@@ -541,12 +524,8 @@ class NumberedFolder:
 
 def probe_writes(vfs: Vfs, folders: Iterable[str], log_folder: str, room_bytes: int) -> None:
     """Create, sync and delete a file in each folder, before a member becomes the master. Blocks: call it in a thread.
-
-    Args:
-        room_bytes: the room that the log needs for its next file; 0 if it has that file.
-    Raises:
-        DiskFull: there is no room.
-        OSError: a folder cannot be written, or a sync fails.
+    `room_bytes`: the room that the log needs for its next file; 0 if it has that file. Raises: DiskFull, there is no
+    room; OSError, a folder cannot be written, or a sync fails.
     """
     sizes = dict.fromkeys(folders, PROBE_BYTES)
     sizes[log_folder] = max(PROBE_BYTES, room_bytes)

@@ -57,7 +57,7 @@ class ManualClock:
         return self._elapsed_s
 
     def age(self, moment: float) -> float:
-        return max(0.0, self._elapsed_s - moment - self._pauses.since(moment))
+        return max(0.0, self._elapsed_s - moment - self._pauses.total_s_since(moment))
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> ManualTimer:
         timer = ManualTimer(self._elapsed_s + max(delay_s, 0.0), callback, args)

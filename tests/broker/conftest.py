@@ -68,8 +68,8 @@ async def connect() -> AsyncIterator[Connect]:
                 "127.0.0.1",
                 server.port,
             )
-            await until(lambda: near.local in {session.address for session in server.sessions})
-            far = next(session for session in server.sessions if session.address == near.local)
+            await until(lambda: near.local_address in {session.address for session in server.sessions})
+            far = next(session for session in server.sessions if session.address == near.local_address)
             peers.append(Peer(near, far, pushed))
             return peers[-1]
 

@@ -2,12 +2,12 @@ from sparrowmq.broker.broker_settings import _BY_REASON, ACCEPTED, FIXED, REFUSE
 from sparrowmq.broker.handlers import query_handler
 from sparrowmq.remoting.pool import CONNECT_S
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.settings.settings import keyed
+from sparrowmq.settings.settings import keyed_fields
 from sparrowmq.store import upkeep
 
 
 def test_no_key_is_in_two_classes():
-    honoured = [key for each in keyed(BrokerSettings) for key in each.metadata["keys"]]
+    honoured = [key for each in keyed_fields(BrokerSettings) for key in each.metadata["keys"]]
     accepted = [key for keys in _BY_REASON.values() for key in keys.split()]
     everything = [*honoured, *accepted, *REFUSED]
     assert len(everything) == len(set(everything)) and set(accepted) == ACCEPTED.keys()
@@ -26,13 +26,13 @@ def test_the_keys_that_people_set_most_are_all_known():
         inSyncReplicas minInSyncReplicas totalReplicas transientStorePoolEnable warmMapedFileEnable
         metricsExporterType metricsPromExporterPort metricsLabel metricsGrpcExporterTarget brokerPermission
         rejectTransactionMessage osPageCacheBusyTimeOutMills brokerFastFailureEnable"""
-    honoured = {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]}
+    honoured = {key for each in keyed_fields(BrokerSettings) for key in each.metadata["keys"]}
     assert not set(top.split()) - honoured - ACCEPTED.keys() - REFUSED.keys()
 
 
 def test_what_is_shown_as_fixed_has_a_reason_and_is_no_setting():
     """A tool that changes such a key gets the reason."""
-    honoured = {key for each in keyed(BrokerSettings) for key in each.metadata["keys"]}
+    honoured = {key for each in keyed_fields(BrokerSettings) for key in each.metadata["keys"]}
     assert not FIXED.keys() & honoured
     assert not FIXED.keys() - ACCEPTED.keys() - REFUSED.keys()
 

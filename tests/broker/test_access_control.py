@@ -180,8 +180,8 @@ def hashed(monkeypatch):
         def __init__(self, accounts):
             self._bodies = made(accounts)
 
-        def hash_some(self, request):
-            ended.append(self._bodies.hash_some(request))
+        def hash_next_piece(self, request):
+            ended.append(self._bodies.hash_next_piece(request))
             return ended[-1]
 
     monkeypatch.setattr(signature, "LargeBodies", Noting)

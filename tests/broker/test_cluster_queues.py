@@ -18,7 +18,7 @@ async def pool():
     pool = Pool(SystemClock())
     yield pool
     pool.close()
-    await pool.ended()
+    await pool.wait_until_ended()
 
 
 def test_only_queues_that_can_be_read_count():

@@ -101,7 +101,7 @@ async def test_a_taken_one_is_a_warning_unless_it_was_asked_for(
         async with Cluster(tmp_path, port=ports[2], fast_port=ports[0]):
             pass
     door.close()
-    await door.closed()
+    await door.wait_until_closed()
 
 
 @pytest.mark.parametrize("value", ["0", "65536", "on", "-2"])

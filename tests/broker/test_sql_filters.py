@@ -94,7 +94,7 @@ def test_an_expression_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None
     filters = Filters(True)
     first = selector(filters, "a > 5")
     refusal(filters, "a >")
-    monkeypatch.setattr(filters, "_parsing", None)
+    monkeypatch.setattr(filters, "_parse_in_steps", None)
     assert selector(filters, "a > 5") is first
     refusal(filters, "a >")
 

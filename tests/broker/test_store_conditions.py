@@ -51,9 +51,9 @@ def test_an_incomplete_index_follows_from_the_disk_that_it_is_on(stores: Stores,
 
 def test_a_full_disk_shows_until_there_is_room(stores: Stores) -> None:
     store = stores.open()
-    store.appender.full = DiskFull("/store", 100)
+    store.appender.full_error = DiskFull("/store", 100)
     assert list(said(store, ManualClock())) == ["disk_full"]
-    store.appender.full = None
+    store.appender.full_error = None
     assert said(store, ManualClock()) == {}
 
 
@@ -68,7 +68,7 @@ def test_a_nearly_full_disk_shows_before_no_message_is_taken(stores: Stores, mon
     assert said(store, ManualClock()) == {}
     used[0] = 0.94
     assert list(said(store, ManualClock())) == ["disk_nearly_full"]
-    store.appender.full = DiskFull("/store", 100)
+    store.appender.full_error = DiskFull("/store", 100)
     assert list(said(store, ManualClock())) == ["disk_full"]
 
 

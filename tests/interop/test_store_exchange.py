@@ -196,7 +196,7 @@ def test_damaged_records_are_taken_from_an_apache_that_has_the_same_log(tmp_path
     ):
         replaced = repair(settings(folder), Disk(), copy)
         broker.kill()
-    assert (replaced.count, replaced.left) == (4, [])
+    assert (replaced.count, replaced.remaining_damage) == (4, [])
     assert list(verify(settings(folder))) == []
     with MessageStore.open(settings(folder)) as store:
         assert bodies(ours(store)) == expected(range(300))

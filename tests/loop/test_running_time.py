@@ -35,20 +35,20 @@ def test_a_pause_before_the_moment_does_not_count():
     pauses = Pauses()
     pauses.add(10.0, 5.0)
     pauses.add(30.0, 7.0)
-    assert [pauses.since(moment) for moment in (0.0, 15.0, 40.0)] == [12.0, 7.0, 0.0]
+    assert [pauses.total_s_since(moment) for moment in (0.0, 15.0, 40.0)] == [12.0, 7.0, 0.0]
 
 
 def test_old_pauses_are_forgotten():
     pauses = Pauses()
     for end in range(2 * MAX_PAUSES):
         pauses.add(end, 1.0)
-    assert pauses.since(-1.0) == MAX_PAUSES
-    assert pauses.since(2.0 * MAX_PAUSES - 2) == 1.0
+    assert pauses.total_s_since(-1.0) == MAX_PAUSES
+    assert pauses.total_s_since(2.0 * MAX_PAUSES - 2) == 1.0
 
 
 async def test_a_loop_notices_that_it_did_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(clock, "TICK_S", 0.001)
-    monkeypatch.setattr(clock, "PAUSE_S", 0.2)
+    monkeypatch.setattr(clock, "MIN_PAUSE_S", 0.2)
     running = running_time(time.monotonic)
     assert running_time(time.monotonic) is running, "one for each loop"
     began = time.monotonic()

@@ -55,7 +55,7 @@ async def test_long_work_pauses_and_others_run_meanwhile() -> None:
     assert seen[0] == 0
     assert [i for i in seen if i < 100] == [0, 1, 2, 3, 4]
     assert seen[-1] == 4
-    assert not slices._lines
+    assert not slices._pauses
 
 
 async def test_works_that_pause_take_turns_and_one_continues_in_a_turn_of_the_loop() -> None:
@@ -91,7 +91,7 @@ async def test_cancelled_work_ends_its_steps_and_does_not_stop_the_others() -> N
     task.cancel()
     assert await other == "done"
     assert ended == ["closed"]
-    assert not slices._lines
+    assert not slices._pauses
 
 
 async def test_an_error_of_the_work_reaches_the_caller_at_once_or_later() -> None:
@@ -119,7 +119,7 @@ async def test_works_that_begin_in_one_turn_of_the_loop_share_a_slice() -> None:
     assert isinstance(first, Awaitable) and isinstance(second, Awaitable)
     assert list(await asyncio.gather(first, second)) == ["done", "done"]
     await asyncio.sleep(0)
-    assert not slices._began
+    assert not slices._turn_began_s
 
 
 async def test_work_is_done_without_a_pause_where_it_must_be() -> None:

@@ -78,7 +78,7 @@ async def test_connections_above_the_limit_and_without_the_demanded_tls_count(tm
         assert await reader.read() == b""
         writer.close()
         server = broker._server
-        server._limited._most = len(server.sessions)
+        server._limited_sessions._max_sessions = len(server.sessions)
         reader, writer = await asyncio.open_connection(host, int(port))
         with suppress(ConnectionError):
             assert await reader.read() == b""

@@ -105,7 +105,7 @@ async def guarded(
         finally:
             for pool in running.pools:
                 pool.close()
-                await pool.ended()
+                await pool.wait_until_ended()
 
 
 BOTH = pytest.mark.parametrize("made", [with_accounts, with_users])
@@ -353,8 +353,8 @@ async def test_a_large_signed_body_is_hashed_in_pieces(
         def __init__(self, accounts: Callable[[], Mapping[str, Any]]) -> None:
             self._bodies = LargeBodies(accounts)
 
-        def hash_some(self, request: Command) -> bool:
-            ended.append(self._bodies.hash_some(request))
+        def hash_next_piece(self, request: Command) -> bool:
+            ended.append(self._bodies.hash_next_piece(request))
             return ended[-1]
 
     monkeypatch.setattr(namesrv_access, "LargeBodies", Noting)

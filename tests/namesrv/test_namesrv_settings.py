@@ -3,7 +3,7 @@ import pytest
 from sparrowmq.errors import ConfigError
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
 from sparrowmq.remoting.tls.tls_settings import TlsMode
-from sparrowmq.settings.settings import build, keyed
+from sparrowmq.settings.settings import build, keyed_fields
 
 # namesrv.conf as Apache's tutorials have it.
 TUTORIAL = {
@@ -32,7 +32,7 @@ def test_it_listens_for_this_machine_alone_unless_told():
 
 
 def test_no_key_is_both_honoured_and_without_effect():
-    honoured = {key for each in keyed(NamesrvSettings) for key in each.metadata["keys"]}
+    honoured = {key for each in keyed_fields(NamesrvSettings) for key in each.metadata["keys"]}
     assert not honoured & NamesrvSettings.ACCEPTED.keys()
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.protocol.attributes import OF_GROUPS, OF_TOPICS, changed, of_signed, parse, text_of
+from sparrowmq.protocol.attributes import GROUP_ATTRIBUTES, TOPIC_ATTRIBUTES, changed, of_signed, parse, text_of
 
 FIFO = {"message.type": "FIFO"}
 
 
 def altered(text, current=None):
-    return changed(OF_TOPICS, current, parse(text), is_new=current is None)
+    return changed(TOPIC_ATTRIBUTES, current, parse(text), is_new=current is None)
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,12 @@ def test_a_text_of_attributes_makes_them_again():
 
 def test_names_in_a_body_have_their_sign():
     changes = of_signed({"+priority.factor": "50"})
-    assert changed(OF_GROUPS, None, changes, is_new=True) == {"priority.factor": "50"}
-    assert changed(OF_GROUPS, {"priority.factor": "50"}, of_signed({"-priority.factor": ""}), is_new=False) is None
+    assert changed(GROUP_ATTRIBUTES, None, changes, is_new=True) == {"priority.factor": "50"}
+    assert (
+        changed(GROUP_ATTRIBUTES, {"priority.factor": "50"}, of_signed({"-priority.factor": ""}), is_new=False) is None
+    )
     for value in ("101", "-1"):
         with pytest.raises(ConfigError, match="not in range"):
-            changed(OF_GROUPS, None, of_signed({"+priority.factor": value}), is_new=True)
+            changed(GROUP_ATTRIBUTES, None, of_signed({"+priority.factor": value}), is_new=True)
     with pytest.raises(ConfigError, match="format is wrong"):
         of_signed({"priority.factor": "1"})

@@ -8,9 +8,9 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.delay_levels import (
     JAVA_LEVELS,
     DelayLevels,
-    delivered,
     delivered_mark,
     level_of,
+    parse_delivered_mark,
     queue_of,
 )
 
@@ -61,6 +61,6 @@ def test_levels_are_written_as_they_are_read(delays_ms: list[int]) -> None:
 @pytest.mark.parametrize(("queue_id", "queue_offset"), [(0, 0), (17, 5), (0, (1 << 48) - 1), (1000, 1 << 40)])
 def test_a_mark_names_a_place_and_is_no_offset_of_a_half_message_or_a_timer(queue_id, queue_offset):
     mark = delivered_mark(queue_id, queue_offset)
-    assert delivered(mark) == (queue_id, queue_offset)
+    assert parse_delivered_mark(mark) == (queue_id, queue_offset)
     assert -(1 << 63) <= mark <= -(1 << 62)
-    assert delivered(0) is delivered(1 << 50) is delivered(-1 - (1 << 50)) is None
+    assert parse_delivered_mark(0) is parse_delivered_mark(1 << 50) is parse_delivered_mark(-1 - (1 << 50)) is None

@@ -67,4 +67,4 @@ def test_addresses_are_written_as_host_and_port() -> None:
 )
 def test_an_ipv6_address_counts_as_its_network(address: str, counts_as: str) -> None:
     packed = hosts.pack(f"[{address}]:1")[:-4]
-    assert hosts.counted(packed).hex().upper() == counts_as
+    assert hosts.limit_key(packed).hex().upper() == counts_as

@@ -12,7 +12,7 @@ from sparrowmq.protocol import replication
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.messages.record import encode
-from sparrowmq.protocol.replication import HEAD, REPORT, SHOWN, Reports, Transfers, WholeRecords
+from sparrowmq.protocol.replication import HEAD, REPORT, VISIBLE_END, Reports, Transfers, WholeRecords
 
 FILE_SIZE = 4096
 HOST = bytes([127, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -62,7 +62,7 @@ def test_transfers_come_in_any_pieces_and_say_where_each_byte_lies(size: int) ->
             HEAD.pack(100, 5),
             b"hello",
             HEAD.pack(105, 0),
-            HEAD.pack(103, SHOWN),
+            HEAD.pack(103, VISIBLE_END),
             HEAD.pack(105, 300),
             bytes(300),
         )
@@ -75,10 +75,10 @@ def test_transfers_come_in_any_pieces_and_say_where_each_byte_lies(size: int) ->
             for at, byte in enumerate(content):
                 log[offset + at] = byte
     assert bytes(log[offset] for offset in sorted(log)) == b"hello" + bytes(300)
-    assert (min(log), max(log), signs, transfers.shown) == (100, 404, [105], 103)
+    assert (min(log), max(log), signs, transfers.visible_end) == (100, 404, [105], 103)
 
 
-@pytest.mark.parametrize("head", [HEAD.pack(-1, 5), HEAD.pack(5, -2), HEAD.pack(-1, SHOWN), b"HTTP/1.1 404"])
+@pytest.mark.parametrize("head", [HEAD.pack(-1, 5), HEAD.pack(5, -2), HEAD.pack(-1, VISIBLE_END), b"HTTP/1.1 404"])
 def test_what_is_no_head_is_refused(head: bytes) -> None:
     transfers = Transfers()
     if head.startswith(b"HTTP"):
@@ -189,7 +189,7 @@ def test_who_knows_the_secret_can_show_it_and_nobody_else() -> None:
 def test_a_member_says_which_one_it_is_and_whom_it_means_to_follow() -> None:
     said = replication.introduction(2, 7)
     assert (len(said), said[:8]) == (replication.MEMBER_SIZE, replication.MEMBER)
-    assert replication.introduced(said) == (2, 7, False)
-    assert replication.introduced(replication.introduction(2, 7, asks_shown=True)) == (2, 7, True)
+    assert replication.parse_introduction(said) == (2, 7, False)
+    assert replication.parse_introduction(replication.introduction(2, 7, asks_visible_end=True)) == (2, 7, True)
     with pytest.raises(RemoteProtocolError):
-        replication.introduced(b"SMQ-HA-1" + said[8:])
+        replication.parse_introduction(b"SMQ-HA-1" + said[8:])

@@ -15,9 +15,9 @@ from sparrowmq.protocol.signature import (
     LargeBodies,
     SigningKey,
     content,
-    send_content,
-    send_values,
+    content_of_send,
     signed_fields,
+    values_of_send,
 )
 from sparrowmq.protocol.wire.command import LARGE_BODY_BYTES, Command
 
@@ -105,11 +105,11 @@ def test_a_send_is_verified_by_what_was_decoded_of_it(changed: dict[str, Any], t
     fields = send.ext_fields() | ({"OnsChannel": "ALIYUN"} if token else {})
     fields |= signed_fields(fields, b"body", "ak", key, token)
     decoded = msgspec.convert(fields, SignedSend, strict=False)
-    assert send_content(send_values(decoded), b"body") == content(fields, b"body")
-    assert key.has_signed_send(send_values(decoded), b"body")
-    assert not key.has_signed_send(send_values(decoded), b"bodY")
-    assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, queue_id=1)), b"body")
-    assert not key.has_signed_send(send_values(msgspec.structs.replace(decoded, signature="ä")), b"body")
+    assert content_of_send(values_of_send(decoded), b"body") == content(fields, b"body")
+    assert key.has_signed_send(values_of_send(decoded), b"body")
+    assert not key.has_signed_send(values_of_send(decoded), b"bodY")
+    assert not key.has_signed_send(values_of_send(msgspec.structs.replace(decoded, queue_id=1)), b"body")
+    assert not key.has_signed_send(values_of_send(msgspec.structs.replace(decoded, signature="ä")), b"body")
 
 
 def signed_request(body: bytes, secret: str = "secret12") -> Command:
@@ -124,7 +124,7 @@ def test_a_large_body_is_hashed_in_pieces_and_not_again_for_the_check() -> None:
     bodies = LargeBodies(lambda: {"ak": SimpleNamespace(key=key)})
     for secret, is_right in (("secret12", True), ("secret13", False)):
         request = signed_request(bytes(2 * LARGE_BODY_BYTES + 1), secret)
-        assert [bodies.hash_some(request) for _ in range(3)] == [False, False, True]
+        assert [bodies.hash_next_piece(request) for _ in range(3)] == [False, False, True]
         hashed, request.body = request.body, b""
         assert key.has_signed_request(request, request.ext_fields()) is is_right
         request.body = hashed
@@ -136,12 +136,12 @@ def test_a_large_send_is_checked_by_its_digest_alone() -> None:
     key, send = SigningKey("secret12"), SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0)
     for size, is_small in ((LARGE_BODY_BYTES, True), (LARGE_BODY_BYTES + 1, False)):
         fields = send.ext_fields() | signed_fields(send.ext_fields(), bytes(size), "ak", key)
-        values = send_values(msgspec.convert(fields, SignedSend, strict=False))
+        values = values_of_send(msgspec.convert(fields, SignedSend, strict=False))
         assert key.has_signed_send(values, bytes(size)) is is_small
 
 
 def test_a_body_for_an_unknown_account_is_not_hashed() -> None:
-    assert LargeBodies(dict).hash_some(signed_request(bytes(2 * LARGE_BODY_BYTES)))
+    assert LargeBodies(dict).hash_next_piece(signed_request(bytes(2 * LARGE_BODY_BYTES)))
 
 
 def test_a_peer_cannot_send_a_digest() -> None:
@@ -161,14 +161,14 @@ def test_each_field_of_a_send_is_signed() -> None:
     for at in range(len(whole)):
         changed = whole.copy()
         changed[at] = {"text": "other", 1234: 1235, True: False}[whole[at]]
-        is_same = send_content(tuple(changed), b"") == send_content(tuple(whole), b"")
+        is_same = content_of_send(tuple(changed), b"") == content_of_send(tuple(whole), b"")
         assert is_same == (at == unsigned), SignedSend.__struct_fields__[at]
 
 
 def test_a_send_with_half_a_surrogate_pair_is_signed_as_java_writes_it() -> None:
     fields = SendMessageV2("group", "topic", "TBW102", 4, 0, 0, 1, 0, "\ud800").ext_fields()
     decoded = msgspec.convert(fields | {"AccessKey": "ak", "Signature": "s"}, SignedSend, strict=False)
-    assert send_content(send_values(decoded), b"x") == content(decoded.ext_fields(), b"x")
+    assert content_of_send(values_of_send(decoded), b"x") == content(decoded.ext_fields(), b"x")
 
 
 def test_an_empty_secret_signs_as_the_cpp_client_does_without_credentials() -> None:

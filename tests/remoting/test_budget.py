@@ -26,7 +26,7 @@ class Peer:
     def abort(self) -> None:
         self.ended = True
 
-    def room_made(self) -> None:
+    def on_room(self) -> None:
         self.may_read = True
 
 
@@ -51,7 +51,7 @@ def test_frames_get_room_for_all_of_them_until_it_is_gone(budget: Budget) -> Non
     peers = [Peer() for _ in range(8)]
     assert [budget.room_for(peer, 15 * MB) for peer in peers] == [True] * 4 + [False] * 4
     assert budget.room_for(peers[0], 15 * MB), "it has room already"
-    budget.frame_ended(peers[0])
+    budget.free_frame(peers[0])
     assert [peer.may_read for peer in peers[4:]] == [True, False, False, False]
     assert budget.room_for(peers[4], 15 * MB)
 
@@ -80,8 +80,8 @@ def test_who_leaves_the_queue_is_given_nothing(budget: Budget) -> None:
     holder, gone, next_one = Peer(), Peer(), Peer()
     assert budget.room_for(holder, 60 * MB)
     assert not budget.room_for(gone, 10 * MB) and not budget.room_for(next_one, 60 * MB)
-    budget.frame_ended(gone)
-    budget.frame_ended(holder)
+    budget.free_frame(gone)
+    budget.free_frame(holder)
     assert next_one.may_read and not gone.may_read
 
 
@@ -95,7 +95,7 @@ async def test_a_slow_frame_ends_only_while_others_wait(budget: Budget, clock: M
     fast.pending_bytes += 11 * 256 * 1024
     await clock.advance(1)
     assert slow.ended and not fast.ended
-    budget.frame_ended(slow)
+    budget.free_frame(slow)
     assert waits.may_read
     fast.pending_bytes = CHUNK
     await clock.advance(60)
@@ -107,7 +107,7 @@ async def test_a_frame_that_has_just_got_room_has_a_second(budget: Budget, clock
     assert budget.room_for(first, 60 * MB)
     assert not budget.room_for(second, 60 * MB) and not budget.room_for(third, 60 * MB)
     await clock.advance(0.9)
-    budget.frame_ended(first)
+    budget.free_frame(first)
     await clock.advance(0.9)
     assert second.may_read and not second.ended
     await clock.advance(1.2)
@@ -124,13 +124,13 @@ def test_what_waits_for_room_is_limited_too(budget: Budget) -> None:
 def test_when_too_many_do_not_read_the_one_ends_that_has_not_for_longest(budget: Budget) -> None:
     peers = [answered(Peer(), MB) for _ in range(12)]
     for peer in peers[:10]:
-        budget.unread(peer)
+        budget.add_unread(peer)
     assert not any(peer.ended for peer in peers)
-    budget.read(peers[0])
-    budget.unread(peers[10])
+    budget.remove_unread(peers[0])
+    budget.add_unread(peers[10])
     assert not any(peer.ended for peer in peers)
-    budget.unread(peers[1])  # more, but not sooner
-    budget.unread(peers[11])
+    budget.add_unread(peers[1])  # more, but not sooner
+    budget.add_unread(peers[11])
     assert [number for number, peer in enumerate(peers) if peer.ended] == [1]
 
 
@@ -138,19 +138,19 @@ def test_a_peer_that_reads_as_more_answers_come_is_not_ended(budget: Budget) -> 
     peers = [answered(Peer(), MB) for _ in range(12)]
     reader = peers[0]
     for peer in peers[:10]:
-        budget.unread(peer)
+        budget.add_unread(peer)
     answered(reader, READ_BYTES)  # and it has taken as much before
     reader.unread_bytes = MB
-    budget.unread(reader)
+    budget.add_unread(reader)
     for peer in peers[10:]:
-        budget.unread(peer)
+        budget.add_unread(peer)
     assert [number for number, peer in enumerate(peers) if peer.ended] == [1, 2]
 
 
 def test_peers_that_read_all_the_time_hold_no_more_than_the_others(budget: Budget) -> None:
     peers = [answered(Peer(), MB) for _ in range(300)]
     for peer in peers:
-        budget.unread(peer)
+        budget.add_unread(peer)
         for reader in peers:
             reader.sent_bytes += READ_BYTES
     assert sum(not peer.ended for peer in peers) == 10
@@ -158,5 +158,5 @@ def test_peers_that_read_all_the_time_hold_no_more_than_the_others(budget: Budge
 
 def test_one_alone_may_hold_more_than_all_should(budget: Budget) -> None:
     peer = answered(Peer(), 50 * MB)
-    budget.unread(peer)
+    budget.add_unread(peer)
     assert not peer.ended

@@ -3,13 +3,13 @@ from pathlib import Path
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.core import logs
-from sparrowmq.remoting.diagnosis import diagnosis, secrets_of, without
+from sparrowmq.remoting.diagnosis import diagnosis, hide_secrets, secrets_of
 
 
 def test_all_secret_settings_are_known_and_hidden() -> None:
     settings = BrokerSettings(ha_secret="abcdef", secret_key="abcd", key_password="xyz1")
     assert secrets_of(settings) == {"abcdef", "abcd", "xyz1"}
-    assert without(secrets_of(settings), "abcdef abcd xyz1 abc") == "(hidden) (hidden) (hidden) abc"
+    assert hide_secrets(secrets_of(settings), "abcdef abcd xyz1 abc") == "(hidden) (hidden) (hidden) abc"
 
 
 async def test_a_diagnosis_has_the_end_of_the_log_without_secrets(tmp_path: Path, caplog: object) -> None:

@@ -18,7 +18,7 @@ async def test_a_taken_port_is_told_with_the_setting_to_change() -> None:
     with pytest.raises(ConfigError, match=rf"cannot listen on 127\.0\.0\.1:{first.port} .*another otherPort"):
         Listener("127.0.0.1", first.port, "otherPort").bind()
     first.close()
-    await first.closed()
+    await first.wait_until_closed()
 
 
 async def test_a_process_without_a_descriptor_is_told_to_raise_its_limit() -> None:
@@ -45,6 +45,6 @@ async def test_a_closed_door_takes_nobody() -> None:
     await door.open(asyncio.Protocol, 1)
     assert door.is_open
     door.close()
-    await door.closed()
+    await door.wait_until_closed()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", door.port)

@@ -8,7 +8,7 @@ from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.requests.headers import PullMessage
 from sparrowmq.protocol.wire.body import Body
-from sparrowmq.remoting.handler import REQUESTS_OF, PendingReply, Reply, encoded, handles
+from sparrowmq.remoting.handler import REQUESTS_BY_METHOD, PendingReply, Reply, encode_in_steps, handles
 
 Told = list[tuple[Reply | None, Exception | None]]
 
@@ -70,7 +70,7 @@ def test_a_later_reply_is_doubtful_once_the_accounts_have_changed() -> None:
     [((b"whole",), b"whole"), ((b"in ", b"two"), [memoryview(b"in "), memoryview(b"two")])],
 )
 def test_a_body_is_encoded_in_steps(pieces: tuple[bytes, ...], body: object) -> None:
-    steps = encoded(Pieces(list(pieces)))
+    steps = encode_in_steps(Pieces(list(pieces)))
     next(steps)
     with pytest.raises(StopIteration) as end:
         next(steps)
@@ -82,4 +82,4 @@ def test_a_method_is_bound_to_its_requests() -> None:
         @handles(PullMessage)
         def pull(self, header: PullMessage, body: bytes, peer: object) -> None: ...
 
-    assert REQUESTS_OF[Pulls.pull] == (PullMessage,)
+    assert REQUESTS_BY_METHOD[Pulls.pull] == (PullMessage,)

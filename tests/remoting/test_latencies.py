@@ -46,7 +46,7 @@ def test_a_slow_request_is_told_with_what_it_took_in_each_room_where_it_was(
     latencies: Latencies, caplog: pytest.LogCaptureFixture
 ) -> None:
     rooms = [("handled", 10.002), ("written", 10.002), ("until it was safe", 11.5)]
-    latencies.tell(SEND, "10.0.0.1:4711", 10.0, rooms)
+    latencies.log_slow(SEND, "10.0.0.1:4711", 10.0, rooms)
     assert caplog.messages == [
         "slow request SEND_MESSAGE_V2 of 10.0.0.1:4711 took 1,500.0 ms (2.0 ms handled, 1,498.0 ms until it was safe)"
     ]
@@ -56,8 +56,8 @@ def test_of_one_code_one_line_is_told_in_a_second_and_how_many_there_were(
     latencies: Latencies, caplog: pytest.LogCaptureFixture
 ) -> None:
     for end, times in ((10.0, 1), (10.0 + SILENCE_S / 2, 5), (10.0 + SILENCE_S, 3)):
-        latencies.tell(SEND, "peer", end - 2, [("handled", end)], times)
-    latencies.tell(PULL, "peer", 8.0, [("handled", 10.0)])
+        latencies.log_slow(SEND, "peer", end - 2, [("handled", end)], times)
+    latencies.log_slow(PULL, "peer", 8.0, [("handled", 10.0)])
     assert [line.partition(")")[2] for line in caplog.messages] == ["", "; and 7 more like it", ""]
 
 

@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.core.logs import LogSettings
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.requests.request_table import Role
-from sparrowmq.remoting.request_dispatch import Dispatcher, Measuring
+from sparrowmq.remoting.request_dispatch import Dispatcher, LatencySwitch
 from sparrowmq.testing.clock import ManualClock
 
 
@@ -18,7 +18,7 @@ async def test_it_is_measured_while_metrics_are_read_or_slow_requests_told(
     slow_ms: int, always: bool, is_on: bool
 ) -> None:
     dispatcher, turn = Dispatcher(Role.NOBODY, [], asyncio.ensure_future), Turn()
-    measuring = Measuring(LogSettings(slow_request_ms=slow_ms), ManualClock(), always=always, turn=turn)
+    measuring = LatencySwitch(LogSettings(slow_request_ms=slow_ms), ManualClock(), always=always, turn=turn)
     measuring.begin(dispatcher)
     assert (dispatcher.latencies is measuring.latencies) is is_on
     assert (turn.now is not None) is is_on
@@ -26,7 +26,7 @@ async def test_it_is_measured_while_metrics_are_read_or_slow_requests_told(
 
 async def test_it_changes_with_the_setting() -> None:
     dispatcher, turn = Dispatcher(Role.NOBODY, [], asyncio.ensure_future), Turn()
-    measuring = Measuring(LogSettings(), ManualClock(), always=False, turn=turn)
+    measuring = LatencySwitch(LogSettings(), ManualClock(), always=False, turn=turn)
     measuring.begin(dispatcher)
     assert measuring.latencies.add(310, 0, 1.0)
     measuring.apply_settings(LogSettings(slow_request_ms=2000))

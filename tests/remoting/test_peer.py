@@ -34,5 +34,5 @@ async def test_a_handler_learns_who_asks(serve: Serve) -> None:
     handler = Introduced()
     async with serve(Dispatcher(Role.NOBODY, [handler], asyncio.ensure_future)) as (_, session):
         await session.call(PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17))
-        expected = (session.local, hosts.pack(session.local), PROTOCOL_VERSION, "PYTHON")
+        expected = (session.local_address, hosts.pack(session.local_address), PROTOCOL_VERSION, "PYTHON")
     assert handler.met == [expected]

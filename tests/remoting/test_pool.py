@@ -8,7 +8,7 @@ import pytest
 
 from sparrowmq.errors import BrokerUnreachable, ClientClosed
 from sparrowmq.loop.clock import SystemClock
-from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, LONGEST_PAUSE_S, UNHEARD_S, Pool
+from sparrowmq.remoting.pool import FIRST_PAUSE_S, GOODBYE_S, MAX_PAUSE_S, MAX_UNACKNOWLEDGED_S, Pool
 from sparrowmq.remoting.server import Server
 from sparrowmq.remoting.tls.contexts import ServerTls, client_context
 from sparrowmq.remoting.tls.tls_settings import ClientTlsSettings, ServerTlsSettings
@@ -43,7 +43,7 @@ async def test_a_lost_connection_is_made_again(serve: Serve) -> None:
         first.close()
         while not first.closed:
             await asyncio.sleep(0)
-        assert pool.live(address) is None
+        assert pool.live_session(address) is None
         second = await pool.session(address)
         assert (await second.call(PULL)).code == 0
         pool.close()
@@ -78,10 +78,10 @@ async def test_the_pause_grows_to_a_second_and_ends_with_an_answer() -> None:
         assert ("a moment ago" not in str(caught.value)) == asked
 
     for _ in range(10):
-        await fails(LONGEST_PAUSE_S)
-    await fails(LONGEST_PAUSE_S - 0.1, asked=False)
+        await fails(MAX_PAUSE_S)
+    await fails(MAX_PAUSE_S - 0.1, asked=False)
     await fails(0.1)
-    await clock.advance(LONGEST_PAUSE_S)
+    await clock.advance(MAX_PAUSE_S)
     async with Server(answer, clock, "127.0.0.1", port) as server:
         session = await pool.session(address)
         await server.stop()
@@ -121,7 +121,7 @@ async def _end_to(server: Server, clock: ManualClock, says_nothing: bool = False
         assert far._transport is not None
         far._transport.pause_reading()
     pool.close()
-    ending = asyncio.create_task(pool.ended())
+    ending = asyncio.create_task(pool.wait_until_ended())
     if says_nothing:
         await clock.advance(GOODBYE_S)
     await asyncio.wait_for(ending, 10)
@@ -158,5 +158,5 @@ async def test_system_ends_a_connection_of_which_the_network_has_lost_track(serv
         assert session._transport is not None
         connected = session._transport.get_extra_info("socket")
         limit_ms = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
-        assert limit_ms == 1000 * UNHEARD_S
+        assert limit_ms == 1000 * MAX_UNACKNOWLEDGED_S
         pool.close()

@@ -11,7 +11,7 @@ from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.remoting import quotas as quotas_module
 from sparrowmq.remoting.quota_rules import parse
-from sparrowmq.remoting.quotas import _LOOKS, Bucket, Quotas, release
+from sparrowmq.remoting.quotas import _CHECKED_PER_NEW, Bucket, Quotas, release
 from sparrowmq.remoting.session import Session
 from sparrowmq.testing.clock import ManualClock
 from tests.broker.live import pull_request, send_request
@@ -95,7 +95,7 @@ async def test_the_bytes_of_answers_count_too():
     limits = Quotas(clock, parse("account:reader bytes=100/s"))
     session = connection(Account("reader"))
     for _ in range(2):
-        limits.pulled(session, "orders", 150)
+        limits.count_pulled(session, "orders", 150)
     with pytest.raises(RemoteError, match="bytes=100/s"):
         limits.check(session, Command(RequestCode.PULL_MESSAGE), pull_request())
     session.last_read = 2.1
@@ -113,7 +113,7 @@ async def test_a_request_that_has_waited_counts_for_the_account_that_sent_it():
     session = connection(reader)
     held = limits.hold(session, "orders")
     session.principal = None  # by a later request without a signature
-    limits.pulled(session, "orders", 250, held)
+    limits.count_pulled(session, "orders", 250, held)
     session.principal = reader
     assert "bytes=100/s" in refusal(limits, session).remark
 
@@ -122,7 +122,7 @@ async def test_the_most_exact_rule_counts():
     text = "address:* held=1; address:10.0.0.0/8 held=2; address:10.0.0.7 held=3; address:::/0 held=4"
     limits = quotas(text)
     hosts_of = ["192.168.0.1:5", "10.9.9.9:5", "10.0.0.7:5", "[fd00::1]:5", "[::ffff:10.0.0.7]:5"]
-    most = [limits.hold(connection(host=host), "t")[0].held_most for host in hosts_of]
+    most = [limits.hold(connection(host=host), "t")[0].max_held for host in hosts_of]
     assert most == [1, 2, 3, 4, 3]
 
 
@@ -202,12 +202,12 @@ async def test_open_connections_count_for_rules_that_come_later():
     for each in (first, second):
         each.connection_lost(None)
     assert limits.connect(connection())
-    assert len(limits._open) == 1
+    assert len(limits._open_counts) == 1
 
 
 def deny(limits, session):
     with pytest.raises(RemoteError) as answer:
-        limits.turned_away(session, Command(310, body=b"x" * 10), None, AccessDenied("wrong signature"))
+        limits.count_early_refusal(session, Command(310, body=b"x" * 10), None, AccessDenied("wrong signature"))
         raise AccessDenied("wrong signature")
     return answer.value.code
 
@@ -234,9 +234,9 @@ async def test_clients_without_an_account_wait_while_denials_have_used_up_their_
 
 async def test_requests_with_other_errors_count_but_lock_nobody_out():
     limits, session = quotas("address:* requests=1/s"), connection()
-    limits.turned_away(session, Command(9999), None, RemoteError(3, "unknown code"))
+    limits.count_early_refusal(session, Command(9999), None, RemoteError(3, "unknown code"))
     with pytest.raises(RemoteError, match="requests=1/s"):
-        limits.turned_away(session, Command(9999), None, RemoteError(3, "unknown code"))
+        limits.count_early_refusal(session, Command(9999), None, RemoteError(3, "unknown code"))
     limits.admit(session.host, 0.0)
 
 
@@ -269,7 +269,8 @@ async def test_names_above_the_limit_share_a_quota_and_cost_no_search(monkeypatc
     refusal(limits, session, topic="made-up-7")
     before = list(limits._topics.usages)
     refusal(limits, session, topic="made-up-53")
-    assert list(limits._topics.usages) == before[_LOOKS:] + before[:_LOOKS], "those that it has looked at are last"
+    moved = before[_CHECKED_PER_NEW:] + before[:_CHECKED_PER_NEW]
+    assert list(limits._topics.usages) == moved, "those that it has looked at are last"
     session.last_read = 7200.0
     monkeypatch.undo()
     send(limits, session, topic="orders")
@@ -288,8 +289,8 @@ async def test_names_that_no_topic_can_have_are_not_kept():
 async def test_the_latest_refusal_shows_until_there_are_other_rules():
     limits, session = quotas("account:reader requests=1/h"), connection(Account("reader"))
     send(limits, session)
-    assert limits.recent.last == ""
+    assert limits.recent_refusals.last == ""
     refusal(limits, session)
-    assert limits.recent.last == "requests are refused: account reader has requests=1/h"
+    assert limits.recent_refusals.last == "requests are refused: account reader has requests=1/h"
     limits.apply_rules(parse("account:reader requests=2/h"))
-    assert limits.recent.last == ""
+    assert limits.recent_refusals.last == ""

@@ -114,12 +114,12 @@ async def test_a_large_body_is_hashed_in_several_turns_and_later_requests_wait_f
     handled: list[int] = []
     pieces: list[int] = []
 
-    def hash_some(command: Command) -> bool:
+    def hash_next_piece(command: Command) -> bool:
         pieces.append(command.header(PullMessage).queue_offset)
         return len(pieces) == 3
 
     dispatch = Dispatcher(Role.NOBODY, [Noted(handled)], asyncio.ensure_future)
-    dispatch.hash_next_piece = hash_some
+    dispatch.hash_next_piece = hash_next_piece
     async with serve(dispatch) as (_, session):
         await asyncio.gather(session.call(pull(1), bytes(LARGE_BODY_BYTES + 1)), session.call(pull(2)))
     assert pieces == [1, 1, 1]

@@ -8,7 +8,7 @@ from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.protocol.requests.headers import HeartBeat, PullMessage, PullMessageReply
 from sparrowmq.protocol.requests.pop_headers import PopMessage
 from sparrowmq.protocol.wire.command import Command
-from sparrowmq.remoting.request_in_flight import InFlight
+from sparrowmq.remoting.request_in_flight import RequestInFlight
 
 POP = PopMessage("g", "t", -1, 32, 30_000, 20_000, 0, 0)
 PULL = PullMessage("g", "t", 1, 0, 32, 6, 0, 15000, 17)
@@ -18,7 +18,7 @@ FOUND = PullMessageReply(0, 7, 0, 0).ext_fields()
 def settled(reply: Command, accept: tuple[int, ...] = ()):
     """The answer and the error that a reply to a pull ends in."""
     ends = []
-    InFlight(PULL, accept, lambda answer, error: ends.append((answer, error)), 3.0, 3.0).settle(reply)
+    RequestInFlight(PULL, accept, lambda answer, error: ends.append((answer, error)), 3.0, 3.0).settle(reply)
     [end] = ends
     return end
 
@@ -41,13 +41,13 @@ def test_a_reply_without_its_fields_is_an_error():
 
 async def test_an_answer_that_is_not_awaited_any_more_is_dropped():
     future = asyncio.get_running_loop().create_future()
-    waiting = InFlight(PULL, (), future, 3.0, 3.0)
+    waiting = RequestInFlight(PULL, (), future, 3.0, 3.0)
     future.cancel()
     assert waiting.is_abandoned
     waiting.settle(Command(code=0, fields=FOUND))
 
 
 def test_only_a_pull_may_be_answered_late():
-    assert InFlight(PULL, (), print, 3.0, 3.0).is_long_poll
-    assert InFlight(POP, (), print, 3.0, 3.0).is_long_poll
-    assert not InFlight(HeartBeat(), (), print, 3.0, 3.0).is_long_poll
+    assert RequestInFlight(PULL, (), print, 3.0, 3.0).is_long_poll
+    assert RequestInFlight(POP, (), print, 3.0, 3.0).is_long_poll
+    assert not RequestInFlight(HeartBeat(), (), print, 3.0, 3.0).is_long_poll

@@ -14,7 +14,7 @@ from sparrowmq.protocol.wire.frame import LARGE_FRAME_BYTES, FrameLimits
 from sparrowmq.remoting.budget import Budget, BudgetLimits, SessionLimits
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.server import ServerLimits
-from sparrowmq.remoting.session import _MOST_WHOLE, Dispatch, Session
+from sparrowmq.remoting.session import _MAX_WHOLE_FRAMES_BYTES, Dispatch, Session
 from sparrowmq.testing.clock import ManualClock
 from tests.remoting.conftest import Serve, until
 
@@ -313,10 +313,10 @@ async def test_requests_behind_answers_that_nobody_reads_wait_and_come_in_order(
         for _ in range(100):
             await asyncio.sleep(0)
         assert len(handled) < 60  # what the system's buffers and two turns take
-        assert server.budget.turn.busy == 1
+        assert server.budget.turn.busy_count == 1
         session._transport.resume_reading()  # type: ignore[union-attr]
         answers = await asyncio.gather(*calls)
-        assert server.budget.turn.busy == 0
+        assert server.budget.turn.busy_count == 0
     assert [answer.header.next_begin_offset for answer in answers] == list(range(600)) == handled
     assert {len(answer.body) for answer in answers} == {300_000}
 
@@ -330,10 +330,10 @@ async def test_a_connection_that_ends_gives_back_its_share_of_what_all_may_hold(
         for number in range(300):
             session.call(pull(number)).cancel()
         await until(lambda: server.budget._unread_bytes)
-        assert server.budget.turn.busy == 1
+        assert server.budget.turn.busy_count == 1
         session.abort()
         await until(lambda: not server.sessions)
-        assert (server.budget.turn.busy, server.budget._unread_bytes) == (0, 0)
+        assert (server.budget.turn.busy_count, server.budget._unread_bytes) == (0, 0)
 
 
 async def test_a_peer_that_reads_again_gives_back_its_share_of_what_all_may_hold(serve: Serve) -> None:
@@ -419,7 +419,7 @@ async def test_a_flood_of_requests_is_not_read_though_we_wait_for_an_answer() ->
     session, transport = _connected(work, SessionLimits(FrameLimits(at_once=10)))
     session.call(pull())
     one = encode_request(pull(), PullMessage.code, 5, oneway=True)
-    session.data_received(one * (_MOST_WHOLE // len(one) - 20))
+    session.data_received(one * (_MAX_WHOLE_FRAMES_BYTES // len(one) - 20))
     assert not transport.paused
     session.data_received(one * 100)
     assert transport.paused

@@ -5,12 +5,12 @@ import ssl
 import pytest
 
 from sparrowmq.errors import BrokerUnreachable, ConnectionClosed, NameServerUnreachable, TlsFailed
-from sparrowmq.remoting.connection_errors import reason, why_closed, why_not, why_refused
+from sparrowmq.remoting.connection_errors import reason, why_closed, why_refused, why_tls_failed
 
 
 def test_other_errors_are_told_as_they_are() -> None:
-    assert why_not(OSError(111, "Connection refused")) == "Connection refused"
-    assert why_not(TimeoutError()) == ""
+    assert why_tls_failed(OSError(111, "Connection refused")) == "Connection refused"
+    assert why_tls_failed(TimeoutError()) == ""
     assert why_refused(TimeoutError("no handshake within 10 s")) == "no handshake within 10 s"
 
 
@@ -19,7 +19,7 @@ def test_openssls_own_words_are_made_readable() -> None:
     error.reason = "WRONG_VERSION_NUMBER"
     assert reason(error) == "wrong version number"
     assert why_refused(error) == "TLS failed: wrong version number"
-    assert str(why_not(error)).startswith("TLS failed: wrong version number; compare tls.client.*")
+    assert str(why_tls_failed(error)).startswith("TLS failed: wrong version number; compare tls.client.*")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_alert_is_explained(alert: str, what: str) -> None:
 def test_a_certificate_that_an_older_python_takes_is_explained() -> None:
     error = ssl.SSLCertVerificationError(1, "all of it")
     error.verify_code, error.verify_message = 92, "CA cert does not include key usage extension"
-    assert "key usage extension; make it and its CA again, as `sparrowmq secure" in str(why_not(error))
+    assert "key usage extension; make it and its CA again, as `sparrowmq secure" in str(why_tls_failed(error))
 
 
 def test_errors_give_the_advice_of_tls_and_no_other() -> None:

@@ -29,7 +29,7 @@ class Holder:
 
     def go_on(self) -> None:
         self.turns.append(self)
-        self.share.made(self.answer_bytes)
+        self.share.count_answer(self.answer_bytes)
 
 
 def frame(request: object, opaque: int) -> bytes:
@@ -86,7 +86,7 @@ async def test_a_connection_that_ends_while_it_waits_is_forgotten() -> None:
         session.data_received(frame(pull(), number))
     readers[-1].connection_lost(None)
     budget = readers[0]._budget
-    assert budget is not None and readers[-1] not in budget.turn._waiting
+    assert budget is not None and readers[-1] not in budget.turn._waiters
     await until(lambda: len(handled) == 29)
 
 
@@ -107,16 +107,16 @@ async def test_those_who_wait_get_less_time_the_more_they_are() -> None:
     share = TurnShare(4 * MB)
     shares = []
     for count in (0, 1, 7, 1000):
-        share._waiting = {Holder(share): lambda: None for _ in range(count)}
+        share._waiters = {Holder(share): lambda: None for _ in range(count)}
         share._until = 0.0
-        shares.append(share.until(10.0) - 10.0)
+        shares.append(share.share_end_s(10.0) - 10.0)
     assert shares == pytest.approx([BURST_S, BURST_S, TURN_S / 8, LEAST_BURST_S])
 
 
 def test_a_turn_is_shared_by_those_who_have_more_to_be_answered() -> None:
     share = TurnShare(4 * MB)
     shares = []
-    for share.busy in (0, 1, 8, 1000):
+    for share.busy_count in (0, 1, 8, 1000):
         shares.append(share.bytes_of_one())
     assert shares == [4 * MB, 4 * MB, MB // 2, LEAST_TURN_BYTES]
 

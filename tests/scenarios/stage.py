@@ -59,7 +59,7 @@ class Stage:
     def _syncs(self) -> bool:
         """Whether a broker's thread is syncing the log to disk."""
         flushers = [broker.store.flusher for broker in self._cluster.brokers if hasattr(broker, "store")]
-        return any(each.flushed.error is None and each._ordered > each.flushed.value for each in flushers)
+        return any(each.flushed.error is None and each._ordered_end > each.flushed.value for each in flushers)
 
     async def __aenter__(self) -> Stage:
         await self._stack.enter_async_context(self._cluster)

@@ -23,7 +23,7 @@ from sparrowmq.settings.settings import (
     Settings,
     build,
     from_environment,
-    keyed,
+    keyed_fields,
     load,
     setting,
 )
@@ -200,7 +200,7 @@ def test_the_settings_of_a_class_come_before_those_that_it_extends():
         first: str = setting("first", "", TEXT)
         second: str = setting("second", "", TEXT)
 
-    assert [each.name for each in config.keyed(More)][:4] == ["first", "second", "port", "file_size"]
+    assert [each.name for each in config.keyed_fields(More)][:4] == ["first", "second", "port", "file_size"]
 
 
 @pytest.mark.parametrize("settings", [BrokerSettings, NamesrvSettings])
@@ -215,7 +215,7 @@ def test_no_setting_is_honoured_in_name_only(settings):
     read = {name for file in files for name in attributes(file, own=file == own or file.name == "tls_settings.py")}
     # Of the role no other value is accepted, and the file of TLS is read (by its key) before there are settings.
     fixed = {"role", "tls_file"}
-    assert {each.name for each in keyed(settings)} - read <= fixed
+    assert {each.name for each in keyed_fields(settings)} - read <= fixed
 
 
 def attributes(file, own):

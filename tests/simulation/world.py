@@ -271,7 +271,7 @@ class World:
     def bury(self, process: Process) -> None:
         """Release what a dead process left."""
         process.loop.bury()
-        for by_loop in (slices._began, slices._lines, clock._OF_LOOPS):
+        for by_loop in (slices._turn_began_s, slices._pauses, clock._RUNNING_TIME_BY_LOOP):
             by_loop.pop(process.loop, None)
         self._burials += 1
         if self._burials % _BURIALS_PER_COLLECTION == 0:

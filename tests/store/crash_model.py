@@ -273,7 +273,7 @@ class Model:
             SETTINGS, self.vfs, store._log, store.queues, store._index, store._checkpointer, store.hold
         )
         self.vfs.used = 0.86  # so that age does not matter
-        count = retention.expired(0, self.vfs.used)
+        count = retention.count_expired(0, self.vfs.used)
         if count:
             begin = store._log.row.files[count].begin
             self.promises.append(Promise(len(self.vfs.effects), self._flushed(), begin))

@@ -11,7 +11,7 @@ from tests.store.stores import bodies, message, put, put_batch
 def test_a_store_is_the_door_to_its_appender(stores):
     store = stores.open()
     put(store, b"taken")
-    assert isinstance(store.appender, Appender) and store.appender.full is None
+    assert isinstance(store.appender, Appender) and store.appender.full_error is None
     store.appender.publish()
     assert bodies(store) == [b"taken"]
 

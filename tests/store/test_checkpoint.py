@@ -119,7 +119,7 @@ def test_files_and_folders_are_on_disk_before_the_checkpoint_says_so():
     checkpoint_itself = others[ends + 1 :]
     assert {first, second} == {("sync", 0), ("sync", 1)} and names == ("sync_folder", "/store")
     assert [effect[0] for effect in checkpoint_itself] == ["create", "write", "sync"]
-    assert made.written == 1000
+    assert made.written_offset == 1000
 
 
 def test_what_changes_after_a_checkpoint_began_is_left_to_the_next_one():

@@ -132,7 +132,7 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
 @pytest.mark.parametrize(
     ("kinds", "module", "name", "value"),
     [
-        pytest.param((BURSTS, DROPS), commit_log, "_PIECE", 100, id="bursts that are written in pieces"),
+        pytest.param((BURSTS, DROPS), commit_log, "_MAX_JOINED_BYTES", 100, id="bursts that are written in pieces"),
         pytest.param(
             (STEPS, DROPS),
             crash_model,
@@ -212,9 +212,9 @@ def too_young(self: Retention, now_ms: int, used: float, asked: Cleaning = Clean
 def newest_file(self: Flusher) -> None:
     """Order a sync of what was written, where that is more than one file of the last one alone."""
     end = self._log.written
-    if end > self._ordered:
-        self._orders.put(_SyncOrder(end, self._log.row.between(self._ordered, end)[-1:]))
-        self._ordered = end
+    if end > self._ordered_end:
+        self._orders.put(_SyncOrder(end, self._log.row.between(self._ordered_end, end)[-1:]))
+        self._ordered_end = end
 
 
 def all_that_is_written(self: Model, order: _SyncOrder) -> int:

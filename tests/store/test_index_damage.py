@@ -265,7 +265,7 @@ def test_all_keys_of_the_record_that_filled_an_index_file_of_java_are_found_afte
     assert store._index is not None
     full, growing = store._index.files
     full_ms, checkpoint = full.end_ms, Path(store.settings.layout.checkpoint)
-    assert (full.room, growing.next) == (0, 4)
+    assert (full.room, growing.next_entry) == (0, 4)
     growing.end_ms = full_ms + 1
     growing._finish(growing.end_offset, growing.end_ms)
     stores.crash(store)

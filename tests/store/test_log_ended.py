@@ -18,9 +18,9 @@ def test_an_ended_log_takes_no_record_until_it_continues(stores):
         with pytest.raises(LogEnded, match="handed over"):
             put(store, b"late")
     assert not store.appender.try_again_if_due()
-    assert store.end == end and store.appender.full is WHY
+    assert store.end == end and store.appender.full_error is WHY
     store.appender.continue_log()
-    assert store.appender.full is None
+    assert store.appender.full_error is None
     put(store, b"after")
     store.publish()
     assert bodies(store) == [b"before", b"after"]

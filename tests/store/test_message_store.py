@@ -117,7 +117,7 @@ async def test_a_running_store_makes_checkpoints(stores, clock):
     await asyncio.wait_for(safe(store, end), 10)
     await clock.advance(1)
     async with asyncio.timeout(10):
-        while store._checkpointer.written < end:
+        while store._checkpointer.written_offset < end:
             await asyncio.sleep(0.001)
     found = load(RealDisk(), stores.settings.layout.checkpoint).positions
     assert found is not None and found.dispatched == end

@@ -95,6 +95,6 @@ async def test_a_running_store_counts_each_put_once(stores) -> None:
             store.append(message())
         await store.flushed.reached(store.end)
     await asyncio.sleep(0)
-    assert sum(store.appender.put_times.spans) == 8 and store.appender.added()[0] == 8
+    assert sum(store.appender.put_times.spans) == 8 and store.appender.count_added()[0] == 8
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -96,7 +96,7 @@ def test_damaged_records_are_what_they_were(stores, places, slave, numbers):
     for number in numbers:
         damage(stores.settings, middle_of(places, number))
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (len(numbers), [])
+    assert (replaced.count, replaced.remaining_damage) == (len(numbers), [])
     sound(stores)
     assert len(slave.asked) <= 4 * len(numbers)  # the rest of the log is not asked for
 
@@ -106,7 +106,7 @@ def test_the_end_of_a_file_and_the_beginning_of_the_next_one_are_what_they_were(
     damage(stores.settings, places[last - 1][0], 4096 - places[last - 1][0])  # the blank, too
     damage(stores.settings, 4096, places[last + 2][0] - 4096)
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (3, [])
+    assert (replaced.count, replaced.remaining_damage) == (3, [])
     sound(stores)
 
 
@@ -117,7 +117,7 @@ def test_what_a_start_fenced_off_is_taken_from_the_copy_later(stores, places, sl
     assert len(bodies(stores.open(), "Orders", 1)) == COUNT // 2 - 1
     stores._open.pop().close()
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (3, [])
+    assert (replaced.count, replaced.remaining_damage) == (3, [])
     sound(stores)
 
 
@@ -147,7 +147,7 @@ def test_what_the_copy_has_not_or_not_whole_is_fenced_off_and_told(stores, place
         damage(stores.settings, middle_of(places, number))
     slave.spoils = fault(8, places)
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (1, [(places[8][0], places[8][1])])
+    assert (replaced.count, replaced.remaining_damage) == (1, [(places[8][0], places[8][1])])
     assert list(verify(stores.settings)) == []
     store = stores.open()
     assert len(bodies(store, "Orders", 0)) == COUNT // 2 - 1 and len(bodies(store, "Orders", 1)) == COUNT // 2
@@ -193,7 +193,7 @@ def test_copy_that_ends_beside_the_damage_has_records_of_which_a_part_is_left_he
     for number in range(7, end):
         damage(stores.settings, places[number][0] + at)
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (end - 7, [])
+    assert (replaced.count, replaced.remaining_damage) == (end - 7, [])
     sound(stores)
 
 
@@ -202,7 +202,7 @@ def test_records_after_the_last_one_of_which_a_part_is_left_are_not_taken(stores
     damage(stores.settings, middle_of(places, 7))
     damage(stores.settings, places[8][0], places[8][1] - places[8][0])
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (1, [places[8]])
+    assert (replaced.count, replaced.remaining_damage) == (1, [places[8]])
 
 
 def test_blank_after_the_last_record_of_which_a_part_is_left_is_not_written(stores, places, slave):
@@ -213,7 +213,7 @@ def test_blank_after_the_last_record_of_which_a_part_is_left_is_not_written(stor
     damage(stores.settings, 4096, places[last + 1][1] - 4096)
     replaced = repair(stores.settings, DISK, slave)
     left = [(places[last][0], places[last + 1][1])]
-    assert (replaced.count, replaced.blanks, replaced.left) == (1, 0, left)
+    assert (replaced.count, replaced.blank_count, replaced.remaining_damage) == (1, 0, left)
 
 
 def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, slave):
@@ -222,7 +222,7 @@ def test_end_of_the_log_that_is_zeros_is_taken_from_the_copy(stores, places, sla
         kept = max(min(places[70][0] - begin, 4096), 0)
         path.write_bytes(path.read_bytes()[:kept].ljust(4096, b"\0"))
     replaced = repair(stores.settings, DISK, slave)
-    assert (replaced.count, replaced.left) == (COUNT - 70, [])
+    assert (replaced.count, replaced.remaining_damage) == (COUNT - 70, [])
     sound(stores)
 
 

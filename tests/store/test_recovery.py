@@ -249,7 +249,7 @@ class Forgetting(RealDisk):
 
 
 def test_nothing_is_forgotten_before_it_was_read_to_be_written_again(stores: Stores, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(recovery, "_CHUNK", PAGE)
+    monkeypatch.setattr(recovery, "_CHUNK_BYTES", PAGE)
     store = stores.open(commit_log_file_size=1 << 20)
     put(store, FIVE[0])
     store.close()

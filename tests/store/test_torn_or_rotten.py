@@ -6,7 +6,7 @@ import pytest
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.store.layout import LOCK_OF_JAVA, SECTOR
-from sparrowmq.store.log.set_aside import pieces
+from sparrowmq.store.log.set_aside import list_pieces
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import CorruptPolicy
 from sparrowmq.store.vfs import Disk
@@ -44,7 +44,7 @@ def test_a_tail_of_synced_messages_that_became_zeros_is_missed(stores: Stores):
     assert refused.value.offset == offsets[3]
     opened = stores.open(corrupt_policy=CorruptPolicy.QUARANTINE)
     assert bodies(opened) == FIVE[:3]
-    (piece,) = pieces(Disk(), opened.settings.layout)
+    (piece,) = list_pieces(Disk(), opened.settings.layout)
     assert (piece.reason, piece.end, piece.size) == ("lost", offsets[5], offsets[5] - offsets[3])
 
 

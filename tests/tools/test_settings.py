@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.namesrv.namesrv_settings import NamesrvSettings
-from sparrowmq.settings.settings import keyed
+from sparrowmq.settings.settings import keyed_fields
 from tools.prose import problems
 from tools.settings import BOTH, BROKER, NAMESRV, descriptions, grouped, settings_page
 
@@ -14,12 +14,12 @@ from tools.settings import BOTH, BROKER, NAMESRV, descriptions, grouped, setting
 )
 def test_every_setting_is_in_a_group(settings, groups):
     found = [each for _, members in grouped(settings, groups) for each in members]
-    assert found == keyed(settings)
+    assert found == keyed_fields(settings)
 
 
 def test_every_setting_has_a_row_and_those_that_change_while_the_server_runs_a_star():
     page = settings_page()
-    for each in (*keyed(BrokerSettings), *keyed(NamesrvSettings)):
+    for each in (*keyed_fields(BrokerSettings), *keyed_fields(NamesrvSettings)):
         star = " *" if each.metadata["live"] else ""
         assert f"| `{each.metadata['keys'][0]}`{star} |" in page
 
@@ -32,7 +32,7 @@ def test_the_settings_that_most_people_need_come_first():
 
 def test_each_description_is_one_or_two_short_sentences():
     described = descriptions(BrokerSettings) | descriptions(NamesrvSettings)
-    for each in (*keyed(BrokerSettings), *keyed(NamesrvSettings)):
+    for each in (*keyed_fields(BrokerSettings), *keyed_fields(NamesrvSettings)):
         words = described[each.name]
         assert re.match(r"[A-Z]|true: ", words) and words.endswith("."), words
         assert len(words.split()) <= 20, words

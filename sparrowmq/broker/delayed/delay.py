@@ -49,7 +49,7 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.metrics.condition_kinds import DELIVERY_LATE
 from sparrowmq.metrics.figures import Figures, Rows
 from sparrowmq.protocol.codes import ResponseCode
-from sparrowmq.protocol.delay_levels import DelayLevels, delivered, delivered_mark, level_of, queue_of
+from sparrowmq.protocol.delay_levels import DelayLevels, delivered_mark, level_of, parse_delivered_mark, queue_of
 from sparrowmq.protocol.messages.entry import Entry
 from sparrowmq.protocol.messages.message import StoredMessage
 from sparrowmq.protocol.messages.properties import mark
@@ -339,7 +339,7 @@ class DelayProgress:
 
     def exact_offsets(self) -> dict[int, int]:
         offsets = dict(self.saved.offset_table)
-        for queue_id, queue_offset in filter(None, map(delivered, self._delivered_marks)):
+        for queue_id, queue_offset in filter(None, map(parse_delivered_mark, self._delivered_marks)):
             level = level_of(queue_id)
             offsets[level] = max(offsets.get(level, 0), queue_offset + 1)
         self._delivered_marks.clear()

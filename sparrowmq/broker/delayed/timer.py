@@ -168,7 +168,7 @@ class TimedDelivery:
     async def save(self) -> None:
         """Write the settled timers, once the records that settle them are on disk. Raises: StoreFailed, OSError."""
         async with self._save_lock:
-            saved = self._timers.unsaved()
+            saved = self._timers.collect_unsaved()
             if saved is not None:
                 await self._store.flushed.reached(saved.log_offset)
                 await asyncio.to_thread(self._timers.save, saved)
@@ -194,7 +194,7 @@ class TimedDelivery:
         timers = self._timers
         size, count = 0, 0
         while size < BYTES_PER_TURN and count < TIMERS_PER_TURN:
-            timer_to_roll = timers.to_roll()
+            timer_to_roll = timers.next_to_roll()
             if timer_to_roll is None:
                 break
             size, count = size + timer_to_roll.size, count + 1
@@ -204,7 +204,7 @@ class TimedDelivery:
                 self._damage_log.log_problem(f"the message for a time at log offset {damage.offset}", damage)
                 timers.put_off_roll()
             else:
-                timers.rolled()
+                timers.settle_rolled()
 
     def _read_new_timers(self) -> None:
         """Take over new timers, including those of this turn, so that every accepted recall takes effect."""

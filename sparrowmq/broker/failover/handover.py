@@ -68,7 +68,7 @@ async def drain(
     if store.flushed.error is not None:
         raise refusal("the store of this member has failed")
     await write_changes()
-    while store.appender.unfinished:
+    while store.appender.unfinished_batches:
         if clock.age(begin_s) > HAND_OVER_S:
             raise refusal(f"a large batch is not stored after {HAND_OVER_S:g} s")
         await clock.sleep(_LOOK_S)
@@ -140,7 +140,7 @@ class RoomWatch:
 
     def is_short(self, store: MessageStore, has_successor: bool) -> bool:
         """Check the store, about twice a second. After True, the next True comes PAUSE_S later at the earliest."""
-        if store.appender.full is None:
+        if store.appender.full_error is None:
             return False
         now = self._clock.monotonic()
         if now - self._last_refusal_s > FORGETS_S:

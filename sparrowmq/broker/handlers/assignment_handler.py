@@ -41,7 +41,7 @@ from sparrowmq.protocol.requests.client_bodies import (
 from sparrowmq.protocol.requests.headers import LockBatchMq, UnlockBatchMq
 from sparrowmq.protocol.requests.namesrv_headers import GetRoute
 from sparrowmq.protocol.requests.pop_headers import GetAllRequestModes, QueryAssignment, SetRequestMode
-from sparrowmq.remoting.handler import Reply, encoded, handles
+from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer, may_act_for
 from sparrowmq.remoting.pool import Pool
 
@@ -213,7 +213,7 @@ class LockHandler(Handler):
             if 0 <= queue.queue_id < count and self._locks.lock(_queue_key(request, queue), request.client_id):
                 locked.append(queue)
             yield
-        return (yield from encoded(LockedQueues(locked)))
+        return (yield from encode_in_steps(LockedQueues(locked)))
 
 
 def _queue_key(request: LockQueues, queue: MessageQueue) -> Queue:

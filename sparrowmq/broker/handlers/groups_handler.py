@@ -55,7 +55,7 @@ from sparrowmq.protocol.requests.client_bodies import (
 from sparrowmq.protocol.requests.group_settings import CLASSIC
 from sparrowmq.protocol.requests.headers import ResetConsumerClientOffset
 from sparrowmq.protocol.requests.offset_bodies import ResetOffsets
-from sparrowmq.remoting.handler import Reply, encoded, handles
+from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class GroupHandler(Handler):
 
     def _all_reply(self) -> Steps[Reply]:
         table = self._groups.content()
-        return (yield from encoded(table, GetAllSubscriptionGroupReply(len(table.subscription_group_table))))
+        return (yield from encode_in_steps(table, GetAllSubscriptionGroupReply(len(table.subscription_group_table))))
 
     @handles(GetGroupConfig)
     def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Reply:
@@ -134,14 +134,14 @@ class GroupHandler(Handler):
     def _consumers_reply(self, topic: str) -> Steps[Reply]:
         subscribed = yield from self._clients.groups_subscribed_to(topic)
         consumed = yield from self._offsets.groups_of(topic)
-        return (yield from encoded(GroupList(list(dict.fromkeys([*subscribed, *consumed])))))
+        return (yield from encode_in_steps(GroupList(list(dict.fromkeys([*subscribed, *consumed])))))
 
     @handles(QueryTopicsByConsumer)
     def topics(self, header: QueryTopicsByConsumer, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         return self._large.make(peer, partial(self._topics_reply, header.group))
 
     def _topics_reply(self, group: str) -> Steps[Reply]:
-        return (yield from encoded(TopicList(self._offsets.topics_of(group))))
+        return (yield from encode_in_steps(TopicList(self._offsets.topics_of(group))))
 
     @handles(QuerySubscriptionByConsumer)
     def subscription(self, header: QuerySubscriptionByConsumer, body: bytes, peer: Peer) -> Reply:
@@ -185,7 +185,7 @@ class GroupHandler(Handler):
         for group, members in list(self._clients.producer_groups()):
             table[group] = [self._producer_entry(member) for member in members]
             yield
-        return (yield from encoded(ProducerTable(table)))
+        return (yield from encode_in_steps(ProducerTable(table)))
 
     @handles(ResetOffset)
     async def reset(self, header: ResetOffset, body: bytes, peer: Peer) -> Reply:
@@ -302,7 +302,7 @@ def _with_former_settings(requested: GroupConfig, former: GroupConfig | None) ->
     current = former.attributes if former is not None else None
     try:
         changes = attributes.of_signed(requested.attributes or {})
-        group_attributes = attributes.changed(attributes.OF_GROUPS, current, changes, is_new=former is None)
+        group_attributes = attributes.changed(attributes.GROUP_ATTRIBUTES, current, changes, is_new=former is None)
         (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None

@@ -56,7 +56,7 @@ from sparrowmq.protocol.requests.offset_bodies import (
     QueueTimeSpan,
 )
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import PendingReply, Reply, encoded, handles
+from sparrowmq.remoting.handler import PendingReply, Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
 
 _MAX_INT64: Final = (1 << 63) - 1
@@ -152,7 +152,7 @@ class OffsetHandler(Handler):
     def _all_groups_reply(self) -> Steps[Reply]:
         mark = self._offsets.mark()
         rows = json.Pairs((key, dict(queues)) for key, queues in self._offsets.rows())
-        return (yield from encoded(ConsumerOffsets(cast(Any, rows), journal=mark)))
+        return (yield from encode_in_steps(ConsumerOffsets(cast(Any, rows), journal=mark)))
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Reply:
@@ -172,7 +172,7 @@ class ProgressHandler(Handler):
 
     def _of_group_reply(self, group: str, topic: str | None) -> Steps[Reply]:
         topics = self._lags.consumed(group, [topic]) if topic else self._lags.topics_of(group)
-        return (yield from encoded(self._stats(group, topics)))
+        return (yield from encode_in_steps(self._stats(group, topics)))
 
     @handles(GetBrokerConsumeStats)
     def of_all(self, header: GetBrokerConsumeStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -186,7 +186,7 @@ class ProgressHandler(Handler):
             topics = [each.topic_name for each in configs if each is not None and (each.order or not header.is_order)]
             stats.consume_stats_list.append({group: [self._stats(group, [topic], stats) for topic in topics]})
             yield
-        return (yield from encoded(stats))
+        return (yield from encode_in_steps(stats))
 
     @handles(QueryConsumeTimeSpan)
     def in_time(self, header: QueryConsumeTimeSpan, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -195,7 +195,7 @@ class ProgressHandler(Handler):
 
     def _spans_reply(self, header: QueryConsumeTimeSpan, queue_count: int) -> Steps[Reply]:
         spans = (self._time_span(header.topic, header.group, queue_id) for queue_id in range(queue_count))
-        return (yield from encoded(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
+        return (yield from encode_in_steps(ConsumeTimeSpans(cast(Any, json.Items(spans)))))
 
     @handles(QueryCorrectionOffset)
     def slowest(self, header: QueryCorrectionOffset, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -222,7 +222,7 @@ class ProgressHandler(Handler):
             if lowest_offsets.get(queue_id, _MAX_INT64) > offset:
                 lowest_offsets[queue_id] = _MAX_INT64
             yield
-        return (yield from encoded(CorrectionOffsets(lowest_offsets)))
+        return (yield from encode_in_steps(CorrectionOffsets(lowest_offsets)))
 
     @handles(CloneGroupOffset)
     async def clone(self, header: CloneGroupOffset, body: bytes, peer: Peer) -> None:

@@ -266,7 +266,7 @@ class PopHandler(Handler):
         for queue in result.queues:
             self._consumption.count_received(group, topic, len(queue.offsets), queue.queue_id, result.size)
         if self.held_pops.quotas is not None and self.held_pops.quotas.is_on:
-            self.held_pops.quotas.pulled(peer, topic, result.size, usages)
+            self.held_pops.quotas.count_pulled(peer, topic, result.size, usages)
         if not result.count:
             self._consumption.count_received(group, topic, 0)
         counts = isinstance(header, PopMessage) and header.wants_counts

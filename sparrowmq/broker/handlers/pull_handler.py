@@ -198,7 +198,7 @@ class PullHandler:
 
     def _answer(self, read: Read, header: PullMessage, peer: Peer, usages: list[Usage] | None = None) -> Reply:
         if self.quotas is not None and self.quotas.is_on:
-            self.quotas.pulled(peer, header.topic, read.size, usages)
+            self.quotas.count_pulled(peer, header.topic, read.size, usages)
         self._consumption.count_received(
             header.consumer_group, header.topic, read.count, header.queue_id, read.size, self._last_read_s
         )

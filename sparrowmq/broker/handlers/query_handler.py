@@ -17,7 +17,7 @@ from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.requests.admin_headers import QueryConsumeQueue
 from sparrowmq.protocol.requests.bodies import QueueEntries, QueueEntry
 from sparrowmq.protocol.requests.headers import QueryMessage, QueryMessageReply, ViewMessage
-from sparrowmq.remoting.handler import Reply, encoded, handles
+from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -59,7 +59,7 @@ class QueryHandler(Handler):
 
     def _count(self, peer: Peer, topic: str, size: int) -> None:
         if self._quotas is not None and self._quotas.is_on:
-            self._quotas.pulled(peer, topic, size)
+            self._quotas.count_pulled(peer, topic, size)
 
     @handles(QueryConsumeQueue)
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -89,4 +89,4 @@ def _with_entries(reply: QueueEntries, queue: ConsumeQueue, begin: int, count: i
         known = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
         entries.append(known or QueueEntry(msg="a gap"))
         yield
-    return (yield from encoded(reply))
+    return (yield from encode_in_steps(reply))

@@ -33,7 +33,7 @@ from sparrowmq.protocol.requests.admin_headers import (
 from sparrowmq.protocol.requests.bodies import MOST_QUEUES, TopicConfig, TopicConfigList, TopicList
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset, TopicStats
 from sparrowmq.protocol.wire import json
-from sparrowmq.remoting.handler import Reply, encoded, handles
+from sparrowmq.remoting.handler import Reply, encode_in_steps, handles
 from sparrowmq.remoting.peer import Peer
 from sparrowmq.remoting.quotas import Quotas
 
@@ -129,7 +129,7 @@ class TopicHandler(Handler):
     def _stats_reply(self, topic: str, queue_count: int) -> Steps[Reply]:
         broker = self._topics.broker_name
         rows = ((MessageQueue(topic, broker, each), self._queue_offsets(topic, each)) for each in range(queue_count))
-        return (yield from encoded(TopicStats(cast(Any, json.Pairs(rows)))))
+        return (yield from encode_in_steps(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
     def all(self, header: GetAllTopicConfig, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
@@ -137,7 +137,7 @@ class TopicHandler(Handler):
 
     def _all_reply(self) -> Steps[Reply]:
         table = self._topics.content()
-        return (yield from encoded(table, GetAllTopicConfigReply(len(table.topic_config_table))))
+        return (yield from encode_in_steps(table, GetAllTopicConfigReply(len(table.topic_config_table))))
 
     @handles(GetSystemTopicListFromBroker)
     def system(self, header: GetSystemTopicListFromBroker, body: bytes, peer: Peer) -> Reply:
@@ -174,7 +174,7 @@ def _changed_attributes(
             if isinstance(modification, str)
             else attributes.of_signed(modification or {})
         )
-        return attributes.changed(attributes.OF_TOPICS, current, changes, is_new=former is None)
+        return attributes.changed(attributes.TOPIC_ATTRIBUTES, current, changes, is_new=former is None)
     except ConfigError as error:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
 

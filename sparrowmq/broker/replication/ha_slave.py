@@ -49,7 +49,7 @@ from sparrowmq.protocol import replication
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.replication import GREETING, HELLO_SIZE, PROOF_SIZE, REPORT, Piece, Transfers, WholeRecords
 from sparrowmq.protocol.requests.bodies import FollowingState, HaStatus
-from sparrowmq.remoting.connection_errors import why_not
+from sparrowmq.remoting.connection_errors import why_tls_failed
 from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class HaSlave:
             )
         except (SparrowError, OSError, UnicodeError) as error:
             if rules.tls is not None and isinstance(error, OSError):
-                reason: object = why_not(error)
+                reason: object = why_tls_failed(error)
             else:
                 reason = getattr(error, "strerror", None) or str(error)
             reason = reason or f"no answer within {CONNECT_S:g} s"
@@ -359,7 +359,7 @@ class MasterLink(asyncio.Protocol):
             return
         if self._records is not None:
             self._report_soon()
-            self._on_visible(self._transfers.shown)
+            self._on_visible(self._transfers.visible_end)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.close()

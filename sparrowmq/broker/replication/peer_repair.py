@@ -30,7 +30,7 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.store.care.repair import replace_closed
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.record_repair import Replaced
+from sparrowmq.store.record_repair import RepairResult
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk
 
@@ -120,7 +120,7 @@ async def repair_closed(
             except (SparrowError, OSError) as error:
                 reason = f"the broker at {address} cannot help: {error}"
                 continue
-            if replaced.count or replaced.blanks:
+            if replaced.count or replaced.blank_count:
                 return ""  # the rest may be a torn tail that no broker has; the next start decides
             reason = f"the broker at {address} does not have the records{_places(replaced)}"
         if clock.monotonic() >= deadline:
@@ -128,8 +128,8 @@ async def repair_closed(
         await clock.sleep(PAUSE_S)
 
 
-def _places(replaced: Replaced) -> str:
-    return "".join(f" from offset {begin} to {end}" for begin, end in replaced.left)
+def _places(replaced: RepairResult) -> str:
+    return "".join(f" from offset {begin} to {end}" for begin, end in replaced.remaining_damage)
 
 
 class SelfRepair:

@@ -151,7 +151,9 @@ class ReplicationRole:
         if term is None:
             return rules
 
-        introduction = replication.introduction(term.member, term.epoch, asks_shown=self.high_watermark.asks_master)
+        introduction = replication.introduction(
+            term.member, term.epoch, asks_visible_end=self.high_watermark.asks_master
+        )
         return replace(rules, master=None, introduction=introduction, pause_s=_MEMBERS_PAUSE_S)
 
 

@@ -36,7 +36,7 @@ from sparrowmq.protocol.replication import (
     MEMBER_SIZE,
     NONCE_SIZE,
     PROOF_SIZE,
-    SHOWN,
+    VISIBLE_END,
     Reports,
 )
 from sparrowmq.remoting.log_limit import LogLimit
@@ -251,7 +251,7 @@ class SlaveLink(asyncio.Protocol):
             self.close("only members can follow an elected master: set enableControllerMode=true there, too")
         if len(self._introduction) < MEMBER_SIZE or self._transport is None:
             return b""
-        self.member, epoch, self._wants_visible_end = replication.introduced(self._introduction[:MEMBER_SIZE])
+        self.member, epoch, self._wants_visible_end = replication.parse_introduction(self._introduction[:MEMBER_SIZE])
         if epoch != own_epoch:
             self.close(f"it means to follow the master of epoch {epoch}, and this is epoch {own_epoch}")
         return self._introduction[MEMBER_SIZE:]
@@ -349,7 +349,7 @@ class SlaveLink(asyncio.Protocol):
         self._visible_end_timer = None
         visible_end = self._visible_end()
         if self._transport is not None and not self._is_paused and visible_end > self._sent_visible_end:
-            self._transport.write(HEAD.pack(visible_end, SHOWN))
+            self._transport.write(HEAD.pack(visible_end, VISIBLE_END))
             self._sent_visible_end = visible_end
 
     def _send_heartbeat(self) -> None:

@@ -14,7 +14,7 @@ import click
 from sparrowmq.errors import ConfigError
 from sparrowmq.remoting.tls.tls_settings import FILE_KEY, SHARED_FILE, ClientTlsSettings, shared_file
 from sparrowmq.settings import settings as config
-from sparrowmq.settings.settings import Settings, keyed
+from sparrowmq.settings.settings import Settings, keyed_fields
 from sparrowmq.settings.settings_files import read_text, value_of
 from sparrowmq.settings.user_settings import INNER_CREDENTIALS, UserSettings, named_secret
 
@@ -32,7 +32,7 @@ _BROKER_KEYS: Final = {
     "tlsTestModeEnable": "tls.test.mode.enable",
     "tlsCertPath": "tls.server.certPath",
     "tlsKeyPath": "tls.server.keyPath",
-    **{key: key for field in keyed(UserSettings) for key in field.metadata["keys"]},
+    **{key: key for field in keyed_fields(UserSettings) for key in field.metadata["keys"]},
 }
 _PROXY_OPTIONS: Final = {
     "grpcServerPort": "port",

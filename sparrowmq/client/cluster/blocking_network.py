@@ -48,7 +48,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.protocol.wire.connection import Connection, Sign, naming
 from sparrowmq.protocol.wire.header import Header, Request
-from sparrowmq.remoting.connection_errors import why_closed, why_not, why_unconnected
+from sparrowmq.remoting.connection_errors import why_closed, why_tls_failed, why_unconnected
 from sparrowmq.remoting.request_in_flight import remote_error
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class BlockingLink:
             host, port = split_address(at)
             self._socket = _connect(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
-            raise BrokerUnreachable(address, why_not(error) if tls else why_unconnected(error)) from None
+            raise BrokerUnreachable(address, why_tls_failed(error) if tls else why_unconnected(error)) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: Request[Any], body: bytes = b"") -> int:

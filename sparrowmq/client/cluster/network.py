@@ -103,7 +103,8 @@ class Network:
         if credentials is not None:
             check_kind("credentials", credentials, Credentials, "Credentials(access_key, secret_key)")
         sign = credentials._signer() if credentials is not None else None
-        self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls))
+        on_change = ConnectionHookCalls(hooks, self._server_at).changed if hooks else None
+        self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls), on_connection_change=on_change)
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
@@ -111,8 +112,6 @@ class Network:
         spawn = self.background.spawn
         self.answers = Answers(self.routes, self.brokers, self.clock, spawn, self.ids, self.home)
         pushes.on_reply = self.answers.on_reply
-        if hooks:
-            self._pool.changed = ConnectionHookCalls(hooks, self._server_at).changed
 
     def full_name(self, name: str) -> str:
         """The name of a topic or group, or the full one already, as brokers know it. Raises: ConfigError, no text."""
@@ -196,7 +195,7 @@ class Network:
         self._pool.close()
         self.membership.client_left()
         try:
-            await self._pool.ended()
+            await self._pool.wait_until_ended()
         finally:
             await self.background.__aexit__(kind, error, trace)
 

@@ -385,7 +385,7 @@ class PopRequests:
             answer = await session.call(request, timeout_s=SETTLE_S)
         except RemoteError as error:
             raise self._error_from(error, broker_name) from error
-        message._renew(*answer.header.renewed(handle))
+        message._renew(*answer.header.new_handle(handle))
 
     async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
         """Acknowledge those that fit into batches, and return the others, with those of batches that failed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
-# The broker itself --------------------------------------------------------------------------------------------------
+# The broker itself
 
 
 class GetBrokerConfigReply(Header):
@@ -82,9 +82,6 @@ class ViewBrokerStats(Request[NoFields]):
     stats_key: str
 
 
-# Topics -------------------------------------------------------------------------------------------------------------
-
-
 @request(RequestCode.UPDATE_AND_CREATE_TOPIC)
 class UpdateAndCreateTopic(Request[NoFields]):
     """Create a topic or change it. (Java: CreateTopicRequestHeader; `attributes` and `force` are 5.x.)"""
@@ -138,9 +135,6 @@ class QueryTopicConsumeByWho(Request[NoFields]):
     """The groups that consume a topic, as a `GroupList`."""
 
     topic: str
-
-
-# Groups -------------------------------------------------------------------------------------------------------------
 
 
 @request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
@@ -273,9 +267,6 @@ class GetAllProducers(Request[NoFields]):
     """The online members of every producer group, as a `ProducerTable`. (Java: GetAllProducerInfoRequestHeader)"""
 
 
-# The store ----------------------------------------------------------------------------------------------------------
-
-
 @request(RequestCode.QUERY_CONSUME_QUEUE)
 class QueryConsumeQueue(Request[NoFields]):
     """Some entries of a queue, and the subscription of an online group, as `QueueEntries`."""
@@ -300,9 +291,6 @@ class CleanUnusedTopic(Request[NoFields]):
 @request(RequestCode.DELETE_EXPIRED_COMMITLOG)
 class DeleteExpiredCommitLog(Request[NoFields]):
     """Delete expired files of the log at once, at any hour."""
-
-
-# Copies for a slave -------------------------------------------------------------------------------------------------
 
 
 class GetAllTopicConfigReply(Header):
@@ -343,9 +331,6 @@ class GetAllConsumerOffset(Request[NoFields]):
 @request(RequestCode.GET_ALL_DELAY_OFFSET)
 class GetAllDelayOffset(Request[NoFields]):
     """The progress of each delay level's delivery, as `DelayOffsets`."""
-
-
-# Access control -----------------------------------------------------------------------------------------------------
 
 
 @request(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)

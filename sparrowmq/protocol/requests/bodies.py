@@ -21,7 +21,7 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.protocol.wire import json
 from sparrowmq.protocol.wire.body import Body
 
-# Routes -------------------------------------------------------------------------------------------------------------
+# Routes
 
 MASTER: Final = 0
 MOST_QUEUES: Final = 65_535  # of a topic at one broker
@@ -31,7 +31,7 @@ QueueCount: TypeAlias = Annotated[int, Meta(le=MOST_QUEUES)]
 # broker, and make each queue.
 MOST_ROUTE_BYTES: Final = 1 << 20
 MOST_ADDRESSES: Final = 4096
-MOST_NAME: Final = 512  # characters of the name of a broker, or of its address
+MAX_NAME_CHARACTERS: Final = 512  # characters of the name of a broker, or of its address
 MOST_ROUTE_QUEUES: Final = 4 * MOST_QUEUES  # to read and to write
 # Commands that list brokers read the same answer, so they are refused, too.
 _ADVICE: Final = "look for false registrations in its log, and let it check accounts (aclEnable=true)"
@@ -69,11 +69,11 @@ class TopicRoute(Body):
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse an answer. Raises: RemoteProtocolError, as any body, or it has more than clients can use."""
-        _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
+        _check_at_most("bytes", len(raw), MOST_ROUTE_BYTES)
         route = json.decode(raw, cls)
         _check_brokers(route.broker_datas)
         queues = sum(row.read_queue_nums + row.write_queue_nums for row in route.queue_datas)
-        _refuse_more("queues", queues, MOST_ROUTE_QUEUES)
+        _check_at_most("queues", queues, MOST_ROUTE_QUEUES)
         return route
 
 
@@ -87,26 +87,27 @@ class ClusterTable(Body):
     @classmethod
     def decode(cls, raw: bytes | bytearray | memoryview) -> Self:
         """Parse an answer. Raises: RemoteProtocolError, as a TopicRoute."""
-        _refuse_more("bytes", len(raw), MOST_ROUTE_BYTES)
+        _check_at_most("bytes", len(raw), MOST_ROUTE_BYTES)
         table = json.decode(raw, cls)
         _check_brokers(table.broker_addr_table.values())
         return table
 
 
 def _check_brokers(brokers: Collection[BrokerRoute]) -> None:
-    _refuse_more("addresses of brokers", sum(len(each.broker_addrs) for each in brokers), MOST_ADDRESSES)
+    _check_at_most("addresses of brokers", sum(len(broker.broker_addrs) for broker in brokers), MOST_ADDRESSES)
     for broker in brokers:
-        for words in (broker.cluster, broker.broker_name, *broker.broker_addrs.values()):
-            if len(words) > MOST_NAME or not words.isprintable():
+        for text in (broker.cluster, broker.broker_name, *broker.broker_addrs.values()):
+            if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
                 raise RemoteProtocolError(
-                    f"the answer of the name server has a broker or address that is no name: {shown(words)}; {_ADVICE}"
+                    f"the answer of the name server has a broker or address that is no name: {shown(text)}; {_ADVICE}"
                 )
 
 
-def _refuse_more(things: str, count: int, most: int) -> None:
-    if count > most:
+def _check_at_most(things: str, count: int, max_count: int) -> None:
+    if count > max_count:
         raise RemoteProtocolError(
-            f"the answer of the name server has {count} {things}, and {most} are the most that a client uses; {_ADVICE}"
+            f"the answer of the name server has {count} {things}, and {max_count} are the most that a client uses; "
+            f"{_ADVICE}"
         )
 
 
@@ -145,9 +146,6 @@ class LostBroker(Body):
     topics: list[str] = []
 
 
-# Topics and groups as they are configured ---------------------------------------------------------------------------
-
-
 class DataVersion(Body):  # the wire's word
     """Which state of a broker's topics this is; Java compares time and counter."""
 
@@ -183,16 +181,13 @@ class TopicConfig(Body):
 
 
 class TopicConfigTable(Body):
-    """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)
-
-    Attributes:
-        incarnations: by topic, a number that differs for each topic that the broker has made under the name. Ours;
-            other programs ignore it.
-    """
+    """A broker's topics: code 21, topics.json, and a part of a registration. (Java: TopicConfigSerializeWrapper)"""
 
     data_version: DataVersion = field(default_factory=DataVersion)
     topic_config_table: dict[str, TopicConfig] = {}
     journal: JournalMark | None = None
+    # By topic, a number that differs for each topic that the broker has made under the name. Ours; other programs
+    # ignore it.
     incarnations: dict[str, int] | None = None
 
 
@@ -227,9 +222,6 @@ class GroupConfigTable(Body):
 
 class GroupList(Body):
     group_list: list[str] = []
-
-
-# The store and its figures ------------------------------------------------------------------------------------------
 
 
 class StatsSpan(Body):
@@ -275,9 +267,6 @@ class QueueEntries(Body):
     min_queue_index: int = 0
 
 
-# Access control -----------------------------------------------------------------------------------------------------
-
-
 class AccountEntry(Body):
     """An account, as in a file. (Java: PlainAccessConfig)"""
 
@@ -298,25 +287,19 @@ class AccountList(Body):
     plain_access_configs: list[AccountEntry] = []
 
 
-# Replication: the answer to GET_BROKER_HA_STATUS (907) ---------------------------------------------------------------
+# Replication: the answer to GET_BROKER_HA_STATUS (907)
 # Source: HARuntimeInfo, Java 5.4.0.
 
 
 class SlaveState(Body):
-    """A slave, as its master sees it. (Java: HAConnectionRuntimeInfo)
-
-    Attributes:
-        diff: bytes that the slave lacks.
-        in_sync: whether it lacks so little that the master waits for it.
-        transfer_from_where: the offset from which the master sends next.
-    """
+    """A slave, as its master sees it. (Java: HAConnectionRuntimeInfo)"""
 
     addr: str = ""
     slave_ack_offset: int = 0
-    diff: int = 0
-    in_sync: bool = False
+    diff: int = 0  # bytes that the slave lacks
+    in_sync: bool = False  # whether it lacks so little that the master waits for it
     transferred_byte_in_second: int = 0
-    transfer_from_where: int = 0
+    transfer_from_where: int = 0  # the offset from which the master sends next
 
 
 class FollowingState(Body):
@@ -340,7 +323,7 @@ class HaStatus(Body):
     ha_client_runtime_info: FollowingState = field(default_factory=FollowingState)
 
 
-# Many topics or groups at once, as tools of 5.x send them ------------------------------------------------------------
+# Many topics or groups at once, as tools of 5.x send them
 # Names of attributes have their sign in these lists, as in a single request: {"+message.type": "FIFO"}.
 # Source: CreateTopicListRequestBody, SubscriptionGroupList and QuerySubscriptionResponseBody, Java 5.4.0.
 

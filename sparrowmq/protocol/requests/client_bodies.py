@@ -218,13 +218,13 @@ class ConsumeOutcome(Body):
     spent_time_mills: int = 0
 
 
-def _name(sent: str | int, names: tuple[str, ...]) -> str:
+def _name(name_or_index: str | int, names: tuple[str, ...]) -> str:
     """The name that was sent, or the name at the index that was sent."""
-    index = whole_number(sent) if isinstance(sent, str) else sent
+    index = whole_number(name_or_index) if isinstance(name_or_index, str) else name_or_index
     if index is None:
-        return str(sent)
+        return str(name_or_index)
     if not 0 <= index < len(names):
-        raise ValueError(f"{sent} is no index of {', '.join(names)}")
+        raise ValueError(f"{name_or_index} is no index of {', '.join(names)}")
     return names[index]
 
 
@@ -278,11 +278,7 @@ Modes: TypeAlias = dict[str, dict[str, RequestMode]]  # by topic and group
 
 
 class RequestModeTable(Body):
-    """The modes that operators have set, by topic and group.
-
-    Attributes:
-        data_version, journal: ours; Apache's file and answer have none.
-    """
+    """The modes that operators have set, by topic and group. Data version and journal are ours."""
 
     message_request_mode_map: Modes = {}
     data_version: DataVersion | None = None

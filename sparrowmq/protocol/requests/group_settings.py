@@ -21,7 +21,7 @@ from sparrowmq.protocol.wire.body import Body
 
 LONGEST_MS: Final = 40 * 86_400_000  # the longest delay that a broker allows by default
 MOST_PAUSES: Final = 1000
-_SKIPPED: Final = 2
+_SKIPPED_PAUSES: Final = 2
 _MOST_DOUBLINGS: Final = 32
 _CLASSIC_MS: Final = DelayLevels.parse().delays_ms
 
@@ -66,12 +66,12 @@ class GroupRetryPolicy(Body):
     def pause_ms(self, tries: int) -> int:
         """Return the pause before the next try of a message that came back `tries` times before."""
         tries = max(tries, 0)
-        growing, own = self.exponential_retry_policy, self.customized_retry_policy
+        growing, customized = self.exponential_retry_policy, self.customized_retry_policy
         if self.type == "EXPONENTIAL" and growing is not None:
             growth: int = growing.multiplier ** min(tries, _MOST_DOUBLINGS)
             return min(growing.max, growing.initial * growth)
-        pauses = own.next if self.type != "EXPONENTIAL" and own and own.next else _CLASSIC_MS
-        return pauses[min(tries + _SKIPPED, len(pauses) - 1)]
+        pauses = customized.next if self.type != "EXPONENTIAL" and customized and customized.next else _CLASSIC_MS
+        return pauses[min(tries + _SKIPPED_PAUSES, len(pauses) - 1)]
 
     def check(self) -> None:
         """Raises: ConfigError, a pause cannot be."""
@@ -99,9 +99,8 @@ LEVELS: Final = "levels"
 
 
 def policy_of(text: str | None) -> GroupRetryPolicy | None:
-    """Return the policy of a text such as "10s 1m 5m" or "5s..2h"; CLASSIC for "levels", None for None.
-
-    Raises: ConfigError, it is none.
+    """Return the policy of a text such as "10s 1m 5m" or "5s..2h"; CLASSIC for "levels", None for None. Raises:
+    ConfigError, it is none.
     """
     if text is None or text == LEVELS:
         return CLASSIC if text else None
@@ -109,16 +108,16 @@ def policy_of(text: str | None) -> GroupRetryPolicy | None:
         raise ConfigError(f"retry pauses {shown(text)} are no text; write '10s 1m 5m'")
     first, dots, last = text.partition("..")
     pauses = [level_ms(word) for word in ((first, last) if dots else text.split())]
-    known = [pause for pause in pauses if pause is not None]
-    if not known or len(known) < len(pauses):
+    known_pauses = [pause for pause in pauses if pause is not None]
+    if not known_pauses or len(known_pauses) < len(pauses):
         raise ConfigError(
             f"retry pauses {text!r} cannot be read; write '10s 1m 5m', or '5s..2h' for doubling, or '{LEVELS}'"
         )
-    own = CustomizedRetryPolicy([known[0]] * _SKIPPED + known)
+    customized = CustomizedRetryPolicy([known_pauses[0]] * _SKIPPED_PAUSES + known_pauses)
     policy = (
-        GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(*known))
+        GroupRetryPolicy("EXPONENTIAL", ExponentialRetryPolicy(*known_pauses))
         if dots
-        else GroupRetryPolicy("CUSTOMIZED", customized_retry_policy=own)
+        else GroupRetryPolicy("CUSTOMIZED", customized_retry_policy=customized)
     )
     policy.check()
     return policy
@@ -128,12 +127,12 @@ def text_of(policy: GroupRetryPolicy | None) -> str:
     """Return the text of a policy, the reverse of `policy_of`."""
     if policy is None or not policy.is_own:
         return LEVELS
-    growing, own = policy.exponential_retry_policy, policy.customized_retry_policy
+    growing, customized = policy.exponential_retry_policy, policy.customized_retry_policy
     if policy.type == "EXPONENTIAL" and growing is not None:
         factor = "" if growing.multiplier == ExponentialRetryPolicy().multiplier else f" x{growing.multiplier}"
         return f"{_word(growing.initial)}..{_word(growing.max)}{factor}"
-    pauses = own.next if own is not None else []
-    return " ".join(map(_word, pauses[_SKIPPED:] or pauses[-1:]))
+    pauses = customized.next if customized is not None else []
+    return " ".join(map(_word, pauses[_SKIPPED_PAUSES:] or pauses[-1:]))
 
 
 def _word(pause_ms: int) -> str:

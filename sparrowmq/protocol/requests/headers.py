@@ -1,9 +1,8 @@
 """Request headers and their replies, one typed struct each: what clients and brokers say to each other.
 
-Two more files go on: `namesrv_headers.py` has what name servers are asked, `admin_headers.py` what tools ask a broker.
 The class is named after Java's (without RequestHeader / ResponseHeader, and without Info), its fields after the wire's
-in snake case; where Java has no header class the request is named after its code. Fields without a default are those
-which Java demands (CFNotNull) and every client sends.
+in snake case; without a header class in Java, after its code. Fields without a default are those which Java demands
+(CFNotNull). `namesrv_headers.py` has what name servers are asked, `admin_headers.py` what tools ask a broker.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from sparrowmq.protocol.codes import RequestCode
 from sparrowmq.protocol.messages.message import MessageQueue, PullFlag
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
-# Sending ------------------------------------------------------------------------------------------------------------
+# Sending
 
 
 class SendMessageReply(Header):
@@ -95,9 +94,6 @@ class SendReplyV2(SendMessageV2):
     """As `SendReply`, with one-letter names on the wire."""
 
 
-# Pulling ------------------------------------------------------------------------------------------------------------
-
-
 class PullMessageReply(Header):
     suggest_which_broker_id: Long
     next_begin_offset: Long
@@ -107,12 +103,7 @@ class PullMessageReply(Header):
 
 @request(RequestCode.PULL_MESSAGE)
 class PullMessage(Request[PullMessageReply]):
-    """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`.
-
-    Attributes:
-        incarnation: of the topic that is meant. The broker refuses to read another topic of the name. Ours; Java's
-            brokers ignore it.
-    """
+    """Records of one queue from an offset on; `sys_flag` bits as in `PullFlag`."""
 
     consumer_group: str
     topic: str
@@ -126,6 +117,7 @@ class PullMessage(Request[PullMessageReply]):
     subscription: str | None = None
     expression_type: str | None = None
     max_msg_bytes: Long | None = None
+    # Of the topic that is meant. The broker refuses to read another topic of the name. Ours; Java's brokers ignore it.
     incarnation: Long | None = None
 
     @classmethod
@@ -182,43 +174,31 @@ class CommitBatch(Request[CommitBatchReply]):
     """Publish a batch: the body has, as JSON, how many requests each of its attempts has staged. Ours.
 
     It may also say what each other broker is to publish; this one then decides, and tells it to who asks again.
-
-    Attributes:
-        plan: names what the batch was made of; if the writer repeats the batch, it is the same again.
     """
 
     writer: str
     run: str
     batch: Long
-    plan: str | None = None
+    plan: str | None = None  # names what the batch was made of; if the writer repeats the batch, it is the same again
 
 
 class CopyBatchReply(Header):
-    """Whether the batch was stored, and the place in the source that the copies have reached.
-
-    Attributes:
-        reached: the end of the source that the broker has copies of; -1 if the broker does not know that.
-    """
+    """Whether the batch was stored, and the place in the source that the copies have reached."""
 
     stored: bool
-    reached: Long
+    reached: Long  # the end of the source that the broker has copies of; -1 if the broker does not know that
 
 
 @request(RequestCode.COPY_BATCH)
 class CopyBatch(Request[CopyBatchReply]):
-    """Store copies of messages, if they follow the copies that are there. The body is one of copied_batch.py. Ours.
-
-    Attributes:
-        source: the name of the queue that is copied, the same for all copies of it.
-        follows: the end of the copies before these, as an offset of the source; `reaches`: the end after these.
-        begins: whether to store them also if the broker does not know what is there. Then the client has looked.
-    """
+    """Store copies of messages, if they follow the copies that are there. The body is one of copied_batch.py. Ours."""
 
     topic: str
     queue_id: Long
-    source: str
-    follows: Long
+    source: str  # the name of the queue that is copied, the same for all copies of it
+    follows: Long  # the end of the copies before these, as an offset of the source; `reaches`: the end after these
     reaches: Long
+    # Whether to store them also if the broker does not know what is there. Then the client has looked.
     begins: bool | None = None
 
 
@@ -260,21 +240,15 @@ class ViewMessage(Request[NoFields]):
     topic: str | None = None
 
 
-# Offsets ------------------------------------------------------------------------------------------------------------
-
-
 # The incarnation of a topic that was made before brokers kept incarnations, or whose settings were lost.
 UNKNOWN_INCARNATION: Final = 1
 
 
 class OffsetReply(Header):
-    """Java has one such class for each request; the field is the same.
-
-    Attributes:
-        incarnation: of the topic, if the request asks for it; 0 if the broker has no such topic. Ours.
-    """
+    """Java has one such class for each request; the field is the same."""
 
     offset: Long
+    # Of the topic, if the request asks for it; 0 if the broker has no such topic. Ours.
     incarnation: Long | None = None
 
 
@@ -313,15 +287,12 @@ class SearchOffset(Request[OffsetReply]):
 
 @request(RequestCode.GET_MAX_OFFSET)
 class GetMaxOffset(Request[OffsetReply]):
-    """The queue offset that the next message will get.
-
-    Attributes:
-        with_incarnation: whether the answer names the topic's incarnation. Ours; Java's brokers ignore it.
-    """
+    """The queue offset that the next message will get."""
 
     topic: str
     queue_id: Long
     committed: bool | None = None
+    # Whether the answer names the topic's incarnation. Ours; Java's brokers ignore it.
     with_incarnation: bool | None = None
 
 
@@ -343,9 +314,6 @@ class GetEarliestMsgStoretime(Request[GetEarliestMsgStoretimeReply]):
 
     topic: str
     queue_id: Long
-
-
-# Clients and groups -------------------------------------------------------------------------------------------------
 
 
 class HeartBeatReply(Header):
@@ -434,9 +402,6 @@ class ResumeCheckHalfMessage(Request[NoFields]):
 
     msg_id: str | None = None
     topic: str | None = None
-
-
-# A broker to its clients --------------------------------------------------------------------------------------------
 
 
 @request(RequestCode.CHECK_TRANSACTION_STATE)

@@ -8,7 +8,7 @@ from sparrowmq.errors import RemoteError, WrongServer
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.wire.header import Header, Long, NoFields, Request, request
 
-# Routes -------------------------------------------------------------------------------------------------------------
+# Routes
 
 
 @request(RequestCode.GET_ROUTEINFO_BY_TOPIC)
@@ -58,9 +58,6 @@ class DeleteTopicInNamesrv(Request[NoFields]):
 
     topic: str
     cluster_name: str | None = None
-
-
-# Brokers ------------------------------------------------------------------------------------------------------------
 
 
 class RegisterBrokerReply(Header):
@@ -131,9 +128,6 @@ class AddWritePermOfBroker(Request[AddWritePermOfBrokerReply]):
     """Let producers find the broker again."""
 
     broker_name: str
-
-
-# Settings -----------------------------------------------------------------------------------------------------------
 
 
 @request(RequestCode.PUT_KV_CONFIG)

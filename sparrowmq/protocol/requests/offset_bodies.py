@@ -48,8 +48,8 @@ class QueueProgress(Body):
     @property
     def lag(self) -> int:
         """The messages that are not acknowledged."""
-        known = self.unacknowledged
-        return self.broker_offset - self.consumer_offset if known is None else known
+        unacknowledged = self.unacknowledged
+        return self.broker_offset - self.consumer_offset if unacknowledged is None else unacknowledged
 
     def left(self, begin: int) -> int:
         """The messages that the group has still to consume; those before the queue's begin are gone."""

@@ -22,23 +22,18 @@ AFTER_NEWEST: Final = 2  # in young queues too. Ours: Java's brokers take it as 
 
 
 class PopMessageReply(Header):
-    """The numbers may be absent in an answer without messages.
-
-    Attributes:
-        rest_num: the number of messages that are left, as far as the broker has counted.
-        most_msg_nums: the most messages that a pop may ask for. Ours; Java's brokers give at most 32.
-        queue_counts: the numbers of messages of the queues in `start_offset_info`. Ours, for clients that want it
-            instead of `msg_offset_info`.
-    """
+    """The numbers may be absent in an answer without messages."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
     revive_qid: Long = 0
-    rest_num: Long = 0
+    rest_num: Long = 0  # the number of messages that are left, as far as the broker has counted
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None
-    most_msg_nums: Long | None = None
+    most_msg_nums: Long | None = None  # the most messages that a pop may ask for. Ours; Java's brokers give at most 32.
+    # The numbers of messages of the queues in `start_offset_info`. Ours, for clients that want it instead of
+    # `msg_offset_info`.
     queue_counts: str | None = None
 
 
@@ -48,9 +43,6 @@ class PopMessage(Request[PopMessageReply]):
 
     Attributes:
         exp, exp_type: the filter and its kind; without one, everything.
-        order: a queue gives no more messages until those before are acknowledged or visible again.
-        attempt_id: the same one gets the same messages of an orderly pop again, after a lost answer.
-        wants_counts: the client reads `queue_counts`, and no list of all offsets. Ours.
     """
 
     consumer_group: str
@@ -63,9 +55,9 @@ class PopMessage(Request[PopMessageReply]):
     init_mode: Long
     exp_type: str | None = None
     exp: str | None = None
-    order: bool | None = None
-    attempt_id: str | None = None
-    wants_counts: bool | None = None
+    order: bool | None = None  # a queue gives no more messages until those before are acknowledged or visible again
+    attempt_id: str | None = None  # the same one gets the same messages of an orderly pop again, after a lost answer
+    wants_counts: bool | None = None  # the client reads `queue_counts`, and no list of all offsets. Ours.
 
 
 @request(RequestCode.ACK_MESSAGE)
@@ -96,23 +88,19 @@ class BatchAckMessage(Request[BatchAckReply]):
 
 
 class ChangeInvisibleTimeReply(Header):
-    """The parts of the new handle. The former one is worth nothing then.
-
-    Attributes:
-        extra_info: the whole new handle. Ours; Java's brokers leave it to the client to make one.
-    """
+    """The parts of the new handle. The former one is worth nothing then."""
 
     pop_time: Long
     invisible_time: Long
     revive_qid: Long
-    extra_info: str | None = None
+    extra_info: str | None = None  # the whole new handle. Ours; Java's brokers leave it to the client to make one.
 
-    def renewed(self, former: ReceiptHandle) -> tuple[str, ReceiptHandle]:
+    def new_handle(self, former_handle: ReceiptHandle) -> tuple[str, ReceiptHandle]:
         """The text and the new handle, as the broker gave it, or made as Java makes it. Raises: ConfigError."""
         if self.extra_info:
             return self.extra_info, ReceiptHandle.parse(self.extra_info)
-        made = former.changed(self.pop_time, self.invisible_time, self.revive_qid)
-        return str(made), made
+        handle = former_handle.with_times(self.pop_time, self.invisible_time, self.revive_qid)
+        return str(handle), handle
 
 
 @request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
@@ -189,7 +177,7 @@ class GetAllRequestModes(Request[NoFields]):
     """All modes, as a `RequestModeTable`."""
 
 
-_BATCH_ACK: Final = {
+_BATCH_ACK_KEYS: Final = {
     "consumer_group": "c",
     "topic": "t",
     "retry": "r",
@@ -202,22 +190,18 @@ _BATCH_ACK: Final = {
 }
 
 
-class BatchAck(msgspec.Struct, frozen=True, rename=_BATCH_ACK):
-    """The messages of one pop of one queue that are acknowledged.
-
-    Attributes:
-        topic: the topic itself, also for a retry topic, which `retry` names: "0", "1" or "2".
-        bits: Java's BitSet in base64: bit n is the message n places behind `start_offset`, the lowest bit first.
-    """
+class BatchAck(msgspec.Struct, frozen=True, rename=_BATCH_ACK_KEYS):
+    """The messages of one pop of one queue that are acknowledged."""
 
     consumer_group: str
-    topic: str
+    topic: str  # the topic itself, also for a retry topic, which `retry` names: "0", "1" or "2"
     retry: str
     start_offset: int
     queue_id: int
     revive_queue_id: int
     pop_time: int
     invisible_time: int
+    # Java's BitSet in base64: bit n is the message n places behind `start_offset`, the lowest bit first.
     bits: Annotated[str, msgspec.Meta(max_length=65_536)]
 
 

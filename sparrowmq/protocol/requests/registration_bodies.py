@@ -79,9 +79,9 @@ class RegisterBrokerBody(Body):
 
     def writing(self) -> Steps[bytes]:
         """Do `encode` in steps."""
-        told = self.topics
-        rest = RegisterBrokerBody(TopicConfigTable(told.data_version), self.filter_server_list)
-        return (yield from joined(told.topic_config_table, rest.encode()))
+        topics = self.topics
+        rest = RegisterBrokerBody(TopicConfigTable(topics.data_version), self.filter_server_list)
+        return (yield from joined(topics.topic_config_table, rest.encode()))
 
     def pack(self) -> bytes:
         """Do `packing` at once."""
@@ -142,11 +142,11 @@ def _inflated(raw: bytes | bytearray | memoryview) -> Steps[bytes]:
     stream, parts, size = zlib.decompressobj(), [], 0
     try:
         for at in range(0, len(raw), _CHUNK):
-            given = bytes(raw[at : at + _CHUNK])
-            while given and size <= MAX_INFLATED_BYTES:
-                parts.append(stream.decompress(given, 4 * _CHUNK))
+            packed = bytes(raw[at : at + _CHUNK])
+            while packed and size <= MAX_INFLATED_BYTES:
+                parts.append(stream.decompress(packed, 4 * _CHUNK))
                 size += len(parts[-1])
-                given = stream.unconsumed_tail
+                packed = stream.unconsumed_tail
                 yield
     except zlib.error as error:
         raise RemoteProtocolError(f"the packed registration is damaged: {error}") from None
@@ -209,77 +209,76 @@ class BrokerMembers(Body):
 
 
 PIECE_BYTES: Final = 16 << 10
-_BEGIN: Final = b'"topicConfigTable":{'
-_BETWEEN: Final = b'},"'  # two members
-_LAST: Final = b"}}"  # the last member, and the table
-_TRIES: Final = 16  # a topic has two such places, if it has attributes, and more only in odd texts
+_TABLE_BEGIN: Final = b'"topicConfigTable":{'
+_BETWEEN_MEMBERS: Final = b'},"'  # two members
+_LAST_MEMBER_END: Final = b"}}"  # the last member, and the table
+_MAX_TRIES: Final = 16  # a topic has two such places, if it has attributes, and more only in odd texts
 _FAR_BYTES: Final = 4 * PIECE_BYTES  # the end of a table is looked for in this part of its rest
 _BACKSLASH: Final = b"\\"
-_WRITTEN_AT_ONCE: Final = 100  # topics
+_TOPICS_PER_STEP: Final = 100  # topics
 
 Topics = dict[str, TopicConfig]
 
 
 def pieces(raw: bytes) -> Steps[tuple[Topics, bytes]]:
-    """Read the topics of a registration. Return them, and the text with an empty table in their place.
-
-    Raises: NotJson, the text cannot be cut.
+    """Read the topics of a registration. Return them, and the text with an empty table in their place. Raises: NotJson,
+    the text cannot be cut.
     """
-    begin = raw.find(_BEGIN) + len(_BEGIN)
-    if begin < len(_BEGIN) or raw[begin - len(_BEGIN) - 1 : begin - len(_BEGIN)] == _BACKSLASH:
-        raise _uncut(0)
+    begin = raw.find(_TABLE_BEGIN) + len(_TABLE_BEGIN)
+    if begin < len(_TABLE_BEGIN) or raw[begin - len(_TABLE_BEGIN) - 1 : begin - len(_TABLE_BEGIN)] == _BACKSLASH:
+        raise _not_cut_error(0)
     topics: Topics = {}
     at, is_end = begin, raw[begin : begin + 1] == b"}"
     while not is_end:
-        found, at, is_end = yield from _piece(raw, at)
-        topics.update(found)
+        topics_found, at, is_end = yield from _read_piece(raw, at)
+        topics.update(topics_found)
     return topics, raw[:begin] + raw[at:]
 
 
 def joined(topics: Topics, rest: bytes) -> Steps[bytes]:
     """Write the topics into the text of a registration that has none, as `pieces` returns it."""
-    begin = rest.index(_BEGIN) + len(_BEGIN)
+    begin = rest.index(_TABLE_BEGIN) + len(_TABLE_BEGIN)
     parts, members = [rest[:begin]], iter(list(topics.items()))
-    while some := dict(islice(members, _WRITTEN_AT_ONCE)):
+    while members_of_step := dict(islice(members, _TOPICS_PER_STEP)):
         if len(parts) > 1:
             parts.append(b",")
-        parts.append(json.dumps(some)[1:-1])
+        parts.append(json.dumps(members_of_step)[1:-1])
         yield
     parts.append(rest[begin:])
     return b"".join(parts)
 
 
-def _piece(raw: bytes, at: int) -> Steps[tuple[Topics, int, bool]]:
+def _read_piece(raw: bytes, at: int) -> Steps[tuple[Topics, int, bool]]:
     """Read some topics from `at` on. Return them, the place of the next one, and whether there is none."""
-    for cut, is_end in _places(raw, at):
-        found = _read(raw, at, cut)
+    for cut, is_end in _possible_ends(raw, at):
+        topics = _read_topics(raw, at, cut)
         yield
-        if found is not None:
-            return found, cut if is_end else cut + 1, is_end
-    raise _uncut(at)
+        if topics is not None:
+            return topics, cut if is_end else cut + 1, is_end
+    raise _not_cut_error(at)
 
 
-def _places(raw: bytes, at: int) -> Iterator[tuple[int, bool]]:
+def _possible_ends(raw: bytes, at: int) -> Iterator[tuple[int, bool]]:
     """Yield the places after a member at which the piece from `at` may end, and whether its table ends there, too."""
     place = at + PIECE_BYTES
-    for _ in range(_TRIES):
-        place = raw.find(_BETWEEN, place) + 1
+    for _ in range(_MAX_TRIES):
+        place = raw.find(_BETWEEN_MEMBERS, place) + 1
         if not place:
             break
         yield place, False
     place = at
-    while place := raw.find(_LAST, place, at + _FAR_BYTES) + 1:
+    while place := raw.find(_LAST_MEMBER_END, place, at + _FAR_BYTES) + 1:
         yield place, True
 
 
-def _read(raw: bytes, at: int, cut: int) -> Topics | None:
+def _read_topics(raw: bytes, at: int, cut: int) -> Topics | None:
     try:
         return json.decode_standard(b"{%b}" % raw[at:cut], Topics)
     except json.NotJson:
         return None
 
 
-def _uncut(at: int) -> json.NotJson:
+def _not_cut_error(at: int) -> json.NotJson:
     return json.NotJson(
         f"this large registration cannot be read in pieces from byte {at} on: write its topics as JSON without blanks"
     )

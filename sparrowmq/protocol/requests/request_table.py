@@ -46,16 +46,13 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request. `unserved` says why no server handles it yet; such a row may lack a header.
-
-    Attributes:
-        access: the access to the topic and the group in the header fields `topic` and `group`; "" if there is no such
-            field. `auth/permissions.py` knows names in bodies, such as a heartbeat's groups.
-    """
+    """One request. `unserved` says why no server handles it yet; such a row may lack a header."""
 
     code: RequestCode
     header: type[Request[Any]] | None
     served_by: Role
+    # The access to the topic and the group in the header fields `topic` and `group`; "" if there is no such field.
+    # `auth/permissions.py` knows names in bodies, such as a heartbeat's groups.
     access: Access
     unserved: str = ""
     topic: str = ""

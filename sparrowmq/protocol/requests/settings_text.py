@@ -14,23 +14,24 @@ from typing import Final
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.settings.settings_files import parse_properties
 
-_IN_VALUE = re.compile(r"^[ \t\f]|[\\\n\r]|[^\x00-\x7f]")
-_IN_KEY = re.compile(r"[ \t\f\\\n\r=:#!]|[^\x00-\x7f]")
+_ESCAPED_IN_VALUE = re.compile(r"^[ \t\f]|[\\\n\r]|[^\x00-\x7f]")
+_ESCAPED_IN_KEY = re.compile(r"[ \t\f\\\n\r=:#!]|[^\x00-\x7f]")
 # A server reads a request's settings in one piece, at 1 us a byte.
 REQUEST_BYTES: Final = 3 * 1024
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def render(settings: Mapping[str, str]) -> bytes:
-    """One line for each setting, in their order."""
-    lines = [f"{_IN_KEY.sub(_escape, key)}={_IN_VALUE.sub(_escape, value)}\n" for key, value in settings.items()]
+    lines = [
+        f"{_ESCAPED_IN_KEY.sub(_escape, key)}={_ESCAPED_IN_VALUE.sub(_escape, value)}\n"
+        for key, value in settings.items()
+    ]
     return "".join(lines).encode("ascii")
 
 
 def of_request(raw: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The settings by key in the body of a request, at a server.
-
-    Raises: RemoteProtocolError, as `parse`, or the text is too large.
+    """The settings by key in the body of a request, at a server. Raises: RemoteProtocolError, as `parse`, or the text
+    is too large.
     """
     if len(raw) > REQUEST_BYTES:
         raise RemoteProtocolError(
@@ -50,6 +51,6 @@ def parse(raw: bytes | bytearray | memoryview) -> dict[str, str]:
 def _escape(match: re.Match[str]) -> str:
     character = match[0]
     if character.isascii():
-        return _SHORT.get(character, "\\" + character)
+        return _SHORT_ESCAPES.get(character, "\\" + character)
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -8,9 +8,8 @@
 The oldest version is TLS 1.2. Open connections keep the certificate with which they began.
 
 A client loads changed files when its next connection begins: asyncio and sockets ask a context for each connection, and
-a `ClientContext` looks at its files then. So its owners hold it as any other context. A pair of files that cannot be
-used is an error once it has stayed the same for one look: before, perhaps only one of the two is replaced. The old
-files stay in use, and each look tries again.
+a `ClientContext` looks at its files then. A pair that cannot be used is an error once it has stayed the same for one
+look: before, perhaps only one of the two is replaced.
 
 The end of a certificate is its field notAfter, read from the file without a library:
 
@@ -40,15 +39,15 @@ log = logging.getLogger(__name__)
 
 _PEM_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _PEM_END: Final = "-----END CERTIFICATE-----"
-_VERSION: Final = 0xA0
-_UTC_TIME: Final = 0x17  # two digits of the year, 1950 to 2049
-_BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
+_VERSION_TAG: Final = 0xA0
+_UTC_TIME_TAG: Final = 0x17  # two digits of the year, 1950 to 2049
+_VALUES_BEFORE_VALIDITY: Final = 3  # serial, algorithm, issuer
 _SOON_DAYS: Final = 14
 _DAY_S: Final = 86_400
 POLL_S: Final = 1.0  # seconds between two looks at the files (Java: 0.5)
 LOG_AGAIN_S: Final = 60.0  # seconds after which repeated refusals of a client are logged again
 MAX_LOGGED_PEERS: Final = 1000
-_VERIFY: Final = {
+_VERIFY_MODES: Final = {
     ClientAuth.NONE: ssl.CERT_NONE,
     ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
     ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
@@ -56,31 +55,24 @@ _VERIFY: Final = {
 
 
 class ServerTls:
-    """The encryption of one server.
-
-    Attributes:
-        mode: the kinds of connections that are accepted.
-        context: for new connections; None while there is no certificate.
-        ends_at: when the certificate of the file ends, if it says so.
-        refused: the number of connections that were refused.
-    Raises:
-        ConfigError: the files cannot be used, or the settings contradict each other.
+    """The encryption of one server. Raises: ConfigError, the files cannot be used, or the settings contradict each
+    other.
     """
 
     def __init__(self, settings: ServerTlsSettings, clock: Clock) -> None:
-        self.mode = settings.tls_mode
-        self.context: ssl.SSLContext | None = None
+        self.mode = settings.tls_mode  # the kinds of connections that are accepted
+        self.context: ssl.SSLContext | None = None  # for new connections; None while there is no certificate
         self._settings = settings
         self._clock = clock
-        self._making: asyncio.Future[ssl.SSLContext] | None = None
-        self._logged: dict[tuple[str, str], float] = {}
+        self._context_in_making: asyncio.Future[ssl.SSLContext] | None = None
+        self._logged_s: dict[tuple[str, str], float] = {}
         files = (settings.certificate, settings.key, settings.trust)
         self._files = [path for path in files if path is not None]
         self._changed = ChangedFiles(lambda: self._files)
         self._complaint = ""
-        self.ends_at: datetime | None = None
-        self.refused = 0
-        _refuse_contradictions(settings)
+        self.ends_at: datetime | None = None  # when the certificate of the file ends, if it says so
+        self.refused = 0  # the number of connections that were refused
+        _check_contradictions(settings)
         if self.mode is not TlsMode.DISABLED and settings.certificate is not None:
             self.context = server_context(settings)
             self.ends_at = ends_at(settings.certificate)
@@ -109,26 +101,24 @@ class ServerTls:
 
     @property
     def demands_certificates(self) -> bool:
-        """Whether every client must show a certificate."""
         return self.mode is TlsMode.ENFORCING and self._settings.client_auth is ClientAuth.REQUIRE
 
     @property
     def makes_its_own(self) -> bool:
-        """Whether a certificate is made if none is given."""
         return self._settings.certificate is None and self._settings.tls_test_mode is not False
 
-    def ready(self, then: Callable[[ssl.SSLContext | ConfigError], object]) -> None:
-        """Call `then` with the context: at once if there is one, otherwise when a certificate was made. Or with the
+    def ready(self, callback: Callable[[ssl.SSLContext | ConfigError], object]) -> None:
+        """Call `callback` with the context: at once if there is one, otherwise when a certificate was made; or with the
         error.
         """
         if self.context is not None:
-            then(self.context)
+            callback(self.context)
             return
-        if self._making is None:
+        if self._context_in_making is None:
             loop = asyncio.get_running_loop()
-            self._making = loop.run_in_executor(None, self_signed_context, self._settings)
-            self._making.add_done_callback(self._made)
-        self._making.add_done_callback(lambda made: then(_outcome(made)))
+            self._context_in_making = loop.run_in_executor(None, self_signed_context, self._settings)
+            self._context_in_making.add_done_callback(self._on_made)
+        self._context_in_making.add_done_callback(lambda made: callback(_context_or_error(made)))
 
     async def watch(self) -> None:
         """Load the files when they have changed, until cancelled. The owner runs it in its task group."""
@@ -137,15 +127,15 @@ class ServerTls:
             if await asyncio.to_thread(self._changed.has_changed):
                 await self._load_again()
 
-    def tell(self, peer: str, reason: str) -> None:
+    def log_refusal(self, peer: str, reason: str) -> None:
         """Log that a peer was refused: one line for each of its reasons, and again after a minute."""
         self.refused += 1
         key, now = (peer.rpartition(":")[0], reason), self._clock.monotonic()
-        if now - self._logged.get(key, -LOG_AGAIN_S) < LOG_AGAIN_S:
+        if now - self._logged_s.get(key, -LOG_AGAIN_S) < LOG_AGAIN_S:
             return
-        if len(self._logged) >= MAX_LOGGED_PEERS:
-            self._logged.clear()
-        self._logged[key] = now
+        if len(self._logged_s) >= MAX_LOGGED_PEERS:
+            self._logged_s.clear()
+        self._logged_s[key] = now
         log.warning("refused the connection of %s: %s", peer, reason)
 
     async def _load_again(self) -> None:
@@ -162,10 +152,10 @@ class ServerTls:
                 self.ends_at = await asyncio.to_thread(ends_at, self._settings.certificate)
             log.info("the TLS files have changed; new connections get %s", self._settings.certificate)
 
-    def _made(self, made: asyncio.Future[ssl.SSLContext]) -> None:
-        outcome = _outcome(made)
+    def _on_made(self, future: asyncio.Future[ssl.SSLContext]) -> None:
+        outcome = _context_or_error(future)
         if isinstance(outcome, ConfigError):
-            self._making = None  # the next client tries again
+            self._context_in_making = None  # the next client tries again
             log.error("%s", outcome)
             return
         self.context = outcome
@@ -176,10 +166,9 @@ class ServerTls:
 
 
 def server_context(settings: ServerTlsSettings) -> ssl.SSLContext:
-    """Return a server's certificate and its demands on clients, from its files. Raises: ConfigError."""
     context = _new_server_context()
     _load_pair(context, "tls.server", settings.certificate, settings.key, settings.key_password)
-    context.verify_mode = _VERIFY[settings.client_auth]
+    context.verify_mode = _VERIFY_MODES[settings.client_auth]
     if settings.trust is not None:
         _load_trust(context, "tls.server", settings.trust)
     return context
@@ -191,7 +180,7 @@ def self_signed_context(settings: ServerTlsSettings) -> ssl.SSLContext:
     from sparrowmq.remoting.tls import self_signed  # few servers make a certificate
 
     self_signed.load(context)
-    context.verify_mode = _VERIFY[settings.client_auth]
+    context.verify_mode = _VERIFY_MODES[settings.client_auth]
     if settings.trust is not None:
         _load_trust(context, "tls.server", settings.trust)
     return context
@@ -205,27 +194,23 @@ def _new_server_context() -> ssl.SSLContext:
 
 
 class ClientContext(ssl.SSLContext):
-    """A client's context; new connections get the files as they are then. Open ones keep theirs.
-
-    Args:
-        load: loads the files into a context. Raises: ConfigError, one cannot be used.
-        certificate: the file that is shown to servers, if one is.
-        more: the other files that `load` reads.
-    Raises:
-        ConfigError: a file cannot be used.
+    """A client's context; new connections get the files as they are then. `load` loads them into a context. Raises:
+    ConfigError.
     """
 
     def __new__(cls, *_: object) -> Self:
         return super().__new__(cls, ssl.PROTOCOL_TLS_CLIENT)
 
-    def __init__(self, load: Callable[[ssl.SSLContext], object], certificate: Path | None, *more: Path | None) -> None:
+    def __init__(
+        self, load: Callable[[ssl.SSLContext], object], certificate: Path | None, *other_files: Path | None
+    ) -> None:
         self._load = load
         self._certificate = certificate
-        self._files = [path for path in (certificate, *more) if path is not None]
-        self._loaded = stamp(self._files)
-        self._failed: Stamp | None = None
+        self._files = [path for path in (certificate, *other_files) if path is not None]
+        self._loaded_stamp = stamp(self._files)
+        self._failed_stamp: Stamp | None = None
         self._complaint = ""
-        self._newer: ssl.SSLContext | None = None  # the context with the changed files
+        self._reloaded: ssl.SSLContext | None = None  # the context with the changed files
         load(self)
         self._ends_at = ends_at(certificate) if certificate is not None else None
 
@@ -233,13 +218,14 @@ class ClientContext(ssl.SSLContext):
         """As ssl.SSLContext does, with the files as they are now."""
         self._reload()
         return (
-            super().wrap_bio(*arguments, **named) if self._newer is None else self._newer.wrap_bio(*arguments, **named)
+            super().wrap_bio(*arguments, **named)
+            if self._reloaded is None
+            else self._reloaded.wrap_bio(*arguments, **named)
         )
 
     def wrap_socket(self, *arguments: Any, **named: Any) -> ssl.SSLSocket:
-        """As ssl.SSLContext does, with the files as they are now."""
         self._reload()
-        newer = self._newer
+        newer = self._reloaded
         return super().wrap_socket(*arguments, **named) if newer is None else newer.wrap_socket(*arguments, **named)
 
     @property
@@ -258,20 +244,20 @@ class ClientContext(ssl.SSLContext):
         return ends_soon(self._certificate, end, now_ms, "other servers refuse it")
 
     def _reload(self) -> None:
-        now = stamp(self._files)
-        if now == self._loaded:
+        current_stamp = stamp(self._files)
+        if current_stamp == self._loaded_stamp:
             self._complaint = ""
             return
         newer = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             self._load(newer)
         except ConfigError as error:
-            if now == self._failed and str(error) != self._complaint:
+            if current_stamp == self._failed_stamp and str(error) != self._complaint:
                 self._complaint = str(error)
                 log.error("the changed TLS files are not used, other servers are shown the old ones: %s", error)
-            self._failed = now
+            self._failed_stamp = current_stamp
             return
-        self._newer, self._loaded, self._complaint = newer, now, ""
+        self._reloaded, self._loaded_stamp, self._complaint = newer, current_stamp, ""
         if self._certificate is not None:
             self._ends_at = ends_at(self._certificate)
         log.info("the TLS files have changed; other servers are shown %s", self._certificate or "none")
@@ -284,13 +270,8 @@ def client_context(settings: ClientTlsSettings) -> ClientContext:
 
 
 def trusting_context(keys: str, trust: Path | None, certificate: Path | None, key: Path | None) -> ClientContext:
-    """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked.
-
-    Args:
-        keys: the prefix of the settings of these files, for errors.
-        trust: the CA certificates for these servers; by default those of the system.
-    Raises:
-        ConfigError: a file cannot be used.
+    """Return the context of a client of other servers than RocketMQ's, whose certificates are always checked. `keys` is
+    the prefix of the settings of these files. Raises: ConfigError, a file cannot be used.
     """
 
     def load(context: ssl.SSLContext) -> None:
@@ -321,16 +302,16 @@ def _load_servers(context: ssl.SSLContext, keys: str, trust: Path | None) -> Non
         context.load_default_certs()
 
 
-def _refuse_contradictions(settings: ServerTlsSettings) -> None:
+def _check_contradictions(settings: ServerTlsSettings) -> None:
     if settings.tls_mode is TlsMode.DISABLED:
         return
-    asks = settings.client_auth is not ClientAuth.NONE
-    if asks and settings.checks_client is False:
+    asks_for_certificate = settings.client_auth is not ClientAuth.NONE
+    if asks_for_certificate and settings.checks_client is False:
         raise ConfigError(
             f"tls.server.need.client.auth={settings.client_auth.value} with tls.server.authClient=false lets everybody "
             "in who shows any certificate: set tls.server.authClient=true and tls.server.trustCertPath"
         )
-    if asks and settings.trust is None:
+    if asks_for_certificate and settings.trust is None:
         raise ConfigError(
             f"tls.server.need.client.auth={settings.client_auth.value} needs tls.server.trustCertPath, the "
             "certificates that vouch for clients"
@@ -346,9 +327,9 @@ def _load_pair(
     context: ssl.SSLContext, keys: str, certificate: Path | None, key: Path | None, password: str | None
 ) -> None:
     assert certificate is not None, "checked by the caller"
-    _readable(f"{keys}.certPath", certificate)
+    _check_readable(f"{keys}.certPath", certificate)
     if key is not None:
-        _readable(f"{keys}.keyPath", key)
+        _check_readable(f"{keys}.keyPath", key)
     try:
         # Without a password OpenSSL would ask for one at the terminal.
         context.load_cert_chain(certificate, key, password or "")
@@ -361,26 +342,26 @@ def _load_pair(
 
 
 def _load_trust(context: ssl.SSLContext, keys: str, trust: Path) -> None:
-    _readable(f"{keys}.trustCertPath", trust)
+    _check_readable(f"{keys}.trustCertPath", trust)
     try:
         context.load_verify_locations(trust)
     except OSError as error:
         raise ConfigError(f"{keys}.trustCertPath = {trust} holds no certificate in PEM ({reason(error)})") from error
 
 
-def _readable(key: str, path: Path) -> None:
+def _check_readable(key: str, path: Path) -> None:
     try:
         path.open("rb").close()
     except OSError as error:
         raise ConfigError(f"{key} = {path} cannot be read ({error.strerror})") from error
 
 
-def _outcome(made: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigError:
-    if made.cancelled():
+def _context_or_error(future: asyncio.Future[ssl.SSLContext]) -> ssl.SSLContext | ConfigError:
+    if future.cancelled():
         return ConfigError("the server is stopping")
-    error = made.exception()
+    error = future.exception()
     if error is None:
-        return made.result()
+        return future.result()
     if not isinstance(error, ConfigError):
         raise error
     return error
@@ -398,11 +379,7 @@ def ends_at(certificate: Path) -> datetime | None:
 
 
 def ends_soon(certificate: Path, end: datetime | None, now_ms: int, effect: str) -> str:
-    """Return a sentence if a certificate ends within 14 days; "" otherwise.
-
-    Args:
-        effect: of a certificate that has ended.
-    """
+    """Return a sentence if a certificate ends within 14 days or has ended, with the effect of that; "" otherwise."""
     if end is None:
         return ""
     days = (end.timestamp() - now_ms / 1000) / _DAY_S
@@ -414,19 +391,19 @@ def ends_soon(certificate: Path, end: datetime | None, now_ms: int, effect: str)
 
 def _not_after(der: bytes) -> datetime:
     """Raises: ValueError, IndexError, it is no certificate."""
-    _, _, at = _header(der, 0)  # the certificate
-    _, _, at = _header(der, at)  # what is signed
-    if der[at] == _VERSION:
-        at = _behind(der, at)
-    for _ in range(_BEFORE_VALIDITY):
-        at = _behind(der, at)
-    _, _, at = _header(der, at)  # the validity
-    kind, size, begin = _header(der, _behind(der, at))
-    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME else "%Y%m%d%H%M%SZ"
+    _, _, at = _read_header(der, 0)  # the certificate
+    _, _, at = _read_header(der, at)  # what is signed
+    if der[at] == _VERSION_TAG:
+        at = _end_of_value(der, at)
+    for _ in range(_VALUES_BEFORE_VALIDITY):
+        at = _end_of_value(der, at)
+    _, _, at = _read_header(der, at)  # the validity
+    kind, size, begin = _read_header(der, _end_of_value(der, at))
+    form = "%y%m%d%H%M%SZ" if kind == _UTC_TIME_TAG else "%Y%m%d%H%M%SZ"
     return datetime.strptime(der[begin : begin + size].decode("ascii"), form).replace(tzinfo=UTC)
 
 
-def _header(der: bytes, at: int) -> tuple[int, int, int]:
+def _read_header(der: bytes, at: int) -> tuple[int, int, int]:
     """Return the tag, the size and the begin of the content of the value at an offset."""
     size, begin = der[at + 1], at + 2
     if size & 0x80:
@@ -435,6 +412,6 @@ def _header(der: bytes, at: int) -> tuple[int, int, int]:
     return der[at], size, begin
 
 
-def _behind(der: bytes, at: int) -> int:
-    _, size, begin = _header(der, at)
+def _end_of_value(der: bytes, at: int) -> int:
+    _, size, begin = _read_header(der, at)
     return begin + size

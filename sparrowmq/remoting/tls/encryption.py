@@ -4,11 +4,11 @@
     else   a RocketMQ frame     ── the session itself reads from the socket; TLS costs nothing more
            (its length: 0x16 would be one of 369 MB, which no client sends)
 
-The session exists from the start. So a connection that sends nothing counts as any other, and loses its place like any
-other. The same is true for one whose handshake does not end.
+The session exists from the start. So a connection that sends nothing, or whose handshake does not end, loses its place
+like any other.
 
-A client that sends plain text where it is refused gets an answer that says so, before the connection ends. Unlike Java,
-which closes it without an answer. A server that demands client certificates sends no answer either.
+A client that sends plain text where it is refused gets an answer that says so, unlike in Java, unless the server
+demands client certificates.
 
 `Encryption` is a protocol to the socket, and a transport to the session:
 
@@ -16,13 +16,11 @@ which closes it without an answer. A server that demands client certificates sen
                                           ├ SSLObject ─┤
     socket ── write ────────── outgoing ──┘            └── plain bytes ── session.write, once a turn
 
-All calls of a session to a transport pass through, so its back-pressure works as without TLS. Bytes that the peer does
-not read stay in the socket's transport, which pauses the session. A session that does not want to read stops the
-socket.
+All calls of a session to a transport pass through, so its back-pressure works as without TLS.
 
-asyncio's own TLS (`loop.start_tls`) is not used for two reasons. It begins with bytes from the socket, but the first
-ones were already read to recognize TLS. It also ends a refused handshake without the alert that tells the client why.
-Source: NettyRemotingServer.HandshakeHandler, Java 4.9.8.
+asyncio's own TLS (`loop.start_tls`) is not used: it begins with bytes from the socket, of which the first were already
+read, and it ends a refused handshake without the alert that tells the client why. Source:
+NettyRemotingServer.HandshakeHandler, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _ONLY_TLS: Final = (
 )
 
 
-class Plain(Protocol):
+class PlainProtocol(Protocol):
     """The protocol behind the encryption, which reads and writes plain bytes: a session, or the link of a slave."""
 
     address: str  # the peer's
@@ -69,24 +67,20 @@ class Plain(Protocol):
 
 
 class Encryption(asyncio.Transport):
-    """The encrypted form of one connection.
-
-    Args:
-        refused: called with the error that ends the connection: of the handshake, or of a record after it.
-    """
+    """The encrypted form of one connection."""
 
     def __init__(
         self,
         transport: asyncio.Transport,
-        session: Plain,
+        session: PlainProtocol,
         context: ssl.SSLContext,
         clock: Clock,
-        refused: Callable[[BaseException], object],
+        on_refused: Callable[[BaseException], object],
     ) -> None:
         super().__init__()
         self._transport = transport
         self._session = session
-        self._refused = refused
+        self._on_refused = on_refused
         self._clock = clock
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -95,7 +89,7 @@ class Encryption(asyncio.Transport):
         self._is_over = False
         self._is_paused = False
         self._error: Exception | None = None
-        self._limit = clock.call_later(HANDSHAKE_S, self._give_up)
+        self._time_limit = clock.call_later(HANDSHAKE_S, self._give_up)
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
@@ -108,13 +102,13 @@ class Encryption(asyncio.Transport):
 
     def eof_received(self) -> bool:
         if not self._is_open and not self._is_over:
-            self._fail(ConnectionResetError())
+            self._end_with(ConnectionResetError())
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._limit.cancel()
+        self._time_limit.cancel()
         if not self._is_open and not self._is_over:
-            self._refused(exc or ConnectionResetError())
+            self._on_refused(exc or ConnectionResetError())
         self._is_over = True
         self._session.connection_lost(self._error or exc)
 
@@ -127,10 +121,10 @@ class Encryption(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_over or not self._is_open:
             return
-        with memoryview(data) as rest:
+        with memoryview(data) as remaining:
             written = 0
-            while written < len(rest):
-                written += self._tls.write(rest[written:])
+            while written < len(remaining):
+                written += self._tls.write(remaining[written:])
         self._send()
 
     def pause_reading(self) -> None:
@@ -171,10 +165,10 @@ class Encryption(asyncio.Transport):
         except ssl.SSLWantReadError:
             self._send()
         except (ssl.SSLError, ValueError) as error:
-            self._fail(error)
+            self._end_with(error)
         else:
             self._is_open = True
-            self._limit.cancel()
+            self._time_limit.cancel()
             name = name_in(self._tls.getpeercert())
             if name:
                 self._session.certified(name)
@@ -182,12 +176,12 @@ class Encryption(asyncio.Transport):
 
     def _read(self) -> None:
         while not self._is_paused and not self._is_over:
-            plain = self._decrypted()
+            plain = self._decrypt()
             if not plain:
                 return
             self._session.data_received(plain)
 
-    def _decrypted(self) -> bytes:
+    def _decrypt(self) -> bytes:
         pieces: list[bytes] = []
         size = 0
         try:
@@ -201,7 +195,6 @@ class Encryption(asyncio.Transport):
         except ssl.SSLWantReadError:
             self._send()  # an answer to a key update, if it was one
         except ssl.SSLError as error:
-            self._refused(error)
             self._end_with(error)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -209,17 +202,13 @@ class Encryption(asyncio.Transport):
         if self._outgoing.pending:
             self._transport.write(self._outgoing.read())
 
-    def _fail(self, error: Exception) -> None:
-        self._limit.cancel()
-        self._refused(error)
-        self._end_with(error)
-
     def _end_with(self, error: Exception) -> None:
-        """End the connection, and let the peer read the alert that says why.
-
-        A socket that is closed with unread bytes in it discards the bytes that it has sent. So it is closed a little
-        later, and bytes that still arrive are thrown away.
+        """End the connection, and let the peer read the alert that says why. A socket that is closed with unread bytes
+        would discard the bytes that it has sent. So it is closed a little later, and bytes that still arrive are thrown
+        away.
         """
+        self._time_limit.cancel()
+        self._on_refused(error)
         self._error = error
         self._is_over = True
         self._send()
@@ -230,14 +219,13 @@ class Encryption(asyncio.Transport):
     def _give_up(self) -> None:
         if not self._is_over:
             self._is_over = True
-            self._refused(TimeoutError(f"no handshake within {HANDSHAKE_S:g} s"))
+            self._on_refused(TimeoutError(f"no handshake within {HANDSHAKE_S:g} s"))
             self._transport.abort()
 
 
 def name_in(certificate: Mapping[str, Any] | None) -> str:
-    """Return the common name of a certificate as `getpeercert` gives it; "" if it has none, or several.
-
-    `getpeercert` gives nothing for a certificate that was not verified.
+    """Return the common name of a certificate as `getpeercert` gives it; "" if it has none, or several. `getpeercert`
+    gives nothing for a certificate that was not verified.
     """
     subject = certificate.get("subject", ()) if certificate else ()
     names = [value for relative in subject for key, value in relative if key == "commonName"]
@@ -245,27 +233,23 @@ def name_in(certificate: Mapping[str, Any] | None) -> str:
 
 
 class Opening:
-    """The protocol of a new connection. `session` replaces it.
+    """The protocol of a new connection. `session` replaces it."""
 
-    Args:
-        is_silent: whether a refused peer gets no answer.
-    """
-
-    def __init__(self, session: Plain, tls: ServerTls, clock: Clock, *, is_silent: bool = False) -> None:
+    def __init__(self, session: PlainProtocol, tls: ServerTls, clock: Clock, *, is_silent: bool = False) -> None:
         self._session = session
         self._is_silent = is_silent or tls.demands_certificates
         self._tls = tls
         self._clock = clock
         self._transport: asyncio.Transport | None = None
-        self._first = b""
+        self._first_bytes = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._session.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._first:  # it was read before the pause took effect
-            self._first += data
+        if self._first_bytes:  # it was read before the pause took effect
+            self._first_bytes += data
         elif data[0] == TLS_BYTE:
             self._open_tls(data)
         elif self._tls.mode is TlsMode.ENFORCING:
@@ -292,7 +276,7 @@ class Opening:
         elif self._tls.context is None and not self._tls.makes_its_own:
             self._refuse("it speaks TLS, and there is no tls.server.certPath here")
         elif self._transport is not None:
-            self._first = data
+            self._first_bytes = data
             self._transport.pause_reading()
             self._tls.ready(self._encrypt)
 
@@ -304,25 +288,25 @@ class Opening:
         if isinstance(context, ConfigError):
             self._refuse("it speaks TLS, and there is no certificate here (see above)")
             return
-        encryption = Encryption(transport, self._session, context, self._clock, self._not_shaken)
+        encryption = Encryption(transport, self._session, context, self._clock, self._on_handshake_error)
         transport.set_protocol(encryption)  # type: ignore[arg-type]  # of a protocol it has all methods
         self._session.encrypted(encryption)
         transport.resume_reading()
-        encryption.data_received(self._first)
-        self._first = b""
+        encryption.data_received(self._first_bytes)
+        self._first_bytes = b""
 
-    def _not_shaken(self, error: BaseException) -> None:
-        self._tls.tell(self._session.address, why_refused(error))
+    def _on_handshake_error(self, error: BaseException) -> None:
+        self._tls.log_refusal(self._session.address, why_refused(error))
 
     def _refuse(self, reason: str, request: bytes = b"") -> None:
         if self._transport is not None:
-            self._tls.tell(self._session.address, reason)
+            self._tls.log_refusal(self._session.address, reason)
             if request and not self._is_silent:
-                self._transport.write(_refusal(request))
+                self._transport.write(_refusal_reply(request))
             self._transport.close()
 
 
-def _refusal(data: bytes) -> bytes:
+def _refusal_reply(data: bytes) -> bytes:
     """Return an answer to the first request in some bytes, if it is whole and wants one."""
     pieces: list[Buffer] = []
     try:

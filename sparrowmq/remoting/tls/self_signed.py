@@ -25,14 +25,11 @@ _COMMAND: Final = (
         "365",
     ),
 )
-LIMIT_S: Final = 30.0
+TIME_LIMIT_S: Final = 30.0
 
 
 def load(context: ssl.SSLContext) -> None:
-    """Make a certificate, and load it into a server's context.
-
-    Raises: ConfigError, there is no `openssl`, or it fails.
-    """
+    """Make a certificate, and load it into a server's context. Raises: ConfigError, `openssl` is missing or fails."""
     with TemporaryDirectory(prefix="sparrowmq-tls-") as folder:
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
         try:
@@ -41,7 +38,7 @@ def load(context: ssl.SSLContext) -> None:
                 check=True,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
-                timeout=LIMIT_S,
+                timeout=TIME_LIMIT_S,
             )
         except (OSError, subprocess.SubprocessError) as error:
             raise ConfigError(

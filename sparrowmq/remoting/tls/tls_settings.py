@@ -100,20 +100,18 @@ class ServerTlsSettings(ClientTlsSettings):
 
 
 def shared_file(path: str | None) -> Mapping[str, str]:
-    """Return the settings in the file of TLS; none if no file is named and the usual one does not exist.
-
-    Raises: ConfigError, the file cannot be read.
+    """Return the settings in the file of TLS; none if no file is named and the usual one does not exist. Raises:
+    ConfigError, the file cannot be read.
     """
     if path is None and not SHARED_FILE.is_file():
         return {}
-    given = load(path or SHARED_FILE)
-    return {key: value for key, value in given.items() if key.lower().startswith("tls.")}
+    values = load(path or SHARED_FILE)
+    return {key: value for key, value in values.items() if key.lower().startswith("tls.")}
 
 
 def read_client_tls(path: Path) -> ClientTlsSettings:
-    """Return the client settings of a tls.properties file, which may contain a server's too.
-
-    Raises: ConfigError, the file cannot be read, or a value is wrong.
+    """Return the client settings of a tls.properties file, which may contain a server's too. Raises: ConfigError, the
+    file cannot be read, or a value is wrong.
     """
     settings, _ = build(ServerTlsSettings, load(path), str(path))
     return settings

@@ -12,15 +12,12 @@ like one. The order of copying makes this possible:
                  read for years may have bit rot; an unchecked, damaged copy could replace one that was whole
     manifest     of all files, with their digests (manifest.py)
 
-Files that are deleted meanwhile are the oldest of the log or of a queue, or all of a deleted topic. The files that were
-copied before such a hole are deleted from the copy too.
+Files that are deleted meanwhile are the oldest of the log or of a queue, or all of a deleted topic. The copies before
+such a hole are deleted too. With an earlier copy, files that are full and have not changed since are linked instead
+(copier.py), and not checked again.
 
-With an earlier copy, files that are full and have not changed since are linked instead (copier.py). Their records were
-checked when they were copied, and are not read again.
-
-The failover state of a broker is not copied (`config/epoch.json`, group_state.py). It has the mark of that store, and
-says what the store's log is part of. A copy is another store, and lacks messages a moment later. With the mark, it
-would take the lease of the broker that it was copied from.
+The failover state of a broker (`config/epoch.json`, group_state.py) is not copied. With it, the copy would take the
+lease of the broker that it was copied from, though it lacks messages a moment later.
 """
 
 from __future__ import annotations
@@ -48,79 +45,73 @@ from sparrowmq.store.vfs import Stamp, Vfs
 
 log = logging.getLogger(__name__)
 
-_NOT_OF_COPY: Final = ("lock", manifests.NAME)
-_TIME: Final = "%Y%m%dT%H%M%SZ"
-_GROWING: Final = ("commitlog", "consumequeue", "index")  # only the last file of a folder in them changes
+_FILES_NOT_COPIED: Final = ("lock", manifests.NAME)
+_TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
+_GROWING_FOLDERS: Final = ("commitlog", "consumequeue", "index")  # only the last file of a folder in them changes
 
 
 def backup(
     settings: StoreSettings, to: Path | str, vfs: Vfs, watch: Watch | None = None, earlier: EarlierCopy | None = None
 ) -> int:
-    """Copy a store to a new folder, and return the end of the copy's log. The store's broker may be running.
+    """Copy a store to a new folder, and return the end of the copy's log. The store's broker may be running. With
+    corruptPolicy=quarantine damaged records are copied as they are. `earlier` is a copy on the same disk, for files
+    that have not changed.
 
-    With corruptPolicy=quarantine damaged records are copied as they are, and a warning is logged.
-
-    Args:
-        watch: called with the progress of the checks.
-        earlier: a copy of the same store on the same disk, for files that have not changed.
-    Raises:
-        BadStore: there is no store, or `to` is not empty.
-        CorruptRecord: bytes that had been on disk are damaged, anywhere in the log; repair the store first.
-        DiskFull: there is no room for the copy.
+    Raises: BadStore, there is no store, or `to` is not empty; CorruptRecord, bytes anywhere in the log are damaged:
+    repair the store first; DiskFull.
     """
     layout, watch = settings.layout, watch or (lambda *_: None)
     if not vfs.exists(layout.commit_log):
         raise BadStore(f"there is no store at {settings.path}: {layout.commit_log} is missing")
     with growing_folder(vfs, str(to)) as growing:
-        made = Layout.of(growing)
+        copy_layout = Layout.of(growing)
         copy = Copy(vfs, settings, growing, earlier)
-        config, queues, index, timers, of_log = zip(sources(layout), sources(made), strict=True)
-        copy.tree(*config)
-        copy.checkpoint(layout.checkpoint, made.checkpoint)
-        copy.queues(*queues)
-        copy.tree(*index)
-        copy.tree(*timers)
-        copy.row(*of_log, settings.commit_log_file_size)
-        vfs.close(vfs.create(made.abort, 0, allocate=False))
+        config, queues, index, timers, log_folders = zip(sources(layout), sources(copy_layout), strict=True)
+        copy.copy_tree(*config)
+        copy.checkpoint(layout.checkpoint, copy_layout.checkpoint)
+        copy.copy_queues(*queues)
+        copy.copy_tree(*index)
+        copy.copy_tree(*timers)
+        copy.copy_row(*log_folders, settings.commit_log_file_size)
+        vfs.close(vfs.create(copy_layout.abort, 0, allocate=False))
         linked = {os.path.join(growing, path) for path in copy.linked}
-        own = CopyOnWriteDisk(vfs, set(linked))
-        of_copy = replace(settings, path=growing, commit_log_path=None)
-        with MessageStore.open(of_copy, vfs=cast("Vfs", own)) as store:
-            _check_log(store, layout, linked - own.written, watch)
+        copy_disk = CopyOnWriteDisk(vfs, set(linked))
+        copy_settings = replace(settings, path=growing, commit_log_path=None)
+        with MessageStore.open(copy_settings, vfs=cast("Vfs", copy_disk)) as store:
+            _check_log(store, layout, linked - copy_disk.written, watch)
             begin, end = store.begin, store.end
-        if vfs.exists(made.abort):
+        if vfs.exists(copy_layout.abort):
             raise BadStore(f"the copy in {growing} could not be closed in order; the log says why")
-        unchanged = {path: file for path, file in copy.linked.items() if _is_kept(growing, path, own)}
-        stamps = {path: stamp for path, stamp in copy.stamps.items() if _is_kept(growing, path, own)}
-        files = list(_files(vfs, growing, unchanged, stamps, watch))
+        unchanged = {path: file for path, file in copy.linked.items() if _is_unchanged(growing, path, copy_disk)}
+        stamps = {path: stamp for path, stamp in copy.stamps.items() if _is_unchanged(growing, path, copy_disk)}
+        files = list(_describe_files(vfs, growing, unchanged, stamps, watch))
         manifests.save(vfs, growing, Manifest(SystemClock().now_ms(), begin, end, files))
     return end
 
 
-def _is_kept(root: str, path: str, own: CopyOnWriteDisk) -> bool:
-    """Whether a file of the copy still has the content of its source."""
-    return os.path.join(root, path) not in own.written
+def _is_unchanged(root: str, path: str, copy_disk: CopyOnWriteDisk) -> bool:
+    return os.path.join(root, path) not in copy_disk.written
 
 
-def _files(
+def _describe_files(
     vfs: Vfs, root: str, linked: Mapping[str, Copied], stamps: Mapping[str, Stamp], watch: Watch
 ) -> Iterator[Copied]:
     """Yield all files of a copy, with the digests of those that were copied."""
     folders = defaultdict(list)
     for path in paths(vfs, root):
         folders[os.path.dirname(path)].append(path)
-    sizes = {path: vfs.size(os.path.join(root, path)) for each in folders.values() for path in each}
-    done, total = 0, sum(size for path, size in sizes.items() if path not in linked)
+    sizes = {path: vfs.size(os.path.join(root, path)) for folder_paths in folders.values() for path in folder_paths}
+    done_bytes, total = 0, sum(size for path, size in sizes.items() if path not in linked)
     for folder, names in folders.items():
-        is_growing = folder.partition(os.sep)[0] in _GROWING
+        is_growing = folder.partition(os.sep)[0] in _GROWING_FOLDERS
         for path in names:
             source = stamps.get(path) if is_growing and path != names[-1] else None
             if path in linked:
                 yield Copied(path, sizes[path], linked[path].digest, source)
                 continue
-            watch("noting the digests", done, total)
+            watch("noting the digests", done_bytes, total)
             yield Copied(path, sizes[path], manifests.digest(vfs, os.path.join(root, path)), source)
-            done += sizes[path]
+            done_bytes += sizes[path]
 
 
 def paths(vfs: Vfs, root: str, below: str = "") -> Iterator[str]:
@@ -129,14 +120,13 @@ def paths(vfs: Vfs, root: str, below: str = "") -> Iterator[str]:
         path = os.path.join(below, name)
         if os.path.isdir(os.path.join(root, path)):
             yield from paths(vfs, root, path)
-        elif path not in _NOT_OF_COPY:
+        elif path not in _FILES_NOT_COPIED:
             yield path
 
 
 def _check_log(store: MessageStore, source: Layout, linked: set[str], watch: Watch) -> None:
-    """Compare each record of a copy with its checksums, except those of linked files.
-
-    Raises: CorruptRecord, names the file of the source.
+    """Compare each record of a copy with its checksums, except those of linked files. Raises: CorruptRecord, of the
+    source.
     """
     copied = store.scrubber.log
     at = copied.begin
@@ -162,20 +152,17 @@ def _check_log(store: MessageStore, source: Layout, linked: set[str], watch: Wat
 
 
 def sources(layout: Layout) -> list[str]:
-    """The folders that a backup copies, in their order."""
     config = os.path.join(layout.root, "config")
     return [config, layout.consume_queue, layout.index, layout.timers, layout.commit_log]
 
 
 @dataclass(frozen=True, slots=True)
 class NewPoint:
-    """A new restore point."""
-
     path: str  # its folder
     end: int  # the offset at which its log ends
-    linked: int  # the number of files that it shares with the point before
-    copied: int  # the number of files that are its own
-    dropped: list[str]  # the names of older points that were deleted
+    linked_count: int  # the number of files that it shares with the point before
+    copied_count: int  # the number of files that are its own
+    dropped_names: list[str]  # the names of older points that were deleted
 
 
 class RestorePoints:
@@ -204,13 +191,13 @@ class RestorePoints:
         ]
 
     def path(self, name: str | None = None) -> str:
-        """Return the folder of a point; of the newest one without a name. Raises: BadStore, there is no such point."""
+        """Return the folder of a point; of the newest one without a name. Raises: BadStore."""
         names = self.names()
         if name is None and names:
             return os.path.join(self._folder, names[-1])
         if name is None or name not in names:
-            wanted = f" {name}" if name is not None else ""
-            raise BadStore(f"{self._folder} has no restore point{wanted}; it has {', '.join(names) or 'none'}")
+            wanted_name = f" {name}" if name is not None else ""
+            raise BadStore(f"{self._folder} has no restore point{wanted_name}; it has {', '.join(names) or 'none'}")
         return os.path.join(self._folder, name)
 
     def add(
@@ -222,15 +209,11 @@ class RestorePoints:
         is_checked: bool = False,
         watch: Watch | None = None,
     ) -> NewPoint:
-        """Copy a store to a new point. Files that the newest point has already are linked.
+        """Copy a store to a new point. Files that the newest point has already are linked; with `is_checked` they are
+        read, and copied again if damaged. `keep` so many points; the oldest ones are deleted at the end.
 
-        Args:
-            keep: so many points stay; the oldest ones are deleted once the new one is whole.
-            is_checked: read the files that are linked, and copy those again that are damaged.
-        Raises:
-            BadStore: there is no store, the folder has something else than restore points, or another backup into it
-                is under way.
-            CorruptRecord, DiskFull: as `backup`.
+        Raises: BadStore, also if the folder has something else than restore points, or another backup into it is under
+        way; CorruptRecord, DiskFull, as `backup`.
         """
         vfs = self._vfs
         self._check_folder()
@@ -239,15 +222,18 @@ class RestorePoints:
         if lock is None:
             raise BadStore(f"another backup into {self._folder} is under way; try again after its end")
         try:
-            self._delete_unfinished()
+            for file_name in vfs.list_folder(self._folder):
+                if file_name.endswith(UNFINISHED):
+                    log.warning("%s of an unfinished backup is deleted", file_name)
+                    remove(vfs, os.path.join(self._folder, file_name))
             names = self.names()
-            name = _following(names[-1] if names else None, now_ms)
+            name = _next_name(names[-1] if names else None, now_ms)
             earlier = self._earlier(names, is_checked)
             to = os.path.join(self._folder, name)
             end = backup(settings, to, vfs, watch, earlier)
             dropped = names[: max(len(names) + 1 - keep, 0)] if keep is not None else []
-            for each in dropped:
-                self._drop(each)
+            for dropped_name in dropped:
+                self._drop(dropped_name)
         finally:
             vfs.close(lock)
         files = manifests.load(vfs, to)
@@ -258,18 +244,12 @@ class RestorePoints:
     def _check_folder(self) -> None:
         if os.path.isfile(self._folder):
             raise BadStore(f"{self._folder} is a file; choose a folder")
-        others = [name for name in self._vfs.list_folder(self._folder) if not _is_ours(name)]
-        if others:
+        other_names = [name for name in self._vfs.list_folder(self._folder) if not _is_backup_name(name)]
+        if other_names:
             raise BadStore(
-                f"{self._folder} contains {others[0]}, which is not a restore point; choose a new folder, or one that "
-                "only `store backup` uses"
+                f"{self._folder} contains {other_names[0]}, which is not a restore point; choose a new folder, or one "
+                "that only `store backup` uses"
             )
-
-    def _delete_unfinished(self) -> None:
-        for name in self._vfs.list_folder(self._folder):
-            if name.endswith(UNFINISHED):
-                log.warning("%s of an unfinished backup is deleted", name)
-                remove(self._vfs, os.path.join(self._folder, name))
 
     def _drop(self, name: str) -> None:
         """Delete a point. It is renamed first, so that half a point never looks like a whole one."""
@@ -279,7 +259,6 @@ class RestorePoints:
         remove(self._vfs, path + UNFINISHED)
 
     def _earlier(self, names: list[str], is_checked: bool) -> EarlierCopy | None:
-        """The newest point, for links; None without one, or if its manifest is damaged."""
         if not names:
             return None
         folder = os.path.join(self._folder, names[-1])
@@ -292,22 +271,22 @@ class RestorePoints:
         return EarlierCopy(folder, manifest.by_path(), is_checked=is_checked)
 
 
-def _following(newest: str | None, now_ms: int) -> str:
+def _next_name(newest: str | None, now_ms: int) -> str:
     """The name of a point that is made now. It comes after the newest one even if the clock was set back."""
     now = datetime.fromtimestamp(now_ms // 1000, UTC)
-    before = _time_of(newest) if newest is not None else None
-    if before is not None and now <= before:
-        now = before + timedelta(seconds=1)
-    return now.strftime(_TIME)
+    newest_time = _time_of(newest) if newest is not None else None
+    if newest_time is not None and now <= newest_time:
+        now = newest_time + timedelta(seconds=1)
+    return now.strftime(_TIME_FORMAT)
 
 
-def _is_ours(name: str) -> bool:
+def _is_backup_name(name: str) -> bool:
     """Whether a name may be in a backup folder; a disk's own folder may have a few more."""
     return _time_of(name) is not None or name == "lost+found" or name.startswith(".")
 
 
 def _time_of(name: str) -> datetime | None:
     try:
-        return datetime.strptime(name.removesuffix(UNFINISHED), _TIME).replace(tzinfo=UTC)
+        return datetime.strptime(name.removesuffix(UNFINISHED), _TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError:
         return None

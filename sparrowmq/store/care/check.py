@@ -3,7 +3,7 @@
     for violation in verify(StoreSettings(path)):
         print(violation)
 
-The store must not be open: the queues and the index of a running broker lag behind its log by design. The checks:
+The store must not be open: the queues and the index of a running broker lag behind its log. The checks:
 
 - the log's files follow each other, and have one size; each record is sound and contains its own offset; a file ends in
   a blank; all bytes after the last record are zero;
@@ -43,12 +43,12 @@ from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs, content_of
 
 _OPEN_FILES: Final = 1024
-_BATCH: Final = 512 * ENTRY_SIZE
+_BYTES_PER_COMPARISON: Final = 512 * ENTRY_SIZE
 _TAGS_CODE_SIZE: Final = 8
 
 
 def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None = None) -> Iterator[str]:
-    """Yield each violation in the store as a sentence. `watch` is called with the progress."""
+    """Yield each violation in the store as a sentence."""
     vfs, layout = vfs or Disk(), settings.layout
     try:
         log, queues = open_to_check(settings, vfs)
@@ -56,16 +56,16 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
     except BadStore as bad:
         yield str(bad)
         return
-    found = checkpoint.load(vfs, layout.checkpoint)
-    if found.positions is not None:
-        log.crc_from = found.positions.crc_from
+    saved = checkpoint.load(vfs, layout.checkpoint)
+    if saved.positions is not None:
+        log.crc_from = saved.positions.crc_from
     check = _Check(settings, log, queues, index, watch)
     yield from check.log_and_queues()
     yield from check.all_queues()
-    yield from check.lost_queues(vfs)
+    yield from check.missing_queues(vfs)
     if index is not None:
         yield from check.index_files(index)
-    yield from check.checkpoint(found)
+    yield from check.checkpoint(saved)
     log.close()
     queues.files.close()
     if index is not None:
@@ -73,7 +73,6 @@ def verify(settings: StoreSettings, vfs: Vfs | None = None, watch: Watch | None 
 
 
 def open_to_check(settings: StoreSettings, vfs: Vfs) -> tuple[CommitLog, QueueTable]:
-    """Open the log and the queues of a store to read them. Raises: BadStore."""
     layout = settings.layout
     log = CommitLog(vfs, layout.commit_log, settings.commit_log_file_size, writable=False)
     files = OpenFiles(vfs, _OPEN_FILES, Unsynced())
@@ -94,27 +93,27 @@ class _Check:
         # The queue offset that the next record of a queue should have.
         self._next: dict[tuple[str, int], int] = {}
         # The missing entries of a queue. They do not count if the topic was deleted and created again.
-        self._missing: dict[tuple[str, int], list[str]] = {}
+        self._missing_entries: dict[tuple[str, int], list[str]] = {}
 
     def log_and_queues(self) -> Iterator[str]:
         """Read the whole log, and look up each record in its queue and in the index."""
         log = self._log
         offset, watch = log.begin, self._watch
-        used = log.last_used_byte(offset) if watch is not None else 0
+        used_end = log.last_used_byte(offset) if watch is not None else 0
         while offset < log.row.end:
             if watch is not None:
-                watch("checking the log", offset - log.begin, used - log.begin)
+                watch("checking the log", offset - log.begin, used_end - log.begin)
             try:
                 record, following = log.parse(offset)
                 problem = log.problem(record, offset) if record is not None else None
             except CorruptRecord as bad:
                 record, following, problem = None, offset, bad.expected
             if problem:
-                used = log.last_used_byte(offset)
-                if used == offset:
+                used_end = log.last_used_byte(offset)
+                if used_end == offset:
                     break
-                survivor = log.next_sound(offset, used)
-                yield f"the log is damaged from offset {offset} to {survivor or used}: {problem}"
+                survivor = log.next_sound(offset, used_end)
+                yield f"the log is damaged from offset {offset} to {survivor or used_end}: {problem}"
                 if survivor is None:
                     break
                 following = survivor
@@ -122,124 +121,128 @@ class _Check:
                 yield from self._record(records.outline(record))
             offset = following
         log.start_at(offset)
-        for missing in self._missing.values():
-            yield from missing
+        for violations in self._missing_entries.values():
+            yield from violations
 
     def all_queues(self) -> Iterator[str]:
-        done, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
+        checked_count, total = 0, sum(queue.end.value - queue.begin for queue in self._queues)
         for queue in self._queues:
-            yield from self._queue(queue, done, total)
-            done += queue.end.value - queue.begin
+            yield from self._queue(queue, checked_count, total)
+            checked_count += queue.end.value - queue.begin
 
-    def _queue(self, queue: ConsumeQueue, done: int, total: int) -> Iterator[str]:
+    def _queue(self, queue: ConsumeQueue, checked_count: int, total: int) -> Iterator[str]:
         """Compare the entries of a queue with the log, and its end with the records that were found."""
         name = f"queue {queue.topic}/{queue.queue_id}"
         expected = self._next.get((queue.topic, queue.queue_id))
         if expected is not None and _end_of_messages(queue, expected) != expected:
             yield f"{name} ends at {queue.end.value}, the log says {expected}"
-        if queue.used_entries() > queue.end.value:
+        if queue.count_used_entries() > queue.end.value:
             yield f"{name} ends at {queue.end.value}, but there is content after that"
         for queue_offset in range(queue.find(self._log.begin), queue.end.value):
             if self._watch is not None:
-                self._watch("checking queues", done + queue_offset - queue.begin, total)
+                self._watch("checking queues", checked_count + queue_offset - queue.begin, total)
             entry = queue.read(queue_offset, 1)[0]
             if not entry.is_gap:
                 yield from self._entry(name, queue, queue_offset, entry)
 
-    def lost_queues(self, vfs: Vfs) -> Iterator[str]:
+    def missing_queues(self, vfs: Vfs) -> Iterator[str]:
         """Look for the queues of the last checkpoint, if no broker of Java has run since."""
         layout = self._settings.layout
-        known = QueueEnds(vfs, layout.ends).load()
-        if known.positions is None or known.positions.dispatched < self._log.begin or _last_used_by_java(vfs, layout):
+        saved_ends = QueueEnds(vfs, layout.ends).load()
+        if (
+            saved_ends.positions is None
+            or saved_ends.positions.dispatched < self._log.begin
+            or _last_used_by_java(vfs, layout)
+        ):
             if self._next and not list(self._queues):
                 yield "the log has messages, but there is no queue; the next start builds them again"
             return
-        for (topic, queue_id), wanted in known.ends.items():
+        for (topic, queue_id), saved in saved_ends.ends.items():
             queue = self._queues.get(topic, queue_id)
-            if wanted.end == wanted.begin:
+            if saved.end == saved.begin:
                 continue
             if queue is None or queue.is_empty:
-                ended = f"it ended at {wanted.end}, and the next start builds it again"
-                yield f"queue {topic}/{queue_id} is missing; {ended}"
-            elif queue.end.value < wanted.end and (topic, queue_id) not in self._next:
-                yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {wanted.end}"
+                problem = f"it ended at {saved.end}, and the next start builds it again"
+                yield f"queue {topic}/{queue_id} is missing; {problem}"
+            elif queue.end.value < saved.end and (topic, queue_id) not in self._next:
+                yield f"queue {topic}/{queue_id} ends at {queue.end.value}, the last checkpoint says {saved.end}"
 
     def index_files(self, index: Index) -> Iterator[str]:
-        done, total = 0, sum(file.next for file in index.files)
+        checked_count, total = 0, sum(file.next_entry for file in index.files)
         for file in index.files:
             if not file.has_valid_header(self._log.stored_ms):
                 yield f"index {file.name}: its header does not fit its entries, or their records"
-            used = set()
-            for number in range(1, file.next):
+            used_slots = set()
+            for number in range(1, file.next_entry):
                 if self._watch is not None:
-                    self._watch("checking the index", done + number, total)
+                    self._watch("checking the index", checked_count + number, total)
                 key, offset, _, previous = file.entry(number)
-                used.add(key % file.slots)
+                used_slots.add(key % file.slot_count)
                 if previous >= number:
                     yield f"index {file.name}: entry {number} comes after entry {previous}, its predecessor"
                 yield from self._index_entry(file, number, key, offset)
-            if len(used) != file.used_slots:
-                yield f"index {file.name}: {len(used)} slots are used, the header says {file.used_slots}"
-            done += file.next
+            if len(used_slots) != file.used_slots:
+                yield f"index {file.name}: {len(used_slots)} slots are used, the header says {file.used_slots}"
+            checked_count += file.next_entry
 
     def checkpoint(self, saved: checkpoint.Checkpoint) -> Iterator[str]:
         positions = saved.positions
         if positions is None:
             return
-        for what in ("scan_from", "dispatched", "flushed"):
-            if getattr(positions, what) > self._log.end:
-                yield f"the checkpoint says {what} {getattr(positions, what)}, the log ends at {self._log.end}"
+        for name in ("scan_from", "dispatched", "flushed"):
+            if getattr(positions, name) > self._log.end:
+                yield f"the checkpoint says {name} {getattr(positions, name)}, the log ends at {self._log.end}"
 
     def _record(self, record: Outline) -> Iterator[str]:
-        where = f"the record at {record.physical_offset}"
+        place = f"the record at {record.physical_offset}"
         if self._index is not None:
             try:
-                for missing in self._missing_keys(record):
-                    yield f"{where} has the key {missing!r}, which the index does not know"
+                for missing_key in self._missing_keys(record):
+                    yield f"{place} has the key {missing_key!r}, which the index does not know"
             except BadStore as bad:
-                yield f"{where}: {bad}"
+                yield f"{place}: {bad}"
         if record.sys_flag & SysFlag.PREPARED:
             return
         key = record.topic, record.queue_id
         expected = self._next.get(key, record.queue_offset)
         queue = self._queues.get(*key)
         if record.queue_offset < expected:
-            self._missing.pop(key, None)
+            self._missing_entries.pop(key, None)
         elif record.queue_offset > expected and not (queue and _is_gap(queue, expected)):
-            yield f"{where} is number {record.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
+            yield f"{place} is number {record.queue_offset} of queue {key[0]}/{key[1]}, {expected} is missing"
         self._next[key] = record.queue_offset + 1
         if queue is not None:  # else the topic was deleted
             yield from self._entry_of(queue, record, tags_code(record, self._settings.delay_levels_ms))
 
     def _entry_of(self, queue: ConsumeQueue, record: Outline, code: int) -> Iterator[str]:
         entry = queue.entry(record.queue_offset)
-        where = f"entry {record.queue_offset} of queue {queue.topic}/{queue.queue_id}"
+        place = f"entry {record.queue_offset} of queue {queue.topic}/{queue.queue_id}"
         if entry is None or entry.offset < record.physical_offset:
-            missing = self._missing.setdefault((queue.topic, queue.queue_id), [])
-            missing.append(f"{where} is missing, its record is at {record.physical_offset}")
+            violations = self._missing_entries.setdefault((queue.topic, queue.queue_id), [])
+            violations.append(f"{place} is missing, its record is at {record.physical_offset}")
         elif entry.offset == record.physical_offset and entry.size != record.size:
-            yield f"{where} says {entry.size} bytes, the record has {record.size}"
+            yield f"{place} says {entry.size} bytes, the record has {record.size}"
         elif (
             entry.offset == record.physical_offset
             and entry.tags_code != code
             # The delay levels may have changed since. In stores of Java, a timer's entry has the hash of its tag.
             and record.topic not in (SCHEDULE_TOPIC, TIMER_TOPIC)
         ):
-            yield f"{where} has the tags code {entry.tags_code}, the record {code}"
+            yield f"{place} has the tags code {entry.tags_code}, the record {code}"
 
     def _entry(self, name: str, queue: ConsumeQueue, queue_offset: int, entry: Entry) -> Iterator[str]:
-        where = f"{name}: entry {queue_offset} points to offset {entry.offset}"
-        found = self._outline_at(entry.offset)
-        if found is None:
-            yield f"{where}, where no record is"
-        elif (found.topic, found.queue_id, found.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
-            yield f"{where}, where {found.topic}/{found.queue_id} number {found.queue_offset} is"
+        place = f"{name}: entry {queue_offset} points to offset {entry.offset}"
+        record = self._outline_at(entry.offset)
+        if record is None:
+            yield f"{place}, where no record is"
+        elif (record.topic, record.queue_id, record.queue_offset) != (queue.topic, queue.queue_id, queue_offset):
+            yield f"{place}, where {record.topic}/{record.queue_id} number {record.queue_offset} is"
 
     def _index_entry(self, file: IndexFile, number: int, key_hash_code: int, offset: int) -> Iterator[str]:
         if offset < self._log.begin:
             return
-        found = self._outline_at(offset)
-        if found is None or key_hash_code not in [key_hash(found.topic, key) for key in _possible_keys(found)]:
+        record = self._outline_at(offset)
+        if record is None or key_hash_code not in [key_hash(record.topic, key) for key in _possible_keys(record)]:
             yield f"index {file.name}: entry {number} points to offset {offset}, where no such key is"
 
     def _missing_keys(self, record: Outline) -> list[str]:
@@ -293,18 +296,18 @@ def is_consistent(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None)
     try:
         log, queues = open_to_check(settings, vfs)
         positions = checkpoint.load(vfs, layout.checkpoint).positions
-        known = QueueEnds(vfs, layout.ends).load()
-        if positions is None or known.positions is None:
+        saved_ends = QueueEnds(vfs, layout.ends).load()
+        if positions is None or saved_ends.positions is None:
             return False
         log.crc_from = positions.crc_from
-        reading = _QuickCheck(settings, log, queues)
+        quick_check = _QuickCheck(settings, log, queues)
         try:
-            if not reading.log_agrees(watch or (lambda *_: None)):
+            if not quick_check.log_agrees(watch or (lambda *_: None)):
                 return False
-            if max(positions.scan_from, positions.dispatched, positions.flushed) > reading.end:
+            if max(positions.scan_from, positions.dispatched, positions.flushed) > quick_check.end:
                 return False
-            ended = {key: wanted.end for key, wanted in known.ends.items() if wanted.end != wanted.begin}
-            return reading.queues_agree() and all(reading.reaches(*each) for each in ended.items())
+            end_by_queue = {key: saved.end for key, saved in saved_ends.ends.items() if saved.end != saved.begin}
+            return quick_check.queues_agree() and all(quick_check.reaches(*item) for item in end_by_queue.items())
         finally:
             log.close()
             queues.files.close()
@@ -313,19 +316,14 @@ def is_consistent(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None)
 
 
 class _QueueRow:
-    """The entries that the log says a queue has, of which the first ones were compared already.
-
-    Attributes:
-        compared: the queue offset up to which they were compared.
-        entries: those from there on.
-    """
+    """The entries that the log says a queue has, of which the first ones were compared already."""
 
     __slots__ = ("compared", "entries", "has_tags", "queue")
 
     def __init__(self, queue: ConsumeQueue | None, begin: int, has_tags: bool) -> None:
         self.queue = queue
-        self.compared = begin
-        self.entries = bytearray()
+        self.compared = begin  # the queue offset up to which they were compared
+        self.entries = bytearray()  # those from there on
         self.has_tags = has_tags
 
     @property
@@ -333,20 +331,18 @@ class _QueueRow:
         return self.compared + len(self.entries) // ENTRY_SIZE
 
     def agrees(self) -> bool:
-        """Compare the entries with those of the queue, and forget them."""
         entries, queue = self.entries, self.queue
         while entries and queue is not None:
-            found = queue.read(self.compared, len(entries) // ENTRY_SIZE).content
-            if not found or not self._are_equal(found, bytes(entries[: len(found)])):
+            on_disk = queue.read(self.compared, len(entries) // ENTRY_SIZE).content
+            expected = bytes(entries[: len(on_disk)])
+            is_same = on_disk == expected if self.has_tags else _without_tags(on_disk) == _without_tags(expected)
+            if not on_disk or not is_same:
                 return False
-            self.compared += len(found) // ENTRY_SIZE
-            del entries[: len(found)]
+            self.compared += len(on_disk) // ENTRY_SIZE
+            del entries[: len(on_disk)]
         self.compared = self.end
         entries.clear()
         return True
-
-    def _are_equal(self, entries: bytes, expected: bytes) -> bool:
-        return entries == expected if self.has_tags else _without_tags(entries) == _without_tags(expected)
 
 
 class _QuickCheck:
@@ -358,15 +354,14 @@ class _QuickCheck:
         self._rows: dict[tuple[str, int], _QueueRow] = {}
 
     def log_agrees(self, watch: Watch) -> bool:
-        """Read the log to its end, and compare the entries of its records with the queues."""
         log = self._log
-        used = log.last_used_byte(log.begin)
+        used_end = log.last_used_byte(log.begin)
         while self.end < log.row.end:
-            watch("checking the log", self.end - log.begin, used - log.begin)
+            watch("checking the log", self.end - log.begin, used_end - log.begin)
             chunk = log.chunk(self.end, STEP_BYTES)
             size = log.count_sound(chunk, self.end, Passed())
             if size:
-                found = [records.outline(each) for each in records.walk(chunk[:size])]
+                records_found = [records.outline(record) for record in records.walk(chunk[:size])]
                 following = self.end + size
             else:  # a blank, a record larger than a step, damage, or the log's end
                 try:
@@ -375,11 +370,11 @@ class _QuickCheck:
                     break
                 if record is not None and log.problem(record, self.end) is not None:
                     break
-                found = [records.outline(record)] if record is not None else []
-            if not all(map(self._matches, found)):
+                records_found = [records.outline(record)] if record is not None else []
+            if not all(map(self._matches, records_found)):
                 return False
             self.end = following
-        return self.end >= used and all(row.agrees() for row in self._rows.values())
+        return self.end >= used_end and all(row.agrees() for row in self._rows.values())
 
     def _matches(self, record: Outline) -> bool:
         """Whether a record has the next queue offset of its queue, and those before it were right."""
@@ -395,13 +390,12 @@ class _QuickCheck:
             return False
         code = tags_code(record, self._settings.delay_levels_ms) if row.has_tags else 0
         row.entries += ENTRY.pack(record.physical_offset, record.size, code)
-        return len(row.entries) < _BATCH or row.agrees()
+        return len(row.entries) < _BYTES_PER_COMPARISON or row.agrees()
 
     def queues_agree(self) -> bool:
-        """Whether no queue has more entries than the log has records."""
         for queue in self._queues:
             row = self._rows.get((queue.topic, queue.queue_id))
-            if queue.used_entries() > queue.end.value:
+            if queue.count_used_entries() > queue.end.value:
                 return False
             if row is not None and row.end != queue.end.value:
                 return False
@@ -410,7 +404,6 @@ class _QuickCheck:
         return True
 
     def reaches(self, key: tuple[str, int], end: int) -> bool:
-        """Whether a queue ends where the last checkpoint says, or later."""
         queue = self._queues.get(*key)
         return queue is not None and queue.end.value >= end
 

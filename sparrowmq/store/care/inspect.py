@@ -12,13 +12,9 @@
     the store                            a summary of a dozen lines
     any other folder                     a line for each file in it
 
-The name and the folder of a file say its kind, or otherwise its first bytes do. The description has a heading and
-lines: one for each record of the log, or for each entry of a queue or an index file.
-
-The store may be one of Java, damaged, or open in a broker: no lock is taken. Each value is checked before it is used. A
-damaged size alone never causes a large read. Files are read piece by piece and never mapped, because a disk error in
-mapped memory kills the process. The summary of a store reads no more than needed: the
-last file of the log, by the sizes of its records, and the last file of each queue, by binary search.
+The store may be one of Java, damaged, or open in a broker: no lock is taken. Each value is checked before it is used.
+Files are read piece by piece and never mapped, because a disk error in mapped memory kills the process. The summary of
+a store reads only the last file of the log and of each queue.
 """
 
 from __future__ import annotations
@@ -81,16 +77,16 @@ Line: TypeAlias = tuple[int | None, str]
 # The heading, and the lines after it.
 Description: TypeAlias = tuple[str, Iterator[Line]]
 
-_WINDOW: Final = 1 << 18
-_LONGEST_TEXT: Final = 200
+_WINDOW_BYTES: Final = 1 << 18
+_MAX_TEXT_CHARACTERS: Final = 200
 # The size of all fields after the body: with an empty topic and no properties, and at most.
-_LEAST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
-_MOST_BEHIND_BODY: Final = TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
+_MIN_BYTES_AFTER_BODY: Final = TOPIC_SIZE_FIELD_V1 + PROPERTIES_SIZE_FIELD
+_MAX_BYTES_AFTER_BODY: Final = TOPIC_SIZE_FIELD_V2 + MAX_TOPIC_BYTES + PROPERTIES_SIZE_FIELD + MAX_PROPERTIES_BYTES
 # The names that recovery gives to pieces of the log in set-aside.
-PIECE: Final = re.compile(rf"[0-9]{{{NAME_DIGITS}}}-[0-9]{{{NAME_DIGITS}}}\.[a-z]+")
-_TOPICS_SHOWN: Final = 10
-_UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
-_TRANSACTION: Final = {
+PIECE_NAME: Final = re.compile(rf"[0-9]{{{NAME_DIGITS}}}-[0-9]{{{NAME_DIGITS}}}\.[a-z]+")
+_MAX_TOPICS_SHOWN: Final = 10
+_AGE_UNITS: Final = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
+_TRANSACTION_STATES: Final = {
     SysFlag.PREPARED: "prepared",
     SysFlag.COMMIT: "committed",
     SysFlag.ROLLBACK: "rolled back",
@@ -100,107 +96,98 @@ _TRANSACTION: Final = {
 def describe(
     path: Path | str, start: int | None = None, limit: int | None = None, clock: Clock | None = None
 ) -> Iterator[str]:
-    """Describe a file or folder of a store, line by line.
-
-    Args:
-        start: the first item to show: an offset in the log, a queue offset, or the number of an index entry.
-        limit: the largest number of records or entries to show.
-        clock: the current time, for the age of a store's checkpoint.
-    Raises:
-        BadStore: the path is no part of a store, or `start` is outside the file.
-        OSError: the file or folder cannot be read.
+    """Describe a file or folder of a store, line by line: from item `start` on (an offset in the log, a queue offset,
+    or the number of an index entry), and at most `limit` items. Raises: BadStore, the path is no part of a store, or
+    `start` is outside the file; OSError.
     """
     vfs, path = Disk(), os.path.abspath(path)
     if os.path.isfile(path):
         with closing(StoreFile(vfs, path)) as file:
             heading, lines = describe_file(file, start)
             yield heading
-            yield from _limited(lines, limit)
+            yield from _limit_lines(lines, limit)
     elif os.path.isdir(path):
-        yield from _folder(vfs, path, clock or SystemClock())
+        yield from _describe_folder(vfs, path, clock or SystemClock())
     else:
         raise BadStore(f"{printable(path)} is neither a file nor a folder; name one of a store")
 
 
-def _limited(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
-    shown = 0
+def _limit_lines(lines: Iterator[Line], limit: int | None) -> Iterator[str]:
+    shown_count = 0
     for number, words in lines:
         if number is None:
             yield f"  {words}"
             continue
-        if shown == limit:
+        if shown_count == limit:
             yield f"  more follow, from {number} on"
             return
-        shown += 1
+        shown_count += 1
         yield f"{number:>12}  {words}"
 
 
-def _folder(vfs: Vfs, path: str, clock: Clock) -> Iterator[str]:
+def _describe_folder(vfs: Vfs, path: str, clock: Clock) -> Iterator[str]:
     """Describe a store, or another folder. Raises: BadStore, it contains no file of a store."""
     layout = Layout.of(path)
     if any(map(vfs.exists, (layout.commit_log, layout.consume_queue, layout.checkpoint))):
-        for part in (_describe_state, _describe_log, _describe_queues, _describe_index, _describe_other_files):
+        state = "open in a broker, or left by a crash" if vfs.exists(layout.abort) else "closed in order"
+        yield f"store {printable(layout.root)}: {state}"
+        for part in (_describe_log, _describe_queues, _describe_index, _describe_other_files):
             try:
                 yield from part(vfs, layout)
             except OSError as error:  # an open store creates and deletes files
                 yield f"{printable(str(error.filename or path))} cannot be read: {error.strerror}"
         yield from _describe_checkpoint(vfs, layout, clock)
     else:
-        yield from _files(vfs, path)
-
-
-def _describe_state(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    state = "open in a broker, or left by a crash" if vfs.exists(layout.abort) else "closed in order"
-    yield f"store {printable(layout.root)}: {state}"
+        yield from _describe_files(vfs, path)
 
 
 def _describe_log(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    begins = _begins(vfs, layout.commit_log)
+    begins = _file_offsets(vfs, layout.commit_log)
     if not begins:
         yield "log: no files" + ("" if vfs.exists(layout.commit_log) else "; it is elsewhere, or lost")
         return
     last = expected = begins[0]
     for begin in begins:
-        with closing(StoreFile(vfs, _path(layout.commit_log, begin))) as file:
+        with closing(StoreFile(vfs, _file_path(layout.commit_log, begin))) as file:
             if begin != expected:
                 yield f"log: the file of offset {expected} is missing"
             expected = begin + file.size
             if any(file.read(0, 8)):
                 last = begin
-    with closing(StoreFile(vfs, _path(layout.commit_log, last))) as file:
-        end, stored_ms = LogFile(file).written()
-    stored = f", the last message stored {format_time(stored_ms)}" if stored_ms else ""
-    yield f"log: {counted(len(begins), 'file')}, offsets {begins[0]} to {end}{stored}"
+    with closing(StoreFile(vfs, _file_path(layout.commit_log, last))) as file:
+        end, stored_ms = LogFile(file).find_end()
+    stored_text = f", the last message stored {format_time(stored_ms)}" if stored_ms else ""
+    yield f"log: {counted(len(begins), 'file')}, offsets {begins[0]} to {end}{stored_text}"
 
 
 def _describe_queues(vfs: Vfs, layout: Layout) -> Iterator[str]:
     counts: dict[str, list[int]] = {}
-    for topic in _names(vfs, layout.consume_queue):
-        where = os.path.join(layout.consume_queue, topic)
-        names = [name for name in _names(vfs, where) if whole_number(name) is not None]
-        counts[topic] = [_entry_count(vfs, os.path.join(where, name)) for name in names]
+    for topic in _list_names(vfs, layout.consume_queue):
+        folder = os.path.join(layout.consume_queue, topic)
+        names = [name for name in _list_names(vfs, folder) if whole_number(name) is not None]
+        counts[topic] = [_entry_count(vfs, os.path.join(folder, name)) for name in names]
     queues, entries = sum(map(len, counts.values())), sum(map(sum, counts.values()))
     yield f"queues: {counted(queues, 'queue')} of {counted(len(counts), 'topic')}, {counted(entries, 'entry')}"
     largest = sorted(counts, key=lambda topic: (-sum(counts[topic]), topic))
-    for topic in largest[:_TOPICS_SHOWN]:
+    for topic in largest[:_MAX_TOPICS_SHOWN]:
         queues, entries = len(counts[topic]), sum(counts[topic])
         yield f"  {one_line(topic)}: {counted(queues, 'queue')}, {counted(entries, 'entry')}"
-    if len(largest) > _TOPICS_SHOWN:
-        yield f"  ... and {len(largest) - _TOPICS_SHOWN} topics with fewer"
+    if len(largest) > _MAX_TOPICS_SHOWN:
+        yield f"  ... and {len(largest) - _MAX_TOPICS_SHOWN} topics with fewer"
 
 
 def _describe_index(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    names = [name for name in _names(vfs, layout.index) if index.is_index_name(name)]
+    names = [name for name in _list_names(vfs, layout.index) if index.is_index_name(name)]
     yield f"index: {counted(len(names), 'file')}"
     if names:
         yield f"  the last: {_heading(vfs, os.path.join(layout.index, names[-1]))}"
 
 
 def _describe_other_files(vfs: Vfs, layout: Layout) -> Iterator[str]:
-    lost = _names(vfs, layout.set_aside)
-    if lost:
-        yield f"set-aside: {counted(len(lost), 'piece')} that recovery cut off"
-    config = _names(vfs, os.path.join(layout.root, "config"))
+    set_aside_names = _list_names(vfs, layout.set_aside)
+    if set_aside_names:
+        yield f"set-aside: {counted(len(set_aside_names), 'piece')} that recovery cut off"
+    config = _list_names(vfs, os.path.join(layout.root, "config"))
     if config:
         yield f"config: {printable(', '.join(config))}"
 
@@ -209,10 +196,10 @@ def _describe_checkpoint(vfs: Vfs, layout: Layout, clock: Clock) -> Iterator[str
     if not os.path.isfile(layout.checkpoint):
         yield "checkpoint: none"
         return
-    found = checkpoint.load(vfs, layout.checkpoint)
-    ms = min(found.log_ms, found.queues_ms)
-    age = f"{format_time(ms)}, {_age(clock.now_ms() - ms)}" if ms else "never written"
-    offsets = f"; the log is on disk up to offset {found.positions.flushed}" if found.positions else ""
+    saved = checkpoint.load(vfs, layout.checkpoint)
+    ms = min(saved.log_ms, saved.queues_ms)
+    age = f"{format_time(ms)}, {_age_text(clock.now_ms() - ms)}" if ms else "never written"
+    offsets = f"; the log is on disk up to offset {saved.positions.flushed}" if saved.positions else ""
     yield f"checkpoint: {age}{offsets}"
 
 
@@ -223,44 +210,44 @@ def _heading(vfs: Vfs, path: str) -> str:
         return describe_file(file, None)[0]
 
 
-def _files(vfs: Vfs, path: str) -> Iterator[str]:
+def _describe_files(vfs: Vfs, path: str) -> Iterator[str]:
     """A line for each file beneath a folder."""
-    found = False
-    for where, folders, names in os.walk(path):
+    has_files = False
+    for folder, folders, names in os.walk(path):
         folders.sort()
         for name in sorted(names):
             try:
-                words = _heading(vfs, os.path.join(where, name))
+                words = _heading(vfs, os.path.join(folder, name))
             except BadStore:
                 continue
-            found = True
-            yield f"{printable(os.path.relpath(os.path.join(where, name), path))}: {words}"
-    if not found:
+            has_files = True
+            yield f"{printable(os.path.relpath(os.path.join(folder, name), path))}: {words}"
+    if not has_files:
         raise BadStore(f"there is no store at {printable(path)}, nor a file of one")
 
 
 def _entry_count(vfs: Vfs, queue: str) -> int:
-    begins = _begins(vfs, queue)
+    begins = _file_offsets(vfs, queue)
     if not begins:
         return 0
-    with closing(StoreFile(vfs, _path(queue, begins[-1]))) as file:
+    with closing(StoreFile(vfs, _file_path(queue, begins[-1]))) as file:
         return (begins[-1] - begins[0]) // ENTRY_SIZE + count_by_bisection(file.read, file.size // ENTRY_SIZE)
 
 
-def _begins(vfs: Vfs, path: str) -> list[int]:
-    return [begin for begin in map(parse_offset_name, _names(vfs, path)) if begin is not None]
+def _file_offsets(vfs: Vfs, path: str) -> list[int]:
+    return [begin for begin in map(parse_offset_name, _list_names(vfs, path)) if begin is not None]
 
 
-def _path(where: str, begin: int) -> str:
-    return os.path.join(where, offset_name(begin))
+def _file_path(folder: str, begin: int) -> str:
+    return os.path.join(folder, offset_name(begin))
 
 
-def _names(vfs: Vfs, path: str) -> list[str]:
+def _list_names(vfs: Vfs, path: str) -> list[str]:
     return vfs.list_folder(path) if os.path.isdir(path) else []
 
 
-def _age(ms: int) -> str:
-    for unit_ms, name in _UNITS:
+def _age_text(ms: int) -> str:
+    for unit_ms, name in _AGE_UNITS:
         if ms >= 2 * unit_ms:
             return f"{ms // unit_ms} {name} ago"
     return "just now" if ms >= 0 else "in the future"
@@ -281,16 +268,16 @@ class StoreFile:
         """Read up to `size` bytes; fewer only at the file's end."""
         at = position - self._window_at
         if not 0 <= at <= len(self._window) - size:
-            self._window = self.vfs.read(self._file, position, max(size, _WINDOW))
+            self._window = self.vfs.read(self._file, position, max(size, _WINDOW_BYTES))
             self._window_at, at = position, 0
         return self._window[at : at + size]
 
-    def used(self) -> int:
-        """The position after the last byte that is not zero; 0 if there is none."""
-        for begin in range((self.size - 1) // _WINDOW * _WINDOW, -1, -_WINDOW):
-            used = len(self.read(begin, min(_WINDOW, self.size - begin)).rstrip(b"\0"))
-            if used:
-                return begin + used
+    def find_used_end(self) -> int:
+        """Return the position after the last byte that is not zero; 0 if there is none."""
+        for begin in range((self.size - 1) // _WINDOW_BYTES * _WINDOW_BYTES, -1, -_WINDOW_BYTES):
+            used_size = len(self.read(begin, min(_WINDOW_BYTES, self.size - begin)).rstrip(b"\0"))
+            if used_size:
+                return begin + used_size
         return 0
 
     def close(self) -> None:
@@ -311,24 +298,24 @@ def printable(raw: str) -> str:
 
 def one_line(raw: str) -> str:
     """As `printable`, and cut if it is too long."""
-    return printable(raw if len(raw) <= _LONGEST_TEXT else f"{raw[:_LONGEST_TEXT]}...")
+    return printable(raw if len(raw) <= _MAX_TEXT_CHARACTERS else f"{raw[:_MAX_TEXT_CHARACTERS]}...")
 
 
 def describe_file(file: StoreFile, start: int | None) -> Description:
     """The description of a file. Raises: BadStore, it is no file of a store."""
     name = file.name
     if name == "checkpoint":
-        return "checkpoint", _checkpoint_file(file)
+        return "checkpoint", _checkpoint_lines(file)
     if name in ("abort", "lock"):
-        return f"{name}, {file.size} bytes", _marker(file)
-    if PIECE.fullmatch(name):
-        return LogFile(file).described(start)
+        return f"{name}, {file.size} bytes", _marker_lines(file)
+    if PIECE_NAME.fullmatch(name):
+        return LogFile(file).describe(start)
     if parse_offset_name(name) is not None:
-        return _queue(file, start) if _is_queue(file) else LogFile(file).described(start)
+        return _describe_queue(file, start) if _is_queue(file) else LogFile(file).describe(start)
     if index.is_index_name(name):
-        return _index_file(file, start)
+        return _describe_index_file(file, start)
     if name.removesuffix(".bak").removesuffix(".tmp").endswith(".json") or file.read(0, 1) == b"{":
-        return f"JSON, {file.size} bytes", _json(file)
+        return f"JSON, {file.size} bytes", _json_lines(file)
     raise BadStore(
         f"{printable(file.path)} is no file of a store; see the top of docs/understand/disk.md for those there are"
     )
@@ -342,7 +329,7 @@ def _is_queue(file: StoreFile) -> bool:
     return whole_number(file.folders[-1]) is not None and not is_log
 
 
-def _begin(file: StoreFile, start: int | None, begin: int, end: int) -> int:
+def _first_shown(file: StoreFile, start: int | None, begin: int, end: int) -> int:
     if start is not None and not begin <= start < max(end, begin + 1):
         raise BadStore(f"{printable(file.path)} begins at {begin} and ends at {end}: {start} is not in it")
     return begin if start is None else start
@@ -377,15 +364,15 @@ class LogFile:
         positions = checkpoint.load(file.vfs, layout.checkpoint).positions
         self._crc_from = positions.crc_from if positions else NO_CRC
 
-    def described(self, start: int | None) -> Description:
-        begin = _begin(self.file, start, self.begin, self.end)
+    def describe(self, start: int | None) -> Description:
+        begin = _first_shown(self.file, start, self.begin, self.end)
         return f"commit log, offsets {self.begin} to {self.end}", self._lines(begin, start is not None)
 
-    def written(self) -> tuple[int, int]:
+    def find_end(self) -> tuple[int, int]:
         """The end of the last record or blank, and when that record was stored. Records are not checked."""
         position, stored_ms = 0, 0
         while position < self.file.size:
-            size, problem = self._size(position)
+            size, problem = self._checked_size(position)
             if problem:
                 break
             head = self.file.read(position, LONGEST_HEAD)
@@ -394,31 +381,31 @@ class LogFile:
             position += size
         return self.begin + position, stored_ms
 
-    def stretches(self, offset: int) -> Iterator[Stretch]:
+    def iterate_stretches(self, offset: int) -> Iterator[Stretch]:
         """Yield each record, each blank and each damage from an offset on, and the unused rest of the file."""
-        used: int | None = None
+        used_end: int | None = None
         while offset < self.end:
-            part = self._part(offset - self.begin)
+            part = self._part_at(offset - self.begin)
             end = offset + part.size
             if part.problem:
-                used = self.begin + self.file.used() if used is None else used
-                if offset >= used:
+                used_end = self.begin + self.file.find_used_end() if used_end is None else used_end
+                if offset >= used_end:
                     yield Stretch(offset, self.end, part, is_unused=True)
                     return
-                end = self._resume(offset, part) or used
+                end = self._next_sound(offset, part) or used_end
             yield Stretch(offset, end, part)
             offset = end
 
     def _lines(self, offset: int, is_chosen: bool) -> Iterator[Line]:
         records = damaged = 0
-        for at, end, part, is_unused in self.stretches(offset):
+        for at, end, part, is_unused in self.iterate_stretches(offset):
             if is_unused:
                 yield at, f"unused up to {end}"
             elif not part.problem:
                 records += part.message is not None
                 yield (
                     at,
-                    f"{_message(part.message)}, sound"
+                    f"{_message_text(part.message)}, sound"
                     if part.message
                     else f"blank, {part.size} bytes: the log continues in the next file",
                 )
@@ -426,15 +413,15 @@ class LogFile:
                 yield at, f"no sound record begins here: {part.problem}; up to {end} there is none"
             else:
                 damaged += 1
-                said = f" ({_message(part.message)})" if part.message else ""
-                yield at, f"DAMAGED up to {end}: {part.problem}{said}"
+                message_text = f" ({_message_text(part.message)})" if part.message else ""
+                yield at, f"DAMAGED up to {end}: {part.problem}{message_text}"
         yield (
             None,
             counted(records, "sound record") + (f", damage in {counted(damaged, 'place')}" if damaged else ""),
         )
 
-    def _part(self, position: int) -> Part:
-        size, problem = self._size(position)
+    def _part_at(self, position: int) -> Part:
+        size, problem = self._checked_size(position)
         if problem:
             return Part(0, problem)
         record = self.file.read(position, size)
@@ -447,42 +434,42 @@ class LogFile:
         except RemoteProtocolError:
             return Part(0, problem)
 
-    def _size(self, position: int) -> tuple[int, str | None]:
-        """The size of the record or blank at a position, or the problem of its head.
-
-        A damaged size alone never causes a large read: it must match the body's size, as the other fields have a few
-        KiB at most.
+    def _checked_size(self, position: int) -> tuple[int, str | None]:
+        """Return the size of the record or blank at a position, or the problem of its head. It must match the body's
+        size, so that a damaged size alone never causes a large read.
         """
-        left, head = self.file.size - position, self.file.read(position, LONGEST_HEAD)
-        size, magic = BLANK.unpack_from(head) if left >= BLANK_SIZE else (0, 0)
-        if magic == MAGIC_BLANK and (size == left or (self._is_piece and BLANK_SIZE <= size < left)):
+        remaining_bytes, head = self.file.size - position, self.file.read(position, LONGEST_HEAD)
+        size, magic = BLANK.unpack_from(head) if remaining_bytes >= BLANK_SIZE else (0, 0)
+        if magic == MAGIC_BLANK and (
+            size == remaining_bytes or (self._is_piece and BLANK_SIZE <= size < remaining_bytes)
+        ):
             return size, None
         if magic not in (MAGIC_V1, MAGIC_V2):
             return 0, f"magic {magic & 0xFFFFFFFF:#010x} and size {size} are none of a record"
         if size < MIN_SIZE_BYTES:
             return 0, f"its size says {size} bytes, which are too few"
-        if size > left:
-            return 0, f"its size says {size} bytes, the file ends after {left}"
+        if size > remaining_bytes:
+            return 0, f"its size says {size} bytes, the file ends after {remaining_bytes}"
         size_at = BODY_SIZE_BY_HOSTS[head[HOST_BITS_AT] >> 4 & 3]
         body_size = INT.unpack_from(head, size_at)[0]
-        behind = size - body_size - size_at - BODY_SIZE_FIELD
-        if body_size < 0 or not _LEAST_BEHIND_BODY <= behind <= _MOST_BEHIND_BODY:
+        bytes_after_body = size - body_size - size_at - BODY_SIZE_FIELD
+        if body_size < 0 or not _MIN_BYTES_AFTER_BODY <= bytes_after_body <= _MAX_BYTES_AFTER_BODY:
             return 0, f"its size says {size} bytes, its body {body_size}"
         return size, None
 
-    def _resume(self, offset: int, damaged: Part) -> int | None:
+    def _next_sound(self, offset: int, damaged: Part) -> int | None:
         """The next offset after damage at which a sound record or blank begins."""
         following = offset + damaged.size - self.begin
-        if damaged.size and following < self.file.size and not self._part(following).problem:
+        if damaged.size and following < self.file.size and not self._part_at(following).problem:
             return self.begin + following
         first = offset + 1 - self.begin
         for position in record_places(self.file.read, self.begin, first, self.file.size):
-            if not self._part(position).problem:
+            if not self._part_at(position).problem:
                 return self.begin + position
         return None
 
 
-def _message(message: StoredMessage) -> str:
+def _message_text(message: StoredMessage) -> str:
     words = [
         f"{one_line(message.topic)}/{message.queue_id} #{message.queue_offset}",
         f"{message.store_size} bytes with a body of {len(message.body)}",
@@ -491,7 +478,7 @@ def _message(message: StoredMessage) -> str:
     if message.sys_flag & SysFlag.COMPRESSED:
         words.append("compressed")
     if message.sys_flag & SysFlag.TRANSACTION_MASK:
-        words.append(_TRANSACTION[message.sys_flag & SysFlag.TRANSACTION_MASK])
+        words.append(_TRANSACTION_STATES[message.sys_flag & SysFlag.TRANSACTION_MASK])
     if message.tags:
         words.append(f"tag {one_line(message.tags)}")
     if message.keys:
@@ -501,10 +488,10 @@ def _message(message: StoredMessage) -> str:
     return ", ".join(words)
 
 
-def _queue(file: StoreFile, start: int | None) -> Description:
+def _describe_queue(file: StoreFile, start: int | None) -> Description:
     topic, queue_id = file.folders[-2:]
     begin, room = int(file.name) // ENTRY_SIZE, file.size // ENTRY_SIZE
-    first = _begin(file, start, begin, begin + room)
+    first = _first_shown(file, start, begin, begin + room)
     words = f"queue {one_line(topic)}/{queue_id}, entries {begin} to {begin + room}"
     return words, _queue_lines(file, topic, first, begin, begin + room)
 
@@ -519,10 +506,10 @@ def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) 
             yield numbers[0], f"{kind} up to {numbers[-1] + 1}{wrong}"
             continue
         for number, (offset, size, code) in run:
-            what = f"due {format_time(code)}" if topic == SCHEDULE_TOPIC else f"tags code {code}"
+            tags = f"due {format_time(code)}" if topic == SCHEDULE_TOPIC else f"tags code {code}"
             wrong = "" if size > 0 else ", WRONG: no size of a record"
             wrong += "" if offset > last else f", WRONG: not behind the entry before it, of offset {last}"
-            yield number, f"log offset {offset}, {size} bytes, {what}{wrong}"
+            yield number, f"log offset {offset}, {size} bytes, {tags}{wrong}"
             last = offset
     if file.size % ENTRY_SIZE:
         yield None, f"{file.size % ENTRY_SIZE} bytes behind the last whole entry"
@@ -531,13 +518,13 @@ def _queue_lines(file: StoreFile, topic: str, first: int, begin: int, end: int) 
 _EMPTY_ENTRIES: Final = {Entry(0, 0, 0): "unused", Entry(0, GAP_SIZE, 0): "gap"}
 
 
-def _index_file(file: StoreFile, start: int | None) -> Description:
+def _describe_index_file(file: StoreFile, start: int | None) -> Description:
     if file.size < index.HEADER.size:
         return f"index, cut short to {file.size} bytes", iter(())
     header = index.HEADER.unpack(file.read(0, index.HEADER.size))
     begin_ms, end_ms, begin_offset, end_offset, used_slots, following = header
-    slots = _slots(file, following, end_offset)
-    first = _begin(file, start, 1, max(following, 1))
+    slots = _count_slots(file, following, end_offset)
+    first = _first_shown(file, start, 1, max(following, 1))
     words = f"index, {counted(max(following - 1, 0), 'entry')} in {counted(used_slots, 'slot')}"
     if following > 1:
         words += f" of {slots}" if slots else ""
@@ -558,26 +545,26 @@ def _index_lines(file: StoreFile, slots: int, first: int, following: int, begin_
         )
         chain = f"after entry {previous}" if previous else "first of its slot"
         wrong = "" if 0 <= previous < number and key_hash >= 0 else ", WRONG"
-        stored = format_time(begin_ms + seconds * 1000)
+        stored_at = format_time(begin_ms + seconds * 1000)
         yield (
             number,
-            f"hash {key_hash} (slot {key_hash % slots}), log offset {offset}, stored about {stored}, {chain}{wrong}",
+            f"hash {key_hash} (slot {key_hash % slots}), log offset {offset}, stored about {stored_at}, {chain}{wrong}",
         )
     if following > room:
         yield None, f"the header says that entry {following} is next, the file ends before entry {room}"
 
 
-def _slots(file: StoreFile, following: int, end_offset: int) -> int:
-    """The number of slots in an index file, which the file does not contain; 0 if it cannot be found out.
+def _count_slots(file: StoreFile, following: int, end_offset: int) -> int:
+    """Return the number of slots in an index file, which the file does not contain; 0 if it cannot be found out.
 
-    Entries reach up to the file's end. So they begin at positions that differ from its size by multiples of an entry.
-    Only one such position fits the last used byte: the last entry is there.
+    Entries reach up to the file's end. Only one position of a first entry fits the last used byte: the last entry is
+    there.
     """
     usual = StoreSettings("")
     entries_size = usual.index_entries * index.ENTRY.size
     if file.size == index.HEADER.size + usual.index_slots * SLOT_SIZE + entries_size:
         return usual.index_slots
-    last_used = file.used() - 1
+    last_used = file.find_used_end() - 1
     last_at = last_used - (last_used - file.size) % index.ENTRY.size
     slots_size = last_at - index.HEADER.size - (following - 1) * index.ENTRY.size
     if following <= 1 or slots_size <= 0 or last_at + index.ENTRY.size > file.size:
@@ -586,29 +573,29 @@ def _slots(file: StoreFile, following: int, end_offset: int) -> int:
     return slots_size // SLOT_SIZE if is_last else 0
 
 
-def _checkpoint_file(file: StoreFile) -> Iterator[Line]:
-    found = checkpoint.unpack(file.read(0, SECTOR))
+def _checkpoint_lines(file: StoreFile) -> Iterator[Line]:
+    saved = checkpoint.unpack(file.read(0, SECTOR))
     if file.size < SECTOR:
         yield None, f"cut short: {file.size} bytes of {checkpoint.FILE_SIZE}"
-    for what, ms in (("log", found.log_ms), ("queues", found.queues_ms), ("index", found.index_ms)):
-        yield None, f"{what}: on disk up to {format_time(ms) if ms else 'an unknown time'}"
-    if found.flushed_by_master or found.confirmed:
-        yield None, f"flushed by the master up to {found.flushed_by_master}, confirmed to {found.confirmed}"
-    if found.positions is None:
+    for part, ms in (("log", saved.log_ms), ("queues", saved.queues_ms), ("index", saved.index_ms)):
+        yield None, f"{part}: on disk up to {format_time(ms) if ms else 'an unknown time'}"
+    if saved.flushed_by_master or saved.confirmed:
+        yield None, f"flushed by the master up to {saved.flushed_by_master}, confirmed to {saved.confirmed}"
+    if saved.positions is None:
         yield None, "no offsets: Java wrote it last, or it is damaged"
         return
-    at = found.positions
-    yield None, f"log: on disk up to offset {at.flushed}; a start reads it from {at.scan_from}"
-    yield None, f"queues and index: know the log up to offset {at.dispatched}"
-    if at.index_file == checkpoint.UNKNOWN_INDEX:
+    positions = saved.positions
+    yield None, f"log: on disk up to offset {positions.flushed}; a start reads it from {positions.scan_from}"
+    yield None, f"queues and index: know the log up to offset {positions.dispatched}"
+    if positions.index_file == checkpoint.UNKNOWN_INDEX:
         yield None, "index: switched off, or found damaged; a start with it builds it again from the log"
-    elif at.index_file:
-        yield None, f"index: entry {at.index_next} of file {at.index_file} is next"
-    if at.crc_from != NO_CRC:
-        yield None, f"records from offset {at.crc_from} on have a CRC over all of their bytes"
+    elif positions.index_file:
+        yield None, f"index: entry {positions.index_next} of file {positions.index_file} is next"
+    if positions.crc_from != NO_CRC:
+        yield None, f"records from offset {positions.crc_from} on have a CRC over all of their bytes"
 
 
-def _marker(file: StoreFile) -> Iterator[Line]:
+def _marker_lines(file: StoreFile) -> Iterator[Line]:
     if file.name == "abort":
         yield None, "a broker has the store open, or did not close it in order"
         if synced := flush.highest_mark(file.read(0, file.size)):
@@ -617,22 +604,22 @@ def _marker(file: StoreFile) -> Iterator[Line]:
         yield None, "locked while a broker has the store open; that the file exists says nothing"
 
 
-def _json(file: StoreFile) -> Iterator[Line]:
+def _json_lines(file: StoreFile) -> Iterator[Line]:
     try:
-        found = json.loads(file.read(0, file.size))
+        content = json.loads(file.read(0, file.size))
     except json.NotJson as bad:
         yield None, f"DAMAGED: {one_line(str(bad))}"
         return
-    for name, value in found.items() if isinstance(found, dict) else ():
+    for name, value in content.items() if isinstance(content, dict) else ():
         if not isinstance(value, dict):
             yield None, f"{one_line(str(name))}: {one_line(str(value))}"
             continue
         yield None, f"{one_line(str(name))}: {counted(len(value), 'entry')}"
         for key, entry in value.items():
-            yield None, f"  {one_line(str(key))}: {_members(entry)}"
+            yield None, f"  {one_line(str(key))}: {_members_text(entry)}"
 
 
-def _members(value: object) -> str:
+def _members_text(value: object) -> str:
     if not isinstance(value, dict):
         return one_line(str(value))
     return one_line(", ".join(f"{key}={member}" for key, member in value.items()))
@@ -650,7 +637,7 @@ def check_piece_name(path: Path) -> None:
     """Refuse what is no piece of a log. Raises: BadStore."""
     if not path.is_file():
         raise BadStore(f"there is no file {printable(str(path))}; `ls STORE/set-aside` shows those of a store")
-    if not PIECE.fullmatch(path.name):
+    if not PIECE_NAME.fullmatch(path.name):
         raise BadStore(
             f"{printable(str(path))} is no piece of a log: such files are in the folder set-aside of a store, as "
             "BEGIN-END.forked, BEGIN-END.lost and so on"
@@ -661,7 +648,7 @@ def read_piece(path: Path) -> Iterator[PieceRecord]:
     """Yield the messages of a piece in the order of the log, and each damage. Raises: OSError, it cannot be read."""
     with closing(StoreFile(Disk(), os.path.abspath(path))) as file:
         piece = LogFile(file)
-        for begin, end, part, is_unused in piece.stretches(piece.begin):
+        for begin, end, part, is_unused in piece.iterate_stretches(piece.begin):
             if part.problem and not is_unused:
                 yield PieceRecord(begin, end - begin, None)
             elif part.message is not None and not part.problem:

@@ -37,9 +37,9 @@ from sparrowmq.store.vfs import File, Stamp, Vfs, closing, content_of
 
 NAME: Final = "manifest.json"
 _VERSION: Final = 1
-_PART: Final = 1 << 20
-_ZEROS: Final = bytes(_PART)
-_SEAL: Final = re.compile(rb',"digest":"([0-9a-f]{64})"}\n$')
+_PART_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_PART_BYTES)
+_DIGEST_AT_END: Final = re.compile(rb',"digest":"([0-9a-f]{64})"}\n$')
 
 
 class Copied(msgspec.Struct, frozen=True):
@@ -79,40 +79,40 @@ def load(vfs: Vfs, folder: str) -> Manifest | None:
         content = content_of(vfs, path)
     except FileNotFoundError:
         return None
-    seal = _SEAL.search(content)
+    seal = _DIGEST_AT_END.search(content)
     if seal is None or sha256(content[: seal.start()]).hexdigest().encode() != seal[1]:
         raise BadStore(f"{path} is damaged: its digest does not match its content")
     try:
-        found = msgspec.json.decode(content, type=Manifest)
+        manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.DecodeError as error:
         raise BadStore(f"{path} is damaged: {error}") from error
-    if found.version != _VERSION:
-        raise BadStore(f"{path} is of version {found.version}, which a later SparrowMQ wrote: use that SparrowMQ")
-    return found
+    if manifest.version != _VERSION:
+        raise BadStore(f"{path} is of version {manifest.version}, which a later SparrowMQ wrote: use that SparrowMQ")
+    return manifest
 
 
 def digest(vfs: Vfs, path: str) -> str:
     """Return the digest of a file. Raises: OSError."""
-    found = sha256()
+    hash_of_parts = sha256()
     with closing(vfs, vfs.open(path, writable=False)) as file:
-        for number in _used(vfs, file):
-            part = vfs.read(file, number * _PART, _PART)
+        for number in _used_parts(vfs, file):
+            part = vfs.read(file, number * _PART_BYTES, _PART_BYTES)
             if part != _ZEROS[: len(part)]:
-                found.update(number.to_bytes(8, "big"))
-                found.update(part)
-    return found.hexdigest()
+                hash_of_parts.update(number.to_bytes(8, "big"))
+                hash_of_parts.update(part)
+    return hash_of_parts.hexdigest()
 
 
-def _used(vfs: Vfs, file: File) -> Iterator[int]:
+def _used_parts(vfs: Vfs, file: File) -> Iterator[int]:
     following = 0
     for begin, end in vfs.used_parts(file, 0):
-        for number in range(max(begin // _PART, following), -(-end // _PART)):
+        for number in range(max(begin // _PART_BYTES, following), -(-end // _PART_BYTES)):
             following = number + 1
             yield number
 
 
 def problem(vfs: Vfs, folder: str, expected: Copied) -> str:
-    """Return what is wrong with a file of a copy; "" if nothing is. It reads the whole file."""
+    """Return what is wrong with a file of a copy; "" if nothing is."""
     path = os.path.join(folder, expected.path)
     try:
         size = vfs.size(path)
@@ -146,10 +146,10 @@ def copy_problems(settings: StoreSettings, vfs: Vfs, watch: Watch | None = None)
 
 def is_copy(vfs: Vfs, root: str) -> bool:
     """Whether a folder has a copy that a backup made and finished, of any version."""
-    found = Layout.of(root)
+    layout = Layout.of(root)
     if has_manifest(vfs, root):
         return True
-    return vfs.exists(found.commit_log) and vfs.exists(found.checkpoint) and not vfs.exists(found.abort)
+    return vfs.exists(layout.commit_log) and vfs.exists(layout.checkpoint) and not vfs.exists(layout.abort)
 
 
 def has_manifest(vfs: Vfs, root: str) -> bool:
@@ -157,7 +157,6 @@ def has_manifest(vfs: Vfs, root: str) -> bool:
 
 
 def file_problems(vfs: Vfs, root: str, watch: Watch) -> Iterator[str]:
-    """Compare all files of a copy with its manifest, if it has one."""
     try:
         manifest = load(vfs, root)
     except BadStore as bad:
@@ -165,24 +164,23 @@ def file_problems(vfs: Vfs, root: str, watch: Watch) -> Iterator[str]:
         return
     if manifest is None:
         return
-    done, total = 0, sum(file.size for file in manifest.files)
+    done_bytes, total = 0, sum(file.size for file in manifest.files)
     for file in manifest.files:
-        watch("comparing digests", done, total)
-        if found := problem(vfs, root, file):
-            yield found
-        done += file.size
+        watch("comparing digests", done_bytes, total)
+        if file_problem := problem(vfs, root, file):
+            yield file_problem
+        done_bytes += file.size
 
 
 def config_problems(root: str) -> Iterator[str]:
-    """Read the JSON files of a store's broker."""
     folder = Path(root, "config")
     for path in sorted(folder.glob("*.json")):
-        found: list[str] = []
+        problems: list[str] = []
         try:
-            snapshot.load(path, dict, decode=decode_any_json, report=found.append)
+            snapshot.load(path, dict, decode=decode_any_json, report=problems.append)
         except BadStore as bad:
-            found.append(str(bad))
-        yield from found
+            problems.append(str(bad))
+        yield from problems
 
 
 def decode_any_json(content: bytes, _kind: type[dict[Any, Any]]) -> dict[Any, Any]:

@@ -38,10 +38,8 @@ class ReadDisk(Disk):
 
 
 class WrittenDisk(Disk):
-    """Reports how much of a copy has been written.
-
-    Args:
-        sources: the files and folders to copy. Bytes that are added to them meanwhile are not counted.
+    """Reports how much of a copy has been written. `sources`: the files and folders to copy. Bytes that are added to
+    them meanwhile are not counted.
     """
 
     def __init__(self, sources: list[str], watch: Watch) -> None:
@@ -61,7 +59,7 @@ class WrittenDisk(Disk):
 
 
 def used_bytes(vfs: Vfs, path: str) -> int:
-    """The bytes that a file or folder uses, without its holes; 0 if it is missing."""
+    """The bytes of a file or folder, without its holes; 0 if it is missing."""
     if os.path.isdir(path):
         return sum(used_bytes(vfs, os.path.join(path, name)) for name in vfs.list_folder(path))
     with suppress(FileNotFoundError), closing(vfs, vfs.open(path, writable=False)) as file:

@@ -10,24 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sparrowmq.store.message_store import MessageStore
-from sparrowmq.store.record_repair import Copy, Replaced, replace_damaged
+from sparrowmq.store.record_repair import Copy, RepairResult, replace_damaged
 from sparrowmq.store.store_settings import CorruptPolicy, StoreSettings
 from sparrowmq.store.vfs import StoreLock, Vfs
 
 
-def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Replaced:
-    """Repair a store that no broker has open.
+def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> RepairResult:
+    """Repair a store that no broker has open; records of `copy`, if given, replace damaged ones.
 
-    Args:
-        copy: a copy of the log, whose records replace the damaged ones.
-    Raises:
-        StoreLocked: a broker has the store open.
-        BadStore: a file is missing, or has another size: restore it from a backup or a slave.
-        DiskFull: there is no room for the bytes to set aside.
-        LogsDiffer: the other log is no copy of this one; nothing is fenced off.
-        NetworkError, RemoteError: the copy cannot be read; nothing is fenced off.
+    Raises: StoreLocked; BadStore, a file is missing or has another size; DiskFull, nothing can be set aside;
+    LogsDiffer, NetworkError, RemoteError: the other log is no copy or cannot be read, and nothing is fenced off.
     """
-    replaced = Replaced()
+    replaced = RepairResult()
     if copy is not None:
         lock = StoreLock(vfs, settings.layout)
         try:
@@ -39,12 +33,8 @@ def repair(settings: StoreSettings, vfs: Vfs, copy: Copy | None = None) -> Repla
     return replaced
 
 
-def replace_closed(settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int) -> Replaced:
-    """Only replace the damaged records that the copy has. Arguments and errors are those of `repair`.
-
-    Args:
-        begin: an offset in the first file of the log to search.
-    """
+def replace_closed(settings: StoreSettings, vfs: Vfs, copy: Copy, begin: int) -> RepairResult:
+    """Only replace the damaged records that the copy has, from the file with offset `begin` on. Raises: as `repair`."""
     lock = StoreLock(vfs, settings.layout)
     try:
         return replace_damaged(settings, vfs, copy, begin, is_partial=True)

@@ -15,7 +15,7 @@ So a damaged copy leaves no store. `salvage` makes a store of it nevertheless, a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -48,15 +48,10 @@ def restore(
     report: Callable[[str], object] = lambda _: None,
     salvage: bool = False,
 ) -> None:
-    """Create the store of a stopped broker from a copy that `backup` made. The copy is not changed.
+    """Create the store of a stopped broker from a copy that `backup` made. With `salvage`, make one of a damaged copy
+    too. `report` is called with each problem, and with what is missing of the store.
 
-    Args:
-        watch: called with the progress of the check.
-        report: called with each problem of the copy, and with `salvage` with what is missing of the store.
-        salvage: make a store of a damaged copy too.
-    Raises:
-        BadStore: there is no such copy, it is damaged, or the folder of the new store is not empty.
-        DiskFull: there is no room for the new store.
+    Raises: BadStore, there is no such copy, it is damaged, or the folder of the new store is not empty; DiskFull.
     """
     root = str(source)
     if settings.commit_log_path is not None:
@@ -71,9 +66,9 @@ def restore(
             work.copy()
             work.check()
             if work.problems and not salvage:
-                found = counted(work.problems, "problem")
+                problems = counted(work.problems, "problem")
                 raise BadStore(
-                    f"{source} is damaged ({found}), so no store was created: restore another backup, or take the "
+                    f"{source} is damaged ({problems}), so no store was created: restore another backup, or take the "
                     "store of a slave; --salvage restores what is sound"
                 )
             if work.problems:
@@ -83,33 +78,28 @@ def restore(
 
 
 class _Restore:
-    """One restore into a folder that grows.
-
-    Attributes:
-        problems: the number of problems that were found.
-    """
+    """One restore into a folder that grows."""
 
     def __init__(
-        self, source: str, of_new: StoreSettings, vfs: Vfs, watch: Watch | None, tell: Callable[[str], object]
+        self, source: str, of_new: StoreSettings, vfs: Vfs, watch: Watch | None, report: Callable[[str], object]
     ) -> None:
-        self.problems = 0
+        self.problems = 0  # the number of problems that were found
         self._source = source
         self._settings = of_new
         self._vfs = vfs
         self._watch = watch
-        self._report = tell
+        self._report = report
         self._manifest: Manifest | None = None
         self._damaged: set[str] = set()
 
     def copy(self) -> None:
-        """Copy all files of the copy, and compare each with the manifest."""
         vfs = self._vfs
         try:
             self._manifest = manifests.load(vfs, self._source)
         except BadStore as bad:
             self._note(str(bad))
-        known = self._manifest.by_path() if self._manifest is not None else {}
-        for path in sorted(known) or paths(vfs, self._source):
+        files = self._manifest.by_path() if self._manifest is not None else {}
+        for path in sorted(files) or paths(vfs, self._source):
             if os.path.basename(path).startswith("epoch.json"):  # the mark of another store
                 continue
             to = os.path.join(self._settings.layout.root, path)
@@ -121,8 +111,8 @@ class _Restore:
                 problem = f"{os.path.join(self._source, path)} is missing"
             except OSError as error:
                 problem = f"{os.path.join(self._source, path)} cannot be read: {error.strerror}"
-            if path in known and not problem:
-                problem = manifests.problem(vfs, self._settings.layout.root, known[path])
+            if path in files and not problem:
+                problem = manifests.problem(vfs, self._settings.layout.root, files[path])
                 problem = problem.replace(self._settings.layout.root, self._source, 1)
             if problem:
                 self._damaged.add(path)
@@ -130,15 +120,12 @@ class _Restore:
         self._sync_folders(self._settings.layout.root)
 
     def check(self) -> None:
-        """Check the config, the records, the queues and the index of what was copied."""
         root = self._settings.layout.root
-        for problem in self._problems():
-            self._note(problem.replace(root, self._source))
-
-    def _problems(self) -> Iterator[str]:
-        yield from config_problems(self._settings.layout.root)
+        problems = list(config_problems(root))
         if not is_consistent(self._settings, self._vfs, self._watch):
-            yield from verify(self._settings, self._vfs, self._watch)
+            problems += verify(self._settings, self._vfs, self._watch)
+        for problem in problems:
+            self._note(problem.replace(root, self._source))
 
     def salvage(self) -> None:
         """Make a sound store of what was copied. Raises: BadStore, that is not possible."""
@@ -148,14 +135,14 @@ class _Restore:
             part = path.partition(os.sep)[0]
             if part not in (_LOG, "config"):
                 remove(vfs, os.path.join(layout.root, part if part == "index" else path))
-        for each in Path(layout.root, "config").glob("*.json"):
-            self._drop_unreadable(each)
+        for config_file in Path(layout.root, "config").glob("*.json"):
+            self._drop_unreadable(config_file)
         if self._repair() is not None:
             for folder in (layout.consume_queue, layout.index):
                 remove(vfs, folder)
-            left = self._repair()
-            if left is not None:
-                raise BadStore(f"{self._source} cannot be restored: {left}")
+            remaining_problem = self._repair()
+            if remaining_problem is not None:
+                raise BadStore(f"{self._source} cannot be restored: {remaining_problem}")
         for begin, end in [*set_aside_ranges(vfs, layout, "damaged"), *set_aside_ranges(vfs, layout, LOST)]:
             self._report(f"missing: the messages from offset {begin} to {end} of the log")
         self._report_ends()
@@ -182,13 +169,13 @@ class _Restore:
         """Put zeros in place of what log files lack, if an earlier one is there."""
         vfs, size = self._vfs, self._settings.commit_log_file_size
         folder = self._settings.layout.commit_log
-        wanted = {path.rpartition(os.sep)[2] for path in self._damaged if path.startswith(_LOG + os.sep)}
-        there = vfs.list_folder(folder)
-        for name in sorted(wanted.union(there)):
+        damaged_names = {path.rpartition(os.sep)[2] for path in self._damaged if path.startswith(_LOG + os.sep)}
+        existing = vfs.list_folder(folder)
+        for name in sorted(damaged_names.union(existing)):
             path = os.path.join(folder, name)
-            if parse_offset_name(name) is None or name < min(there, default=name):
+            if parse_offset_name(name) is None or name < min(existing, default=name):
                 continue
-            file = vfs.open(path, True) if name in there else vfs.create(path, size, allocate=False)
+            file = vfs.open(path, True) if name in existing else vfs.create(path, size, allocate=False)
             if file.size != size:
                 vfs.truncate(file, size)
             vfs.close(file)
@@ -197,8 +184,8 @@ class _Restore:
         try:
             snapshot.load(path, decode=decode_any_json)
         except BadStore:
-            for each in Path(path.parent).glob(f"{path.name}*"):
-                self._vfs.unlink(str(each))
+            for copy in Path(path.parent).glob(f"{path.name}*"):
+                self._vfs.unlink(str(copy))
             self._report(f"missing: {path.name}, with its content")
 
     def _note(self, problem: str) -> None:

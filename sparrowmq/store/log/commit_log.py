@@ -1,13 +1,11 @@
 """The commit log: all messages of all topics, one after the other, in a row of files.
 
 `append` is the hot path of a broker: it adds the record to a list, and `write_out` writes the records of a whole burst
-at once. The caller makes the record, because a record contains its own offset. The caller asks `limit` whether the
-record ends in this file, and calls `make_room` otherwise. The limit is -1 if the log must not grow: its disk is full, a
-sync failed, or it was closed. So the hot path needs no check of its own.
+at once. The caller makes the record, because it contains its own offset, and calls `make_room` if it ends after
+`limit`. The limit is -1 if the log must not grow, so the hot path needs no check of its own.
 
-Files are written by pwrite and read by pread. An I/O error in a memory map kills the process (log_file.py). A store
-into a map also costs a page fault for each page, and again after each sync. That is a tenth of a broker's time with
-SYNC_FLUSH and 128 bytes (measured).
+Files are written by pwrite and read by pread: an I/O error in a memory map kills the process (log_file.py), and its
+page faults take a tenth of a broker's time with SYNC_FLUSH and 128 bytes (measured).
 """
 
 from __future__ import annotations
@@ -28,36 +26,30 @@ from sparrowmq.store.vfs import Vfs
 
 log = logging.getLogger(__name__)
 
-_CHUNK: Final = 1 << 20
-_SMALL: Final = 1024  # bytes read to find a record's size: most records are shorter
-_PIECE: Final = 131_072  # bytes joined for one write: pages for a larger copy cost more than a call
+_CHUNK_BYTES: Final = 1 << 20
+_HEAD_READ_BYTES: Final = 1024  # bytes read to find a record's size: most records are shorter
+_MAX_JOINED_BYTES: Final = 131_072  # bytes joined for one write: pages for a larger copy cost more than a call
 
 
 class CommitLog:
-    """The log's files, and its end.
-
-    Attributes:
-        end: the offset at which the next record begins.
-        written: the offset up to which the log is in its files; the records after it belong to the current burst.
-        crc_from: each record from this offset on must have a CRC property.
-        verified_from: records from this offset on were checked when the store was opened, or were written since then.
-            Earlier records are checked at every read.
-        skips_damaged: whether a reader skips damaged records.
-        suspects: the offsets of damaged records that readers have found.
-        limit: the highest offset at which a record may end without a new file; -1 if nothing may be appended.
+    """The log's files, and its end: the offset at which the next record begins. The records from `written` to `end`
+    belong to the current burst.
     """
 
     def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
         self.row = FileQueue(vfs, folder, file_size, writable)
         self.end = self.written = self.row.begin
+        # The highest offset at which a record may end without a new file; -1 if nothing may be appended.
         self.limit = -1
-        self.crc_from = NO_CRC
+        self.crc_from = NO_CRC  # each record from this offset on must have a CRC property
+        # Records from this offset on were checked when the store was opened, or were written since then. Earlier
+        # records are checked at every read.
         self.verified_from = 0
-        self.skips_damaged = False
-        self.suspects: set[int] = set()
+        self.skips_damaged = False  # whether a reader skips damaged records
+        self.suspects: set[int] = set()  # the offsets of damaged records that readers have found
         self._refusal: Exception | None = None
-        self._prepared: Future[LogFile] | None = None
-        self._file: LogFile | None = None
+        self._next_file: Future[LogFile] | None = None
+        self._growing_file: LogFile | None = None
         self._burst: list[bytes] = []
 
     @property
@@ -74,30 +66,25 @@ class CommitLog:
         self.end += len(record)
 
     def write_out(self) -> int:
-        """Write the burst, and return the offset up to which the log is in its files.
-
-        Raises: DiskFull, OSError, try again later; the whole burst is kept.
+        """Write the burst, and return the offset up to which the log is in its files. Raises: DiskFull, OSError, try
+        again later; the whole burst is kept.
         """
         if self._burst:
-            assert self._file is not None
-            position = self.written - self._file.begin
-            if self.end - self.written <= _PIECE:
-                self._file.write(position, b"".join(self._burst))
+            assert self._growing_file is not None
+            position = self.written - self._growing_file.begin
+            if self.end - self.written <= _MAX_JOINED_BYTES:
+                self._growing_file.write(position, b"".join(self._burst))
             else:
                 for piece in pieces(self._burst):
-                    self._file.write(position, piece)
+                    self._growing_file.write(position, piece)
                     position += len(piece)
             self._burst.clear()
             self.written = self.end
         return self.written
 
     def make_room(self, size: int) -> None:
-        """Make sure that `size` bytes can be appended, in a new file if necessary.
-
-        Raises:
-            MessageTooLarge: no file can hold that many bytes.
-            DiskFull: there is no room for a new file; nothing has changed.
-            Exception: the error that was given to `refuse`.
+        """Make sure that `size` bytes can be appended, in a new file if necessary. Raises: MessageTooLarge; DiskFull,
+        and nothing has changed; the error that was given to `refuse`.
         """
         if self._refusal is not None:
             raise self._refusal
@@ -105,8 +92,8 @@ class CommitLog:
             raise MessageTooLarge(
                 f"{size} bytes do not fit into a log file of {self.file_size}; raise mappedFileSizeCommitLog"
             )
-        if self._file is not None:
-            self._use(self._file)  # a hold is over
+        if self._growing_file is not None:
+            self._write_to(self._growing_file)  # a hold is over
         if self.end + size > self.limit:
             self._roll()
 
@@ -117,34 +104,34 @@ class CommitLog:
     def append_raw(self, content: Buffer) -> None:
         """Append bytes of another broker's log: records, blanks, or parts of them."""
         self.write_out()
-        rest = memoryview(content)
-        while rest:
-            if self._file is None or self.end == self._file.end:
+        remaining = memoryview(content)
+        while remaining:
+            if self._growing_file is None or self.end == self._growing_file.end:
                 if self._refusal is not None:
                     raise self._refusal
-                self._use(self._file_at(self.end))
-            assert self._file is not None
-            part = rest[: self._file.end - self.end]
-            self._file.write(self.end - self._file.begin, bytes(part))
+                self._write_to(self._file_at(self.end))
+            assert self._growing_file is not None
+            part = remaining[: self._growing_file.end - self.end]
+            self._growing_file.write(self.end - self._growing_file.begin, bytes(part))
             self.end = self.written = self.end + len(part)
-            rest = rest[len(part) :]
+            remaining = remaining[len(part) :]
 
     def start_at(self, end: int) -> None:
         """Let the next record begin at `end`; recovery has checked everything before it."""
         self.end = self.written = end
-        self._file = None
+        self._growing_file = None
         self._refusal = None
         file = self.row.find(end)
         if file is not None:
-            self._use(file)
+            self._write_to(file)
         else:
             self.limit = end
 
     def begin_at(self, offset: int) -> None:
         """Let a log that never contained a byte begin at `offset`. Raises: DiskFull, and nothing has changed."""
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None and prepared.exception() is None:
-            self.row.add(prepared.result())
+        next_file, self._next_file = self._next_file, None
+        if next_file is not None and next_file.exception() is None:
+            self.row.add(next_file.result())
         file = self.row.create_next(offset)
         while self.row.files:
             self.row.drop_last()
@@ -157,11 +144,7 @@ class CommitLog:
         self.limit = -1
 
     def distrust(self) -> None:
-        """Check every record at every read from now on.
-
-        After a failed sync the system may drop pages that it still shows. A disk that cannot read one page may soon
-        fail at others.
-        """
+        """Check every record at every read from now on: a disk that failed once may soon fail at other pages."""
         self.verified_from = self.row.end
 
     @property
@@ -172,7 +155,7 @@ class CommitLog:
     @property
     def wanted_bytes(self) -> int:
         """The room on the disk for the next file; 0 if it is not needed soon, or is there."""
-        prepared = self._prepared
+        prepared = self._next_file
         is_there = prepared is not None and prepared.done() and prepared.exception() is None
         return self.file_size if self._is_next_due and not is_there else 0
 
@@ -182,27 +165,28 @@ class CommitLog:
 
     def prepare(self, executor: Executor) -> None:
         """Create the next file in another thread, before it is needed."""
-        if self._prepared is None and self._refusal is None and self._is_next_due:
+        if self._next_file is None and self._refusal is None and self._is_next_due:
             begin = max(self.row.end, self.end)
-            self._prepared = executor.submit(self.row.create_next, begin)
+            self._next_file = executor.submit(self.row.create_next, begin)
 
     def parse(self, offset: int) -> tuple[memoryview | None, int]:
         """Return the record at `offset` (None: a blank), and the offset of the next record. The content is not checked.
-
         Raises: CorruptRecord, neither a record nor a blank begins there.
         """
         file = self.row.find(offset)
         if file is None:
             raise CorruptRecord(self.row.folder, offset, "a file of the log; none has this offset")
-        left = file.end - offset
-        head = self._read(file, offset, _SMALL)
-        size, magic = PREFIX.unpack_from(head) if left >= BLANK_SIZE else (0, 0)
+        remaining_bytes = file.end - offset
+        head = self._read(file, offset, _HEAD_READ_BYTES)
+        size, magic = PREFIX.unpack_from(head) if remaining_bytes >= BLANK_SIZE else (0, 0)
         if magic in (MAGIC_V1, MAGIC_V2):
-            if MIN_SIZE_BYTES <= size <= left - BLANK_SIZE:
+            if MIN_SIZE_BYTES <= size <= remaining_bytes - BLANK_SIZE:
                 record = head if size <= len(head) else self._read(file, offset, size)
                 return memoryview(record)[:size], offset + size
-            raise CorruptRecord(file.path, offset, f"a size from {MIN_SIZE_BYTES} to {left - BLANK_SIZE}, found {size}")
-        if magic == MAGIC_BLANK and size == left:
+            raise CorruptRecord(
+                file.path, offset, f"a size from {MIN_SIZE_BYTES} to {remaining_bytes - BLANK_SIZE}, found {size}"
+            )
+        if magic == MAGIC_BLANK and size == remaining_bytes:
             return None, file.end
         raise CorruptRecord(file.path, offset, f"a record; found magic {magic & 0xFFFFFFFF:#010x} and size {size}")
 
@@ -231,13 +215,10 @@ class CommitLog:
             begin = following
 
     def collect_prepared(self, begin: int, end: int, prepared: set[int]) -> int:
-        """Add the prepared offsets, other than 0, of some records of `[begin, end)`, from about 1 MiB.
-
-        Damage is skipped, and logged.
-
-        Returns: the offset to continue at.
+        """Add the prepared offsets, other than 0, of about 1 MiB of records; return the offset to continue at. Damage
+        is skipped, and logged.
         """
-        following = begin + collect_prepared(self.chunk(begin, min(_CHUNK, end - begin)), prepared)
+        following = begin + collect_prepared(self.chunk(begin, min(_CHUNK_BYTES, end - begin)), prepared)
         if following > begin:
             return following
         try:
@@ -258,7 +239,7 @@ class CommitLog:
         return record if record is not None and self.problem(record, offset) is None else None
 
     def stored_ms(self, offset: int) -> int | None:
-        """Return the time at which the record at `offset` was stored, in ms; None if there is none or it is damaged."""
+        """Return the time at which the record at `offset` was stored; None if there is none or it is damaged."""
         record = self.sound_record(offset) if self.begin <= offset < self.end else None
         return store_timestamp_ms(record) if record is not None else None
 
@@ -274,7 +255,7 @@ class CommitLog:
         """Return how many bytes at the beginning of `chunk`, read at `offset`, are whole sound records."""
         return pass_sound(chunk, offset, self.crc_from, passed)
 
-    def chunk(self, offset: int, max_bytes: int = _CHUNK) -> bytes:
+    def chunk(self, offset: int, max_bytes: int = _CHUNK_BYTES) -> bytes:
         """Return up to `max_bytes` from `offset` on, from one file, without the file's end that no record can use."""
         file = self.row.find(offset)
         if file is None:
@@ -299,16 +280,16 @@ class CommitLog:
             raise bad
         log.error("skipped a message: %s", bad)
 
-    def next_sound(self, after: int, before: int) -> int | None:
-        """Return the next offset between `after` and `before` at which a sound record begins."""
-        places = self.places(after, before)
+    def next_sound(self, after_offset: int, end_offset: int) -> int | None:
+        """Return the next offset between `after_offset` and `end_offset` at which a sound record begins."""
+        places = self.places(after_offset, end_offset)
         return next((place for place in places if self.sound_record(place) is not None), None)
 
-    def places(self, after: int, before: int) -> Iterator[int]:
-        """Yield the offsets between `after` and `before` at which records seem to begin. They are not checked."""
-        for file in self.row.between(after + 1, before):
-            first = max(after + 1 - file.begin, 0)
-            size = min(file.size, before - file.begin)
+    def places(self, after_offset: int, end_offset: int) -> Iterator[int]:
+        """Yield the offsets between these two at which records seem to begin. They are not checked."""
+        for file in self.row.between(after_offset + 1, end_offset):
+            first = max(after_offset + 1 - file.begin, 0)
+            size = min(file.size, end_offset - file.begin)
             for position in record_places(file.read, file.begin, first, size):
                 yield file.begin + position
 
@@ -316,11 +297,11 @@ class CommitLog:
         """Return the offset after the last byte of the log that is not zero; at least `offset`."""
         for file in reversed(self.row.between(offset, self.row.end)):
             for low, high in reversed(file.used_parts(max(offset - file.begin, 0))):
-                for begin in range(low + (high - low - 1) // _CHUNK * _CHUNK, low - 1, -_CHUNK):
-                    chunk = file.read(begin, min(_CHUNK, high - begin))
-                    used = chunk.rstrip(b"\0")
-                    if used:
-                        return file.begin + begin + len(used)
+                for begin in range(low + (high - low - 1) // _CHUNK_BYTES * _CHUNK_BYTES, low - 1, -_CHUNK_BYTES):
+                    chunk = file.read(begin, min(_CHUNK_BYTES, high - begin))
+                    used_content = chunk.rstrip(b"\0")
+                    if used_content:
+                        return file.begin + begin + len(used_content)
         return offset
 
     def view(self, offset: int, size: int) -> memoryview | None:
@@ -355,9 +336,9 @@ class CommitLog:
         )
 
     def close(self) -> None:
-        if self._prepared is not None and self._prepared.exception() is None:
-            self.row.add(self._prepared.result())
-        self._prepared = None
+        if self._next_file is not None and self._next_file.exception() is None:
+            self.row.add(self._next_file.result())
+        self._next_file = None
         self.row.close()
 
     def _read(self, file: LogFile, offset: int, size: int) -> bytes:
@@ -368,39 +349,39 @@ class CommitLog:
         return content
 
     def _roll(self) -> None:
-        """Go to the next file: create it, then close this one with a blank, so that a full disk changes nothing."""
-        old = self._file
-        following = self._file_at(old.end if old is not None else self.end)
+        """Create the next file, then close this one with a blank, so that a full disk changes nothing."""
+        full_file = self._growing_file
+        following = self._file_at(full_file.end if full_file is not None else self.end)
         self.write_out()
-        if old is not None and self.end < old.end:
-            old.write(self.end - old.begin, BLANK.pack(old.end - self.end, MAGIC_BLANK))
-        self._use(following)
+        if full_file is not None and self.end < full_file.end:
+            full_file.write(self.end - full_file.begin, BLANK.pack(full_file.end - self.end, MAGIC_BLANK))
+        self._write_to(following)
         self.end = self.written = following.begin
 
     def _file_at(self, begin: int) -> LogFile:
         file = self.row.find(begin)
         if file is None:
-            prepared, self._prepared = self._prepared, None
+            next_file, self._next_file = self._next_file, None
             # Waiting for the result takes at most as long as creating the file here.
-            failed = prepared is None or isinstance(prepared.exception(), DiskFull)  # there may be room again
-            file = self.row.create_next(begin) if prepared is None or failed else prepared.result()
+            failed = next_file is None or isinstance(next_file.exception(), DiskFull)  # there may be room again
+            file = self.row.create_next(begin) if next_file is None or failed else next_file.result()
             self.row.add(file)
         return file
 
-    def _use(self, file: LogFile) -> None:
-        self._file = file
+    def _write_to(self, file: LogFile) -> None:
+        self._growing_file = file
         self.limit = file.end - BLANK_SIZE
 
 
 def pieces(burst: list[bytes]) -> Iterator[bytes]:
     """Yield the pieces of a burst that are written at once: some hundred small records, or one large batch."""
     small: list[bytes] = []
-    room = _PIECE
+    room = _MAX_JOINED_BYTES
     for part in burst:
         if len(part) > room:
             if small:
                 yield b"".join(small)
-            small, room = [], _PIECE
+            small, room = [], _MAX_JOINED_BYTES
         small.append(part)
         room -= len(part)
     yield b"".join(small)

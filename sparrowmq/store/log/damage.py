@@ -10,29 +10,19 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from sparrowmq.kernel.record_layout import (
-    LONG,
-    MAGIC_AT,
-    MAGIC_BEGIN,
-    MAGIC_PATTERN,
-    PHYSICAL_OFFSET_AT,
-)
+from sparrowmq.kernel.record_layout import LONG, MAGIC_AT, MAGIC_BEGIN, MAGIC_PATTERN, PHYSICAL_OFFSET_AT
 
-_CHUNK: Final = 1 << 18
+_CHUNK_BYTES: Final = 1 << 18
 _MAGIC: Final = re.compile(MAGIC_PATTERN)
 _MAGIC_SIZE: Final = 4
 
 
 def record_places(read: Callable[[int, int], bytes], begin: int, position: int, size: int) -> Iterator[int]:
-    """Yield the positions in a file of the log at which a record may begin, from `position` on, rising.
-
-    Args:
-        read: returns that many bytes of the file from a position on; fewer only at its end.
-        begin: the offset in the log of the file's first byte.
-        size: of the file, in bytes.
+    """Yield the positions, rising, at which a record may begin in a log file of `size` bytes, whose first byte is at
+    offset `begin`. `read` returns that many bytes from a position on; fewer only at the file's end.
     """
-    for chunk_at in range(position, size, _CHUNK):
-        chunk = read(chunk_at, _CHUNK + MAGIC_AT + _MAGIC_SIZE - 1)
+    for chunk_at in range(position, size, _CHUNK_BYTES):
+        chunk = read(chunk_at, _CHUNK_BYTES + MAGIC_AT + _MAGIC_SIZE - 1)
         if MAGIC_BEGIN not in chunk:  # as in space allocated in advance: four times as fast
             continue
         for match in _MAGIC.finditer(chunk, MAGIC_AT):

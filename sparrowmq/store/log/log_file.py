@@ -1,17 +1,15 @@
 """One file of the commit log, or of the index: fixed in size, written by pwrite and read by pread.
 
-No memory is mapped. An operator may truncate a mapped file, or the disk may fail to read a mapped sector. An access to
-that memory kills the process: it ends all connections for one message, without an error. A pread returns an error
-instead, or fewer bytes. This class treats both as damage: **unreadable bytes are zeros**, so no checksum fits them.
-Reading, the scrubber, recovery and `store repair` then handle them as any other damage.
+No memory is mapped. An operator may truncate a mapped file, or the disk may fail to read a mapped sector, and an access
+to that memory kills the process. A pread returns an error instead, or fewer bytes. This class treats both as damage:
+**unreadable bytes are zeros**, so no checksum fits them.
 
     wanted        ├──────────────────────────────────────┤
     pread         an error, or less
     page by page  ├───────┼───────┼ zeros ┼───────┼──────┤      the page is logged once, and kept in `unreadable`
 
-Each read asks the disk again: an unreadable page may become readable later, for example on a network disk. Compared
-with a map, a read of one message costs 0.9 us more, and one of 256 KiB 16 us more (measured). A file needs half of the
-descriptors.
+Each read asks the disk again: a page may become readable later. Compared with a map, a read of one message costs 0.9 us
+more, and one of 256 KiB 16 us more (measured).
 """
 
 from __future__ import annotations
@@ -28,18 +26,14 @@ from sparrowmq.store.vfs import File, Vfs, closing, lost_while_open
 
 log = logging.getLogger(__name__)
 
-_CHUNK: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 PAGE: Final = 4096  # the least that a disk reads, and that one bad sector makes unreadable
-_UNREADABLE: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # errors of a bad sector, by the kind of disk
-_CHECK_CYCLE: Final = 10
+_UNREADABLE_ERRNOS: Final = (errno.EIO, errno.ENODATA, errno.EBADMSG)  # errors of a bad sector, by the kind of disk
+_TURNS_TO_CHECK_ALL: Final = 10
 
 
 class LogFile:
-    """A file that contains `[begin, end)` of a row of files.
-
-    Attributes:
-        unreadable: the positions of pages that the disk could not read.
-    """
+    """A file that contains `[begin, end)` of a row of files."""
 
     __slots__ = ("_vfs", "begin", "end", "file", "path", "unreadable")
 
@@ -49,7 +43,7 @@ class LogFile:
         self.path = file.path
         self.begin = begin
         self.end = begin + file.size
-        self.unreadable: set[int] = set()
+        self.unreadable: set[int] = set()  # the positions of pages that the disk could not read
 
     @classmethod
     def create(cls, vfs: Vfs, path: str, begin: int, size: int) -> Self:
@@ -70,14 +64,11 @@ class LogFile:
         return self.end - self.begin
 
     def write(self, position: int, content: bytes) -> None:
-        """Write at a position of the file. The next `sync` brings the bytes to disk."""
         self._vfs.write(self.file, position, content)
 
     def rewrite_pages(self, position: int, content: bytes) -> None:
-        """Write pages again whose earlier write failed.
-
-        Rewriting does not clear ext4's "unwritten" flag, so the data reads as zeros once it has left the cache. So the
-        pages are dropped from the cache first.
+        """Write pages again whose earlier write failed. Rewriting does not clear ext4's "unwritten" flag, so the data
+        reads as zeros once it has left the cache. So the pages are dropped from the cache first.
         """
         first, end = position // PAGE * PAGE, position + len(content)
         self._vfs.forget(self.file, first, -(-(end - first) // PAGE) * PAGE)
@@ -91,7 +82,7 @@ class LogFile:
         try:
             content = self._vfs.read(self.file, position, size)
         except OSError as error:
-            if error.errno not in _UNREADABLE:
+            if error.errno not in _UNREADABLE_ERRNOS:
                 raise
             content = b""
         return content if len(content) == size else self._read_pages(position, size)
@@ -108,7 +99,7 @@ class LogFile:
         try:
             content, problem = self._vfs.read(self.file, position, size), "another program truncated the file"
         except OSError as error:
-            if error.errno not in _UNREADABLE:
+            if error.errno not in _UNREADABLE_ERRNOS:
                 raise
             content, problem = b"", str(error)
         if len(content) < size and position - position % PAGE not in self.unreadable:
@@ -125,16 +116,13 @@ class LogFile:
             self._vfs.read(self.file, position, size)
 
     def used_parts(self, position: int) -> list[tuple[int, int]]:
-        """Return the parts from a position on that may contain other bytes than zeros: begins and ends, rising."""
         return self._vfs.used_parts(self.file, position)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the file still is at its path, with its full size."""
         return self._vfs.is_whole(self.file)
 
     def sync(self) -> None:
-        """Return once the file's bytes are on disk, at its path. Raises: OSError."""
         self._vfs.sync(self.file)
         if not self.is_whole:  # a sync of a removed file succeeds
             raise lost_while_open(self.file)
@@ -151,7 +139,7 @@ class LogFile:
 def is_unused(vfs: Vfs, path: str) -> bool:
     """Whether a file contains only zeros: a crash can leave one that is too short and was never used."""
     with closing(vfs, vfs.open(path, writable=False)) as file:
-        return not any(any(vfs.read(file, offset, _CHUNK)) for offset in range(0, file.size, _CHUNK))
+        return not any(any(vfs.read(file, offset, _CHUNK_BYTES)) for offset in range(0, file.size, _CHUNK_BYTES))
 
 
 class FileQueue:
@@ -164,11 +152,8 @@ class FileQueue:
     """
 
     def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
-        """Open the existing files.
-
-        Raises:
-            BadStore: a file is missing, or has the wrong size. A short last file has never held a record, because its
-                full size is on disk before its first record; it is removed.
+        """Open the existing files. Raises: BadStore, a file is missing, or has the wrong size. A short last file has
+        never held a record, because its full size is on disk before its first record; it is removed.
         """
         self._vfs = vfs
         self.folder = folder
@@ -208,7 +193,7 @@ class FileQueue:
         return None
 
     def path_at(self, offset: int) -> str:
-        """Return the path of the file that contains an offset; the folder if no file does."""
+        """Return the path of the file with an offset; the folder if no file has it."""
         file = self.find(offset)
         return file.path if file is not None else self.folder
 
@@ -216,9 +201,8 @@ class FileQueue:
         return [file for file in self.files if file.begin < end and begin < file.end]
 
     def create_next(self, begin: int) -> LogFile:
-        """Create a file for the offset `begin`, and sync it and its name; `add` appends it to the row.
-
-        It changes nothing of this object, so it may run in a thread. Raises: DiskFull.
+        """Create a file for the offset `begin`, and sync it and its name, in any thread; `add` appends it to the row.
+        Raises: DiskFull.
         """
         self._vfs.make_folder(self.folder)
         file = LogFile.create(self._vfs, self._path(begin), begin, self.file_size)
@@ -235,40 +219,31 @@ class FileQueue:
         self.files.append(file)
 
     def drop_first(self) -> None:
-        """Delete the oldest file.
-
-        Raises: OutOfResources, the file is deleted, but its folder is not synced yet; the next call syncs it first.
+        """Delete the oldest file. Raises: OutOfResources, the file is deleted, but its folder is not synced yet; the
+        next call syncs it first.
         """
-        self._begin_drop()
-        self.files.pop(0).remove()
-        self._vfs.sync_folder(self.folder)
-        self._is_unsynced = False
+        self._drop(0)
 
     def drop_last(self) -> None:
-        """Delete the newest file. Raises: OutOfResources, as `drop_first`."""
-        self._begin_drop()
-        self.files.pop().remove()
+        self._drop(-1)
+
+    def _drop(self, index: int) -> None:
+        if self._is_unsynced:
+            self._vfs.sync_folder(self.folder)
+        self._is_unsynced = True
+        self.files.pop(index).remove()
         self._vfs.sync_folder(self.folder)
         self._is_unsynced = False
 
     def lost_file(self) -> LogFile | None:
-        """Return an open file that another program has truncated, removed or replaced.
-
-        It checks the newest file, and every tenth of the others, in turn.
-        """
-        self._check_turn = (self._check_turn + 1) % _CHECK_CYCLE
-        checked = [*self.files[self._check_turn :: _CHECK_CYCLE], *self.files[-1:]]
+        """Return an open file that another program has changed. It checks the newest, and a tenth of the others."""
+        self._check_turn = (self._check_turn + 1) % _TURNS_TO_CHECK_ALL
+        checked = [*self.files[self._check_turn :: _TURNS_TO_CHECK_ALL], *self.files[-1:]]
         return next((file for file in checked if not file.is_whole), None)
 
     def close(self) -> None:
         for file in self.files:
             file.close()
-
-    def _begin_drop(self) -> None:
-        """Sync the deletion of the last file before the next one begins."""
-        if self._is_unsynced:
-            self._vfs.sync_folder(self.folder)
-        self._is_unsynced = True
 
     def _path(self, begin: int) -> str:
         return os.path.join(self.folder, offset_name(begin))

@@ -29,9 +29,8 @@ ROUND_S: Final = 30.0
 
 
 def check_records(commit_log: CommitLog, begin: int) -> tuple[int, str | None]:
-    """Return the end of the sound records that begin at `begin`. It checks at least one, and up to 256 KiB.
-
-    The second value describes the damage of the first record, and the first value is `begin` then.
+    """Return the end of the sound records that begin at `begin`. It checks at least one, and up to 256 KiB. The second
+    value describes the damage of the first record, and the first value is `begin` then.
     """
     return at_once(check_records_in_steps(commit_log, begin))
 
@@ -41,7 +40,7 @@ def check_records_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int
     chunk = commit_log.chunk(begin, min(STEP_BYTES, commit_log.written - begin))
     following = begin + commit_log.count_sound(chunk, begin, Passed())
     if following == begin:
-        following = yield from _behind_large(commit_log, begin)
+        following = yield from _end_of_large(commit_log, begin)
     if following > begin:
         return following, None
     # A blank, a large record of Java, or damage.
@@ -53,7 +52,7 @@ def check_records_in_steps(commit_log: CommitLog, begin: int) -> Steps[tuple[int
     return (following, None) if problem is None else (begin, problem)
 
 
-def _behind_large(commit_log: CommitLog, begin: int) -> Steps[int]:
+def _end_of_large(commit_log: CommitLog, begin: int) -> Steps[int]:
     """Return the end of a record that is larger than a step and whose property CRC fits; `begin` if it is none."""
     file, head = commit_log.row.find(begin), commit_log.chunk(begin, LONGEST_HEAD)
     size, _ = PREFIX.unpack_from(head) if len(head) == LONGEST_HEAD else (0, 0)
@@ -71,24 +70,16 @@ def _behind_large(commit_log: CommitLog, begin: int) -> Steps[int]:
 
 
 class Scrubber:
-    """Reads through a log and checks it.
-
-    Attributes:
-        position: the offset that this round has reached.
-        rounds: the number of completed rounds.
-        checked_bytes: the number of bytes checked since the start.
-        damaged: the begin of each damage, and the next sound record after it.
-        fenced: likewise, of damage that starts have fenced off, and that no other broker has replaced yet.
-        log: the log that it checks.
-    """
+    """Reads through a log and checks it."""
 
     def __init__(self, commit_log: CommitLog) -> None:
-        self.position = commit_log.begin
-        self.rounds = 0
-        self.checked_bytes = 0
-        self.damaged: dict[int, int] = {}
+        self.position = commit_log.begin  # the offset that this round has reached
+        self.rounds = 0  # the number of completed rounds
+        self.checked_bytes = 0  # the number of bytes checked since the start
+        self.damaged: dict[int, int] = {}  # the begin of each damage, and the next sound record after it
+        # Likewise, of damage that starts have fenced off, and that no other broker has replaced yet.
         self.fenced: dict[int, int] = {}
-        self.log = commit_log
+        self.log = commit_log  # the log that it checks
         self._steps: Steps[tuple[int, str | None]] | None = None  # of the check of the records at `_checked_at`
         self._checked_at = 0
 
@@ -127,9 +118,8 @@ class Scrubber:
                 del places[at]
 
     def report(self, begin: int, problem: str) -> int:
-        """Report that the log is damaged from `begin` on, and check every record at each read from now on.
-
-        Returns: the begin of the next sound record.
+        """Report that the log is damaged from `begin` on, and check every record at each read from now on. Returns: the
+        begin of the next sound record.
         """
         commit_log = self.log
         survivor = commit_log.next_sound(begin, commit_log.written)

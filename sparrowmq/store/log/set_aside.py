@@ -37,7 +37,7 @@ FORKED: Final = "forked"
 LOST: Final = "lost"
 DAMAGED: Final = "damaged"
 _REASONS: Final = ("cut", DAMAGED, FORKED, LOST, "index")
-_CHUNK: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 20
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
@@ -52,8 +52,8 @@ def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: 
         file = vfs.create(path, end - begin, allocate=True)
         for part in commit_log.row.between(begin, end):
             low, high = max(begin, part.begin), min(end, part.end)
-            for at in range(low, high, _CHUNK):
-                vfs.write(file, at - begin, part.read(at - part.begin, min(_CHUNK, high - at)))
+            for at in range(low, high, _CHUNK_BYTES):
+                vfs.write(file, at - begin, part.read(at - part.begin, min(_CHUNK_BYTES, high - at)))
         vfs.sync(file)
         vfs.close(file)
         vfs.sync_folder(layout.set_aside)
@@ -64,10 +64,10 @@ def set_aside(vfs: Vfs, layout: Layout, commit_log: CommitLog, begin: int, end: 
 def set_aside_ranges(vfs: Vfs, layout: Layout, reason: str) -> Iterator[tuple[int, int]]:
     """Yield the parts of the log that were set aside for a reason, rising."""
     for name in vfs.list_folder(layout.set_aside):
-        place, _, found = name.rpartition(".")
+        place, _, found_reason = name.rpartition(".")
         begin, _, end = place.partition("-")
         low, high = parse_offset_name(begin), parse_offset_name(end)
-        if found == reason and low is not None and high is not None:
+        if found_reason == reason and low is not None and high is not None:
             yield low, high
 
 
@@ -80,9 +80,8 @@ class Piece:
     kept_since_ms: int  # when it was put there; 0 if that is not known
 
 
-def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
-    """Return all pieces, the oldest first. Files with other names are not ours."""
-    found = []
+def list_pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
+    all_pieces = []
     for name in vfs.list_folder(layout.set_aside):
         place, _, reason = name.rpartition(".")
         end = place.partition("-")[2]
@@ -90,25 +89,20 @@ def pieces(vfs: Vfs, layout: Layout) -> list[Piece]:
             with suppress(FileNotFoundError):
                 stamp = vfs.stamp(os.path.join(layout.set_aside, name))
                 ends_at = parse_offset_name(end) or 0
-                found.append(Piece(name, reason, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
-    return sorted(found, key=lambda piece: piece.kept_since_ms)
+                all_pieces.append(Piece(name, reason, ends_at, stamp.size, stamp.changed_ns // 1_000_000))
+    return sorted(all_pieces, key=lambda piece: piece.kept_since_ms)
 
 
-def expired(
-    pieces: Sequence[Piece], settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool
+def expired_pieces(
+    candidates: Sequence[Piece], settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool
 ) -> list[Piece]:
-    """Return the pieces to delete.
-
-    Args:
-        log_begin: the offset of the log's oldest byte.
-        is_short: whether the disk is so full that young messages are deleted.
-    """
+    """Return the pieces to delete. `is_short` says that the disk is so full that young messages are deleted."""
     if not settings.set_aside_days:
         return []
     longest_ms = settings.set_aside_days * _DAY_MS
     forked_ms = max(longest_ms, settings.retention_hours * _HOUR_MS)
-    due, size = [], sum(piece.size for piece in pieces)
-    for piece in pieces:
+    due, size = [], sum(piece.size for piece in candidates)
+    for piece in candidates:
         age_ms = now_ms - piece.kept_since_ms if piece.kept_since_ms else 0
         if piece.reason in (FORKED, LOST):
             is_due = age_ms >= forked_ms
@@ -122,11 +116,11 @@ def expired(
     return due
 
 
-def clean(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool) -> None:
-    """Delete the pieces that are old enough, and log each. The arguments are those of `expired`."""
+def delete_expired(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool) -> None:
+    """Delete the `expired_pieces` pieces, and log each."""
     folder = settings.layout.set_aside
     try:
-        for piece in expired(pieces(vfs, settings.layout), settings, now_ms, log_begin, is_short=is_short):
+        for piece in expired_pieces(list_pieces(vfs, settings.layout), settings, now_ms, log_begin, is_short=is_short):
             vfs.unlink(os.path.join(folder, piece.name))
             log.warning(
                 "%s is deleted after %d days (%d bytes), by setAsideDays or setAsideLimit",

@@ -4,11 +4,8 @@
                ^ next to leave      ^ sound        ^ verified_from
 
 Bytes that were written or checked since the start are sent as they are. Older records are compared with their
-checksums, 256 KiB ahead of the bytes that leave. Unlike Java, which sends damaged records, so that its slaves store
-them.
-
-A slave may begin anywhere, and a piece may end anywhere. So a search before the slave's first offset finds the begin of
-a record. It reaches as far back as the largest record.
+checksums, 256 KiB ahead. Unlike Java, which sends damaged records. A slave may begin anywhere, so a search before its
+first offset finds the begin of a record.
 """
 
 from __future__ import annotations
@@ -19,40 +16,33 @@ from sparrowmq.errors import CorruptRecord
 from sparrowmq.loop.slices import Steps, at_once
 from sparrowmq.store.log.scrub import STEP_BYTES, Scrubber, check_records_in_steps
 
-_REACHES: Final = (
+_SEARCH_BACK_BYTES: Final = (
     64 << 10,
     8 << 20,
 )  # bytes to search back for the begin of a record: enough mostly, and nearly always
 
 
 class Shipping:
-    """The bytes of the log that may be sent to one slave.
-
-    Args:
-        scrubber: of the store; it reports damage.
-    """
+    """The bytes of the log that may be sent to one slave."""
 
     def __init__(self, scrubber: Scrubber) -> None:
         self._scrubber = scrubber
         self._log = scrubber.log
-        self._sound = -1  # a record begins there, and the records before it were checked; -1 if none was
+        self._sound_until = -1  # a record begins there, and the records before it were checked; -1 if none was
         self._steps: Steps[int] | None = None  # of the check of the records from `_checked_from` on
         self._checked_from = 0
 
     def reach(self, offset: int, size: int) -> int:
-        """Return how many of `size` bytes from `offset` on may be sent; 0 if it has to be called again to know.
-
-        A call checks about 256 KiB, so that the event loop has its turns.
-
-        Raises: CorruptRecord, the record at `offset` is damaged.
+        """Return how many of `size` bytes from `offset` on may be sent; 0 if it has to be called again to know. A call
+        checks about 256 KiB. Raises: CorruptRecord, the record at `offset` is damaged.
         """
         if not self._log.begin <= offset < self._log.verified_from:
             return size
-        if self._sound <= offset and not self._check(offset):
+        if self._sound_until <= offset and not self._check_step(offset):
             return 0
-        return min(size, self._sound - offset)
+        return min(size, self._sound_until - offset)
 
-    def _check(self, offset: int) -> bool:
+    def _check_step(self, offset: int) -> bool:
         """Take a step of the check of the records at `offset`. Returns whether it was the last one."""
         steps = self._steps if self._checked_from == offset else None
         steps = steps or self._sound_end(offset)
@@ -60,18 +50,17 @@ class Shipping:
         try:
             next(steps)
         except StopIteration as done:
-            self._sound = done.value
+            self._sound_until = done.value
             return True
         self._steps = steps
         return False
 
     def _sound_end(self, offset: int) -> Steps[int]:
-        """Return the begin of a record behind `offset`, up to which all is sound. Raises: CorruptRecord."""
-        at = offset if self._sound == offset else (yield from self._record_from(offset))
-        return at if at > offset else (yield from self._behind(offset))
+        """Return the begin of a record behind `offset`, up to which all is sound."""
+        at = offset if self._sound_until == offset else (yield from self._record_from(offset))
+        return at if at > offset else (yield from self._end_of_sound(offset))
 
-    def _behind(self, offset: int) -> Steps[int]:
-        """Return the end of the sound records of which the first begins at `offset`. Raises: CorruptRecord."""
+    def _end_of_sound(self, offset: int) -> Steps[int]:
         following, problem = yield from check_records_in_steps(self._log, offset)
         if problem is None:
             return following
@@ -79,14 +68,13 @@ class Shipping:
         raise CorruptRecord(self._log.row.path_at(offset), offset, "a sound record")
 
     def _record_from(self, offset: int) -> Steps[int]:
-        """Return the begin of the first record at or after `offset`. Raises: CorruptRecord."""
         at = yield from self._record_before(offset)
         while at < offset:
             following, problem = yield from check_records_in_steps(self._log, at)
             yield
             if problem is not None:  # only damage that reaches into the bytes to send matters
                 sound = yield from self._next_sound(at, offset)
-                following = (yield from self._behind(at)) if sound is None else sound
+                following = (yield from self._end_of_sound(at)) if sound is None else sound
             at = following
         return at
 
@@ -97,19 +85,19 @@ class Shipping:
     def _record_before(self, offset: int) -> Steps[int]:
         file = self._log.row.find(offset)
         begin = file.begin if file is not None else self._log.begin
-        for reach in _REACHES:
+        for reach in _SEARCH_BACK_BYTES:
             if offset - reach <= begin:
                 break
-            for after in range(offset - reach, offset, STEP_BYTES):
-                sound = yield from self._next_sound(after, min(after + STEP_BYTES, offset))
+            for after_offset in range(offset - reach, offset, STEP_BYTES):
+                sound = yield from self._next_sound(after_offset, min(after_offset + STEP_BYTES, offset))
                 if sound is not None:
                     return sound
                 yield
         return begin  # each file begins with a record
 
-    def _next_sound(self, after: int, last: int) -> Steps[int | None]:
-        """Return the begin of the first sound record after `after` and at most at `last`."""
-        for place in self._log.places(after, last + 1):
+    def _next_sound(self, after_offset: int, last: int) -> Steps[int | None]:
+        """Return the begin of the first sound record after `after_offset` and at most at `last`."""
+        for place in self._log.places(after_offset, last + 1):
             if place > last:  # it searches a little further than `last`
                 break
             _, problem = yield from check_records_in_steps(self._log, place)

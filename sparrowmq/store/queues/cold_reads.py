@@ -4,8 +4,7 @@
            └─ cold ── a thread reads the records once ── cached now ── read on the loop
 
 A read from a disk takes 1 to 10 ms, and on the loop every client would wait for it. Only consumers with a lag of more
-than `NEAR` messages pay for the check, about 3 us for a pull. Their queue entries are still read on the loop: one page
-has 204 of them, and the system reads ahead.
+than `NEAR` messages pay for the check, about 3 us for a pull. Their queue entries are still read on the loop.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ _BATCH: Final = 32  # messages of a usual pull
 
 
 def cold_read(log: CommitLog, queue: ConsumeQueue, offset: int, size: int) -> Callable[[], None] | None:
-    """The function that caches the next messages of a queue, for a thread; None if they are cached already.
-
-    Args:
-        size: bytes that the reader wants.
+    """The function that caches the next messages of a queue, for a thread; None if they are cached already. `size`:
+    bytes that the reader wants.
     """
     if not queue.min_offset <= offset < queue.end.value - NEAR:
         return None

@@ -1,7 +1,6 @@
 """Entries of a consume queue as they were read: a view with names over their bytes (layout.py draws an entry).
 
-A pull reads 32 entries, and needs the sum of their sizes and two offsets. So numbers are decoded when they are asked
-for. Only `entries[i]` makes an object for an entry.
+Numbers are decoded when they are asked for: a pull of 32 entries needs the sum of their sizes and two offsets.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ if TYPE_CHECKING:
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 # As layout.ENTRY. They are literals so that mypyc compiles them in.
-_STRIDE: Final = 20
+_ENTRY_SIZE: Final = 20
 _SIZE_AT: Final = 8
 _TAGS_CODE_AT: Final = 12
-_SCAN_CHUNK: Final = 512
+_ENTRIES_PER_SCAN: Final = 512
 
 
 class Entry(NamedTuple):
@@ -34,7 +33,6 @@ class Entry(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether it only fills a gap, without a message."""
         return self.size == GAP_SIZE
 
 
@@ -51,10 +49,10 @@ class Entries:
         return self._content
 
     def first(self, count: int) -> Entries:
-        return self if count >= len(self) else Entries(self._content[: count * _STRIDE])
+        return self if count >= len(self) else Entries(self._content[: count * _ENTRY_SIZE])
 
     def __len__(self) -> int:
-        return len(self._content) // _STRIDE
+        return len(self._content) // _ENTRY_SIZE
 
     def __getitem__(self, index: int) -> Entry:
         """Raises: IndexError."""
@@ -65,17 +63,15 @@ class Entries:
             yield self[index]
 
     def offset(self, index: i64) -> i64:
-        offset: i64 = read_i64_be(self._content, index * _STRIDE)
+        offset: i64 = read_i64_be(self._content, index * _ENTRY_SIZE)
         return offset
 
     def size(self, index: i64) -> i64:
-        """Return the size of the record in bytes, or `GAP_SIZE`."""
-        size: int = read_i32_be(self._content, index * _STRIDE + _SIZE_AT)
+        size: int = read_i32_be(self._content, index * _ENTRY_SIZE + _SIZE_AT)
         return size
 
     def tags_code(self, index: i64) -> int:
-        """Return the hash of the tag; in SCHEDULE_TOPIC_XXXX the due time in ms."""
-        code: int = read_i64_be(self._content, index * _STRIDE + _TAGS_CODE_AT)
+        code: int = read_i64_be(self._content, index * _ENTRY_SIZE + _TAGS_CODE_AT)
         return code
 
     def is_gap(self, index: int) -> bool:
@@ -85,16 +81,15 @@ class Entries:
     def size_bytes(self) -> int:
         """The size of all records together; at least `GAP_SIZE` if there is a gap."""
         total = 0
-        for at in range(_SIZE_AT, len(self._content), _STRIDE):
+        for at in range(_SIZE_AT, len(self._content), _ENTRY_SIZE):
             size: int = read_i32_be(self._content, at)
             total += size
         return total
 
     @property
     def are_valid(self) -> bool:
-        """Whether sizes are positive, and each record begins behind the one before.
-
-        A lost part of a file is zeros, and has no positive size.
+        """Whether sizes are positive, and each record begins behind the one before. A lost part of a file is zeros, and
+        has no positive size.
         """
         content = self._content
         end: i64 = len(content)
@@ -109,18 +104,16 @@ class Entries:
                 if offset < free:
                     return False
                 free = offset + size
-            at += _STRIDE
+            at += _ENTRY_SIZE
         return True
 
     @property
     def begin(self) -> int:
-        """The offset in the log at which the first message begins."""
         return self.offset(0)
 
     @property
     def end(self) -> int:
-        """The offset in the log at which the last message ends."""
-        last = len(self._content) - _STRIDE
+        last = len(self._content) - _ENTRY_SIZE
         offset: int = read_i64_be(self._content, last)
         size: int = read_i32_be(self._content, last + _SIZE_AT)
         return offset + size
@@ -142,15 +135,13 @@ def _flat(count: int) -> struct.Struct:
 
 
 def count_by_bisection(read: Callable[[int, int], bytes], count: int) -> int:
-    """Return how many of `count` entries exist, by bisection, in a file that has them without a hole.
-
-    Args:
-        read: returns that many bytes of the file from a position on.
+    """Return how many of `count` entries exist, by bisection, in a file that has them without a hole. `read` returns
+    that many bytes of the file from a position on.
     """
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if any(read(middle * _STRIDE + _SIZE_AT, 4)):
+        if any(read(middle * _ENTRY_SIZE + _SIZE_AT, 4)):
             low = middle + 1
         else:
             high = middle
@@ -160,9 +151,9 @@ def count_by_bisection(read: Callable[[int, int], bytes], count: int) -> int:
 def count_valid(read: Callable[[int, int], bytes], count: int) -> int:
     """Return how many of `count` entries make sense, from the first on: offsets rise, sizes are positive."""
     last = -1
-    for start in range(0, count, _SCAN_CHUNK):
-        wanted = min(_SCAN_CHUNK, count - start)
-        offsets, sizes = Entries(read(start * _STRIDE, wanted * _STRIDE)).columns()
+    for start in range(0, count, _ENTRIES_PER_SCAN):
+        chunk_count = min(_ENTRIES_PER_SCAN, count - start)
+        offsets, sizes = Entries(read(start * _ENTRY_SIZE, chunk_count * _ENTRY_SIZE)).columns()
         if min(sizes) > 0 and last < offsets[0] and all(map(lt, offsets, offsets[1:])):
             last = offsets[-1]
             continue

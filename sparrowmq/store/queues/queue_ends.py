@@ -11,11 +11,10 @@
     begin, end      in entries; `begin` is the first one of the queue's first file
     CRC             of the entries in the last file up to `end`; of a full file of all of it, -1 if it is not known
 
-A checkpoint adds a chunk and syncs it before it records its own positions. The log remains the truth. Entries that a
-queue's files lack, or that differ, are taken from the log. Entries whose records the log no longer has become a gap,
-but their offsets are never used again. Each chunk contains positions, so the file is also the checkpoint's second copy.
-Java does not know the file. If Java's broker ran last, queues may have grown, and topics may be deleted: the file is
-void then. Numbers are big-endian.
+A checkpoint adds a chunk and syncs it before it records its own positions. The log remains the truth: entries that a
+queue's files lack, or that differ, are taken from it. Those whose records it no longer has become a gap, and their
+offsets are never used again. Each chunk contains positions, so the file is also the checkpoint's second copy. If Java's
+broker ran last, the file is void. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -41,9 +40,9 @@ _CRC: Final = struct.Struct(">I")
 _NAME: Final = struct.Struct(">BH")
 _END: Final = struct.Struct(">iqqIi")
 _DELETED: Final = struct.Struct(">q")
-_ALL: Final = 1
-_CHANGES: Final = 2
-_DELETION: Final = 3
+_ALL_CHUNK: Final = 1
+_CHANGES_CHUNK: Final = 2
+_DELETION_CHUNK: Final = 3
 _QUEUE_ITEM: Final = 1
 _TOPIC_ITEM: Final = 2
 _ROOM_BYTES: Final = 16 << 10  # the least room for changes
@@ -55,52 +54,40 @@ ALL_TOPICS: Final = ""  # the topic of a deletion of the log's files before an o
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The positions up to which log, queues and index are on disk. Invariant: scan_from <= dispatched <= flushed.
+    """The positions up to which log, queues and index are on disk. Invariant: scan_from <= dispatched <= flushed."""
 
-    Attributes:
-        scan_from: a record begins there; a start checks the log from there on.
-        flushed: the log is on disk up to there.
-        dispatched: queues and index are on disk for all records before it.
-        index_file: the growing index file, its name as a number; 0 for none, -1 if the index is off or damaged.
-        index_next: its next entry.
-        crc_from: SparrowMQ wrote each record from there on, and each has a CRC property.
-    """
-
-    scan_from: int
-    flushed: int
-    dispatched: int
-    index_file: int = 0
-    index_next: int = 0
-    crc_from: int = NO_CRC
+    scan_from: int  # a record begins there; a start checks the log from there on
+    flushed: int  # the log is on disk up to there
+    dispatched: int  # queues and index are on disk for all records before it
+    index_file: int = 0  # the growing index file, its name as a number; 0 for none, -1 if the index is off or damaged
+    index_next: int = 0  # its next entry
+    crc_from: int = NO_CRC  # SparrowMQ wrote each record from there on, and each has a CRC property
 
 
-def merge_positions(one: Positions | None, other: Positions | None) -> Positions | None:
+def merge_positions(first: Positions | None, second: Positions | None) -> Positions | None:
     """Return the positions on which two copies agree. A crash may have left one copy outdated, or missing.
 
     Queues and index are trusted up to the lower position. The log is on disk up to the higher one: both copies are
     right about the past.
     """
-    if one is None or other is None:
-        return one or other
-    lower = one if one.dispatched <= other.dispatched else other
-    return replace(lower, flushed=max(one.flushed, other.flushed))
+    if first is None or second is None:
+        return first or second
+    lower = first if first.dispatched <= second.dispatched else second
+    return replace(lower, flushed=max(first.flushed, second.flushed))
 
 
 @dataclass(slots=True)
 class SavedEnds:
-    """The content of the file.
+    """The content of the file."""
 
-    Attributes:
-        positions: the checkpoint's positions when the last chunk was written; None if there was none.
-        ends: of each queue, for the records before `positions.dispatched`.
-        deleted: by topic, the log offset before which its records belong to a deleted topic of that name.
-        is_lost: whether there was a file, but none could be read. Then the checksums of queue files are lost.
-    """
-
+    # The checkpoint's positions when the last chunk was written; None if there was none.
     positions: Positions | None = None
     log_ms: int = 0
+    # Of each queue, for the records before `positions.dispatched`.
     ends: dict[Key, QueueEnd] = field(default_factory=dict)
+    # By topic, the log offset before which its records belong to a deleted topic of that name.
     deleted: dict[str, int] = field(default_factory=dict)
+    # Whether there was a file, but none could be read. Then the checksums of queue files are lost.
     is_lost: bool = False
 
 
@@ -143,31 +130,30 @@ class QueueEnds:
         """Add the changes before a checkpoint, and sync them. Raises: DiskFull, OSError: nothing has changed."""
         with self._lock:
             items = {key: _pack_queue(key, end) for key, end in changed.items() if key[0] not in self._deleted_topics}
-            chunk = _chunk(_CHANGES, items.values(), positions, log_ms)
+            chunk = _chunk(_CHANGES_CHUNK, items.values(), positions, log_ms)
             if not self._append(chunk):
-                self._replace([*self._all_but(items), *items.values()], positions, log_ms)
+                self._replace([*self._pack_others(items), *items.values()], positions, log_ms)
             self._remember(items)
             self._positions, self._log_ms = positions, log_ms
 
     def take_deleted_topics(self) -> set[str]:
-        """Return the topics deleted since the last call. Call it when the ends of the next chunk are collected."""
+        """Return the topics deleted since the last call, when the ends of the next chunk are collected."""
         with self._lock:
             deleted, self._deleted_topics = self._deleted_topics, set()
         return deleted
 
     def delete(self, topic: str, log_end: int) -> None:
-        """Write the deletion of a topic: its queues, and that records before `log_end` do not belong to a later topic.
-
-        Raises: DiskFull, OSError, the deletion is in memory only.
+        """Write the deletion of a topic, to which no record before `log_end` belongs. Raises: DiskFull, OSError, it is
+        in memory only.
         """
         with self._lock:
             self._deleted[topic] = log_end
             self._deleted_topics.add(topic)
             self._queues.pop(topic, None)
             try:
-                chunk = _chunk(_DELETION, [_pack_deletion(topic, log_end)], self._positions, 0)
+                chunk = _chunk(_DELETION_CHUNK, [_pack_deletion(topic, log_end)], self._positions, 0)
                 if self._file is not None and not self._append(chunk):
-                    self._replace([*self._all_but({})], self._positions, self._log_ms)
+                    self._replace([*self._pack_others({})], self._positions, self._log_ms)
             except (DiskFull, OSError):
                 self.close()  # so that the next successful write contains the deletion
                 raise
@@ -176,7 +162,7 @@ class QueueEnds:
         for (topic, queue_id), packed in items.items():
             self._queues.setdefault(topic, {})[queue_id] = packed
 
-    def _all_but(self, items: dict[Key, bytes]) -> Iterator[bytes]:
+    def _pack_others(self, items: dict[Key, bytes]) -> Iterator[bytes]:
         for topic, queues in self._queues.items():
             for queue_id, packed in queues.items():
                 if (topic, queue_id) not in items:
@@ -188,7 +174,6 @@ class QueueEnds:
             self._file = None
 
     def _append(self, chunk: bytes) -> bool:
-        """Append a chunk and sync it. Returns False if it has no room in the file."""
         if self._file is None or self._size + len(chunk) > self._file.size:
             return False
         self._vfs.write(self._file, self._size, chunk)
@@ -198,7 +183,7 @@ class QueueEnds:
 
     def _replace(self, queues: list[bytes], positions: Positions, log_ms: int) -> None:
         items = [*queues, *(_pack_deletion(*deletion) for deletion in self._deleted.items())]
-        chunk = _chunk(_ALL, items, positions, log_ms)
+        chunk = _chunk(_ALL_CHUNK, items, positions, log_ms)
         file = self._folder.replace(chunk, 3 * len(chunk) + _ROOM_BYTES)
         self.close()
         self._file, self._size = file, len(chunk)
@@ -208,8 +193,10 @@ class QueueEnds:
 def _pack_queue(key: Key, end: QueueEnd) -> bytes:
     topic, queue_id = key
     name = topic.encode()
-    numbers = _END.pack(queue_id, end.begin, end.end, end.crc, len(end.full))
-    return b"".join((_NAME.pack(_QUEUE_ITEM, len(name)), name, numbers, struct.pack(f">{len(end.full)}q", *end.full)))
+    numbers = _END.pack(queue_id, end.begin, end.end, end.crc, len(end.full_crcs))
+    return b"".join(
+        (_NAME.pack(_QUEUE_ITEM, len(name)), name, numbers, struct.pack(f">{len(end.full_crcs)}q", *end.full_crcs))
+    )
 
 
 def _pack_deletion(topic: str, log_end: int) -> bytes:
@@ -217,10 +204,18 @@ def _pack_deletion(topic: str, log_end: int) -> bytes:
     return b"".join((_NAME.pack(_TOPIC_ITEM, len(name)), name, _DELETED.pack(log_end)))
 
 
-def _chunk(kind: int, items: Iterable[bytes], at: Positions, log_ms: int) -> bytes:
+def _chunk(kind: int, items: Iterable[bytes], positions_at_end: Positions, log_ms: int) -> bytes:
     items = list(items)
     content = b"".join(items)
-    positions = (at.scan_from, at.flushed, at.dispatched, at.index_file, at.index_next, at.crc_from, log_ms)
+    positions = (
+        positions_at_end.scan_from,
+        positions_at_end.flushed,
+        positions_at_end.dispatched,
+        positions_at_end.index_file,
+        positions_at_end.index_next,
+        positions_at_end.crc_from,
+        log_ms,
+    )
     head = _HEAD.pack(_MAGIC, kind, len(items), len(content), *positions)
     return b"".join((head, content, _CRC.pack(crc32(content, crc32(head)))))
 
@@ -231,18 +226,18 @@ def _read(content: bytes) -> SavedEnds:
     while at + _HEAD.size + _CRC.size <= len(content):
         magic, kind, count, size, *positions, log_ms = _HEAD.unpack_from(content, at)
         begin, end = at + _HEAD.size, at + _HEAD.size + size
-        if magic != _MAGIC or size < 0 or end + _CRC.size > len(content) or (kind == _ALL) != (at == 0):
+        if magic != _MAGIC or size < 0 or end + _CRC.size > len(content) or (kind == _ALL_CHUNK) != (at == 0):
             break
         if _CRC.unpack_from(content, end)[0] != crc32(content[at:end]):
             break
-        _apply_chunk(saved, content[begin:end], count, is_deletion=kind == _DELETION)
-        if kind != _DELETION:
+        _add_chunk(saved, content[begin:end], count, is_deletion=kind == _DELETION_CHUNK)
+        if kind != _DELETION_CHUNK:
             saved.positions, saved.log_ms = Positions(*positions), log_ms
         at = end + _CRC.size
     return saved
 
 
-def _apply_chunk(saved: SavedEnds, content: bytes, count: int, is_deletion: bool) -> None:
+def _add_chunk(saved: SavedEnds, content: bytes, count: int, is_deletion: bool) -> None:
     """Add a chunk's items. Queues beside an old deletion belong to a topic that was created again."""
     for item in _items(content, count):
         if isinstance(item, tuple):

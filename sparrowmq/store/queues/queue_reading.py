@@ -1,12 +1,10 @@
 """Read a queue: from queue offsets to records of the log, in their stored form.
 
-Messages of one queue that were sent together are neighbours in the log, so most reads are one range of it. Such a read
-is one pread for the entries, one sum to see that there is no room between the records, and one more pread. All other
-reads go record by record, and join neighbours to one view again. The reasons are tag filters, other queues' messages
-between, and limits on size.
+Messages of one queue that were sent together are neighbours in the log. So most reads are one pread for the entries,
+one sum to see that there is no room between the records, and one more pread. Reads with a filter, or of scattered
+records, go record by record, and join neighbours to one view again.
 
 Records in a part of the log that was not checked since the start are checked first: a damaged record is not served.
-`corruptPolicy` decides whether its reader gets an error or goes on after it.
 Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a comment says so.
 """
 
@@ -67,13 +65,7 @@ class Status(Enum):
 
 
 class Read:
-    """The result of a read, with its records.
-
-    Attributes:
-        next_offset: the offset to read on at: after all entries that were checked, even if none was wanted.
-        views: the records, in pieces of the log; they stay valid as long as they are referenced.
-        size: of the views together, in bytes.
-    """
+    """The result of a read, with its records."""
 
     __slots__ = ("count", "max_offset", "min_offset", "next_offset", "size", "status", "views")
 
@@ -88,12 +80,13 @@ class Read:
         size: int,
     ) -> None:
         self.status = status
+        # The offset to read on at: after all entries that were checked, even if none was wanted.
         self.next_offset = next_offset
         self.min_offset = min_offset
         self.max_offset = max_offset
-        self.views = views
+        self.views = views  # the records, in pieces of the log; they stay valid as long as they are referenced
         self.count = count
-        self.size = size
+        self.size = size  # of the views together, in bytes
 
 
 def read(
@@ -121,10 +114,10 @@ def read(
                     if sound:
                         return read(log, queue, offset, sound, GAP_SIZE, ALL)
                     return _at_damage(log, queue, offset, entries, 0)
-                whole = memoryview(content)
-                views = [whole] if len(whole) == size else _cut(whole, entries)
+                view = memoryview(content)
+                views = [view] if len(view) == size else _cut_views(view, entries)
                 return Read(Status.FOUND, offset + count, min_offset, max_offset, views, count, size)
-    return _select(log, queue, offset, max(max_count, 1), max_bytes, selector)
+    return _read_selected(log, queue, offset, max(max_count, 1), max_bytes, selector)
 
 
 def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
@@ -145,47 +138,43 @@ def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
 
 
 def _count_wanted_sound(
-    log: CommitLog, entries: Entries, chosen: list[int], ranges: list[list[int]], views: list[memoryview]
+    log: CommitLog, entries: Entries, indexes: list[int], ranges: list[list[int]], views: list[memoryview]
 ) -> int:
-    """Return how many of the wanted entries have sound records before a damaged one.
-
-    Args:
-        ranges: the places of their records, neighbours together.
-        views: of these ranges; each is cut from a copy that begins with one of them.
+    """Return how many of the chosen entries have sound records before a damaged one. Neighbours share a range and its
+    view.
     """
     if len(views) < len(ranges):  # some records are gone
-        return _count_sound_or_gone(log, entries, chosen)
+        return _count_sound_or_gone(log, entries, indexes)
     verified_from: i64 = log.verified_from
     crc_from: i64 = log.crc_from
     copy = b""
     copied_from: i64 = 0
     number = -1
     end: i64 = -1
-    for sound in range(len(chosen)):
-        offset: i64 = entries.offset(chosen[sound])
-        size: i64 = entries.size(chosen[sound])
+    for sound in range(len(indexes)):
+        offset: i64 = entries.offset(indexes[sound])
+        size: i64 = entries.size(indexes[sound])
         if size <= 0:
             return sound
         if offset != end:  # the next range begins with this record
             number += 1
-            whole = views[number].obj
-            if whole is not copy:
-                assert isinstance(whole, bytes)
-                copy, copied_from = whole, offset
+            content = views[number].obj
+            if content is not copy:
+                assert isinstance(content, bytes)
+                copy, copied_from = content, offset
         end = offset + size
         if offset < verified_from and not is_sound(copy, offset - copied_from, size, offset, offset >= crc_from):
             return sound
-    return len(chosen)
+    return len(indexes)
 
 
-def _count_sound_or_gone(log: CommitLog, entries: Entries, chosen: list[int]) -> int:
-    """Return the same, record by record. A record that is gone is not served, so it does not count as damaged."""
-    for number, index in enumerate(chosen):
+def _count_sound_or_gone(log: CommitLog, entries: Entries, indexes: list[int]) -> int:
+    for number, index in enumerate(indexes):
         begin, size = entries.offset(index), entries.size(index)
         raw = log.copy(begin, size)
         if raw is not None and not log.is_verified(begin, size, raw):
             return number
-    return len(chosen)
+    return len(indexes)
 
 
 def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entries, index: int) -> Read:
@@ -197,41 +186,40 @@ def _at_damage(log: CommitLog, queue: ConsumeQueue, offset: int, entries: Entrie
     return Read(Status.MESSAGE_WAS_REMOVING, offset + 1, queue.min_offset, queue.end.value, [], 0, 0)
 
 
-def _cut(whole: memoryview, entries: Entries) -> list[memoryview]:
+def _cut_views(view: memoryview, entries: Entries) -> list[memoryview]:
     """Cut the records of `entries` out of the log part from the first to the last one. Neighbours share a view."""
     first = begin = end = entries.begin
     views: list[memoryview] = []
     for i in range(len(entries)):
         offset = entries.offset(i)
         if offset != end:
-            views.append(whole[begin - first : end - first])
+            views.append(view[begin - first : end - first])
             begin = offset
         end = offset + entries.size(i)
-    views.append(whole[begin - first : end - first])
+    views.append(view[begin - first : end - first])
     return views
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue, timestamp_ms: int, upper: bool = False) -> int:
-    """Return the first queue offset stored at or after a time; the queue's end if all are older.
-
-    With `upper`, return the last one stored at or before that time; the queue's beginning if all are younger.
+    """Return the first queue offset stored at or after a time; the queue's end if all are older. With `upper`, return
+    the last one stored at or before that time; the queue's beginning if all are younger.
     """
     # Unlike Java 4.9, which takes the nearer neighbour. Java 5.x does the same as this code.
     low, high = queue.min_offset, queue.end.value
     boundary = timestamp_ms + upper
     while low < high:
-        middle = found = (low + high) // 2
-        while (stored_ms := store_time(log, queue, found)) is None and found > low:
-            found -= 1
+        middle = nearest = (low + high) // 2
+        while (stored_ms := store_time(log, queue, nearest)) is None and nearest > low:
+            nearest -= 1
         if stored_ms is None or stored_ms < boundary:
             low = middle + 1
         else:
-            high = found
+            high = nearest
     return max(low - 1, queue.min_offset) if upper else low
 
 
 def store_time(log: CommitLog, queue: ConsumeQueue, queue_offset: int) -> int | None:
-    """Return the time at which a message was stored, in ms; None if it does not exist or is damaged."""
+    """Return when a message was stored, in ms; None if it does not exist or is damaged."""
     entry = queue.entry(queue_offset)
     raw = log.copy(entry.offset, entry.size) if entry else None
     if entry is None or raw is None or not log.is_verified(entry.offset, entry.size, raw):
@@ -253,9 +241,7 @@ def record_at(log: CommitLog, offset: int, size: int | None = None) -> memoryvie
 
 
 def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | None:
-    """Return the record as `MessageStore.parked_at` does. It is checked again even if it was before. Raises:
-    CorruptRecord.
-    """
+    """Do `MessageStore.parked_at`. The record is checked even if it was before. Raises: CorruptRecord."""
     if offset < log.begin:
         return None
     record = record_at(log, offset, size)
@@ -269,15 +255,8 @@ def parked_at(log: CommitLog, offset: int, size: int | None) -> memoryview | Non
 
 
 class _Window:
-    """A copy of a part of the log, to search records for properties: a search in bytes is quicker than in a view.
-
-    It contains neighbours of a queue, so each byte is copied once. Of a large record only the properties are copied,
-    unless the record has to be checked.
-
-    Attributes:
-        copies: the number of copied parts of the log.
-        is_exhausted: there was more work than MAX_WORK.
-        is_damaged: the last entry found may be wanted, and its record is damaged.
+    """A copy of a part of the log, to search records for properties: a search in bytes is quicker than in a view. Each
+    byte is copied once. Of a large record only the properties are copied, unless the record has to be checked.
     """
 
     __slots__ = (
@@ -308,14 +287,13 @@ class _Window:
         self._begin: i64 = 0
         self._end: i64 = 0
         self._size: i64 = size  # approximate size of the next copy
-        self.copies = 0
+        self.copies = 0  # the number of copied parts of the log
         self.work: i64 = 0
-        self.is_damaged = False
-        self.is_exhausted = False
+        self.is_damaged = False  # the last entry found may be wanted, and its record is damaged
+        self.is_exhausted = False  # there was more work than MAX_WORK
 
     @property
     def is_cheap(self) -> bool:
-        """Whether the search took so little work that the read may continue."""
         return self.copies <= _MAX_CHEAP_COPIES and self.work <= MAX_WORK // 4
 
     def next_wanted(self, first: int) -> int:
@@ -339,7 +317,7 @@ class _Window:
                 if end - begin > LARGE:
                     if end - begin != GAP_SIZE and self._is_large_wanted(begin, end - begin):
                         break
-                elif (begin < self._begin or end > self._end) and not self._move(index):
+                elif (begin < self._begin or end > self._end) and not self._copy_from(index):
                     break
                 else:
                     at: i64 = begin - self._begin
@@ -348,12 +326,12 @@ class _Window:
                         if not is_sound(self._copy, at, end - begin, begin, begin >= self._crc_from):
                             self.is_damaged = True
                             break
-                    behind: i64 = end - self._begin
+                    properties_end: i64 = end - self._begin
                     if begin >= self._crc_from:  # the last property is the CRC then, which no filter asks for
-                        behind -= PROPERTY_CRC_SIZE
+                        properties_end -= PROPERTY_CRC_SIZE
                     properties: i64 = properties_at(self._copy, at)
-                    self.work += (behind - properties) * weight
-                    if predicate.holds(self._copy, properties, behind):
+                    self.work += (properties_end - properties) * weight
+                    if predicate.holds(self._copy, properties, properties_end):
                         self._size = _MIN_WINDOW_BYTES
                         break
             index += 1
@@ -362,9 +340,9 @@ class _Window:
     def _is_large_wanted(self, begin: int, size: int) -> bool:
         if begin < self._verified_from:
             self.work += size
-            whole = self._log.copy(begin, size)
-            self.is_damaged = whole is not None and not self._log.is_verified(begin, size, whole)
-            if whole is None or self.is_damaged:
+            record = self._log.copy(begin, size)
+            self.is_damaged = record is not None and not self._log.is_verified(begin, size, record)
+            if record is None or self.is_damaged:
                 return True
         self.copies += 2
         head = self._log.copy(begin, LONGEST_HEAD)
@@ -378,7 +356,7 @@ class _Window:
         self.work += len(properties) * self._selector.weight
         return self._predicate.holds(properties, 0, len(properties))
 
-    def _move(self, index: i64) -> bool:
+    def _copy_from(self, index: i64) -> bool:
         """Copy the record of an entry and the records that closely follow it. Returns False if it is gone."""
         entries = self._entries
         begin: i64 = entries.offset(index)
@@ -416,22 +394,28 @@ def _out_of_range(offset: int, min_offset: int, max_offset: int) -> Read:
     return Read(status, next_offset, min_offset, max_offset, [], 0, 0)
 
 
-def _select(
-    log: CommitLog, queue: ConsumeQueue, offset: int, max_count: int, max_bytes: int, selector: Selector, more: int = 0
+def _read_selected(
+    log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    max_count: int,
+    max_bytes: int,
+    selector: Selector,
+    more_entries: int = 0,
 ) -> Read:
-    """Return the wanted records of the next 800 entries, or of `more` entries, record by record."""
+    """Return the wanted records of the next 800 entries, or of `more_entries` entries, record by record."""
     ranges: list[list[int]] = []
     count = size = 0
     status = Status.NO_MATCHED_MESSAGE
     verified_from = log.verified_from
-    most = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
-    entries = queue.read(offset, more or most)
+    max_entries = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
+    entries = queue.read(offset, more_entries or max_entries)
     predicate = selector.predicate
     window = None
     if predicate is not None:
-        window = _Window(log, entries, selector, predicate, _MAX_WINDOW_BYTES if more else _MIN_WINDOW_BYTES)
+        window = _Window(log, entries, selector, predicate, _MAX_WINDOW_BYTES if more_entries else _MIN_WINDOW_BYTES)
     is_verified = predicate is not None or not entries or entries.begin >= verified_from
-    wanted: list[int] = []  # the wanted entries whose records have to be checked
+    unverified: list[int] = []  # the wanted entries whose records have to be checked
     i = 0
     while i < len(entries):
         if window is not None:
@@ -446,57 +430,55 @@ def _select(
                 count += 1
                 size += length
                 if not is_verified:
-                    wanted.append(i)
-                _add(ranges, begin, begin + length)
+                    unverified.append(i)
+                if ranges and ranges[-1][1] == begin:
+                    ranges[-1][1] = begin + length
+                else:
+                    ranges.append([begin, begin + length])
             elif begin + length > log.end and queue.rebuild(offset + i):
-                return _select(log, queue, offset, max_count, max_bytes, selector, more)
+                return _read_selected(log, queue, offset, max_count, max_bytes, selector, more_entries)
             else:
                 status = Status.MESSAGE_WAS_REMOVING
         i += 1
     if predicate is not None:
         predicate.leave()
-    views = _views(log, ranges)
+    views = _read_views(log, ranges)
     if log.verified_from > verified_from:  # a part could not be read: each record is checked now
-        return _select(log, queue, offset, max_count, max_bytes, selector)
-    if wanted and (sound := _count_wanted_sound(log, entries, wanted, ranges, views)) < len(wanted):
+        return _read_selected(log, queue, offset, max_count, max_bytes, selector)
+    if unverified and (sound := _count_wanted_sound(log, entries, unverified, ranges, views)) < len(unverified):
         if sound:
-            return _select(log, queue, offset, sound, max_bytes, selector)
-        return _at_damage(log, queue, offset, entries, wanted[0])
+            return _read_selected(log, queue, offset, sound, max_bytes, selector)
+        return _at_damage(log, queue, offset, entries, unverified[0])
     if views:
         status = Status.FOUND
     elif window is not None and window.is_damaged and i == 0:
         return _at_damage(log, queue, offset, entries, 0)
-    elif status is Status.NO_MATCHED_MESSAGE and not more and window is not None and window.is_cheap:
-        return _select(log, queue, offset + i, max_count, max_bytes, selector, more=_MORE_ENTRIES_FACTOR * most)
+    elif status is Status.NO_MATCHED_MESSAGE and not more_entries and window is not None and window.is_cheap:
+        return _read_selected(
+            log, queue, offset + i, max_count, max_bytes, selector, more_entries=_MORE_ENTRIES_FACTOR * max_entries
+        )
     return Read(status, offset + i, queue.min_offset, queue.end.value, views, count, size)
 
 
-def _add(ranges: list[list[int]], begin: int, end: int) -> None:
-    if ranges and ranges[-1][1] == begin:
-        ranges[-1][1] = end
-    else:
-        ranges.append([begin, end])
-
-
-def _views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
+def _read_views(log: CommitLog, ranges: list[list[int]]) -> list[memoryview]:
     """Read parts of the log, in its order. Parts near each other are read at once, with the bytes between."""
     views: list[memoryview] = []
     first = 0
     while first < len(ranges):
         begin, end = ranges[first]
-        behind, room = first + 1, 0
-        while behind < len(ranges):
-            gap = ranges[behind][0] - end
+        last, room = first + 1, 0
+        while last < len(ranges):
+            gap = ranges[last][0] - end
             if not 0 <= gap <= _MAX_MEAN_GAP_BYTES or room + gap > _MAX_GAP_BYTES:
                 break
             room += gap
-            end = ranges[behind][1]
-            behind += 1
-        near = ranges[first:behind]
-        whole = log.view(begin, end - begin)
-        if whole is not None:
-            views.extend([whole[part[0] - begin : part[1] - begin] for part in near] if room else [whole])
+            end = ranges[last][1]
+            last += 1
+        near = ranges[first:last]
+        view_of_all = log.view(begin, end - begin)
+        if view_of_all is not None:
+            views.extend([view_of_all[part[0] - begin : part[1] - begin] for part in near] if room else [view_of_all])
         else:  # they are not all in one file
             views.extend(view for part in near if (view := log.view(part[0], part[1] - part[0])))
-        first = behind
+        first = last
     return views

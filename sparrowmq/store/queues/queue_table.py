@@ -15,12 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueTable:
-    """All queues of a store, by topic and queue id.
-
-    Attributes:
-        on_new: called with each queue that is created.
-        on_removed: called with each queue that is deleted, right before its files are.
-    """
+    """All queues of a store."""
 
     def __init__(self, files: OpenFiles, layout: Layout, file_entries: int) -> None:
         self.files = files
@@ -28,7 +23,8 @@ class QueueTable:
         self._by_topic: dict[str, dict[int, ConsumeQueue]] = {}
         # Queues that were taken out, and whose files are still there.
         self._detached: dict[str, dict[int, ConsumeQueue]] = {}
-        self.on_new: Callable[[ConsumeQueue], object] | None = None
+        self.on_new: Callable[[ConsumeQueue], object] | None = None  # called with each queue that is created
+        # Called with each queue that is deleted, right before its files are.
         self.on_removed: Callable[[ConsumeQueue], object] | None = None
         self._layout = layout
         self._file_entries = file_entries
@@ -47,16 +43,15 @@ class QueueTable:
         return list(self._by_topic)
 
     def ids(self, topic: str) -> list[int]:
-        """Return the ids of the topic's queues. A topic of 65,535 queues has few of them before messages come."""
         return list(self._by_topic.get(topic, ()))
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue; create it if there is none. Raises: InvalidName."""
         queue = self.get(topic, queue_id)
         if queue is None:
-            old = self._detached.get(topic, {}).pop(queue_id, None)
-            if old is not None:  # its files have the names that the new queue's files will have
-                self._remove(old)
+            former_queue = self._detached.get(topic, {}).pop(queue_id, None)
+            if former_queue is not None:  # its files have the names that the new queue's files will have
+                self._remove(former_queue)
             queue = ConsumeQueue(self.files, self._layout, topic, queue_id, self._file_entries)
             self._by_topic.setdefault(topic, {})[queue_id] = queue
             if self.on_new is not None:
@@ -64,10 +59,8 @@ class QueueTable:
         return queue
 
     def begin_at(self, offsets: Mapping[str, Mapping[int, int]]) -> None:
-        """Let queues begin there that never had an entry here: their messages were deleted before the log came here.
-
-        Args:
-            offsets: by topic and queue id.
+        """Let queues begin at these offsets, by topic and queue id, that never had an entry here: their messages were
+        deleted before the log came here.
         """
         for topic, by_id in offsets.items():
             for queue_id, offset in by_id.items():
@@ -76,7 +69,6 @@ class QueueTable:
                     queue.restart(offset)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset after the last message of a queue; 0 if it never had one."""
         queue = self.get(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
@@ -88,9 +80,7 @@ class QueueTable:
     def restore(
         self, ends: Mapping[tuple[str, int], QueueEnd], dispatched: int | None
     ) -> dict[ConsumeQueue, list[int]]:
-        """Restore queues with their known ends, and find others on disk. Returns the damaged ones, as
-        `ConsumeQueue.restore`.
-        """
+        """Restore queues with their known ends, and load others; return the damaged ones as `ConsumeQueue.restore`."""
         damaged = {}
         for key, end in ends.items():
             queue = self.obtain(*key)
@@ -128,24 +118,23 @@ class QueueTable:
                 ends[key] = end
         return ends
 
-    def remove_topic(self, topic: str, others: Collection[ConsumeQueue] = ()) -> None:
-        """Delete the topic's queues, except `others`; its messages stay in the log until that is old enough."""
-        self.detach(topic, others)
+    def remove_topic(self, topic: str, new_queues: Collection[ConsumeQueue] = ()) -> None:
+        self.detach(topic, new_queues)
         at_once(self.removal_steps(topic))
 
-    def detach(self, topic: str, others: Collection[ConsumeQueue] = ()) -> None:
-        """Take the topic's queues, except `others`, out of the table. `removal_steps` deletes their files."""
+    def detach(self, topic: str, new_queues: Collection[ConsumeQueue] = ()) -> None:
+        """Take the topic's queues, except `new_queues`, out of the table. `removal_steps` deletes their files."""
         queues = self._by_topic.pop(topic, {})
-        if others:
-            self.files.changed.update(dict.fromkeys(others))
-            self._by_topic[topic] = {queue.queue_id: queue for queue in others}
-            queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in others}
-        leaving = self._detached.setdefault(topic, queues)
-        if leaving is not queues:  # an earlier topic of this name has not lost all files yet
-            leaving.update(queues)
+        if new_queues:
+            self.files.changed.update(dict.fromkeys(new_queues))
+            self._by_topic[topic] = {queue.queue_id: queue for queue in new_queues}
+            queues = {queue_id: queue for queue_id, queue in queues.items() if queue not in new_queues}
+        detached = self._detached.setdefault(topic, queues)
+        if detached is not queues:  # an earlier topic of this name has not lost all files yet
+            detached.update(queues)
 
     def removal_steps(self, topic: str) -> Steps[None]:
-        """The steps that delete the files of the topic's queues that were taken out."""
+        """The steps that delete the files of a topic's detached queues."""
         while queues := self._detached.get(topic):
             self._remove(queues.popitem()[1])
             yield

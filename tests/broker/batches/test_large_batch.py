@@ -132,7 +132,7 @@ async def test_a_batch_that_is_sent_again_while_it_is_stored_is_stored_once(
 ) -> None:
     async with live_broker(tmp_path) as live:
         sent = live.session.call(send_request(batch=True), batch.encode(parts))
-        while not live.broker.store.appender.added()[0]:
+        while not live.broker.store.appender.count_added()[0]:
             await asyncio.sleep(0)
         with pytest.raises(RemoteError, match="or stores it"):
             await live.send(b"0", properties={"UNIQ_KEY": "id-0"}, may_be_stored=True)
@@ -181,14 +181,14 @@ async def test_handover_refuses_the_batches_that_have_not_begun(tmp_path: Path) 
         sends.accepts_writes = lambda: not is_handed_over.is_set()
         request = send_request(batch=True)
         sent = [live.session.call(request, batch.encode(parts)) for parts in (PLAIN, OTHERS)]
-        while not live.broker.store.appender.added()[0]:
+        while not live.broker.store.appender.count_added()[0]:
             await asyncio.sleep(0)
         is_handed_over.set()
         assert (await sent[0]).header.queue_offset == 0
         with pytest.raises(RemoteError, match=OF_A_SLAVE):
             await sent[1]
         assert await bodies(live) == [part.body for part in PLAIN]
-        assert not live.broker.store.appender.unfinished
+        assert not live.broker.store.appender.unfinished_batches
 
 
 @pytest.mark.parametrize("is_repeated", [False, True], ids=["first", "sent again"])
@@ -202,7 +202,7 @@ async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
     async with live_broker(tmp_path) as live:
         request = send_request(batch=True, may_be_stored=is_repeated)
         sent = live.session.call(request, batch.encode(parts))
-        while not live.broker.store.appender.added()[0]:
+        while not live.broker.store.appender.count_added()[0]:
             await asyncio.sleep(0)
         await live.session.call(DeleteTopic("orders"))
         if is_made_again:
@@ -214,7 +214,7 @@ async def test_batch_whose_topic_is_deleted_between_two_parts_leaves_nothing(
             assert await bodies(live) == [b"new"]
         else:
             assert not live.broker.store.queues.of_topic("orders")
-        assert not live.broker.store.appender.unfinished
+        assert not live.broker.store.appender.unfinished_batches
 
 
 @pytest.mark.parametrize("was_sent_again", [False, True], ids=["first", "after a repeat"])
@@ -227,14 +227,14 @@ async def test_a_batch_of_which_a_part_is_stored_is_not_answered_and_sent_again_
         appender = live.broker.store.appender
         if was_sent_again:
             await live.send(b"before", properties={"UNIQ_KEY": "another"}, may_be_stored=True)
-        before = appender.added()[0]
+        before = appender.count_added()[0]
         sent = live.session.call(send_request(batch=True), batch.encode(PLAIN), timeout_s=2)
-        while appender.added()[0] == before:
+        while appender.count_added()[0] == before:
             await asyncio.sleep(0)
         appender.stall(DiskFull("/store", "no room"))
         with pytest.raises(RequestTimeout):
             await sent
-        assert appender.added()[0] - before == 4
+        assert appender.count_added()[0] - before == 4
         await until(appender.try_again_if_due)
         await sent_again(live, PLAIN)
         assert [each for each in await bodies(live) if each != b"before"] == [part.body for part in PLAIN]

@@ -36,12 +36,12 @@ async def test_a_disk_that_was_full_for_a_moment_is_no_reason_to_hand_over(tmp_p
         ):
             found = []
             for _ in range(2 * seconds):
-                store.appender.full = DiskFull("no room") if full else None
+                store.appender.full_error = DiskFull("no room") if full else None
                 found.append(watch.is_short(store, True))
                 await clock.advance(0.5)
             assert any(found) == is_short, (full, seconds)
         assert not watch.is_short(store, True)  # it has just said so
-        store.appender.full = None
+        store.appender.full_error = None
 
 
 async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_full(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_ful
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watch, left_at = RoomWatch(clock, 4), list[float]()
         while clock.monotonic() < 2 * LEAVES_AGAIN_S:
-            store.appender.full = DiskFull("no room")
+            store.appender.full_error = DiskFull("no room")
             if watch.is_short(store, True):
                 left_at.append(clock.monotonic())
                 watch.note_leave()
@@ -58,7 +58,7 @@ async def test_the_lead_does_not_go_around_when_the_disks_of_all_members_are_ful
             await clock.advance(0.5)
         assert left_at[0] < 5
         assert [round(after - before) for before, after in pairwise(left_at)] == [LEAVES_AGAIN_S]
-        store.appender.full = None
+        store.appender.full_error = None
 
 
 async def test_a_full_master_hands_over_as_soon_as_another_member_can_lead(tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ async def test_a_full_master_hands_over_as_soon_as_another_member_can_lead(tmp_p
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watch = RoomWatch(clock, 4)
         for _ in range(20):
-            store.appender.full = DiskFull("no room")
+            store.appender.full_error = DiskFull("no room")
             assert not watch.is_short(store, False)
             await clock.advance(0.5)
         assert watch.is_short(store, True)
-        store.appender.full = None
+        store.appender.full_error = None
 
 
 async def test_a_handover_that_was_impossible_is_tried_again_after_a_pause(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ async def test_a_handover_that_was_impossible_is_tried_again_after_a_pause(tmp_p
     with MessageStore.open(StoreSettings(tmp_path), clock=clock) as store:
         watch, found = RoomWatch(clock, 4), list[float]()
         for _ in range(160):
-            store.appender.full = DiskFull("no room")
+            store.appender.full_error = DiskFull("no room")
             if watch.is_short(store, True):
                 found.append(clock.monotonic())
             await clock.advance(0.5)
         assert [after - before for before, after in pairwise(found)] == [PAUSE_S, PAUSE_S]
-        store.appender.full = None
+        store.appender.full_error = None
 
 
 class Watched:

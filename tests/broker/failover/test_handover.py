@@ -329,7 +329,7 @@ async def test_handover_waits_for_a_large_batch_that_is_stored_in_part(
     session = await members.pool.session(f"127.0.0.1:{members.settings(1).port}")
     parts = [BatchPart(b"%d" % number, b"") for number in range(4000)]
     sent, waits = (session.call(send_request(batch=True), batch.encode(parts), timeout_s=60) for _ in range(2))
-    added = broker.store.appender.added
+    added = broker.store.appender.count_added
     before = added()[0]
     async with asyncio.timeout(60):
         while added()[0] == before:
@@ -350,7 +350,7 @@ async def test_lead_stays_while_a_large_batch_is_stored_in_part(
     await members.two_in_sync()
     first = members.member(1)
     assert first.broker is not None
-    monkeypatch.setattr(first.broker.store.appender, "unfinished", 1)
+    monkeypatch.setattr(first.broker.store.appender, "unfinished_batches", 1)
     with pytest.raises(RemoteError, match="a large batch is not stored"):
         await members.order(1, HandOverLead(2))
     assert await members.send(1, b"after") == OK

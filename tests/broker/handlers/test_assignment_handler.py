@@ -69,7 +69,7 @@ async def asker(tmp_path) -> AsyncIterator[Asker]:
         yield asker
         for each in asker.pools:
             each.close()
-            await each.ended()
+            await each.wait_until_ended()
 
 
 async def test_members_share_the_queues_of_all_brokers(asker):

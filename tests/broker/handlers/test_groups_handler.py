@@ -191,7 +191,7 @@ async def test_the_members_of_a_group_are_shown_with_their_addresses(client):
     body = (await client.call(GetConsumerConnectionList("g"))).body
     shown = ConsumerConnections.decode(body)
     (member,) = shown.connection_set
-    assert (member.client_id, member.client_addr, member.language) == ("one", client.session.local, "PYTHON")
+    assert (member.client_id, member.client_addr, member.language) == ("one", client.session.local_address, "PYTHON")
     assert (shown.consume_type, shown.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert shown.subscription_table["Orders"].expression == "*"
 

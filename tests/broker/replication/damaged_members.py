@@ -236,7 +236,7 @@ class Killed:
             done = replace_closed(settings, Disk(), Copy(other), offset)
         except SparrowError:
             return False
-        return done.count + done.blanks > 0
+        return done.count + done.blank_count > 0
 
     def _elected(self, group: Group, rng: random.Random) -> int | None:
         """The member that becomes the master, of those that may."""

@@ -11,7 +11,7 @@ import pytest
 
 from sparrowmq.broker.replication.slave_link import VISIBLE_END_DELAY_S, ShippingRules, SlaveLink
 from sparrowmq.protocol import replication
-from sparrowmq.protocol.replication import HEAD, SHOWN
+from sparrowmq.protocol.replication import HEAD, VISIBLE_END
 from sparrowmq.remoting.log_limit import LINES, LogLimit
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.store_settings import StoreSettings
@@ -385,7 +385,7 @@ async def test_a_member_that_follows_in_this_epoch_is_served_in_whatever_pieces_
 
 async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Master) -> None:
     async with slave_at(elected.address) as slave, slave_at(elected.address) as other:
-        slave.writer.write(replication.introduction(2, 7, asks_shown=True))
+        slave.writer.write(replication.introduction(2, 7, asks_visible_end=True))
         other.writer.write(replication.introduction(3, 7))
         for each in (slave, other):
             each.report(elected.store.end)
@@ -395,7 +395,7 @@ async def test_a_member_that_asks_is_told_how_far_consumers_may_read(elected: Ma
                 link.send_visible_end_soon()
             await asyncio.sleep(5 * VISIBLE_END_DELAY_S)
         heads = await slave.reader.readexactly(2 * HEAD.size)
-        assert list(HEAD.iter_unpack(heads)) == [(100, SHOWN), (200, SHOWN)]
+        assert list(HEAD.iter_unpack(heads)) == [(100, VISIBLE_END), (200, VISIBLE_END)]
         elected.links[0].check()
         elected.fill(1)
         assert (await other.piece())[1] == elected.log(elected.store.end // 4 * 3), "older ones know no such head"

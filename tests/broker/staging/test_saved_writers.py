@@ -49,7 +49,7 @@ def expire(store: MessageStore) -> None:
     while len(store._log.row.files) > 1:
         store._log.row.drop_first()
     for queue in store.queues:
-        queue.forget_before(store.begin, store._checkpointer.written)
+        queue.forget_before(store.begin, store._checkpointer.written_offset)
 
 
 def kept(it: Broker) -> list[str]:

@@ -451,7 +451,7 @@ async def test_another_broker_answers_for_one_that_is_away(tmp_path, pool):
         query = AssignmentQuery(topic="orders", consumer_group="g", client_id="me").encode()
         assert (await session.call(QueryAssignment(), query)).body
         server = place.cluster.brokers[0]._server
-        server._door.close()
+        server._listener.close()
         for connection in list(server.sessions):
             connection.abort()
         assert (await session.call(QueryAssignment(), query)).body

@@ -172,7 +172,7 @@ async def test_both_sides_of_mqproxy_encrypt(tmp_path):
             sessions = cluster.brokers[0]._server.sessions
             assert sessions and all(isinstance(each._transport, Encryption) for each in sessions)
             pool.close()
-            await pool.ended()
+            await pool.wait_until_ended()
 
 
 async def test_a_policy_counts_for_the_heartbeat_that_a_new_connection_begins_with(tmp_path, monkeypatch):
@@ -247,7 +247,7 @@ async def test_requests_in_flight_get_their_answers_when_it_stops(tmp_path):
                 session = await stack.enter_async_context(session_of(proxy.remoting_address))
                 held = pull_request(sys_flag=SUSPEND | SUBSCRIPTION, suspend_timeout_millis=400)
                 pull = session.call(held, accept={ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED})
-                await until(lambda: any(each._waiting for each in cluster.brokers[0]._server.sessions))
+                await until(lambda: any(each._waiting_count for each in cluster.brokers[0]._server.sessions))
                 late = asyncio.get_running_loop().create_future()
                 asyncio.get_running_loop().call_later(0.1, lambda: late.set_result(session.call(SEND, b"late")))
             assert (await pull).code == ResponseCode.PULL_NOT_FOUND

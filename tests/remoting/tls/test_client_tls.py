@@ -98,7 +98,7 @@ async def test_a_new_connection_shows_the_renewed_certificate(
             with pytest.raises(Exception, match=r"."):
                 await session.call(GetMaxOffset(topic="T", queue_id=0))
             pool.close()
-            await pool.ended()
+            await pool.wait_until_ended()
 
         await connect()
         renewed(shown, ours, "renewed")

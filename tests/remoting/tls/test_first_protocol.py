@@ -42,7 +42,7 @@ async def connected(server: Server, tls: ssl.SSLContext | None) -> AsyncIterator
         yield await pool.session(f"127.0.0.1:{server.port}")
     finally:
         pool.close()
-        await pool.ended()
+        await pool.wait_until_ended()
 
 
 async def test_one_port_takes_both_as_the_first_byte_says() -> None:

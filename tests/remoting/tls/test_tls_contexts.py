@@ -79,7 +79,7 @@ async def asking(settings: ServerTlsSettings, tls: ssl.SSLContext | None) -> Asy
             yield await pool.session(f"127.0.0.1:{running.port}")
         finally:
             pool.close()
-            await pool.ended()
+            await pool.wait_until_ended()
             await until(lambda: not running.sessions)  # It has said what it has to say of it.
 
 
@@ -216,7 +216,7 @@ def test_a_file_that_goes_while_it_is_loaded_is_told_as_any_other(
     server: Pair, ours: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
     paths = {"certificate": server.certificate, "key": server.key, "trust": ours.certificate}
-    monkeypatch.setattr("sparrowmq.remoting.tls.contexts._readable", lambda *_: None)  # it was there a moment ago
+    monkeypatch.setattr("sparrowmq.remoting.tls.contexts._check_readable", lambda *_: None)  # it was there a moment ago
     with pytest.raises(ConfigError, match="No such file"):
         server_context(ServerTlsSettings(**(paths | {gone: tmp_path / "gone"})))  # type: ignore[arg-type]
 
@@ -274,7 +274,7 @@ async def test_changed_files_are_used_and_broken_ones_are_told_once(
         assert "the TLS files have changed" in caplog.text
         await (await pool.session(f"127.0.0.1:{running.port}")).call(PULL)
         pool.close()
-        await pool.ended()
+        await pool.wait_until_ended()
     watching.cancel()
 
 
@@ -338,11 +338,11 @@ def test_one_clients_refusals_do_not_fill_the_log(caplog: pytest.LogCaptureFixtu
     clock = ManualClock()
     tls = ServerTls(ServerTlsSettings(), clock)
     for port in range(50):
-        tls.tell(f"10.0.0.1:{port}", "why")
-    tls.tell("10.0.0.2:1", "why")
+        tls.log_refusal(f"10.0.0.1:{port}", "why")
+    tls.log_refusal("10.0.0.2:1", "why")
     assert len(caplog.records) == 2
     clock._elapsed_s += LOG_AGAIN_S
-    tls.tell("10.0.0.1:1", "why")
+    tls.log_refusal("10.0.0.1:1", "why")
     assert len(caplog.records) == 3
 
 

@@ -51,7 +51,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 def test_sound_stores_agree_and_each_change_is_noticed(
     stores: Stores, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "_BATCH", size)
+    monkeypatch.setattr(check, "_BYTES_PER_COMPARISON", size)
     store = stores.open()
     put(store, b"old", "Old")
     store.close()

@@ -45,7 +45,7 @@ def test_a_folder_is_copied_with_the_folders_in_it(tmp_path: Path) -> None:
     for name in ("a", "below/b"):
         (tmp_path / "config" / name).write_text(name)
     copy = Copy(DISK, StoreSettings(tmp_path), str(tmp_path))
-    copy.tree(str(tmp_path / "config"), str(tmp_path / "copy"))
+    copy.copy_tree(str(tmp_path / "config"), str(tmp_path / "copy"))
     for name in ("a", "below/b"):
         assert (tmp_path / "copy" / name).read_text() == name
 

@@ -46,12 +46,12 @@ def test_each_point_has_all_that_was_stored_when_it_began(
     stores: Stores, store: MessageStore, points: RestorePoints, tmp_path: Path
 ) -> None:
     first = points.add(stores.settings, NOON_MS)
-    assert Path(first.path).name == "20261122T120000Z" and first.linked == 0 and first.copied > 5
+    assert Path(first.path).name == "20261122T120000Z" and first.linked_count == 0 and first.copied_count > 5
     for number in range(60, 130):
         put(store, b"%d" % number, queue_id=number % 2, key=f"k{number}")
     store.publish()
     second = points.add(stores.settings, NOON_MS + SECOND)
-    assert second.linked >= 3 and second.end > first.end
+    assert second.linked_count >= 3 and second.end > first.end
     assert points.names() == ["20261122T120000Z", "20261122T120001Z"]
     for point, count in ((first, 60), (second, 130)):
         assert_whole(stores, point.path)
@@ -63,11 +63,11 @@ def test_each_point_has_all_that_was_stored_when_it_began(
 
 def test_only_the_newest_points_stay_and_are_whole(stores: Stores, store: MessageStore, points: RestorePoints) -> None:
     added = [points.add(stores.settings, NOON_MS + number * SECOND, keep=2) for number in range(4)]
-    assert added[-1].dropped == ["20261122T120001Z"]
+    assert added[-1].dropped_names == ["20261122T120001Z"]
     assert points.names() == ["20261122T120002Z", "20261122T120003Z"]
     for name in points.names():
         assert_whole(stores, points.path(name))
-    assert points.add(stores.settings, NOON_MS + 9 * SECOND, keep=20).dropped == []
+    assert points.add(stores.settings, NOON_MS + 9 * SECOND, keep=20).dropped_names == []
 
 
 def test_a_clock_that_was_set_back_makes_no_older_point(
@@ -117,7 +117,7 @@ def test_a_damaged_file_of_the_point_before_is_found_and_copied_again(
     assert_whole(stores, second.path)
     third = points.add(stores.settings, NOON_MS + 2 * SECOND)
     assert_whole(stores, third.path)
-    assert third.linked == second.linked + 1
+    assert third.linked_count == second.linked_count + 1
 
 
 def test_without_a_sound_manifest_everything_is_copied(
@@ -125,7 +125,7 @@ def test_without_a_sound_manifest_everything_is_copied(
 ) -> None:
     first = Path(points.add(stores.settings, NOON_MS).path)
     (first / manifest.NAME).write_text("{}")
-    assert points.add(stores.settings, NOON_MS + SECOND).linked == 0
+    assert points.add(stores.settings, NOON_MS + SECOND).linked_count == 0
     assert "all files are copied again" in caplog.text
 
 

@@ -40,7 +40,7 @@ def slots(file):
 
 
 def store(slots, *wanted):
-    slots.in_memory()[list(wanted)] = [slot + 1 for slot in wanted]
+    slots.load_all()[list(wanted)] = [slot + 1 for slot in wanted]
     slots.note_changed(numpy.array(wanted))
 
 
@@ -54,22 +54,22 @@ def on_disk(file):
 
 def test_one_slot_goes_into_the_file_at_once(slots, file):
     slots.put(17, 4711)
-    assert slots.newest(17) == 4711 == on_disk(file)[17]
-    slots.in_memory()
+    assert slots.newest_entry(17) == 4711 == on_disk(file)[17]
+    slots.load_all()
     slots.put(17, 4712)
-    assert slots.newest(17) == 4712 == on_disk(file)[17]
+    assert slots.newest_entry(17) == 4712 == on_disk(file)[17]
     assert slots.take() is None
 
 
 def test_many_are_in_memory_until_what_was_taken_is_written(slots, file, disk):
     slots.put(3, 9)
     store(slots, 5, 39_999)
-    assert [slots.newest(slot) for slot in (3, 5, 39_999)] == [9, 6, 40_000]
+    assert [slots.newest_entry(slot) for slot in (3, 5, 39_999)] == [9, 6, 40_000]
     assert on_disk(file).sum() == 9
     unwritten = slots.take()
     assert unwritten.parts == [0, 2] and slots.take() is None
     unwritten.write(disk)
-    assert on_disk(file).tolist() == slots.in_memory().tolist()
+    assert on_disk(file).tolist() == slots.load_all().tolist()
     assert file.read(0, BEGIN) == b"h" * BEGIN and file.read(SIZE - 100, 100) == b"e" * 100
 
 
@@ -81,7 +81,7 @@ def test_memory_is_free_once_the_file_has_all_of_it(slots, disk, file):
     unwritten.write(disk)
     assert slots.take() is None
     assert not holds_memory(slots)
-    assert slots.newest(5) == 6
+    assert slots.newest_entry(5) == 6
     store(slots, 7)
     slots.take().write(disk)
     assert on_disk(file)[[5, 7]].tolist() == [6, 8]
@@ -93,7 +93,7 @@ def test_what_could_not_be_written_keeps_its_memory(slots, disk):
     assert slots.take() is None
     slots.give_back(unwritten)
     slots.take().write(disk)
-    assert slots.newest(5) == 6
+    assert slots.newest_entry(5) == 6
 
 
 def test_what_was_given_back_is_taken_again(slots, file, disk):
@@ -113,13 +113,13 @@ def test_a_file_that_is_full_has_all_of_them_and_none_stays_in_memory(slots, fil
     slots.give_back(unwritten)
     assert slots.take() is None
     assert on_disk(file)[[1, 20_000]].tolist() == [2, 20_001]
-    assert slots.newest(20_000) == 20_001
+    assert slots.newest_entry(20_000) == 20_001
 
 
 def test_what_was_replaced_counts_and_not_what_was_in_memory(slots, file):
     store(slots, 1, 2)
     slots.replace(bytes(COUNT * SLOT_SIZE))
-    assert slots.newest(1) == 0 and slots.take() is None and not on_disk(file).any()
+    assert slots.newest_entry(1) == 0 and slots.take() is None and not on_disk(file).any()
 
 
 def test_a_file_that_was_deleted_meanwhile_is_not_missed(slots, file, disk):
@@ -142,4 +142,4 @@ def test_slots_that_cannot_be_read_are_noted_at_the_file(slots, file, path, disk
     for slot in (1100, 5000):
         slots.put(slot, 7)
     disk.bad[path, 4096] = errno.EIO
-    assert slots.in_memory()[[1100, 5000]].tolist() == [0, 7] and file.unreadable == {4096}
+    assert slots.load_all()[[1100, 5000]].tolist() == [0, 7] and file.unreadable == {4096}

@@ -284,7 +284,7 @@ def test_the_next_file_is_made_early_in_another_thread(log, folder):
     with ThreadPoolExecutor(1) as executor:
         append(log, 400)
         log.prepare(executor)
-        assert log._prepared is None  # more than half of the file is free
+        assert log._next_file is None  # more than half of the file is free
         append(log, 200)
         log.prepare(executor)
         log.prepare(executor)

@@ -27,7 +27,7 @@ def test_a_head_counts_only_where_it_says_that_it_lies():
 
 
 def test_a_head_on_the_seam_of_two_reads_is_found(monkeypatch):
-    monkeypatch.setattr(damage, "_CHUNK", 64)
+    monkeypatch.setattr(damage, "_CHUNK_BYTES", 64)
     for place in range(40, 90):
         content = (b"x" * place + head(place)).ljust(256, b"x")
         assert places(content) == [place]

@@ -3,7 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from sparrowmq.store.log.set_aside import Piece, clean, expired, pieces, set_aside, set_aside_ranges
+from sparrowmq.store.log.set_aside import (
+    Piece,
+    delete_expired,
+    expired_pieces,
+    list_pieces,
+    set_aside,
+    set_aside_ranges,
+)
 from sparrowmq.store.vfs import Disk
 from tests.store.crash_states import RecordVfs
 from tests.store.stores import Stores, put
@@ -73,7 +80,7 @@ def test_pieces_are_kept_as_long_as_somebody_may_need_them(stores: Stores) -> No
 
     def left(is_short: bool = False, log_begin: int = 100, **changes: int) -> list[str]:
         settings = replace(stores.settings, **changes)  # type: ignore[arg-type]
-        gone = expired(kept, settings, NOW_MS, log_begin, is_short=is_short)
+        gone = expired_pieces(kept, settings, NOW_MS, log_begin, is_short=is_short)
         return [each.name for each in kept if each not in gone]
 
     assert left() == ["damaged-40", "cut-29", "damaged-29", "forked-29", "unknown age"]
@@ -95,11 +102,11 @@ def test_what_is_too_old_is_deleted_with_a_word_and_nothing_else(
     for name in names:
         (folder / name).write_bytes(b"x" * 7)
     now_ms = int((folder / names[0]).stat().st_mtime * 1000)
-    found = [(each.name, each.reason, each.end, each.size) for each in pieces(DISK, stores.settings.layout)]
+    found = [(each.name, each.reason, each.end, each.size) for each in list_pieces(DISK, stores.settings.layout)]
     assert sorted(found) == sorted([(names[0], "cut", 50, 7), (names[1], "forked", 60, 7), (names[2], "index", 0, 7)])
-    clean(DISK, stores.settings, now_ms + 29 * DAY_MS, 0, is_short=False)
+    delete_expired(DISK, stores.settings, now_ms + 29 * DAY_MS, 0, is_short=False)
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
-    clean(DISK, stores.settings, now_ms + 31 * DAY_MS + 60_000, 0, is_short=False)
+    delete_expired(DISK, stores.settings, now_ms + 31 * DAY_MS + 60_000, 0, is_short=False)
     assert [path.name for path in folder.iterdir()] == ["README"]
     assert f"{names[1]} is deleted after 31 days (7 bytes)" in caplog.text
 
@@ -112,5 +119,5 @@ def test_a_folder_that_cannot_be_cleaned_ends_nothing(stores: Stores, caplog: py
     folder = Path(stores.settings.layout.set_aside)
     folder.mkdir(parents=True)
     (folder / "1-2.cut").touch()
-    clean(Refusing(), stores.settings, 1 << 60, 0, is_short=False)
+    delete_expired(Refusing(), stores.settings, 1 << 60, 0, is_short=False)
     assert "cannot be deleted: [Errno 13] Permission denied" in caplog.text

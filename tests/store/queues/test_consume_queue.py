@@ -247,11 +247,11 @@ def test_the_last_entry_tells_where_its_record_is(queue: ConsumeQueue):
 
 
 def test_bytes_behind_the_end_are_noticed(queue: ConsumeQueue):
-    assert queue.used_entries() == 0
+    assert queue.count_used_entries() == 0
     fill(queue, 5)
-    assert queue.used_entries() == 5
+    assert queue.count_used_entries() == 5
     queue.write(6, pack([1, 1, 1]))
-    assert (queue.max_offset, queue.used_entries()) == (5, 7)
+    assert (queue.max_offset, queue.count_used_entries()) == (5, 7)
 
 
 # Cutting
@@ -262,7 +262,7 @@ def test_a_queue_can_be_cut_and_goes_on(queue: ConsumeQueue, keep: int):
     fill(queue, 10)
     queue.truncate(keep)
     assert numbers(queue) == list(range(keep)) == numbers(again(queue))
-    assert queue.used_entries() == keep
+    assert queue.count_used_entries() == keep
     fill(queue, 3)
     assert numbers(queue) == list(range(keep + 3)) == numbers(again(queue))
 
@@ -381,5 +381,5 @@ def test_the_content_of_a_large_file_is_read_in_parts(tmp_path):
     queues.load(None)
     found = queues.get("Orders", 0)
     assert found is not None and found.known_end() == queue.known_end()
-    assert found.used_entries() == 9_000
+    assert found.count_used_entries() == 9_000
     assert disk.largest <= 1 << 16

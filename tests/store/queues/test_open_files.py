@@ -10,8 +10,8 @@ def test_of_many_files_the_idle_ones_are_closed(tmp_path: Path):
     files = OpenFiles(Disk(), 2, Unsynced())
     kept = [files.create(str(tmp_path / str(number)), 10) for number in range(2)]
     for each in kept:
-        each.used = False
-    kept[0].used = True
+        each.was_used = False
+    kept[0].was_used = True
     kept.append(files.open(str(tmp_path / "1"), writable=False))
     assert [each.file.fd != -1 for each in kept] == [True, False, True]
     files.close()

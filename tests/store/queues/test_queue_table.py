@@ -30,7 +30,7 @@ def test_the_ends_of_queues_that_changed_are_told_once(tmp_path: Path):
     queues.remove_topic("Gone")
     changed = queues.take_changed()
     assert {key: end.end for key, end in changed.items()} == {("Bills", 0): 6}
-    assert len(changed["Bills", 0].full) == 1
+    assert len(changed["Bills", 0].full_crcs) == 1
 
 
 def test_queues_that_are_what_they_were_are_taken_as_they_are(tmp_path: Path):

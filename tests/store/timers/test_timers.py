@@ -32,7 +32,7 @@ def due(timers, now):
 
 def save(store, timers):
     store.flush()
-    saved = timers.unsaved()
+    saved = timers.collect_unsaved()
     if saved is not None:
         timers.save(saved)
         timers.note_saved(saved)
@@ -116,11 +116,11 @@ def test_a_file_is_written_when_a_start_would_have_much_to_read(stores):
     store = stores.open(commit_log_file_size=1 << 20)
     timers = store.timers()
     for number in range(512):
-        assert timers.unsaved() is None
+        assert timers.collect_unsaved() is None
         timer(store, NOW + number)
         timers.read_new()
     assert save(store, timers).queue_offset == 512
-    assert timers.unsaved() is None
+    assert timers.collect_unsaved() is None
     timers.close()
 
 
@@ -176,10 +176,10 @@ def test_timers_keep_their_files_from_retention_until_they_are_rolled(stores):
     retention = store.retention()
     list(retention.run(late_ms))
     assert store.begin == 0
-    rolled = timers.to_roll()
+    rolled = timers.next_to_roll()
     assert rolled is not None and rolled.offset == offset
-    timers.rolled()
-    assert timers.to_roll() is None
+    timers.settle_rolled()
+    assert timers.next_to_roll() is None
     list(retention.run(late_ms))
     assert store.begin > 0
     timers.close()
