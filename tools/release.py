@@ -32,6 +32,7 @@ ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
 SITE: Final = ROOT / "build" / "release"
 TAG: Final = f"v{VERSION}"
+PURE: Final = {"SPARROWMQ_KERNEL": "plain"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,7 +80,7 @@ def build_distributions() -> list[Path]:
     for file, target in zip(files, ("wheel", "sdist"), strict=True):
         say(f"building {file.name}")
         file.unlink(missing_ok=True)
-        if not wheel.hatch(sys.executable, ROOT, target, DIST) or not file.is_file():
+        if not wheel.hatch(sys.executable, ROOT, target, DIST, PURE) or not file.is_file():
             raise StepFailed(f"{file.name} was not built")
     return files
 
