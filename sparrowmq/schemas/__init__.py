@@ -6,7 +6,7 @@ body = orders.encode({"id": 1})                     00, the schema's id in 4 byt
 orders.decode(body)                                 with the schema that the body names
 """
 
-from sparrowmq.schemas.codecs import AvroCodec as AvroCodec
-from sparrowmq.schemas.codecs import ProtobufCodec as ProtobufCodec
-from sparrowmq.schemas.codecs import Registry as Registry
 from sparrowmq.schemas.registry import Access as Access
+from sparrowmq.schemas.wire_format import AvroCodec as AvroCodec
+from sparrowmq.schemas.wire_format import ProtobufCodec as ProtobufCodec
+from sparrowmq.schemas.wire_format import Registry as Registry

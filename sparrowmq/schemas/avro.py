@@ -45,8 +45,8 @@ _LOGICAL_TYPES: Final = {
 _UUID_BYTES: Final = 16
 MAX_VALUES: Final = 1_000_000  # of a body: fields of its records, elements of its arrays and maps
 _MAX_LONG_BYTES: Final = 10
-_LONG: Final = range(-(1 << 63), 1 << 63)
-_INT: Final = range(-(1 << 31), 1 << 31)
+_LONG_VALUES: Final = range(-(1 << 63), 1 << 63)
+_INT_VALUES: Final = range(-(1 << 31), 1 << 31)
 _MAX_DECIMAL_BYTES: Final = 128
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH: Final = datetime(1970, 1, 1)
@@ -54,7 +54,7 @@ _FIRST_DAY: Final = date(1970, 1, 1).toordinal()
 _DAY_MICROS: Final = 86_400_000_000
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
-_WIDE: Final = Context(prec=1000)
+_DECIMAL_CONTEXT: Final = Context(prec=1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ AvroType: TypeAlias = Primitive | Fixed | Enumeration | Array | Map | Union | Re
 def parse_schema(schema: Schema) -> AvroType:
     """Return the tree of a schema. Raises: InvalidSchema; ConfigError, fastavro is not installed."""
     normal, named = normal_form(schema)
-    return _Builder(named).build(normal)
+    return _TreeBuilder(named).build(normal)
 
 
 def normal_form(schema: Schema) -> tuple[Any, dict[str, Any]]:
@@ -123,13 +123,13 @@ def normal_form(schema: Schema) -> tuple[Any, dict[str, Any]]:
     except ImportError:
         raise ConfigError("Avro needs the package fastavro: pip install 'sparrowmq[schemas]'") from None
     named: dict[str, Any] = {}
-    found: Any = None
+    normal: Any = None
     try:
         for _, text in (*schema.references, ("", schema.text)):
-            found = parse_schema(_json(text), named_schemas=named)
+            normal = parse_schema(_json(text), named_schemas=named)
     except (SchemaParseException, UnknownType, TypeError, ValueError, KeyError, AttributeError) as error:
         raise InvalidSchema(f"it is no Avro schema ({type(error).__name__}: {error})") from None
-    return found, named
+    return normal, named
 
 
 def _json(text: str) -> Any:
@@ -137,26 +137,26 @@ def _json(text: str) -> Any:
     if len(text) > _MAX_SCHEMA_BYTES:
         raise ValueError(f"it has more than {_MAX_SCHEMA_BYTES >> 20} MiB")
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if any(depth > MAX_DEPTH for depth in _depths(found)):
+    if any(depth > MAX_DEPTH for depth in _depths(parsed)):
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
-    return found
+    return parsed
 
 
 def _depths(value: Any) -> Iterator[int]:
     """Yield the depth of each object and list."""
     waiting = [(value, 1)]
     while waiting:
-        each, depth = waiting.pop()
-        if isinstance(each, dict | list):
+        item, depth = waiting.pop()
+        if isinstance(item, dict | list):
             yield depth
-            inner = each.values() if isinstance(each, dict) else each
+            inner = item.values() if isinstance(item, dict) else item
             waiting += [(part, depth + 1) for part in inner]
 
 
-class _Builder:
+class _TreeBuilder:
     """Makes a tree of fastavro's normal form; each named type once."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
@@ -167,7 +167,7 @@ class _Builder:
         if isinstance(normal, str):
             return self._by_name(normal)
         if isinstance(normal, list):
-            return Union(tuple(self.build(each) for each in normal))
+            return Union(tuple(self.build(kind) for kind in normal))
         match normal["type"]:
             case "record" | "error":
                 return self._record(normal)
@@ -194,22 +194,22 @@ class _Builder:
     def _record(self, normal: Mapping[str, Any]) -> Record:
         record = Record(normal["name"])
         self._register(record)
-        for each in normal["fields"]:
-            name = each["name"]
+        for avro_field in normal["fields"]:
+            name = avro_field["name"]
             if not isinstance(name, str) or any(name == known for known, _ in record.fields):
                 raise InvalidSchema(f"the record {record.name} has a field with the name {name!r}, or two of it")
-            record.fields.append((name, self.build(each["type"])))
+            record.fields.append((name, self.build(avro_field["type"])))
         return record
 
-    def _register(self, made: Fixed | Enumeration | Record) -> AvroType:
-        self._types[made.name] = made
-        return made
+    def _register(self, named_type: Fixed | Enumeration | Record) -> AvroType:
+        self._types[named_type.name] = named_type
+        return named_type
 
 
 def _primitive(name: str, normal: Mapping[str, Any]) -> Primitive:
     logical = normal.get("logicalType", "")
     if name == "bytes" and logical == "decimal":
-        return Primitive(name, logical, *_digits(normal))
+        return Primitive(name, logical, *_precision_and_scale(normal))
     return Primitive(name, logical if logical in _LOGICAL_TYPES.get(name, ()) else "")
 
 
@@ -218,11 +218,11 @@ def _fixed_type(normal: Mapping[str, Any]) -> Fixed:
     if not isinstance(size, int) or size < 0:
         raise InvalidSchema(f"it is no Avro schema (the fixed {name} has the size {size!r})")
     if logical == "decimal":
-        return Fixed(name, size, logical, *_digits(normal))
+        return Fixed(name, size, logical, *_precision_and_scale(normal))
     return Fixed(name, size, logical if logical == "uuid" and size == _UUID_BYTES else "")
 
 
-def _digits(normal: Mapping[str, Any]) -> tuple[int, int]:
+def _precision_and_scale(normal: Mapping[str, Any]) -> tuple[int, int]:
     precision, scale = normal.get("precision"), normal.get("scale", 0)
     if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision:
         raise InvalidSchema(f"it is no Avro schema (decimal with precision {precision!r}, scale {scale!r})")
@@ -267,25 +267,21 @@ class _Body:
         end = self.position + size
         if end > len(self.data):
             raise _BodyError(f"a value of {size:,} bytes is cut off after {len(self.data) - self.position:,}")
-        found = self.data[self.position : end]
+        piece = self.data[self.position : end]
         self.position = end
-        return found
+        return piece
 
-    def count(self, values: int) -> None:
+    def count_values(self, values: int) -> None:
         self.values_left -= values
         if self.values_left < 0:
             raise _BodyError(f"it has more than {MAX_VALUES:,} values")
 
 
-_Read: TypeAlias = Callable[[_Body], Any]
+_ReadValue: TypeAlias = Callable[[_Body], Any]
 
 
 class AvroReader:
-    """Reads the bodies of a schema.
-
-    Args:
-        names_branches: whether a value of a union becomes {branch: value}, if several branches hold something.
-    """
+    """Reads the bodies of a schema; with `names_branches`, values of unions of several types become {branch: value}."""
 
     def __init__(self, kind: AvroType, *, names_branches: bool = False) -> None:
         self._read = _Readers(names_branches=names_branches).reader_for(kind)
@@ -298,7 +294,7 @@ class AvroReader:
         """Return the value, and how many values it has inside. Raises: InvalidBody."""
         body = _Body(data)
         try:
-            found = self._read(body)
+            value = self._read(body)
         except _BodyError as error:
             path = "".join(reversed(error.path)).removeprefix(".")
             raise InvalidBody(f"{path}: {error.reason}" if path else error.reason) from None
@@ -306,7 +302,7 @@ class AvroReader:
             raise InvalidBody("it is nested too deeply") from None
         if body.position < len(data):
             raise InvalidBody(f"{len(data) - body.position:,} bytes follow the value")
-        return found, MAX_VALUES - body.values_left
+        return value, MAX_VALUES - body.values_left
 
 
 class _Readers:
@@ -314,12 +310,12 @@ class _Readers:
 
     def __init__(self, *, names_branches: bool) -> None:
         self._names_branches = names_branches
-        self._records: dict[int, _Read] = {}
+        self._records: dict[int, _ReadValue] = {}
 
-    def reader_for(self, kind: AvroType) -> _Read:
+    def reader_for(self, kind: AvroType) -> _ReadValue:
         match kind:
             case Primitive():
-                return _LOGICAL[kind.logical](kind) if kind.logical else _PRIMITIVES[kind.name]
+                return _LOGICAL_READERS[kind.logical](kind) if kind.logical else _PRIMITIVE_READERS[kind.name]
             case Fixed():
                 return _fixed(kind)
             case Enumeration():
@@ -332,108 +328,100 @@ class _Readers:
                 return self._union(kind)
         return self._records.get(id(kind)) or self._record(kind)
 
-    def _union(self, kind: Union) -> _Read:
-        reads = [self.reader_for(each) for each in kind.branches]
+    def _union(self, kind: Union) -> _ReadValue:
+        reads = [self.reader_for(branch) for branch in kind.branches]
         if self._names_branches and len(named_branches(kind)) > 1:
-            names = {id(each): name for name, each in named_branches(kind)}
+            names = {id(branch): name for name, branch in named_branches(kind)}
             reads = [
-                _named(names[id(each)], read) if id(each) in names else read
-                for each, read in zip(kind.branches, reads, strict=True)
+                _named(names[id(branch)], read) if id(branch) in names else read
+                for branch, read in zip(kind.branches, reads, strict=True)
             ]
 
         def read(body: _Body) -> Any:
-            branch = _long(body)
-            if not 0 <= branch < len(reads):
-                raise _BodyError(f"union branch {branch} is out of range (0 to {len(reads) - 1})")
-            return reads[branch](body)
+            index = _long(body)
+            if not 0 <= index < len(reads):
+                raise _BodyError(f"union branch {index} is out of range (0 to {len(reads) - 1})")
+            return reads[index](body)
 
         return read
 
-    def _record(self, kind: Record) -> _Read:
-        fields: list[tuple[str, _Read]] = []
+    def _record(self, kind: Record) -> _ReadValue:
+        fields: list[tuple[str, _ReadValue]] = []
 
         def read(body: _Body) -> dict[str, Any]:
-            found: dict[str, Any] = {}
+            values: dict[str, Any] = {}
             name = ""
             if body.depth > MAX_DEPTH:
                 raise _BodyError(f"it is nested deeper than {MAX_DEPTH} levels")
             body.depth += 1
-            body.count(len(fields))
+            body.count_values(len(fields))
             try:
-                for name, each in fields:
-                    found[name] = each(body)
+                for name, read_field in fields:
+                    values[name] = read_field(body)
             except _BodyError as error:
                 error.path.append(f".{name}")
                 raise
             body.depth -= 1
-            return found
+            return values
 
         self._records[id(kind)] = read
-        fields += [(name, self.reader_for(each)) for name, each in kind.fields]
+        fields += [(name, self.reader_for(field_type)) for name, field_type in kind.fields]
         return read
 
 
 def named_branches(kind: Union) -> list[tuple[str, AvroType]]:
     """Return the branches of a union other than null, each with a unique name."""
-    found: dict[str, AvroType] = {}
-    for each in kind.branches:
-        if each == Primitive("null"):
+    branches_by_name: dict[str, AvroType] = {}
+    for branch in kind.branches:
+        if branch == Primitive("null"):
             continue
-        name = short_name(each)
-        while name in found:  # the same name in another namespace
+        name = short_name(branch)
+        while name in branches_by_name:  # the same name in another namespace
             name += "_"
-        found[name] = each
-    return list(found.items())
+        branches_by_name[name] = branch
+    return list(branches_by_name.items())
 
 
-def _named(name: str, read: _Read) -> _Read:
+def _named(name: str, read: _ReadValue) -> _ReadValue:
     return lambda body: {name: read(body)}
 
 
 def _long(body: _Body) -> int:
-    data, at = body.data, body.position
+    data, position = body.data, body.position
     try:
-        byte = data[at]
+        byte = data[position]
         if byte < 0x80:
-            body.position = at + 1
+            body.position = position + 1
             return (byte >> 1) ^ -(byte & 1)
-        found, shift = byte & 0x7F, 7
+        number, shift = byte & 0x7F, 7
         while byte >= 0x80:
-            at += 1
-            byte = data[at]
-            found |= (byte & 0x7F) << shift
+            position += 1
+            byte = data[position]
+            number |= (byte & 0x7F) << shift
             shift += 7
             if shift > 7 * _MAX_LONG_BYTES:
                 raise _BodyError("a number has more than 10 bytes")
     except IndexError:
         raise _BodyError("the body ends early") from None
-    body.position = at + 1
-    found = (found >> 1) ^ -(found & 1)
-    if found not in _LONG:
+    body.position = position + 1
+    number = (number >> 1) ^ -(number & 1)
+    if number not in _LONG_VALUES:
         raise _BodyError("a number has more than 64 bits")
-    return found
+    return number
 
 
 def _int(body: _Body) -> int:
-    found = _long(body)
-    if found not in _INT:
-        raise _BodyError(f"{found} is not an int")
-    return found
+    number = _long(body)
+    if number not in _INT_VALUES:
+        raise _BodyError(f"{number} is not an int")
+    return number
 
 
 def _boolean(body: _Body) -> bool:
-    (found,) = body.take(1)
-    if found > 1:
-        raise _BodyError(f"the byte {found} is not a boolean")
-    return found == 1
-
-
-def _float(body: _Body) -> Any:
-    return _FLOAT.unpack(body.take(4))[0]
-
-
-def _double(body: _Body) -> Any:
-    return _DOUBLE.unpack(body.take(8))[0]
+    (byte,) = body.take(1)
+    if byte > 1:
+        raise _BodyError(f"the byte {byte} is not a boolean")
+    return byte == 1
 
 
 def _bytes(body: _Body) -> bytes:
@@ -447,19 +435,19 @@ def _string(body: _Body) -> str:
         raise _BodyError("a text is not UTF-8") from None
 
 
-_PRIMITIVES: Final[dict[str, _Read]] = {
+_PRIMITIVE_READERS: Final[dict[str, _ReadValue]] = {
     "null": lambda body: None,
     "boolean": _boolean,
     "int": _int,
     "long": _long,
-    "float": _float,
-    "double": _double,
+    "float": lambda body: _FLOAT.unpack(body.take(4))[0],
+    "double": lambda body: _DOUBLE.unpack(body.take(8))[0],
     "bytes": _bytes,
     "string": _string,
 }
 
 
-def _enumeration(symbols: tuple[str, ...]) -> _Read:
+def _enumeration(symbols: tuple[str, ...]) -> _ReadValue:
     def read(body: _Body) -> str:
         index = _long(body)
         if not 0 <= index < len(symbols):
@@ -469,7 +457,7 @@ def _enumeration(symbols: tuple[str, ...]) -> _Read:
     return read
 
 
-def _fixed(kind: Fixed) -> _Read:
+def _fixed(kind: Fixed) -> _ReadValue:
     match kind.logical:
         case "uuid":
             return lambda body: UUID(bytes=body.take(kind.size))
@@ -483,40 +471,40 @@ def _blocks(body: _Body) -> Any:
         if count < 0:
             _long(body)  # the size of the block, for readers that skip it
             count = -count
-        body.count(count)
+        body.count_values(count)
         yield count
 
 
-def _array(item: _Read) -> _Read:
+def _array(item: _ReadValue) -> _ReadValue:
     def read(body: _Body) -> list[Any]:
-        found: list[Any] = []
+        items: list[Any] = []
         try:
             for count in _blocks(body):
                 for _ in range(count):
-                    found.append(item(body))  # noqa: PERF401 - the path needs to know how many there are
+                    items.append(item(body))  # noqa: PERF401 - the path needs to know how many there are
         except _BodyError as error:
-            error.path.append(f"[{len(found)}]")
+            error.path.append(f"[{len(items)}]")
             raise
-        return found
+        return items
 
     return read
 
 
-def _map(value: _Read) -> _Read:
+def _map(value: _ReadValue) -> _ReadValue:
     def read(body: _Body) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         key = ""
         try:
             for count in _blocks(body):
                 for _ in range(count):
                     key = _string(body)
-                    if key in found:
+                    if key in entries:
                         raise _BodyError("the map has this key twice")
-                    found[key] = value(body)
+                    entries[key] = value(body)
         except _BodyError as error:
             error.path.append(f"[{key!r}]")
             raise
-        return found
+        return entries
 
     return read
 
@@ -524,7 +512,7 @@ def _map(value: _Read) -> _Read:
 def _decimal(data: bytes, scale: int) -> Decimal:
     if len(data) > _MAX_DECIMAL_BYTES:
         raise _BodyError(f"a decimal has more than {_MAX_DECIMAL_BYTES} bytes")
-    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _WIDE)
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _DECIMAL_CONTEXT)
 
 
 def _date(body: _Body) -> date:
@@ -556,7 +544,7 @@ def _uuid(body: _Body) -> UUID:
         raise _BodyError("a text is no UUID") from None
 
 
-_LOGICAL: Final[dict[str, Callable[[Primitive], _Read]]] = {
+_LOGICAL_READERS: Final[dict[str, Callable[[Primitive], _ReadValue]]] = {
     "date": lambda kind: _date,
     "time-millis": lambda kind: lambda body: _time(1000 * _int(body)),
     "time-micros": lambda kind: lambda body: _time(_long(body)),

@@ -33,32 +33,28 @@ from sparrowmq.errors import ConfigError, InvalidBody, InvalidSchema
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-_OWN: Final = "schema.proto"
-_TIMEOUT_S: Final = 60
+_SCHEMA_FILE: Final = "schema.proto"
+_PROTOC_TIMEOUT_S: Final = 60
 _MAX_SCHEMA_BYTES: Final = 4 << 20
 _INSTALL: Final = "pip install 'sparrowmq[schemas]'"
 MAX_VALUES: Final = 1_000_000  # of a body
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WIDE: Final = Context(prec=40)
-_PREFIX: Final = "google.protobuf."
+_DURATION_CONTEXT: Final = Context(prec=40)
+_GOOGLE_PREFIX: Final = "google.protobuf."
 WRAPPERS: Final = frozenset(
-    f"{_PREFIX}{name}Value"
+    f"{_GOOGLE_PREFIX}{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
-AS_JSON: Final = frozenset(f"{_PREFIX}{name}" for name in ("Struct", "Value", "ListValue"))
-TIMESTAMP: Final = f"{_PREFIX}Timestamp"
-DURATION: Final = f"{_PREFIX}Duration"
+AS_JSON: Final = frozenset(f"{_GOOGLE_PREFIX}{name}" for name in ("Struct", "Value", "ListValue"))
+TIMESTAMP: Final = f"{_GOOGLE_PREFIX}Timestamp"
+DURATION: Final = f"{_GOOGLE_PREFIX}Duration"
 
 
 class ProtobufFile:
-    """The messages of a compiled file.
-
-    Args:
-        compiled: a FileDescriptorSet; the last file is the schema, the others are those that it imports.
-    """
+    """The messages of a compiled file: a FileDescriptorSet, in which the files that the last one imports come first."""
 
     def __init__(self, compiled: bytes) -> None:
         descriptor_pb2, descriptor_pool, decode_error = _protobuf()
@@ -66,8 +62,8 @@ class ProtobufFile:
         pool = descriptor_pool.DescriptorPool()
         try:
             files.ParseFromString(compiled)
-            for each in files.file:
-                pool.Add(each)
+            for file in files.file:
+                pool.Add(file)
         except (decode_error, ValueError, TypeError, KeyError) as error:
             raise InvalidSchema(f"it is no compiled Protobuf schema ({error})") from None
         if not files.file:
@@ -77,80 +73,73 @@ class ProtobufFile:
 
     def message_at(self, indexes: Sequence[int]) -> Descriptor:
         """Return the message at a path of indexes. Raises: InvalidSchema, there is none."""
-        inner = list(self._file.message_types_by_name.values())
-        found = None
+        messages = list(self._file.message_types_by_name.values())
+        message = None
         for index in indexes:
-            if not 0 <= index < len(inner):
+            if not 0 <= index < len(messages):
                 raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
-            found = inner[index]
-            inner = list(found.nested_types)
-        if found is None or found.GetOptions().map_entry:
+            message = messages[index]
+            messages = list(message.nested_types)
+        if message is None or message.GetOptions().map_entry:
             raise InvalidSchema(f"it has no message {'.'.join(map(str, indexes))}")
-        return found
+        return message
 
     def message_named(self, name: str | None) -> Descriptor:
         """Return a message by its name, with or without the package; None is the only one. Raises: ConfigError."""
-        messages = list(_all(self._file.message_types_by_name.values()))
+        messages = list(_with_nested(self._file.message_types_by_name.values()))
         if name is None:
             messages = list(self._file.message_types_by_name.values())
         else:
-            messages = [each for each in messages if name in (each.full_name, self._in_package(each))]
+            messages = [message for message in messages if name in (message.full_name, self._name_in_package(message))]
         if len(messages) == 1:
             return messages[0]
-        known = ", ".join(each.full_name for each in _all(self._file.message_types_by_name.values()))
+        known = ", ".join(message.full_name for message in _with_nested(self._file.message_types_by_name.values()))
         raise ConfigError(f"name one message of the schema (message); it has {known or 'none'}")
 
-    def _in_package(self, message: Descriptor) -> str:
+    def _name_in_package(self, message: Descriptor) -> str:
         package = self._file.package
         return str(message.full_name.removeprefix(f"{package}.") if package else message.full_name)
 
 
-def _all(messages: Any) -> Iterator[Descriptor]:
-    for each in messages:
-        if not each.GetOptions().map_entry:
-            yield each
-            yield from _all(each.nested_types)
+def _with_nested(messages: Any) -> Iterator[Descriptor]:
+    for message in messages:
+        if not message.GetOptions().map_entry:
+            yield message
+            yield from _with_nested(message.nested_types)
 
 
 def indexes_of(message: Descriptor) -> tuple[int, ...]:
-    above = message.containing_type
-    if above is not None:
-        return (*indexes_of(above), [each.name for each in above.nested_types].index(message.name))
+    outer = message.containing_type
+    if outer is not None:
+        return (*indexes_of(outer), [nested.name for nested in outer.nested_types].index(message.name))
     return (list(message.file.message_types_by_name).index(message.name),)
 
 
 def compile_schema(schema: Schema) -> bytes:
-    """Return a schema of a registry as a FileDescriptorSet.
-
-    Raises:
-        InvalidSchema: it cannot be compiled. ConfigError: a package is not installed.
-    """
+    """Return a schema of a registry as a FileDescriptorSet. Raises: InvalidSchema; ConfigError, a package is absent."""
     if schema.kind != PROTOBUF:
         raise InvalidSchema(f"the schema is of the type {schema.kind}, not {PROTOBUF}")
-    files = [*schema.references, (_OWN, schema.text)]
+    files = [*schema.references, (_SCHEMA_FILE, schema.text)]
     if sum(len(text) for _, text in files) > _MAX_SCHEMA_BYTES:
         raise InvalidSchema(f"it has more than {_MAX_SCHEMA_BYTES >> 20} MiB")
-    ready = [_decoded(name, text) for name, text in files]
-    if all(ready):
-        return _joined([each for each in ready if each is not None])
-    if any(ready):
+    decoded = [_decoded(name, text) for name, text in files]
+    if all(decoded):
+        return _joined([file for file in decoded if file is not None])
+    if any(decoded):
         raise InvalidSchema("some of its files are text, and some are base64; register all as text")
     with tempfile.TemporaryDirectory() as folder:
         for name, text in files:
             _write(Path(folder), name, text)
-        return _compile(_OWN, [Path(folder)])
+        return _compile(_SCHEMA_FILE, [Path(folder)])
 
 
 def compile_file(path: Path) -> bytes:
-    """Return a .proto file, or one that protoc has compiled (.desc), as a FileDescriptorSet.
-
-    Raises: ConfigError, it cannot be read, or compiled.
-    """
+    """Return a .proto file, or one that protoc has compiled (.desc), as a FileDescriptorSet. Raises: ConfigError."""
     try:
         if path.suffix != ".proto":
-            found = path.read_bytes()
-            ProtobufFile(found)
-            return found
+            compiled = path.read_bytes()
+            ProtobufFile(compiled)
+            return compiled
         path.read_bytes()
         return _compile(path.name, [path.absolute().parent])
     except OSError as error:
@@ -160,10 +149,10 @@ def compile_file(path: Path) -> bytes:
 
 
 def _write(folder: Path, name: str, text: str) -> None:
-    place = PurePosixPath(name)
-    if place.is_absolute() or ".." in place.parts or not place.parts:
+    relative_path = PurePosixPath(name)
+    if relative_path.is_absolute() or ".." in relative_path.parts or not relative_path.parts:
         raise InvalidSchema(f"its reference {name!r} is no relative path")
-    target = folder / place
+    target = folder / relative_path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
@@ -178,16 +167,18 @@ def _compile(name: str, folders: Sequence[Path]) -> bytes:
     well_known = Path(str(find_spec("grpc_tools").origin)).parent / "_proto"  # type: ignore[union-attr]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
-        paths = [f"-I{each}" for each in (*folders, well_known)]
+        paths = [f"-I{path}" for path in (*folders, well_known)]
         arguments = [*paths, "--include_imports", f"--descriptor_set_out={out}", name]
         command = [sys.executable, "-m", "grpc_tools.protoc", *arguments]
         try:
-            ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+            process = subprocess.run(
+                command, cwd=folder, capture_output=True, text=True, timeout=_PROTOC_TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired:
-            raise InvalidSchema(f"protoc did not compile it within {_TIMEOUT_S} s") from None
-        if ended.returncode or not out.exists():
-            why = " ".join(ended.stderr.split()) or f"protoc ended with {ended.returncode}"
-            raise InvalidSchema(f"it is no Protobuf schema ({why[:500]})")
+            raise InvalidSchema(f"protoc did not compile it within {_PROTOC_TIMEOUT_S} s") from None
+        if process.returncode or not out.exists():
+            output = " ".join(process.stderr.split()) or f"protoc ended with {process.returncode}"
+            raise InvalidSchema(f"it is no Protobuf schema ({output[:500]})")
         return out.read_bytes()
 
 
@@ -196,20 +187,20 @@ def _decoded(name: str, text: str) -> FileDescriptorProto | None:
     descriptor_pb2, _, decode_error = _protobuf()
     try:
         serialized = base64.b64decode(text, validate=True)
-        found: FileDescriptorProto = descriptor_pb2.FileDescriptorProto.FromString(serialized)
+        descriptor: FileDescriptorProto = descriptor_pb2.FileDescriptorProto.FromString(serialized)
     except (binascii.Error, ValueError, decode_error):
         return None
-    found.name = name
-    return found
+    descriptor.name = name
+    return descriptor
 
 
 def _joined(files: Sequence[FileDescriptorProto]) -> bytes:
     descriptor_pb2, _, _ = _protobuf()
-    found = descriptor_pb2.FileDescriptorSet()
-    for name in sorted({name for each in files for name in each.dependency if name in _well_known()}):
-        found.file.append(_well_known()[name])
-    found.file.extend(files)
-    return bytes(found.SerializeToString())
+    file_set = descriptor_pb2.FileDescriptorSet()
+    for name in sorted({name for file in files for name in file.dependency if name in _well_known()}):
+        file_set.file.append(_well_known()[name])
+    file_set.file.extend(files)
+    return bytes(file_set.SerializeToString())
 
 
 def _well_known() -> Mapping[str, FileDescriptorProto]:
@@ -228,12 +219,12 @@ def _well_known() -> Mapping[str, FileDescriptorProto]:
     modules = (
         any_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2,
     )  # fmt: skip
-    found = {}
+    files = {}
     for module in modules:
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
-        found[file.name] = file
-    return found
+        files[file.name] = file
+    return files
 
 
 def _protobuf() -> tuple[Any, Any, Any]:
@@ -245,7 +236,7 @@ def _protobuf() -> tuple[Any, Any, Any]:
     return descriptor_pb2, descriptor_pool, DecodeError
 
 
-_Value: TypeAlias = Callable[[Any], Any]
+_Converter: TypeAlias = Callable[[Any], Any]
 
 
 class ProtobufReader:
@@ -255,8 +246,8 @@ class ProtobufReader:
         from google.protobuf import message_factory
 
         self._class = message_factory.GetMessageClass(message)
-        self._values = _Values()
-        self._value = self._values.of_fields(message)
+        self._converters = _Converters()
+        self._convert = self._converters.fields_converter(message)
 
     def read(self, data: bytes) -> dict[str, Any]:
         """Return the fields of a body by name. Raises: InvalidBody."""
@@ -270,29 +261,29 @@ class ProtobufReader:
             message = self._class.FromString(data)
         except DecodeError:
             raise InvalidBody("the body is not of its Protobuf message: it is cut off, or damaged") from None
-        self._values.left = MAX_VALUES
+        self._converters.values_left = MAX_VALUES
         try:
-            found: dict[str, Any] = self._value(message)
+            fields: dict[str, Any] = self._convert(message)
         except UnicodeDecodeError:
             raise InvalidBody("a text is not UTF-8") from None
-        return found, MAX_VALUES - self._values.left
+        return fields, MAX_VALUES - self._converters.values_left
 
 
 def contains_itself(message: Descriptor) -> bool:
     """Whether messages of this type can be nested without end."""
-    seen: set[str] = set()
-    waiting = list(_inner(message))
+    visited: set[str] = set()
+    waiting = list(_field_messages(message))
     while waiting:
-        each = waiting.pop()
-        if each.full_name == message.full_name:
+        candidate = waiting.pop()
+        if candidate.full_name == message.full_name:
             return True
-        if each.full_name not in seen:
-            seen.add(each.full_name)
-            waiting += _inner(each)
+        if candidate.full_name not in visited:
+            visited.add(candidate.full_name)
+            waiting += _field_messages(candidate)
     return False
 
 
-def _inner(message: Descriptor) -> Iterator[Descriptor]:
+def _field_messages(message: Descriptor) -> Iterator[Descriptor]:
     return (field.message_type for field in message.fields if field.message_type is not None)
 
 
@@ -305,89 +296,81 @@ def is_map(field: FieldDescriptor) -> bool:
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
-class _Values:
+class _Converters:
     """Makes a function for each message type of a schema, and counts the values of a body."""
 
     def __init__(self) -> None:
-        self.left = MAX_VALUES
+        self.values_left = MAX_VALUES
 
-    def of_fields(self, message: Descriptor) -> _Value:
+    def fields_converter(self, message: Descriptor) -> _Converter:
         """A function that makes a dict of a message."""
         from google.protobuf.unknown_fields import UnknownFieldSet
 
-        fields = [(field.name, self._of(field)) for field in message.fields]
+        fields = [(field.name, self._field_converter(field)) for field in message.fields]
         name = message.full_name
 
-        def value(message: Any) -> dict[str, Any]:
+        def convert(message: Any) -> dict[str, Any]:
             if unknown := UnknownFieldSet(message):
-                numbers = ", ".join(sorted({str(each.field_number) for each in unknown}))
+                numbers = ", ".join(sorted({str(field.field_number) for field in unknown}))
                 raise InvalidBody(f"{name} has no field {numbers[:100]}; the body is damaged, or of another schema")
-            self.count(len(fields))
+            self.count_values(len(fields))
             return {name: read(message) for name, read in fields}
 
-        return value
+        return convert
 
-    def count(self, values: int) -> None:
-        self.left -= values
-        if self.left < 0:
+    def count_values(self, values: int) -> None:
+        self.values_left -= values
+        if self.values_left < 0:
             raise InvalidBody(f"it has more than {MAX_VALUES:,} values")
 
-    def _of(self, field: FieldDescriptor) -> _Value:
+    def _field_converter(self, field: FieldDescriptor) -> _Converter:
         """A function that makes a value of the message that has the field."""
         name = field.name
         if is_map(field):
-            return self._of_map(field)
-        one = self._of_one(field)
+            return self._map_converter(field)
+        convert = self._item_converter(field)
         if field.is_repeated:
-            return self._of_many(name, one)
+            return self._list_converter(name, convert)
         if not field.has_presence:
-            return lambda found: one(getattr(found, name))
-        return lambda found: one(getattr(found, name)) if found.HasField(name) else None
+            return lambda message: convert(getattr(message, name))
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
 
-    def _of_many(self, name: str, one: _Value) -> _Value:
-        def value(message: Any) -> list[Any]:
+    def _list_converter(self, name: str, convert_item: _Converter) -> _Converter:
+        def convert(message: Any) -> list[Any]:
             many = getattr(message, name)
-            self.count(len(many))
-            return [one(each) for each in many]
+            self.count_values(len(many))
+            return [convert_item(item) for item in many]
 
-        return value
+        return convert
 
-    def _of_map(self, field: FieldDescriptor) -> _Value:
-        name, one = field.name, self._of_one(field.message_type.fields_by_name["value"])
+    def _map_converter(self, field: FieldDescriptor) -> _Converter:
+        name, convert_value = field.name, self._item_converter(field.message_type.fields_by_name["value"])
 
-        def value(message: Any) -> dict[Any, Any]:
+        def convert(message: Any) -> dict[Any, Any]:
             entries = getattr(message, name)
-            self.count(len(entries))
-            return {key: one(entries[key]) for key in entries}
+            self.count_values(len(entries))
+            return {key: convert_value(entries[key]) for key in entries}
 
-        return value
+        return convert
 
-    def _of_one(self, field: FieldDescriptor) -> _Value:
+    def _item_converter(self, field: FieldDescriptor) -> _Converter:
         if field.enum_type is not None:
-            return _of_enum(field.enum_type)
+            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            return lambda number: names.get(number) or str(number)
         if field.message_type is None:
-            return _same
-        return self._of_message(field.message_type)
+            return lambda value: value
+        return self._message_converter(field.message_type)
 
-    def _of_message(self, message: Descriptor) -> _Value:
+    def _message_converter(self, message: Descriptor) -> _Converter:
         if message.full_name == TIMESTAMP:
             return _timestamp
         if message.full_name == DURATION:
             return _duration
         if message.full_name in WRAPPERS:
-            return lambda found: found.value
+            return lambda message: message.value
         if is_text(message):
             return _json
-        return self.of_fields(message)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _of_enum(kind: EnumDescriptor) -> _Value:
-    names = {number: each.name for number, each in kind.values_by_number.items()}
-    return lambda number: names.get(number) or str(number)
+        return self.fields_converter(message)
 
 
 def _timestamp(message: Any) -> datetime:
@@ -398,7 +381,7 @@ def _timestamp(message: Any) -> datetime:
 
 
 def _duration(message: Any) -> Decimal:
-    return Decimal(message.seconds) + Decimal(message.nanos).scaleb(-9, _WIDE)
+    return Decimal(message.seconds) + Decimal(message.nanos).scaleb(-9, _DURATION_CONTEXT)
 
 
 def _json(message: Any) -> str:

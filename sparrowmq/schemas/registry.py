@@ -40,7 +40,7 @@ from sparrowmq.client.arguments import check_kind, check_seconds, check_text
 from sparrowmq.errors import ConfigError, InvalidSchema, NetworkError
 
 FILE: Final = "SCHEMA_REGISTRY_FILE"
-_NAMES: Final = {
+_VARIABLES: Final = {
     "basic.auth.user.info": "SCHEMA_REGISTRY_USER_INFO",
     "ssl.ca.location": "SCHEMA_REGISTRY_CA",
     "ssl.certificate.location": "SCHEMA_REGISTRY_CERTIFICATE",
@@ -53,10 +53,10 @@ _MAX_TIMEOUT_S: Final = 86_400.0  # sockets refuse numbers that are much larger
 _MAX_ANSWER_BYTES: Final = 16 << 20
 _READ_BYTES: Final = 1 << 16
 _MAX_REFERENCES: Final = 200
-_JSON: Final = "application/vnd.schemaregistry.v1+json"
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 # Confluent's codes for a subject, a version and a schema that do not exist.
-_ABSENT: Final = range(40401, 40500)
-_IDS: Final = range(1 << 31)  # Java's int, as registries count
+_ABSENT_CODES: Final = range(40401, 40500)
+_SCHEMA_IDS: Final = range(1 << 31)  # Java's int, as registries count
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class Access:
 
 def load_access(environment: Mapping[str, str] | None = None) -> Access:
     """Return the access that the environment names; a variable has priority over the file. Raises: ConfigError."""
-    given = os.environ if environment is None else environment
-    found = _read_file(Path(given[FILE])) if given.get(FILE) else {}
-    found |= {name: given[variable] for name, variable in _NAMES.items() if given.get(variable)}
-    user_info, *files = (found.get(name, "") for name in _NAMES)
+    variables = os.environ if environment is None else environment
+    values = _read_file(Path(variables[FILE])) if variables.get(FILE) else {}
+    values |= {name: variables[variable] for name, variable in _VARIABLES.items() if variables.get(variable)}
+    user_info, *files = (values.get(name, "") for name in _VARIABLES)
     if user_info and ":" not in user_info:
         raise ConfigError("the schema registry's account has no password; write user:password")
     return Access(user_info, *files)
@@ -114,10 +114,10 @@ def check_address(address: str) -> str:
 def _is_address(address: str) -> bool:
     try:
         parts = urlsplit(address)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_http_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # brackets without an end, or a port that is none
         return False
-    return is_one and address.isprintable() and " " not in address
+    return is_http_url and address.isprintable() and " " not in address
 
 
 def _without_account(address: str) -> str:
@@ -129,25 +129,23 @@ def _read_file(path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}, which {FILE} names, cannot be read ({error})") from None
-    found = {}
+    values = {}
     for number, line in enumerate(lines, 1):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not name or name.startswith("#"):
             continue
-        if not equals or name not in _NAMES:
-            raise ConfigError(f"{path}, line {number}: write NAME=VALUE; the names are {', '.join(_NAMES)}")
-        found[name] = value
-    return found
+        if not equals or name not in _VARIABLES:
+            raise ConfigError(f"{path}, line {number}: write NAME=VALUE; the names are {', '.join(_VARIABLES)}")
+        values[name] = value
+    return values
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
     """A schema as a registry has it.
 
-    Attributes:
-        kind: AVRO, PROTOBUF, or another type that the registry knows.
-        text: JSON for Avro; for Protobuf a .proto file, or the base64 of its FileDescriptorProto.
-        references: the schemas that it needs, by the name under which it does; those that others need come first.
+    `text` is JSON for Avro; for Protobuf a .proto file, or the base64 of its FileDescriptorProto. `references` are
+    (name, text) of the schemas that it needs, behind those that these need themselves.
     """
 
     kind: str
@@ -165,73 +163,58 @@ class Reference:
 
 
 class RegistryClient:
-    """A connection to a registry; one for a program, from any thread.
-
-    Args:
-        address: such as http://registry:8081. credentials: by default those of the environment.
-    """
+    """A connection to a registry, for any thread. Raises: NetworkError, InvalidSchema, ConfigError: see the module."""
 
     def __init__(self, address: str, credentials: Access | None = None, *, timeout_s: float = _TIMEOUT_S) -> None:
         self.address = check_address(address)
         check_seconds("timeout_s", timeout_s)
-        found = load_access() if credentials is None else credentials
+        access = load_access() if credentials is None else credentials
         self._timeout_s = min(timeout_s, _MAX_TIMEOUT_S)
-        self._credentials = found.headers()
-        handlers = [HTTPSHandler(context=found.tls())] if self.address.startswith("https:") else []
+        self._credentials = access.headers()
+        handlers = [HTTPSHandler(context=access.tls())] if self.address.startswith("https:") else []
         self._opener = build_opener(*handlers)
         self._schemas: dict[int, Schema] = {}
 
     def schema(self, schema_id: int) -> Schema:
-        """Return a schema with all that it needs.
-
-        Raises:
-            InvalidSchema: the registry has none of this id. NetworkError: it is away; ask later.
-            InvalidSchema: its references cannot be followed. ConfigError: it refuses, or is no registry.
-        """
+        """Return a schema with all that it needs. Raises: InvalidSchema, also if its references cannot be followed."""
         check_kind("schema_id", schema_id, int, "a number")  # the search for a text among all ids takes minutes
-        if (known := self._schemas.get(schema_id)) is not None:
-            return known
-        if schema_id not in _IDS:
+        if (cached := self._schemas.get(schema_id)) is not None:
+            return cached
+        if schema_id not in _SCHEMA_IDS:
             raise InvalidSchema(f"{schema_id} is no id of a schema")
-        found = self._schema_of(self._request("GET", f"/schemas/ids/{schema_id}"))
-        self._schemas[schema_id] = found
-        return found
+        schema = self._schema_of(self._request("GET", f"/schemas/ids/{schema_id}"))
+        self._schemas[schema_id] = schema
+        return schema
 
     def register(
         self, subject: str, schema: Schema, references: Sequence[Reference] = (), *, looks_only: bool = False
     ) -> int:
-        """Return the id of a schema, which becomes a version of the subject unless it is one; `schema` names no files.
-
-        Args:
-            looks_only: register nothing.
-        Raises:
-            InvalidSchema: the registry refuses the schema. InvalidSchema: `looks_only`, and it is not registered.
-            NetworkError, ConfigError: as for `schema`.
-        """
-        found = self._post(subject, schema, references, "" if looks_only else "/versions").get("id")
-        if not isinstance(found, int):
+        """Return the id of a schema, which becomes a version of the subject unless it is one, or `looks_only`."""
+        schema_id = self._post(subject, schema, references, "" if looks_only else "/versions").get("id")
+        if not isinstance(schema_id, int):
             raise self._not_a_registry("answers without the id of a schema")
-        return found
+        return schema_id
 
     def version_of(self, subject: str, schema: Schema, references: Sequence[Reference] = ()) -> int:
-        """Return which version of a subject a schema is. Raises: InvalidSchema, none; the others as `schema`."""
-        found = self._post(subject, schema, references, "").get("version")
-        if not isinstance(found, int):
+        """Return which version of a subject a schema is. Raises: InvalidSchema, none."""
+        version = self._post(subject, schema, references, "").get("version")
+        if not isinstance(version, int):
             raise self._not_a_registry("answers without a version")
-        return found
+        return version
 
     def _post(self, subject: str, schema: Schema, references: Sequence[Reference], action: str) -> Mapping[str, Any]:
-        asked: dict[str, Any] = {"schema": schema.text}
+        body: dict[str, Any] = {"schema": schema.text}
         if schema.kind != AVRO:
-            asked["schemaType"] = schema.kind
+            body["schemaType"] = schema.kind
         if references:
-            asked["references"] = [
-                {"name": each.name, "subject": each.subject, "version": each.version} for each in references
+            body["references"] = [
+                {"name": reference.name, "subject": reference.subject, "version": reference.version}
+                for reference in references
             ]
-        return self._request("POST", f"/subjects/{quote(subject, safe='')}{action}", asked)
+        return self._request("POST", f"/subjects/{quote(subject, safe='')}{action}", body)
 
     def version(self, subject: str, version: int | str = "latest") -> tuple[int, Schema]:
-        """Return a version of a subject: its id, and the schema with all that it needs. Raises: as `schema`."""
+        """Return a version of a subject: its id, and the schema with all that it needs."""
         answer = self._version(subject, version)
         schema_id = answer.get("id")
         if not isinstance(schema_id, int):
@@ -242,10 +225,10 @@ class RegistryClient:
         return self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/{quote(str(version), safe='')}")
 
     def _schema_of(self, answer: Mapping[str, Any]) -> Schema:
-        found: dict[str, str] = {}
+        references: dict[str, str] = {}
         own = self._text_of(answer)
-        self._resolve_references(answer, found, ())
-        return replace(own, references=tuple(found.items()))
+        self._resolve_references(answer, references, ())
+        return replace(own, references=tuple(references.items()))
 
     def _resolve_references(
         self, answer: Mapping[str, Any], references: dict[str, str], above: tuple[str, ...]
@@ -263,11 +246,11 @@ class RegistryClient:
             if len(references) + len(above) >= _MAX_REFERENCES:
                 raise InvalidSchema(f"the schema has more than {_MAX_REFERENCES} references")
             try:
-                needed = self._version(str(subject), version)
+                referenced = self._version(str(subject), version)
             except InvalidSchema:
                 raise InvalidSchema(f"its reference {name} (version {version} of {subject}) is missing") from None
-            self._resolve_references(needed, references, (*above, name))
-            references[str(name)] = self._text_of(needed).text
+            self._resolve_references(referenced, references, (*above, name))
+            references[str(name)] = self._text_of(referenced).text
 
     def _text_of(self, answer: Mapping[str, Any]) -> Schema:
         text, kind = answer.get("schema"), answer.get("schemaType", AVRO)
@@ -276,8 +259,10 @@ class RegistryClient:
         return Schema(kind, text)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-        sent = None if body is None else json.dumps(body).encode()
-        request = Request(self.address + path, sent, {"Accept": _JSON, "Content-Type": _JSON}, method=method)
+        content = None if body is None else json.dumps(body).encode()
+        request = Request(
+            self.address + path, content, {"Accept": _CONTENT_TYPE, "Content-Type": _CONTENT_TYPE}, method=method
+        )
         for name, value in self._credentials.items():
             request.add_unredirected_header(name, value)  # another host must not get them
         try:
@@ -293,45 +278,45 @@ class RegistryClient:
 
     def _read(self, answer: http.client.HTTPResponse | HTTPError) -> bytes:
         """Read a body. Raises: OSError, also if it comes so slowly that it takes longer than the limit of an answer."""
-        found, end_s = bytearray(), time.monotonic() + self._timeout_s
-        while len(found) <= _MAX_ANSWER_BYTES and (more := answer.read1(_READ_BYTES)):
-            found += more
+        received, end_s = bytearray(), time.monotonic() + self._timeout_s
+        while len(received) <= _MAX_ANSWER_BYTES and (piece := answer.read1(_READ_BYTES)):
+            received += piece
             if time.monotonic() > end_s:
                 raise TimeoutError(f"its answer is not there after {self._timeout_s:g} s")
-        if answer.length and len(found) <= _MAX_ANSWER_BYTES:
+        if answer.length and len(received) <= _MAX_ANSWER_BYTES:
             raise ConnectionError("its answer was cut off")
-        return bytes(found)
+        return bytes(received)
 
     def _parse_answer(self, answer: bytes) -> Mapping[str, Any]:
         if len(answer) > _MAX_ANSWER_BYTES:
             raise InvalidSchema(f"the registry's answer has more than {_MAX_ANSWER_BYTES >> 20} MiB")
         try:
-            found = json.loads(answer)
+            parsed = json.loads(answer)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            parsed = None
+        if not isinstance(parsed, dict):
             raise self._not_a_registry("does not answer with a JSON object")
-        return found
+        return parsed
 
     def _refusal(self, error: HTTPError, path: str) -> Exception:
         """Return the error for an answer that is none of success."""
         try:
-            said = json.loads(self._read(error))
-            code, why = int(said["error_code"]), str(said.get("message", ""))
+            details = json.loads(self._read(error))
+            code, message = int(details["error_code"]), str(details.get("message", ""))
         except (ValueError, TypeError, KeyError, RecursionError, OSError, http.client.HTTPException):
-            code, why = 0, ""
+            code, message = 0, ""
         status = error.code
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
-            return self._unreachable(f"status {status} {why}".strip())
-        if code in _ABSENT:
-            return InvalidSchema(f"the registry has no {path.removeprefix('/')} ({why})")
+            return self._unreachable(f"status {status} {message}".strip())
+        if code in _ABSENT_CODES:
+            return InvalidSchema(f"the registry has no {path.removeprefix('/')} ({message})")
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return ConfigError(
                 f"the schema registry at {self.address} refuses the account (status {status}); "
                 "put user:password into SCHEMA_REGISTRY_USER_INFO, or into the file that SCHEMA_REGISTRY_FILE names"
             )
         if code:
-            return InvalidSchema(f"the registry refuses the schema ({why or code})")
+            return InvalidSchema(f"the registry refuses the schema ({message or code})")
         return self._not_a_registry(f"answers {path} with the status {status}")
 
     def _unreachable(self, reason: object) -> Exception:

@@ -5,7 +5,7 @@ a few numpy and Arrow calls make a column of 8,192 rows, about 0.4 us a row for 
 for costs nothing. How it works:
 
 - The record starts are found by walking from size to size (`record.starts`): the only loop over rows.
-- A fixed field is gathered at one position per row out of an unaligned view of the whole body (`at`).
+- A fixed field is gathered at one position per row out of an unaligned view of the whole body (`values_at`).
   Hosts of 8 or 20 bytes and topic lengths of 1 or 2 only move positions, so IPv6 and V2 records need no other code.
 - A variable field is cut out by Arrow, with at most one C++ copy (`cut`).
 - The properties of all rows are parsed at once (`PropertyColumns`).
@@ -40,12 +40,10 @@ Positions = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def at(block: bytes | memoryview | pa.Buffer, positions: Positions, dtype: str) -> Any:
+def values_at(block: bytes | memoryview | pa.Buffer, positions: Positions, dtype: str) -> Any:
     """The values of numpy type `dtype` at byte `positions` of `block`, in the machine's byte order.
 
-    They are read through a numpy view of the block whose rows start one byte apart.
-
-    Raises: IndexError, a value would reach beyond the block.
+    They are read through a view whose rows start one byte apart. Raises: IndexError, a value reaches beyond the block.
     """
     kind = np.dtype(dtype)
     count = len(memoryview(block)) - kind.itemsize + 1
@@ -60,8 +58,7 @@ def cut(
 ) -> pa.Array:
     """The pieces `[start, end)` of `block`, in order and without overlap, as binary; `missing` ones are null.
 
-    An array over the undivided block has offsets that alternate piece, gap, piece, gap. Then `take` keeps every other
-    element; the copy happens in C++.
+    An array over the undivided block alternates piece and gap; `take` keeps every other element, and copies in C++.
     """
     count = len(starts)
     if not count:
@@ -93,7 +90,7 @@ def overwrite(values: pa.Array, rows: Any, others: Iterable[object]) -> pa.Array
     return pa.concat_arrays([values, pa.array(list(others), values.type)]).take(pa.array(order))
 
 
-_LEAST_BEHIND_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
+_MIN_BYTES_AFTER_BODY: Final = layout.TOPIC_SIZE_FIELD_V1 + layout.PROPERTIES_SIZE_FIELD
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _FIRST_MS: Final = -62_135_596_800_000  # of the years 1 to 9999
 _LAST_MS: Final = 253_402_300_799_999
@@ -104,7 +101,8 @@ _DIGITS_OF_PRIORITY: Final = 9
 class RecordColumns:
     """The records of a pull body; a column is made when it is asked for. `len()` counts the records.
 
-    With `internal`, the properties also show what a store adds for itself (the record checksum).
+    With `internal`, the properties also show what a store adds for itself (the record checksum). With `within`, the
+    records are those that begin and end there, in a body that may have more.
     """
 
     def __init__(
@@ -115,13 +113,12 @@ class RecordColumns:
         internal: bool = False,
         within: tuple[Positions, Positions] | None = None,
     ) -> None:
-        """With `within` they are those that begin and end there, in a body that may hold more."""
         self._body = body
         self._decompress = decompress
         self._internal = internal
         self._inflated: dict[int, bytes | None] = {}
         # Rows whose body was asked for and cannot be inflated.
-        self.damaged: dict[int, RemoteProtocolError] = {}
+        self.damaged_rows: dict[int, RemoteProtocolError] = {}
         if within is None:
             self._starts = np.array(starts(body), np.int64)
             self._ends = np.append(self._starts[1:], len(body)) if len(self._starts) else self._starts
@@ -134,7 +131,7 @@ class RecordColumns:
 
     def column(self, name: str) -> pa.Array:
         """One column. Raises: KeyError, no column of records has this name."""
-        return _MAKERS[name](self)
+        return _COLUMN_MAKERS[name](self)
 
     def filter(self, mask: Mask) -> RecordColumns:
         within = self._starts[mask], self._ends[mask]
@@ -156,18 +153,18 @@ class RecordColumns:
 
     @cached_property
     def queue_offsets(self) -> Positions:
-        offsets: Positions = self._at(layout.QUEUE_OFFSET_AT, ">i8")
+        offsets: Positions = self._values_at(layout.QUEUE_OFFSET_AT, ">i8")
         return offsets
 
     @property
     def physical_offsets(self) -> Positions:
         """Each record's place in its log, as it says."""
-        offsets: Positions = self._at(layout.PHYSICAL_OFFSET_AT, ">i8")
+        offsets: Positions = self._values_at(layout.PHYSICAL_OFFSET_AT, ">i8")
         return offsets
 
     @cached_property
     def store_times_ms(self) -> Positions:
-        times: Positions = at(self._body, self._store_times, ">i8")
+        times: Positions = values_at(self._body, self._store_times, ">i8")
         return times
 
     @cached_property
@@ -175,7 +172,7 @@ class RecordColumns:
         begins, ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD, self._ends
         if self._internal:
             return PropertyColumns(cut(self._body, begins, ends))
-        marks = at(self._body, ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
+        marks = values_at(self._body, ends - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}")
         have_crc = (marks == CRC_NAME) & (ends - begins >= PROPERTY_CRC_SIZE)
         ends = ends - np.where(have_crc, PROPERTY_CRC_SIZE, 0)  # the store's own property is not even parsed
         return PropertyColumns(cut(self._body, begins, ends), hidden=(Property.CRC32,))
@@ -186,7 +183,7 @@ class RecordColumns:
         return cut(self._body, self._body_starts, self._body_ends)
 
     def bodies(self) -> pa.Array:
-        """The bodies as they were sent; null for those that are `damaged`."""
+        """The bodies as they were sent; null for those that are `damaged_rows`."""
         rows = self._compressed_rows()
         inflated = (self._inflated[row] if row in self._inflated else self._inflate(row) for row in rows.tolist())
         return overwrite(self.stored_bodies, rows, inflated)
@@ -202,8 +199,8 @@ class RecordColumns:
     def offset_ids(self) -> pa.Array:
         """Store host and physical offset in hexadecimal."""
         digits = np.empty((len(self), 2), "V8")
-        digits[:, 0] = at(self._body, self._store_hosts, "V8")
-        digits[:, 1] = at(self._body, self._starts + layout.PHYSICAL_OFFSET_AT, "V8")
+        digits[:, 0] = values_at(self._body, self._store_hosts, "V8")
+        digits[:, 1] = values_at(self._body, self._starts + layout.PHYSICAL_OFFSET_AT, "V8")
         pairs = _HEX[digits.view(np.uint8)]
         bounds = np.arange(len(self) + 1, dtype=np.int32) * 32
         ids = pa.StringArray.from_buffers(len(self), pa.py_buffer(bounds), pa.py_buffer(pairs))
@@ -211,29 +208,31 @@ class RecordColumns:
         return overwrite(ids, rows, map(self._long_offset_id, rows.tolist()))
 
     def integers(self, place: int, dtype: str, kind: pa.DataType) -> pa.Array:
-        """The integers that stand `place` bytes behind each record's start."""
-        return pa.array(self._at(place, dtype), kind)
+        """The integers `place` bytes behind each record's start."""
+        return pa.array(self._values_at(place, dtype), kind)
 
     def _locate(self) -> None:
         """Find where the parts of each record begin and end, and check that they fit."""
-        self.sys_flags: Positions = self._at(layout.SYS_FLAG_AT, ">i4")
+        self.sys_flags: Positions = self._values_at(layout.SYS_FLAG_AT, ">i4")
         self._store_times = self._starts + layout.BORN_HOST_AT + self._host_sizes(SysFlag.BORN_V6)
         self._store_hosts = self._store_times + layout.STORE_HOST_BEHIND_STORE_TIMESTAMP
         self._trailers = self._store_hosts + self._host_sizes(SysFlag.STORE_V6)
         self._body_starts = self._trailers + layout.BODY_BEHIND_RECONSUME_TIMES
-        self._check(self._body_starts <= self._ends - _LEAST_BEHIND_BODY, "its hosts do not fit")
-        self._body_ends = self._body_starts + at(self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4").astype(
-            np.int64
-        )
-        self._check(self._body_ends <= self._ends - _LEAST_BEHIND_BODY, "its body does not fit")
-        is_short = self._at(layout.MAGIC_AT, ">i4") == layout.MAGIC_V1
+        self._check(self._body_starts <= self._ends - _MIN_BYTES_AFTER_BODY, "its hosts do not fit")
+        self._body_ends = self._body_starts + values_at(
+            self._body, self._body_starts - layout.BODY_SIZE_FIELD, ">u4"
+        ).astype(np.int64)
+        self._check(self._body_ends <= self._ends - _MIN_BYTES_AFTER_BODY, "its body does not fit")
+        is_short = self._values_at(layout.MAGIC_AT, ">i4") == layout.MAGIC_V1
         self._topic_starts = self._body_ends + np.where(
             is_short, layout.TOPIC_SIZE_FIELD_V1, layout.TOPIC_SIZE_FIELD_V2
         )
-        sizes = np.where(is_short, at(self._body, self._body_ends, "u1"), at(self._body, self._body_ends, ">u2"))
+        sizes = np.where(
+            is_short, values_at(self._body, self._body_ends, "u1"), values_at(self._body, self._body_ends, ">u2")
+        )
         self._topic_ends = self._topic_starts + sizes
         self._check(self._topic_ends <= self._ends - layout.PROPERTIES_SIZE_FIELD, "its topic does not fit")
-        ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD + at(self._body, self._topic_ends, ">u2")
+        ends = self._topic_ends + layout.PROPERTIES_SIZE_FIELD + values_at(self._body, self._topic_ends, ">u2")
         self._check(ends == self._ends, "its properties do not fill the rest")
 
     def _check(self, holds: Mask, problem: str) -> None:
@@ -241,24 +240,24 @@ class RecordColumns:
             start = int(self._starts[np.argmin(holds)])
             raise RemoteProtocolError(f"the record at byte {start} of a pull body is broken: {problem}")
 
-    def _at(self, place: int, dtype: str) -> Any:
-        return at(self._body, self._starts + place, dtype)
+    def _values_at(self, place: int, dtype: str) -> Any:
+        return values_at(self._body, self._starts + place, dtype)
 
     def _host_sizes(self, flag: int) -> Any:
         if not (self.sys_flags & flag).any():
             return hosts.IPV4_SIZE
         return np.where(self.sys_flags & flag, hosts.IPV6_SIZE, hosts.IPV4_SIZE)
 
-    def _times(self, positions: Positions) -> pa.Array:
-        """Null where a clock said what is no time: its microseconds would be those of another one."""
-        millis = at(self._body, positions, ">i8")
-        is_none = (millis < _FIRST_MS) | (millis > _LAST_MS)
-        if is_none.any():
-            return pa.array(np.where(is_none, 0, millis) * 1000, mask=is_none).cast(_TIMESTAMP)
+    def _timestamps(self, positions: Positions) -> pa.Array:
+        """Null where a clock was wrong: the microseconds would be those of another time."""
+        millis = values_at(self._body, positions, ">i8")
+        is_invalid = (millis < _FIRST_MS) | (millis > _LAST_MS)
+        if is_invalid.any():
+            return pa.array(np.where(is_invalid, 0, millis) * 1000, mask=is_invalid).cast(_TIMESTAMP)
         micros = millis * 1000
         return pa.Array.from_buffers(_TIMESTAMP, len(self), [None, pa.py_buffer(micros)])
 
-    def _numbers(self, most_digits: int, *names: str) -> pa.Array:
+    def _integer_property(self, most_digits: int, *names: str) -> pa.Array:
         """The first of these properties that each record has, as a number; null where it is none."""
         values = pc.coalesce(*map(self.properties.values_of, names))
         if values.null_count == len(values):
@@ -268,11 +267,11 @@ class RecordColumns:
 
     def _due_times(self) -> pa.Array:
         """A delayed message has the first of the two until it is delivered, and the second from then on."""
-        millis = self._numbers(_DIGITS_OF_TIME, Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
+        millis = self._integer_property(_DIGITS_OF_TIME, Property.TIMER_DELIVER_MS, Property.TIMER_OUT_MS)
         return millis.cast(pa.timestamp("ms", tz="UTC")).cast(_TIMESTAMP)
 
     def _host_texts(self, positions: Positions, flag: int) -> pa.Array:
-        encoded = pa.array(at(self._body, positions, ">u8")).dictionary_encode()
+        encoded = pa.array(values_at(self._body, positions, ">u8")).dictionary_encode()
         texts = pa.array(
             [hosts.unpack(host.to_bytes(8, "big")) for host in encoded.dictionary.to_pylist()], pa.string()
         )
@@ -291,7 +290,7 @@ class RecordColumns:
                 raise RemoteProtocolError("it holds several messages (a batch of the BatchConsumeQueue kind)")
             return compression.decompress(packed, flags)
         except RemoteProtocolError as error:
-            self.damaged[row] = error
+            self.damaged_rows[row] = error
             return None
 
     def _part(self, begin: int, end: int) -> RecordColumns:
@@ -299,8 +298,8 @@ class RecordColumns:
         part = RecordColumns(self._body, decompress=self._decompress, internal=self._internal, within=within)
         for row in [row for row in self._inflated if row < end]:
             part._inflated[row - begin] = self._inflated.pop(row)
-        for row in [row for row in self.damaged if row < end]:
-            part.damaged[row - begin] = self.damaged.pop(row)
+        for row in [row for row in self.damaged_rows if row < end]:
+            part.damaged_rows[row - begin] = self.damaged_rows.pop(row)
         return part
 
     def _long_offset_id(self, row: int) -> str:
@@ -311,7 +310,7 @@ class RecordColumns:
 
 _HEX: Final = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), "V2")
 
-_MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
+_COLUMN_MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     "topic": lambda records: text(cut(records._body, records._topic_starts, records._topic_ends)),
     "queueId": lambda records: records.integers(layout.QUEUE_ID_AT, ">i4", pa.int32()),
     "queueOffset": lambda records: pa.array(records.queue_offsets),
@@ -323,26 +322,26 @@ _MAKERS: Final[dict[str, Callable[[RecordColumns], pa.Array]]] = {
     "sysFlag": lambda records: pa.array(records.sys_flags),
     "body": RecordColumns.bodies,
     "properties": lambda records: records.properties.maps(),
-    "bornTimestamp": lambda records: records._times(records._starts + layout.BORN_TIMESTAMP_AT),
-    "storeTimestamp": lambda records: records._times(records._store_times),
+    "bornTimestamp": lambda records: records._timestamps(records._starts + layout.BORN_TIMESTAMP_AT),
+    "storeTimestamp": lambda records: records._timestamps(records._store_times),
     "bornHost": lambda records: records._host_texts(records._starts + layout.BORN_HOST_AT, SysFlag.BORN_V6),
     "storeHost": lambda records: records._host_texts(records._store_hosts, SysFlag.STORE_V6),
-    "reconsumeTimes": lambda records: pa.array(at(records._body, records._trailers, ">i4")),
+    "reconsumeTimes": lambda records: pa.array(values_at(records._body, records._trailers, ">i4")),
     "preparedTransactionOffset": lambda records: pa.array(
-        at(records._body, records._trailers + layout.PREPARED_OFFSET_BEHIND_RECONSUME_TIMES, ">i8")
+        values_at(records._body, records._trailers + layout.PREPARED_OFFSET_BEHIND_RECONSUME_TIMES, ">i8")
     ),
     "storeSize": lambda records: pa.array((records._ends - records._starts).astype(np.int32)),
     "bodyCrc": lambda records: records.integers(layout.BODY_CRC_AT, ">i4", pa.int32()),
     "shardingKey": lambda records: records.properties.values_of(Property.SHARDING_KEY),
     "deliverTimestamp": RecordColumns._due_times,
-    "priority": lambda records: records._numbers(_DIGITS_OF_PRIORITY, Property.PRIORITY).cast(pa.int32()),
+    "priority": lambda records: records._integer_property(_DIGITS_OF_PRIORITY, Property.PRIORITY).cast(pa.int32()),
 }
 
 
 HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
-_MID: Final = 1
-_END: Final = 2
+_NAME_END: Final = 1
+_VALUE_END: Final = 2
 
 
 class PropertyColumns:
@@ -382,7 +381,7 @@ class PropertyColumns:
 
     def values_of(self, name: str) -> pa.Array:
         """The property of that name as a string for each row; null where there is none."""
-        if self._pairs is None and not self._may_hold(name):
+        if self._pairs is None and not self._may_contain(name):
             return pa.nulls(self._count, pa.string())
         rows, value_begins, value_ends = self._parse().places_of(name)
         if not len(rows):
@@ -394,9 +393,9 @@ class PropertyColumns:
         missing[rows] = False
         return text(cut(self._block, begins, ends, missing if missing.any() else None))
 
-    def _may_hold(self, name: str) -> bool:
+    def _may_contain(self, name: str) -> bool:
         """Whether any row may have the property. To look for its name costs a third of finding all pairs."""
-        needle = re.escape(name.encode()) + bytes([_MID])
+        needle = re.escape(name.encode()) + bytes([_NAME_END])
         return re.search(needle, memoryview(self._block)[: self._bounds[-1]]) is not None
 
     def _parse(self) -> _Pairs:
@@ -414,12 +413,12 @@ class _Pairs:
         """`bounds` are where the rows begin, and where the last one ends."""
         self._block, self._bounds = block, bounds
         octets = np.frombuffer(block, np.uint8, bounds[-1])
-        marks = np.flatnonzero((octets - np.uint8(_MID)) <= _END - _MID)
+        marks = np.flatnonzero((octets - np.uint8(_NAME_END)) <= _VALUE_END - _NAME_END)
         kinds = octets[marks]
-        if len(kinds) % 2 == 0 and (kinds[0::2] == _MID).all() and (kinds[1::2] == _END).all():
+        if len(kinds) % 2 == 0 and (kinds[0::2] == _NAME_END).all() and (kinds[1::2] == _VALUE_END).all():
             self._mids, self._ends = marks[0::2], marks[1::2]
         else:
-            self._mids, self._ends = marks[kinds == _MID], marks[kinds == _END]
+            self._mids, self._ends = marks[kinds == _NAME_END], marks[kinds == _VALUE_END]
         nexts = self._close_rows(octets)
         self._starts = np.concatenate([np.zeros(min(1, len(nexts)), np.int64), nexts[:-1]])
         self._offsets = np.searchsorted(nexts, bounds, side="right")
@@ -451,7 +450,7 @@ class _Pairs:
         """End the pairs that end with their row; gives where the pair after each pair starts."""
         row_ends = self._bounds[1:]
         filled = row_ends[row_ends > self._bounds[:-1]]
-        is_open = octets[filled - 1] != _END
+        is_open = octets[filled - 1] != _VALUE_END
         if not is_open.any():
             return self._ends + 1
         nexts = np.concatenate([self._ends + 1, filled[is_open]])
@@ -468,5 +467,5 @@ class _Pairs:
         needle = name.encode()
         is_named: Mask = self._mids - self._starts == len(needle)
         candidates = np.flatnonzero(is_named)
-        is_named[candidates] = at(self._block, self._starts[candidates], f"S{len(needle)}") == needle
+        is_named[candidates] = values_at(self._block, self._starts[candidates], f"S{len(needle)}") == needle
         return is_named

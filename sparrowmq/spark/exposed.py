@@ -35,29 +35,25 @@ _END_LIMIT_S: Final = 10
 def exposed(
     address: str | None, declare: Declare, pages: Mapping[str, MakePage] | None = None, *, insecure: bool = False
 ) -> Iterator[str | None]:
-    """Serve the figures that `declare` declares at `host:port`. Returns the address, with the real port for port 0.
+    """Serve the figures that `declare` declares, and `pages` by path, at `host:port`; nothing without an address.
 
-    Without an address nothing is done.
-
-    Args:
-        pages: others to serve, by their path.
-        insecure: other machines may reach the address.
-    Raises:
-        ConfigError: it is no address, or cannot be had, or other machines reach it.
+    Returns the address, with the real port for port 0. With `insecure`, other machines may reach the address.
+    Raises: ConfigError, as `check_metrics_address`, or the address cannot be used.
     """
     if address is None:
         yield None
         return
-    door, figures = Listener(*demand_address(address, insecure=insecure), setting="port for metrics"), Figures()
+    figures = Figures()
+    listener = Listener(*check_metrics_address(address, insecure=insecure), setting="port for metrics")
     declare(figures)
-    door.bind()
-    running: Future[Callable[[], object]] = Future()
-    serving = _serve(door, figures, running, pages or {})
+    listener.bind()
+    stop_function: Future[Callable[[], object]] = Future()
+    serving = _serve(listener, figures, stop_function, pages or {})
     thread = Thread(target=asyncio.run, args=[serving], name="metrics", daemon=True)
     thread.start()
-    end = running.result(_END_LIMIT_S)
+    end = stop_function.result(_END_LIMIT_S)
     try:
-        yield address_text((door.host, door.port))
+        yield address_text((listener.host, listener.port))
     finally:
         with suppress(RuntimeError):  # The loop has ended by itself.
             end()
@@ -65,9 +61,9 @@ def exposed(
 
 
 async def _serve(
-    door: Listener, figures: Figures, running: Future[Callable[[], object]], pages: Mapping[str, MakePage]
+    listener: Listener, figures: Figures, stop_function: Future[Callable[[], object]], pages: Mapping[str, MakePage]
 ) -> None:
-    """Answer until the function that `running` gets is called. It gets an error if the port cannot listen."""
+    """Answer until the function that `stop_function` gets is called. It gets an error if the port cannot listen."""
 
     async def metrics(_: Query) -> Answer:
         series = series_of(figures, {"node_type": "spark"}, _MOST_SERIES)
@@ -76,22 +72,19 @@ async def _serve(
     async def health(_: Query) -> Answer:
         return Answer(200, b"ok\n")
 
-    endpoint = Endpoint(door, {"/metrics": metrics, "/healthz": health, **pages})
+    endpoint = Endpoint(listener, {"/metrics": metrics, "/healthz": health, **pages})
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     try:
-        await endpoint.run(lambda: running.set_result(partial(loop.call_soon_threadsafe, task.cancel)))
+        await endpoint.run(lambda: stop_function.set_result(partial(loop.call_soon_threadsafe, task.cancel)))
     except asyncio.CancelledError:
         pass
     except ConfigError as error:
-        running.set_exception(error)
+        stop_function.set_exception(error)
 
 
-def demand_address(address: str, *, insecure: bool) -> tuple[str, int]:
-    """Return the host and the port of an address; port 0 is any that is free.
-
-    Raises: ConfigError, it is none, or other machines reach it and `insecure` is not set.
-    """
+def check_metrics_address(address: str, *, insecure: bool) -> tuple[str, int]:
+    """Return the host and port of an address. Raises: ConfigError, other machines reach it without `insecure`."""
     try:
         host, port = split_address(address, least_port=0)
     except ConfigError as error:

@@ -4,10 +4,9 @@ Spark reports an error of a task, of planning or of a batch as text: stacks of J
 traceback. Some causes end by themselves: a broker or a worker that was away, a full disk, a store that did not answer.
 A wrong option, lost rows, a denied account or a read-only disk stay until somebody changes something.
 
-A failed stream starts again from its checkpoint, after pauses that grow: 1 s, 2 s, 4 s, up to a minute. A finished
-batch sets the pause back. A stream with an end (`once`) gives up after a few failures in a row, because a timer or a
-person will start it again. A stream without an end goes on until the cause is gone. Both give up at once if the next
-start would fail the same way.
+A failed stream starts again from its checkpoint, after pauses of 1 s, 2 s, 4 s, up to a minute. A stream with an end
+(`once`) gives up after a few failures in a row, because a timer or a person will start it again. A stream without an
+end goes on until the cause is gone. Both give up at once if the next start would fail the same way.
 """
 
 from __future__ import annotations
@@ -81,11 +80,7 @@ class Failure(NamedTuple):
 
 
 def known_failure(text: str, default_path: str = _UNNAMED_PATH) -> Failure | None:
-    """The error in a text of Spark for which we have a sentence: our last one, or a fault of the system.
-
-    Args:
-        default_path: for a fault of the system that names no file, such as a full disk in the midst of a write.
-    """
+    """The error in a text of Spark for which we have a sentence; `default_path` is for faults that name no file."""
     if errors := _OUR_ERROR.findall(text):
         return Failure(*errors[-1])
     if _NOT_CONNECTED in text:
@@ -94,25 +89,21 @@ def known_failure(text: str, default_path: str = _UNNAMED_PATH) -> Failure | Non
             "Spark waits 10 s for each of its Python processes, and one took longer to start; start fewer streams at "
             "once, or use a machine with more processors",
         )
-    fault = next((each for each in _SYSTEM_FAULTS if each in text), None)
+    fault = next((words for words in _SYSTEM_FAULTS if words in text), None)
     if fault is None:
         return None
     name, sentence = _SYSTEM_FAULTS[fault]
-    places = (next(filter(None, each.groups()), None) for each in _SYSTEM_FAULT.finditer(text))
+    places = (next(filter(None, match.groups()), None) for match in _SYSTEM_FAULT.finditer(text))
     return Failure(name, sentence.format(next(filter(None, places), default_path)))
 
 
 def failure_from(text: str, default_path: str = _UNNAMED_PATH) -> Failure:
-    """The cause of a failure: our error, else the last one of Python with the causes below it, else the first line.
-
-    Args:
-        default_path: as `known_failure` has it.
-    """
+    """The cause of a failure: our error, else the last one of Python with the causes below it, else the first line."""
     if (known := known_failure(text, default_path)) is not None:
         return known
-    if of_python := list(_PYTHON_ERROR.finditer(text)):
-        name, reason = of_python[-1].groups()
-        causes = takewhile(lambda line: not _JAVA_STACK.match(line), text[of_python[-1].end() :].splitlines()[1:])
+    if python_errors := list(_PYTHON_ERROR.finditer(text)):
+        name, reason = python_errors[-1].groups()
+        causes = takewhile(lambda line: not _JAVA_STACK.match(line), text[python_errors[-1].end() :].splitlines()[1:])
         reason = one_line("\n".join((reason or "", *causes)))[:_MAX_CAUSE_CHARACTERS]
         return Failure(name.rpartition(".")[2], f"{name.rpartition('.')[2]}: {reason}" if reason else name)
     return Failure("", text.strip().partition("\n")[0])
@@ -135,13 +126,9 @@ class Restarts:
     max_failures: int | None = None  # of them before it is given up; None for no limit
     _failures: int = 0
 
-    def pause_s(self, error: Exception, *, went_on: bool) -> float | None:
-        """Return the pause before the next start; None if there is to be none.
-
-        Args:
-            went_on: whether a batch was done since the failure before.
-        """
-        self._failures = 1 if went_on else self._failures + 1
+    def pause_s(self, error: Exception, *, made_progress: bool) -> float | None:
+        """Return the pause before the next start, short if a batch was done since the last one; None to give up."""
+        self._failures = 1 if made_progress else self._failures + 1
         if failure_from(str(error)).is_permanent or (
             self.max_failures is not None and self._failures > self.max_failures
         ):
@@ -149,7 +136,7 @@ class Restarts:
         return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._failures - 1, 16)))
 
 
-def has_ended(session: SparkSession) -> bool:
+def has_session_ended(session: SparkSession) -> bool:
     """Whether a session can start nothing any more: its Java process is gone, or was asked to stop."""
     from py4j.protocol import Py4JError
 

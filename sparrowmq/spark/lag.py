@@ -8,9 +8,8 @@
 
     with exposed("127.0.0.1:5558", listener.tell_metrics): ...      # the same for Prometheus
 
-Kafka's source puts minOffsetsBehindLatest, maxOffsetsBehindLatest and avgOffsetsBehindLatest into the progress of a
-query (`sources[].metrics`). Spark takes no such figures from a source in Python. But the progress has where the batch
-ended and how far the source could have gone, from which they follow; Spark 4.1 does not have the latter.
+Spark takes no such figures from a source in Python. But the progress of a query has where the batch ended and how far
+the source could have gone, from which they follow; Spark 4.1 does not have the latter.
 
 Offsets are dense. So a batch that has fewer rows than offsets has lost some, unless a filter passed over them: to
 retention, or, with badRecords=dlq, because they were damaged. Those whose body is null (badRecords=null) are counted
@@ -42,10 +41,7 @@ if TYPE_CHECKING:
 
 
 class Lag(NamedTuple):
-    """Offsets behind the latest, of all queues of a query: the least, the most, the mean, and all together.
-
-    A message that a filter passes over counts, too.
-    """
+    """Offsets behind the latest, of all queues of a query; messages that a filter passes over count, too."""
 
     min: int
     max: int
@@ -68,9 +64,9 @@ class Losses(NamedTuple):
     bad: int = 0
 
 
-_OBSERVED: Final = "rocketmq"
+_OBSERVATION: Final = "rocketmq"
 
-Tell = Callable[[str, Lag], object]
+OnLag = Callable[[str, Lag], object]
 
 
 class LagListener(StreamingQueryListener):
@@ -84,7 +80,7 @@ class LagListener(StreamingQueryListener):
         losses: by name. A batch that is repeated after a failure counts again.
     """
 
-    def __init__(self, tell: Tell | None = None, *, filtered: bool = False) -> None:
+    def __init__(self, tell: OnLag | None = None, *, filtered: bool = False) -> None:
         self.lags: dict[str, Lag] = {}
         self.losses: dict[str, Losses] = {}
         self._tell = tell
@@ -98,7 +94,7 @@ class LagListener(StreamingQueryListener):
         progress = event.progress
         name = self._names[str(progress.id)] = progress.name or str(progress.id)
         self._count_losses(name, event)
-        lag = lag_of([(source.endOffset, source.latestOffset) for source in progress.sources])
+        lag = query_lag([(source.endOffset, source.latestOffset) for source in progress.sources])
         if lag is not None:
             self.lags[name] = lag
             if self._tell is not None:
@@ -121,8 +117,10 @@ class LagListener(StreamingQueryListener):
         lost = 0
         if not self._filtered:
             sources = event.progress.sources
-            lost = sum(missing(each.startOffset, each.endOffset, each.numInputRows) or 0 for each in sources)
-        observed = event.progress.observedMetrics.get(_OBSERVED)
+            lost = sum(
+                count_missing(source.startOffset, source.endOffset, source.numInputRows) or 0 for source in sources
+            )
+        observed = event.progress.observedMetrics.get(_OBSERVATION)
         before = self.losses.get(name, Losses())
         bad = 0 if observed is None else observed["bad"]
         self.losses[name] = Losses(before.lost + lost, before.bad + bad)
@@ -130,7 +128,7 @@ class LagListener(StreamingQueryListener):
 
 def bad_counted(rows: DataFrame) -> DataFrame:
     """The same rows of the source, of which a listener learns how many have a body that was damaged and is null."""
-    return rows.observe(_OBSERVED, f.count_if(f.col("body").isNull()).alias("bad"))
+    return rows.observe(_OBSERVATION, f.count_if(f.col("body").isNull()).alias("bad"))
 
 
 def declare_lags(figures: Figures, lags: Callable[[], Mapping[str, Lag]]) -> None:
@@ -152,39 +150,37 @@ def declare_losses(figures: Figures, losses: Callable[[], Mapping[str, Losses]])
         "sparrowmq_spark_rows_lost_total",
         "offsets without a row",
         ("query",),
-        lambda: [((query,), float(each.lost)) for query, each in sorted(losses().items())],
+        lambda: [((query,), float(query_losses.lost)) for query, query_losses in sorted(losses().items())],
     )
     figures.counters(
         "sparrowmq_spark_rows_bad_total",
         "rows whose body was damaged and is null",
         ("query",),
-        lambda: [((query,), float(each.bad)) for query, each in sorted(losses().items())],
+        lambda: [((query,), float(query_losses.bad)) for query, query_losses in sorted(losses().items())],
     )
 
 
-def missing(started: str | None, ended: str | None, rows: int) -> int | None:
-    """Count the offsets of a batch without a row; 0 where the source is not ours, or begins with this batch.
-
-    None if a topic was made again: it is not known how many rows of the one before were not read.
-    """
-    begin, end = offset_in(started), offset_in(ended)
-    if begin is None or end is None:
+def count_missing(start_text: str | None, end_text: str | None, rows: int) -> int | None:
+    """Count the offsets of a batch without a row; 0 where the source is not ours, None if a topic was made again."""
+    start_json, end_json = offset_in(start_text), offset_in(end_text)
+    if start_json is None or end_json is None:
         return 0
-    start, stop = from_json(begin), from_json(end)
-    return None if recreated_topics(start, stop) else max(0, sum(map(len, between(start, stop))) - rows)
+    start_offsets, end_offsets = from_json(start_json), from_json(end_json)
+    return (
+        None
+        if recreated_topics(start_offsets, end_offsets)
+        else max(0, sum(map(len, between(start_offsets, end_offsets))) - rows)
+    )
 
 
-def lag_of(sources: list[tuple[str | None, str | None]]) -> Lag | None:
-    """The lag by where the sources of a query ended and how far they could go, as their progress says it.
-
-    None, if none of them is ours, or nothing is known.
-    """
+def query_lag(sources: list[tuple[str | None, str | None]]) -> Lag | None:
+    """The lag by where the sources of a query ended and how far they could go; None if nothing is known."""
     behind: list[int] = []
-    for ended, latest in sources:
-        end, newest = offset_in(ended), offset_in(latest)
+    for end_text, latest_text in sources:
+        end, newest = offset_in(end_text), offset_in(latest_text)
         if end is not None and newest is not None:
-            reached, ends = from_json(end), from_json(newest)
-            behind += [max(0, end - reached.get(queue, end)) for queue, end in ends.items()]
+            reached = from_json(end)
+            behind += [max(0, latest - reached.get(queue, latest)) for queue, latest in from_json(newest).items()]
     if not behind:
         return None
     return Lag(min(behind), max(behind), sum(behind) / len(behind), sum(behind))

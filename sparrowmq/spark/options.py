@@ -1,9 +1,9 @@
 """The options of `format("rocketmq")`: their names, accepted values, and results.
 
-One table for each direction and one for stored logs, written as dataclasses: a field is an option, its metadata names
-it as users write it.
-A name may be written in any case, and Kafka's spellings are accepted, so that a notebook moves by changing its format.
-An unknown option or value is an error that says what to write instead: a silently ignored option loses data.
+One table for each direction and one for stored logs, written as dataclasses: a field is an option, its metadata has the
+names that users write. A name may be written in any case, and Kafka's spellings are accepted, so that a notebook moves
+by changing its format. An unknown option or value is an error that says what to write instead: a silently ignored
+option loses data.
 
 The same options reach the source and the sink when a SQL table is both read and written. So each direction ignores the
 options that belong only to the other. Where a query has one direction only, `check_reading` and `check_sending` refuse
@@ -36,7 +36,7 @@ LATEST: Final = -1
 ANY_BROKER: Final = ""  # of a queue in Kafka's form of offsets, which names no broker
 
 _MAX_LONG: Final = 2**63 - 1  # that a request holds
-_LATEST_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
+_MAX_TIME_MS: Final = 253_402_300_799_999  # the end of the year 9999: later are microseconds
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 _OFFSETS_SHAPE: Final = '{"topic":{"broker":{"0":123,"1":-1}}}, where -2 is the earliest and -1 the latest'
 DIVIDER: Final = re.compile(r",(?![^\[{(]*[\]})])")  # a comma, but not one within brackets
@@ -152,7 +152,7 @@ def instant(value: str) -> Instant:
 def _time_ms(value: str) -> int:
     try:
         if re.fullmatch(r"\s*[0-9]+\s*", value):
-            return whole_between(0, _LATEST_MS)(value)
+            return whole_between(0, _MAX_TIME_MS)(value)
         moment = datetime.fromisoformat(value.strip())
     except ValueError:
         raise ValueError("write milliseconds since 1970, or a time as 2026-01-31T08:00:00Z") from None
@@ -457,27 +457,24 @@ Options = TypeVar("Options", SourceOptions, StoredOptions, SinkOptions)
 
 
 def parse(kind: type[Options], options: Mapping[str, str]) -> Options:
-    """The options of one kind.
-
-    Raises: ConfigError, an option is unknown, has a wrong value, is missing, or contradicts another.
-    """
-    entries, all_entries = _by_name(kind), _by_name(SourceOptions) | _by_name(SinkOptions)
+    """The options of one kind. Raises: ConfigError, one is unknown, missing or wrong, or contradicts another."""
+    entries, all_entries = _fields_by_name(kind), _fields_by_name(SourceOptions) | _fields_by_name(SinkOptions)
     spellings = _spellings(*all_entries.values(), *entries.values())
     values: dict[str, Any] = {}
     spelled: dict[str, str] = {}
-    for given_name, value in options.items():
-        name = spellings.get(given_name.lower(), given_name)  # Spark gives all names in lower case
+    for written_name, value in options.items():
+        name = spellings.get(written_name.lower(), written_name)  # Spark gives all names in lower case
         entry = entries.get(name.lower())
         if entry is None:
             if kind is StoredOptions and name.lower() in all_entries:
                 raise ConfigError(f"option {name} is for topics of brokers; leave it out to read files of path")
             if name.lower() not in all_entries and name.lower() not in _SPARK_OPTIONS:
-                raise ConfigError(_unknown(name, entries))
+                raise ConfigError(_unknown_option(name, entries))
             continue
         if entry.name in spelled:
             raise ConfigError(f"options {spelled[entry.name]} and {name} mean the same; write one of them")
         spelled[entry.name] = name
-        values[entry.name] = _value(entry, name, value)
+        values[entry.name] = _parse_value(entry, name, value)
     if any(entry.default is MISSING and entry.name not in values for entry in fields(kind)):
         raise ConfigError('option nameServer is missing; write .option("nameServer", "host:9876")')
     return kind(**values)
@@ -499,11 +496,11 @@ def _spellings(*entries: Field[Any]) -> dict[str, str]:
     return {name.lower(): name for entry in entries for name in entry.metadata["names"]}
 
 
-def _by_name(kind: type[Any]) -> dict[str, Field[Any]]:
+def _fields_by_name(kind: type[Any]) -> dict[str, Field[Any]]:
     return {name.lower(): entry for entry in fields(kind) for name in entry.metadata["names"]}
 
 
-def _value(entry: Field[Any], name: str, value: object) -> Any:
+def _parse_value(entry: Field[Any], name: str, value: object) -> Any:
     if not isinstance(value, str):
         raise ConfigError(f"option {name}={value!r} is no text; write {name}='...', or leave it out")
     try:
@@ -512,7 +509,7 @@ def _value(entry: Field[Any], name: str, value: object) -> Any:
         raise ConfigError(f"option {name}={value!r}: {error}") from None
 
 
-def _unknown(name: str, entries: Mapping[str, Field[Any]]) -> str:
+def _unknown_option(name: str, entries: Mapping[str, Field[Any]]) -> str:
     if name.lower().startswith("kafka."):
         return f"option {name} is Kafka's and has no meaning for RocketMQ; leave it out"
     spellings = _spellings(*entries.values())
@@ -525,23 +522,23 @@ def _unknown(name: str, entries: Mapping[str, Field[Any]]) -> str:
     return f"unknown option {name}; {hint}"
 
 
-def names_of(*kinds: type[Any]) -> frozenset[str]:
+def option_names(*kinds: type[Any]) -> frozenset[str]:
     return frozenset(name.lower() for kind in kinds for entry in fields(kind) for name in entry.metadata["names"])
 
 
-_READING = names_of(SourceOptions, StoredOptions)
-_SENDING = names_of(SinkOptions)
+_SOURCE_OPTIONS = option_names(SourceOptions, StoredOptions)
+_SINK_OPTIONS = option_names(SinkOptions)
 
 
 def check_reading(options: Mapping[str, str]) -> None:
     """Raises: ConfigError, an option says how messages are sent."""
     for name in options:
-        if name.lower() in _SENDING - _READING:
+        if name.lower() in _SINK_OPTIONS - _SOURCE_OPTIONS:
             raise ConfigError(f"option {name} says how messages are sent, and here they are read; leave it out")
 
 
 def check_sending(options: Mapping[str, str]) -> None:
     """Raises: ConfigError, an option says what is read, and how."""
     for name in options:
-        if name.lower() in _READING - _SENDING:
+        if name.lower() in _SOURCE_OPTIONS - _SINK_OPTIONS:
             raise ConfigError(f"option {name} says what is read, and here messages are sent: it has no effect; drop it")

@@ -4,10 +4,9 @@
     sparrowmq.spark.session("spark://10.0.0.5:7077")            on a cluster
     sparrowmq.spark.session(remote="sc://10.0.0.5:15002")       by Spark Connect
 
-Spark finds the source by itself, by the module `pyspark_rocketmq`, on every machine where sparrowmq is installed: in
-each session, and in each thread. What `register` makes known, one session knows alone, where it is active. To a cluster
-whose machines lack it, `sparrowmq spark submit` sends it along, with what it imports (`cluster/`). With Spark Connect
-it is the server's environment that must have it.
+Spark finds the source by itself, by the module `pyspark_rocketmq`, wherever sparrowmq is installed. What `register`
+makes known, one session knows alone. To a cluster whose machines lack it, `sparrowmq spark submit` sends it along. With
+Spark Connect it is the server's environment that must have it.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from sparrowmq.spark.source_and_sink import RocketMQSource
 
 SETTINGS: Final = {"spark.sql.python.filterPushdown.enabled": "true"}  # for the option pushdown
 _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket"
-_DAEMON: Final = "sparrowmq.spark.worker_daemon"
+_DAEMON_MODULE: Final = "sparrowmq.spark.worker_daemon"
 _MAX_SOCKET_FOLDER_BYTES: Final = 60  # bytes: macOS takes addresses of 103, and Spark's names have 43
 _JAVA_ENDED: Final = (
     "the Java process of Spark ended at its start, and wrote the reason above; the usual ones are a limit of less than "
     "1,024 open files (ulimit -n, LimitNOFILE of systemd) and less memory than spark.driver.memory"
 )
-_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
+_GATEWAY_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 
 def session(
@@ -53,15 +52,14 @@ def session(
         master: `local[*]` if not given; in a program that spark-submit started, its master.
         settings: Spark's, by their full names.
         remote: a server of Spark Connect, `sc://host:15002`, instead of a master.
-    Raises:
-        ConfigError: there is no Java, none can be made do, or it ended; or packages of Spark Connect are missing.
+    Raises: ConfigError, there is no Java that Spark can use, or it ended; or packages of Spark Connect are missing.
     """
     if remote is not None:
-        return _connected(remote, master, settings or {})
+        return _connect_remote(remote, master, settings or {})
     builder = SparkSession.builder
     if not is_submitted():
         master = master or "local[*]"
-        os.environ.update(spark_environment() | found_by_workers(os.environ) | cores_of(master))
+        os.environ.update(spark_environment() | python_path(os.environ) | cores_variable(master))
         builder = builder.master(master)
     elif master is not None:
         builder = builder.master(master)
@@ -90,7 +88,7 @@ def unix_sockets(folder: str) -> dict[str, str]:
     for path in (folder, "/tmp"):
         if len(os.fsencode(path)) <= _MAX_SOCKET_FOLDER_BYTES and os.access(path, os.W_OK | os.X_OK):
             sockets = {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": path}
-            return sockets | {"spark.python.daemon.module": _DAEMON}
+            return sockets | {"spark.python.daemon.module": _DAEMON_MODULE}
     return {}
 
 
@@ -102,10 +100,10 @@ def remove_at_exit(socket: str) -> None:
 
 def is_submitted(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether spark-submit started this program: it has said where Spark is, and how it is set."""
-    return _GATEWAY in environ
+    return _GATEWAY_VARIABLE in environ
 
 
-def _connected(remote: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
+def _connect_remote(remote: str, master: str | None, settings: Mapping[str, str]) -> SparkSession:
     if master is not None:
         raise ConfigError(f"give a master or a remote, not both: {master!r}, {remote!r}")
     builder = SparkSession.builder.remote(remote)
@@ -117,7 +115,7 @@ def _connected(remote: str, master: str | None, settings: Mapping[str, str]) -> 
         raise ConfigError(f"Spark Connect needs more packages: pip install 'sparrowmq[connect]' ({error})") from None
 
 
-def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
+def python_path(environ: Mapping[str, str]) -> dict[str, str]:
     """Settings for Spark's Python processes, so that they find this package if it is only in some folder."""
     folder = str(Path(__file__).parents[2])
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -126,7 +124,7 @@ def found_by_workers(environ: Mapping[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([folder, *paths])}
 
 
-def cores_of(master: str) -> dict[str, str]:
+def cores_variable(master: str) -> dict[str, str]:
     """The variable with the number of tasks that a session on this machine runs at once; none for a cluster."""
     match = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master)
     if match is None:

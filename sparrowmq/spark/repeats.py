@@ -20,11 +20,10 @@ TIME: Final = "storeTimestamp"
 def without_repeats(rows: DataFrame, within: str = "1 hour") -> DataFrame:
     """Rows of the source, each message once.
 
-    Args:
-        within: of a stream: how long after a message its repeat may come, by the time when they were stored. So long
-            Spark remembers each id. A batch needs no such limit.
-    Raises:
-        ConfigError: the rows have no msgId, or as a stream no storeTimestamp.
+    `within` is for a stream: how long after a message its repeat may come, by the time when they were stored. Spark
+    remembers each id for so long. A batch needs no such limit.
+
+    Raises: ConfigError, the rows have no msgId, or as a stream no storeTimestamp.
     """
     needed = {ID, TIME} if rows.isStreaming else {ID}
     if missing := sorted(needed - set(rows.columns)):

@@ -43,18 +43,8 @@ COLUMNS: Final = {
 # and properties of FIFO, delayed and priority messages. To make them anyway would cost a query that does not use them
 # a third of its time.
 INTERNAL: Final = frozenset(
-    {
-        "offsetMsgId",
-        "sysFlag",
-        "bornHost",
-        "storeHost",
-        "preparedTransactionOffset",
-        "storeSize",
-        "bodyCrc",
-        "shardingKey",
-        "deliverTimestamp",
-        "priority",
-    }
+    {"offsetMsgId", "sysFlag", "bornHost", "storeHost", "preparedTransactionOffset", "storeSize", "bodyCrc"}
+    | {"shardingKey", "deliverTimestamp", "priority"}
 )
 KAFKA_COLUMNS: Final = {
     "key": "binary",
@@ -71,10 +61,7 @@ _BYTES: Final = frozenset({"body", "key", "value"})
 
 
 def columns(options: RowOptions) -> dict[str, str]:
-    """The names and Spark types of the table that the options describe.
-
-    Raises: ConfigError, the option `columns` names one that does not exist.
-    """
+    """The names and Spark types of the table that the options describe. Raises: ConfigError."""
     offered = dict(KAFKA_COLUMNS if options.kafka_compat else COLUMNS)
     if not options.include_properties:
         del offered["headers" if options.kafka_compat else "properties"]
@@ -82,22 +69,17 @@ def columns(options: RowOptions) -> dict[str, str]:
         offered["value" if options.kafka_compat else "body"] = "string"
     if options.columns:
         by_lower = {name.lower(): name for name in offered}
-        return {
-            name: offered[name] for name in (_canonical_name(name_asked, by_lower) for name_asked in options.columns)
-        }
+        return {name: offered[name] for name in (_canonical_name(column, by_lower) for column in options.columns)}
     if options.include_internal:
         return offered
     return {name: kind for name, kind in offered.items() if name not in INTERNAL}
 
 
-def check(columns_asked: Iterable[tuple[str, str]], options: RowOptions) -> None:
-    """Refuse columns, as names and Spark types, that are not a part of the table's.
-
-    Raises: ConfigError, a column does not exist or has another type.
-    """
+def check_columns(columns: Iterable[tuple[str, str]], options: RowOptions) -> None:
+    """Raises: ConfigError, a column (its name and Spark type) does not exist, or has another type."""
     offered = KAFKA_COLUMNS if options.kafka_compat else COLUMNS
     by_lower = {name.lower(): name for name in offered}
-    for name, kind in columns_asked:
+    for name, kind in columns:
         expected = offered[_canonical_name(name, by_lower)]
         if kind != expected and not (name.lower() in _BYTES and kind == "string"):
             raise ConfigError(f"column {name} is {expected}, not {kind}: write `{name} {expected}`, and cast it later")

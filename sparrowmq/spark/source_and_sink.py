@@ -44,7 +44,9 @@ from sparrowmq.spark.source.stream_source import HAS_LIMITS, StreamReader, Unlim
 TABLE_OPTIONS: Final = "rocketmq.options"
 _SECRETS: Final = ("accesskey", "secretkey", "securitytoken", "keypassword")
 # Spark 4.1 does not ask: it has timestamps in UTC.
-_IN_UTC: Final[dict[str, Any]] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+_UTC_ARGUMENTS: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+)
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),
     "int": IntegerType(),
@@ -60,7 +62,7 @@ _TYPES: Final[Mapping[str, DataType]] = {
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """A schema as Spark hands its rows to Arrow; timestamps are in UTC."""
-    return to_arrow_schema(schema, **_IN_UTC)
+    return to_arrow_schema(schema, **_UTC_ARGUMENTS)
 
 
 class RocketMQSource(DataSource):
@@ -71,11 +73,11 @@ class RocketMQSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> StructType:
-        columns = table.columns(_source_options(_unprefixed(self.options)))
+        columns = table.columns(_source_options(_without_prefix(self.options)))
         fields = [StructField(name, _TYPES[kind]) for name, kind in columns.items()]
         if "provider" in self.options:  # the table is being made in a catalog
             table_options = {
-                name: value for name, value in _unprefixed(self.options).items() if not name.endswith(_SECRETS)
+                name: value for name, value in _without_prefix(self.options).items() if not name.endswith(_SECRETS)
             }
             fields[0].metadata = {TABLE_OPTIONS: json.dumps(table_options)}
         return StructType(fields)
@@ -91,22 +93,22 @@ class RocketMQSource(DataSource):
         if isinstance(options, StoredOptions):
             raise ConfigError("stored logs are read by spark.read; a stream needs nameServer, and a broker")
         options.check_stream()
-        kind = StreamReader if HAS_LIMITS else UnlimitedStreamReader
-        return kind(options, arrow_schema(schema))
+        reader_class = StreamReader if HAS_LIMITS else UnlimitedStreamReader
+        return reader_class(options, arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
             raise ConfigError('a topic cannot be overwritten, only appended to; write .mode("append")')
-        return BatchWriter(exactly_once.decider_of_write(self._sink_options(schema)))
+        return BatchWriter(exactly_once.with_write_decider(self._sink_options(schema)))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         # In output mode complete (`overwrite`) each batch has the whole result; it is appended, as Kafka's sink does.
-        checkpoint = _unprefixed(self.options).get("checkpointlocation")
-        return StreamWriter(exactly_once.decider_of_stream(self._sink_options(schema), checkpoint), checkpoint)
+        checkpoint = _without_prefix(self.options).get("checkpointlocation")
+        return StreamWriter(exactly_once.with_stream_decider(self._sink_options(schema), checkpoint), checkpoint)
 
     def _source_options(self, schema: StructType) -> SourceOptions | StoredOptions:
         options = _source_options(self._merged_options(schema))
-        table.check(_column_types(schema), options)
+        table.check_columns(_column_types(schema), options)
         return options
 
     def _sink_options(self, schema: StructType) -> SinkOptions:
@@ -117,7 +119,7 @@ class RocketMQSource(DataSource):
                 "INSERT INTO t WITH (nameServer = '...', topic = '...') SELECT ..., or use a CREATE TEMPORARY VIEW"
             )
         options = parse(SinkOptions, merged)
-        sink.check(_column_types(schema), options)
+        sink.check_columns(_column_types(schema), options)
         return options
 
     def _merged_options(self, schema: StructType) -> dict[str, str]:
@@ -125,14 +127,14 @@ class RocketMQSource(DataSource):
             (field.metadata[TABLE_OPTIONS] for field in schema.fields if TABLE_OPTIONS in field.metadata), "{}"
         )
         options: dict[str, str] = json.loads(table_options)
-        return options | _unprefixed(self.options)
+        return options | _without_prefix(self.options)
 
 
 def _source_options(options: Mapping[str, str]) -> SourceOptions | StoredOptions:
     return parse(StoredOptions, options) if reads_log_files(options) else parse(SourceOptions, options)
 
 
-def _unprefixed(options: Mapping[str, str]) -> dict[str, str]:
+def _without_prefix(options: Mapping[str, str]) -> dict[str, str]:
     """Spark's catalog gives a table's options with a prefix, or both with and without it."""
     return {name.lower().removeprefix("option."): value for name, value in options.items()}
 

@@ -3,11 +3,8 @@
 Spark runs Python sources in synchronous code, one task after the other in a process that lives on. So networks are kept
 for the life of the process, by name servers and credentials: the next task finds its connections open.
 
-Spark configures no logging in its Python processes; Python then prints the bare text of a warning, without time and
-logger. Spark shows their standard error as its own, or keeps it as that of an executor.
-
-A refusal of a broker is raised at once if retries never help. With retries it would come after ten seconds, and four
-times, as Spark repeats a failed task.
+Spark configures no logging in its Python processes; Python then prints the bare text of a warning. A broker's refusal
+is raised at once if retries never help: with them it would come late, and four times, as Spark repeats a task.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ def show_warnings() -> None:
     package.addHandler(handler)
 
 
-_CONNECTION: Final = attrgetter(
+_CONNECTION_OPTIONS: Final = attrgetter(
     *("name_servers", "access_key", "secret_key", "security_token", "retries", "retry_interval_ms", "tls"),
     *("tls_trust", "tls_certificate", "tls_key", "tls_key_password", "tls_checks_server", "tls_checks_name"),
 )
@@ -60,7 +57,7 @@ _networks: dict[tuple[object, ...], BlockingNetwork] = {}
 
 def network_of(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
     """The process's network for these name servers and credentials; one that `waits` sits outages out."""
-    key = (waits and options.outage_ms, *_CONNECTION(options))
+    key = (waits and options.outage_ms, *_CONNECTION_OPTIONS(options))
     network = _networks.get(key)
     if network is None:
         show_warnings()
@@ -75,14 +72,11 @@ def connect(options: ClusterOptions, *, waits: bool = False) -> BlockingNetwork:
         sign = signer(options.access_key, options.secret_key, options.security_token)
     outage_s = options.outage_ms / 1000 if waits else 0.0
     policy = RetryPolicy(options.retries, options.retry_interval_ms / 1000, outage_s)
-    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_of(options), retry_policy=policy)
+    return BlockingNetwork(options.name_servers, sign=sign, tls=tls_context(options), retry_policy=policy)
 
 
-def tls_of(options: ClusterOptions) -> SSLContext | None:
-    """The settings of TLS; the files are read by tasks, so each executor needs them.
-
-    Raises: ConfigError, one cannot be used.
-    """
+def tls_context(options: ClusterOptions) -> SSLContext | None:
+    """The settings of TLS; the files are read by tasks, so each executor needs them. Raises: ConfigError."""
     if not options.tls:
         return None
     settings = ClientTlsSettings(
@@ -107,9 +101,12 @@ class Pace:
     """A limit of rows per second for a task (`rowsPerSecondPerTask`). Unused time is not made up for later."""
 
     def __init__(
-        self, per_s: float, sleep: Callable[[float], None] = time.sleep, monotonic: Callable[[], float] = time.monotonic
+        self,
+        rows_per_s: float,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._per_s = per_s
+        self._rows_per_s = rows_per_s
         self._sleep = sleep
         self._monotonic = monotonic
         self._due_s = monotonic()
@@ -121,21 +118,21 @@ class Pace:
         else:
             self._due_s = now_s
 
-    def passed(self, count: int) -> None:
-        self._due_s += count / self._per_s
+    def count_rows(self, count: int) -> None:
+        self._due_s += count / self._rows_per_s
 
     def portions(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches, cut to portions, each of them not before its time."""
-        most = max(1, int(self._per_s) // _PORTIONS_PER_S)
+        max_rows = max(1, int(self._rows_per_s) // _PORTIONS_PER_S)
         for batch in batches:
-            for begin in range(0, batch.num_rows, most):
-                portion = batch.slice(begin, most)
+            for begin in range(0, batch.num_rows, max_rows):
+                portion = batch.slice(begin, max_rows)
                 self.wait()
                 yield portion
-                self.passed(portion.num_rows)
+                self.count_rows(portion.num_rows)
 
 
-def paced(batches: Iterator[pa.RecordBatch], rows_per_s: int | None) -> Iterator[pa.RecordBatch]:
+def limit_rate(batches: Iterator[pa.RecordBatch], rows_per_s: int | None) -> Iterator[pa.RecordBatch]:
     """The batches at that rate, or as they come."""
     return batches if rows_per_s is None else Pace(rows_per_s).portions(batches)
 
@@ -148,12 +145,8 @@ _TEMPORARY_CODES: Final = frozenset(
 _NO_SUCH_FILTER: Final = "The broker does not support consumer to filter"
 # Another broker of the topic may accept what this one refuses with these.
 _CODES_OF_ONE_BROKER: Final = frozenset(
-    {
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-    }
+    {ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID}
+    | {ResponseCode.NOT_IN_CURRENT_UNIT}
 )
 
 

@@ -1,8 +1,7 @@
 """Spark's daemon of Python workers, whose idle workers end in silence: `spark.python.daemon.module`.
 
 Java closes a worker after a minute without a task. The worker then writes that its input has ended, to a peer that has
-left. By TCP such bytes vanish; by a Unix socket they are a BrokenPipeError, and the daemon that started the worker
-(Spark 4.1.4 and 4.2.1) prints its trace. Java closed the socket itself: there is nothing to report.
+left: by a Unix socket that is a BrokenPipeError, and the daemon (Spark 4.1.4 and 4.2.1) prints its trace.
 
 A session has this daemon for its tasks. For planning Spark always starts its own; workers of that one become silent
 when they load `sparrowmq.spark`.

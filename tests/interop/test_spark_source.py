@@ -118,7 +118,7 @@ def test_progress_is_kept_for_a_group_and_taken_up(filled):
         plan = OffsetClient(network, options)
         bounds = plan.bounds()
         ends = {queue: held.end - 3 for queue, held in bounds.items()}
-        plan.publish("G", ends)
+        plan.commit_offsets("G", ends)
         assert plan.starts(bounds, otherwise="latest") == ends
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("fastavro")
 import fastavro
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.schemas.avro import AvroReader, parse_schema
 from sparrowmq.schemas.registry import AVRO, Schema
 from tests.schemas.samples import ORDER, ORDER_BODY, ORDER_VALUE
@@ -42,11 +42,11 @@ def long(number):
 
 
 def test_a_body_of_another_client_has_its_values():
-    assert reader(ORDER).read(codecs.avro_payload(ORDER_BODY)) == ORDER_VALUE
+    assert reader(ORDER).read(wire_format.avro_payload(ORDER_BODY)) == ORDER_VALUE
 
 
 def test_a_branch_can_be_named():
-    body = codecs.avro_payload(ORDER_BODY)
+    body = wire_format.avro_payload(ORDER_BODY)
     found = reader(ORDER, names_branches=True).read(body)
     assert found == ORDER_VALUE | {"either": {"string": "x"}}
 
@@ -98,7 +98,7 @@ def test_blocks_with_a_size_are_read():
         ({"type": "array", "items": "null"}, long(1 << 62), "[0]: it has more than 1,000,000 values"),
         ({"type": "map", "values": "null"}, long(2) + b"\2a\2a" + b"\0", "['a']: the map has this key twice"),
         (NODE, b"\2" * 5000, "next.next.next"),
-        (ORDER, codecs.avro_payload(ORDER_BODY)[:-3], "lines[1].count: the body ends early"),
+        (ORDER, wire_format.avro_payload(ORDER_BODY)[:-3], "lines[1].count: the body ends early"),
     ],
 )  # fmt: skip
 def test_a_body_that_is_none_says_why(schema, body, why):
@@ -150,7 +150,7 @@ def test_a_hostile_body_takes_bounded_memory_and_time():
 def test_changed_and_invented_bodies_are_values_or_have_a_reason():
     """SPARROWMQ_BODIES says how many, for longer runs."""
     chance = random.Random(11)
-    good = codecs.avro_payload(ORDER_BODY)
+    good = wire_format.avro_payload(ORDER_BODY)
     readers = [reader(ORDER), reader(NODE), reader({"type": "array", "items": ["null", "long", "string"]})]
     values = errors = 0
     for _ in range(int(os.environ.get("SPARROWMQ_BODIES", "20000"))):

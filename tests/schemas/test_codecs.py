@@ -1,4 +1,4 @@
-"""sparrowmq.schemas.codecs: values to bodies and back, by the schemas of a registry."""
+"""sparrowmq.schemas.wire_format: values to bodies and back, by the schemas of a registry."""
 
 import io
 

@@ -14,7 +14,7 @@ pytest.importorskip("grpc_tools")
 from google.protobuf import descriptor_pb2, message_factory, type_pb2
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.schemas.protobuf import ProtobufFile, ProtobufReader, compile_schema, contains_itself
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 from tests.schemas.samples import MONEY, OPTION_BODY, RANGE_BODY, SHOP
@@ -37,10 +37,10 @@ def reader(order):
 
 
 def test_bodies_of_another_client_have_their_values():
-    option = ProtobufReader(type_pb2.Option.DESCRIPTOR).read(codecs.protobuf_payload(OPTION_BODY)[1])
+    option = ProtobufReader(type_pb2.Option.DESCRIPTOR).read(wire_format.protobuf_payload(OPTION_BODY)[1])
     assert option == {"name": "color", "value": {"type_url": "t/x", "value": b"\1"}}
     of_range = ProtobufReader(descriptor_pb2.DescriptorProto.ExtensionRange.DESCRIPTOR)
-    found = of_range.read(codecs.protobuf_payload(RANGE_BODY)[1])
+    found = of_range.read(wire_format.protobuf_payload(RANGE_BODY)[1])
     assert (found["start"], found["end"], found["options"]) == (5, 9, None)
 
 

@@ -1,27 +1,33 @@
-"""sparrowmq.schemas.codecs: the bytes in front of a body."""
+"""sparrowmq.schemas.wire_format: the bytes in front of a body."""
 
 import pytest
 
 from sparrowmq.errors import InvalidBody
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from tests.schemas.samples import OPTION_BODY, ORDER_BODY, RANGE_BODY
 
 
 def test_bodies_of_another_client_begin_with_their_ids_and_indexes():
-    assert codecs.read_schema_id(ORDER_BODY) == 1
-    assert (codecs.read_schema_id(OPTION_BODY), codecs.protobuf_payload(OPTION_BODY)) == (2, ((4,), OPTION_BODY[7:]))
-    assert (codecs.read_schema_id(RANGE_BODY), codecs.protobuf_payload(RANGE_BODY)) == (3, ((2, 0), RANGE_BODY[8:]))
+    assert wire_format.read_schema_id(ORDER_BODY) == 1
+    assert (wire_format.read_schema_id(OPTION_BODY), wire_format.protobuf_payload(OPTION_BODY)) == (
+        2,
+        ((4,), OPTION_BODY[7:]),
+    )
+    assert (wire_format.read_schema_id(RANGE_BODY), wire_format.protobuf_payload(RANGE_BODY)) == (
+        3,
+        ((2, 0), RANGE_BODY[8:]),
+    )
 
 
 @pytest.mark.parametrize("indexes", [(0,), (1,), (64,), (0, 0), (2, 0), (3, 300, 0)])
 def test_a_framed_body_is_read_again(indexes):
-    body = codecs.frame_body(70_000, b"x", indexes)
-    assert codecs.read_schema_id(body) == 70_000
-    assert codecs.protobuf_payload(body) == (indexes, b"x")
+    body = wire_format.frame_body(70_000, b"x", indexes)
+    assert wire_format.read_schema_id(body) == 70_000
+    assert wire_format.protobuf_payload(body) == (indexes, b"x")
 
 
 def test_the_first_message_is_one_byte():
-    assert codecs.frame_body(7, b"x", (0,)) == b"\0\0\0\0\7\0x"
+    assert wire_format.frame_body(7, b"x", (0,)) == b"\0\0\0\0\7\0x"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +41,7 @@ def test_the_first_message_is_one_byte():
 )
 def test_a_body_without_an_id_says_why(body, why):
     with pytest.raises(InvalidBody, match=why):
-        codecs.read_schema_id(body)
+        wire_format.read_schema_id(body)
 
 
 @pytest.mark.parametrize(
@@ -51,4 +57,4 @@ def test_a_body_without_an_id_says_why(body, why):
 )
 def test_indexes_that_are_none_say_why(rest, why):
     with pytest.raises(InvalidBody, match=why):
-        codecs.protobuf_payload(b"\0\0\0\0\1" + rest)
+        wire_format.protobuf_payload(b"\0\0\0\0\1" + rest)

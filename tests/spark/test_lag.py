@@ -13,7 +13,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.metrics.metrics_page import page
 from sparrowmq.metrics.series_limit import series_of
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, lag_of, missing
+from sparrowmq.spark.lag import Lag, LagListener, Losses, bad_counted, count_missing, query_lag
 from sparrowmq.spark.source.stream_source import HAS_LIMITS
 
 DEADLINE_S = 30
@@ -24,20 +24,20 @@ def offset(**brokers):
 
 
 def test_each_queue_is_as_far_behind_as_its_end_is():
-    lag = lag_of([(offset(a=10, b=20, c=30), offset(a=10, b=25, c=45))])
+    lag = query_lag([(offset(a=10, b=20, c=30), offset(a=10, b=25, c=45))])
     assert lag == Lag(0, 15, 20 / 3, 20)
     assert lag.metrics()["maxOffsetsBehindLatest"] == "15"
 
 
 def test_queues_of_all_sources_count_and_what_is_behind_nothing_is_not_behind():
-    assert lag_of([(offset(a=1), offset(a=3)), (offset(b=5), offset(b=4, new=100))]) == Lag(0, 2, 2 / 3, 2)
+    assert query_lag([(offset(a=1), offset(a=3)), (offset(b=5), offset(b=4, new=100))]) == Lag(0, 2, 2 / 3, 2)
 
 
 def test_what_spark_4_1_writes_as_python_does_is_understood():
     ended, latest = (str(json.loads(offset(a=each))) for each in (1, 3))
     assert ended.startswith("{'v'")
-    assert lag_of([(ended, latest)]) == Lag(2, 2, 2.0, 2)
-    assert missing(ended, latest, 1) == 1
+    assert query_lag([(ended, latest)]) == Lag(2, 2, 2.0, 2)
+    assert count_missing(ended, latest, 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_spark_4_1_writes_as_python_does_is_understood():
     ],
 )
 def test_of_other_sources_nothing_is_said(source):
-    assert lag_of([source]) is None
+    assert query_lag([source]) is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_of_other_sources_nothing_is_said(source):
     ],
 )
 def test_offsets_of_a_batch_without_a_row_are_missing(started, ended, rows, lost):
-    assert missing(started, ended, rows) == lost
+    assert count_missing(started, ended, rows) == lost
 
 
 def test_what_is_missing_of_a_topic_that_was_made_again_is_not_known():
@@ -73,7 +73,7 @@ def test_what_is_missing_of_a_topic_that_was_made_again_is_not_known():
         json.dumps({**json.loads(offset(a=end)), "incarnations": {"T": {"a": number}}})
         for end, number in ((10, 7), (4, 8))
     )
-    assert missing(old, new, 4) is None and missing(new, new, 0) == 0
+    assert count_missing(old, new, 4) is None and count_missing(new, new, 0) == 0
 
 
 @pytest.mark.slow

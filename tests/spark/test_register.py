@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 import sparrowmq.spark.worker_daemon
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.register import cores_of, found_by_workers, register, session, unix_sockets
+from sparrowmq.spark.register import cores_variable, python_path, register, session, unix_sockets
 
 
 def test_a_session_has_the_settings_it_was_given(spark):
@@ -89,11 +89,11 @@ def test_every_session_finds_it_in_every_thread(spark, peer):
 
 def test_workers_find_a_package_that_is_not_installed(monkeypatch):
     folder = str(Path(sparrowmq.__file__).parents[1])
-    assert found_by_workers({}) == {"PYTHONPATH": folder}
-    assert found_by_workers({"PYTHONPATH": "/other"}) == {"PYTHONPATH": os.pathsep.join([folder, "/other"])}
-    assert found_by_workers({"PYTHONPATH": folder}) == {}
+    assert python_path({}) == {"PYTHONPATH": folder}
+    assert python_path({"PYTHONPATH": "/other"}) == {"PYTHONPATH": os.pathsep.join([folder, "/other"])}
+    assert python_path({"PYTHONPATH": folder}) == {}
     monkeypatch.setattr(sysconfig, "get_path", lambda _: folder)
-    assert found_by_workers({}) == {}
+    assert python_path({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_workers_find_a_package_that_is_not_installed(monkeypatch):
     ],
 )
 def test_the_cores_of_a_session_on_this_machine_are_known(master, cores):
-    assert cores_of(master).get("SPARROWMQ_SPARK_CORES") == cores
+    assert cores_variable(master).get("SPARROWMQ_SPARK_CORES") == cores
 
 
 @pytest.mark.slow

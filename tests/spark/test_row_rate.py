@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sparrowmq.spark.worker import Pace, paced
+from sparrowmq.spark.worker import Pace, limit_rate
 
 
 class Watch:
@@ -36,7 +36,7 @@ def test_single_things_pass_at_the_rate():
     pace = watch.pace(10)
     for _ in range(21):
         pace.wait()
-        pace.passed(1)
+        pace.count_rows(1)
     assert watch.now_s == pytest.approx(102.0)
 
 
@@ -52,5 +52,5 @@ def test_a_pause_is_not_made_up_for():
 
 def test_without_a_rate_batches_pass_as_they_are():
     given = iter([batch(3)])
-    assert paced(given, None) is given
-    assert [part.num_rows for part in paced(iter([batch(3)]), 1)][:1] == [1]
+    assert limit_rate(given, None) is given
+    assert [part.num_rows for part in limit_rate(iter([batch(3)]), 1)][:1] == [1]

@@ -4,7 +4,7 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.options import SourceOptions, parse
-from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS, check, columns
+from sparrowmq.spark.schema import COLUMNS, INTERNAL, KAFKA_COLUMNS, check_columns, columns
 
 
 def options(**given):
@@ -36,7 +36,7 @@ def test_bookkeeping_is_there_only_when_it_is_asked_for():
     ],
 )
 def test_a_users_schema_may_take_a_part(asked):
-    check(asked, options())
+    check_columns(asked, options())
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_a_users_schema_may_take_a_part(asked):
 )
 def test_a_users_schema_that_does_not_fit_is_refused(asked, complaint):
     with pytest.raises(ConfigError, match=complaint):
-        check(asked, options())
+        check_columns(asked, options())
     with pytest.raises(ConfigError, match="there is no column bdoy"):
         columns(options(columns="bdoy"))

@@ -27,7 +27,7 @@ from sparrowmq.spark.sink.exactly_once import DECIDER_FILE
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Bounds
 from sparrowmq.spark.source.query_offsets import bounds_of
-from sparrowmq.spark.source.stream_source import HAS_LIMITS, newest_planned
+from sparrowmq.spark.source.stream_source import HAS_LIMITS, newest_planned_end
 from sparrowmq.spark.worker import connect
 from sparrowmq.testing.background import BackgroundCluster
 
@@ -511,7 +511,7 @@ def test_partitions_are_unique_over_brokers_and_a_copy_has_the_same(spark, tmp_p
         copies = run()
         assert {number: partition for number, (partition, _) in copies.items()} == partitions
         assert len(set(copies.values())) == 80
-        planned = newest_planned(str(tmp_path / "state"))
+        planned = newest_planned_end(str(tmp_path / "state"))
         assert planned is not None
         added = {f"{queue.broker_name}:{queue.queue_id}": number for queue, number in planned.numbers.items()}
         assert (added["broker-0:2"], added["broker-1:2"]) == (4, 5)

@@ -32,8 +32,7 @@ def lake() -> None:
 def run(settings: Path, once: bool) -> Any:
     """Keep the topics of FILE as tables, until a signal comes.
 
-    A table that fails is tried again, and the others go on. Each message becomes one row, or one reject in
-    TABLE.errors.
+    A failed table is tried again, and the others go on. Each message becomes a row, or a reject in TABLE.errors.
     """
     shared.pipelines()
     from sparrowmq.spark.lakehouse.lake_runner import lake as keep

@@ -74,9 +74,9 @@ def _text(value: Any) -> str:
 def _json_value(value: Any) -> Any:
     match value:
         case dict():
-            return {str(name): _json_value(each) for name, each in value.items()}
+            return {str(name): _json_value(item) for name, item in value.items()}
         case list():
-            return [_json_value(each) for each in value]
+            return [_json_value(item) for item in value]
         case bytes() | bytearray():
             return value.decode(errors="replace")
         case date():
@@ -117,10 +117,10 @@ def pipeline() -> None:
     "--type-changes", type=click.Choice(["widen", "any"]), default="widen", show_default=True,
     help="For mode json: numbers become wider numbers only, or also text."
 )  # fmt: skip
-@shared.in_catalog
+@shared.catalog_table_options
 @shared.once
 @shared.every
-@shared.of_source
+@shared.source_options
 @shared.metrics
 @shared.dry_run
 @shared.prints_report
@@ -144,15 +144,12 @@ def table(dry_run: bool, once: bool, every: str, metrics: str | None, insecure: 
 @shared.servers()
 @click.option("--where", metavar="SQL", help="Only rows that match: \"_day = '2026-01-31'\".")
 @click.option("--to-cluster", metavar="NAME", help="Cluster in which the topic is made, if there are several.")
-@shared.of_sink
-@shared.of_table
+@shared.sink_options
+@shared.table_options
 @shared.dry_run
 @shared.prints_report
 def publish(**arguments: Any) -> Any:
-    """Send the rows of TABLE, which the pipeline `table` made, to TOPIC, with their ids and in their order.
-
-    Messages that are there already are not sent again.
-    """
+    """Send the rows of TABLE, made by the pipeline `table`, to TOPIC, with their ids and in their order, each once."""
     return shared.pipelines().publish(**arguments)
 
 
@@ -160,8 +157,8 @@ def publish(**arguments: Any) -> Any:
 @click.argument("table")
 @click.option("--store", metavar="PATH", type=PATH, required=True, help="A store, or a copy of one.")
 @_BROKER
-@shared.of_source
-@shared.of_table
+@shared.source_options
+@shared.table_options
 @shared.dry_run
 @shared.prints_report
 def backfill(**arguments: Any) -> Any:
@@ -182,7 +179,7 @@ def backfill(**arguments: Any) -> Any:
 @click.option("--keep-days", type=Whole(1), help="Remove days that are older than this.")
 @click.option("--all-days", is_flag=True, help="Also today's files.")
 @click.option("--file-size", default="256MiB", show_default=True, help="About the size of new files: 64MiB to 512MiB.")
-@shared.of_table
+@shared.table_options
 @shared.dry_run
 @shared.prints_report
 def compact(**arguments: Any) -> Any:
@@ -214,9 +211,9 @@ def redrive(**arguments: Any) -> Any:
     "--once/--forever", default=True, show_default=True, help="End when all messages that are there are archived."
 )
 @click.option("--every", default="1 minute", show_default=True, help="Time between looks for new messages.")
-@shared.of_source
+@shared.source_options
 @shared.metrics
-@shared.in_catalog
+@shared.catalog_table_options
 @shared.dry_run
 @shared.prints_report
 def archive(name_server: str | None, **arguments: Any) -> Any:
@@ -239,8 +236,8 @@ def archive(name_server: str | None, **arguments: Any) -> Any:
 )
 @shared.once
 @shared.every
-@shared.of_source
-@shared.of_target
+@shared.source_options
+@shared.target_options
 @shared.metrics
 @shared.dry_run
 @shared.prints_report
@@ -264,8 +261,8 @@ def mirror(**arguments: Any) -> Any:
 @_STATE
 @shared.once
 @shared.every
-@shared.of_source
-@shared.of_target
+@shared.source_options
+@shared.target_options
 @shared.metrics
 @shared.dry_run
 @shared.prints_report
@@ -290,14 +287,11 @@ def dedup(**arguments: Any) -> Any:
 @click.option("--since", metavar="TIME", help="Only dead letters since then; ISO 8601, or milliseconds.")
 @click.option("--until", metavar="TIME", help="Only dead letters before then.")
 @click.option("--rate", type=ABOVE_ZERO, help="Maximum messages per second.")
-@shared.of_source
+@shared.source_options
 @shared.dry_run
 @shared.prints_report
 def dlq_replay(**arguments: Any) -> Any:
-    """Send the dead letters of GROUP to it again; no other group gets them.
-
-    A second start with the same journal continues.
-    """
+    """Send the dead letters of GROUP to it alone again. A second start with the same journal continues."""
     return shared.pipelines().dlq_replay(**arguments)
 
 
@@ -312,7 +306,7 @@ def dlq_replay(**arguments: Any) -> Any:
 @click.option("--at", metavar="TIME", help="As of then: only messages stored before.")
 @click.option("--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the rows.")
 @click.option("--to", metavar="PATH", help="Write the rows as Parquet files into this folder instead.")
-@shared.of_source
+@shared.source_options
 @shared.dry_run
 @shared.prints_report
 def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **arguments: Any) -> Any:
@@ -342,7 +336,7 @@ def sql(name_server: str | None, form: str, to: str | None, dry_run: bool, **arg
 @click.option("--right-by", metavar="SQL", help="The expression for the right side, if it differs there.")
 @click.option("--topic", metavar="NAME", help="Topic of a store, if the other side is no topic.")
 @click.option("--to", metavar="PATH", type=PATH, help="Folder for the findings, as Parquet files.")
-@shared.of_source
+@shared.source_options
 @shared.dry_run
 @shared.prints_report
 def audit(**arguments: Any) -> Outcome:
@@ -365,7 +359,7 @@ def audit(**arguments: Any) -> Outcome:
 @click.option("--forever", is_flag=True, help="Run until Control-C.")
 @click.option("--above", type=Whole(0), help="Exit with 1 if a lag is above this at the end.")
 @click.option("--to", metavar="FILE", help="Add each line to this file, as JSON.")
-@shared.of_source
+@shared.source_options
 @shared.dry_run
 @shared.prints_report
 def lag(forever: bool, dry_run: bool, **arguments: Any) -> Outcome:
@@ -378,7 +372,7 @@ def lag(forever: bool, dry_run: bool, **arguments: Any) -> Outcome:
 
 
 def _show_lags(lags: list[Any]) -> None:
-    rows = [asdict(each) for each in lags]
+    rows = [asdict(lag_line) for lag_line in lags]
     names = ["group", "topic", "behind", "behind_s", "per_second"]
     heads = ["group", "topic", "lag", "lag_seconds", "per_second"]
     as_table(heads, ([row[name] for name in names] for row in rows))
@@ -391,7 +385,7 @@ def _show_lags(lags: list[Any]) -> None:
 @click.option("--until", metavar="TIME", help="Only reports stored before.")
 @click.option("--form", type=click.Choice(list(FORMS)), default="table", show_default=True, help="Format of the lines.")
 @click.option("--to", metavar="PATH", help="Write the single reports as Parquet files into this folder, too.")
-@shared.of_source
+@shared.source_options
 @shared.dry_run
 @shared.prints_report
 def trace(form: str, dry_run: bool, **arguments: Any) -> Any:

@@ -109,23 +109,23 @@ def _pairs_option(
     help: str,
     check: Callable[[Callable[..., dict[str, str]]], Callable[..., dict[str, str]]] = lambda parse: parse,
 ) -> Callable[[F], F]:
-    name = next(each for each in names if each.startswith("--"))
-    in_file = click.option(
+    name = next(option_name for option_name in names if option_name.startswith("--"))
+    file_option = click.option(
         f"{name}-file", metavar="FILE", callback=check(_parse_pairs_file),
         type=WrittenPath(exists=True, dir_okay=False),
         help=f"File with lines KEY=VALUE for {name}; keep secrets in it, as others see command lines."
     )  # fmt: skip
-    of_line = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(parse_pairs), help=help)
-    return lambda command: of_line(in_file(command))
+    line_option = click.option(*names, multiple=True, metavar="KEY=VALUE", callback=check(parse_pairs), help=help)
+    return lambda command: line_option(file_option(command))
 
 
 _OPTION_FLAGS: Final = ("-o", "--option", "options")
 _SINK_OPTION_HELP: Final = "An option of the sink (docs/use/spark.md), as sendTimeoutMs=...;"
-of_source = _pairs_option(
+source_options = _pairs_option(
     _OPTION_FLAGS, f"An option of the source (docs/use/spark.md), as tags=...; {_ACCOUNT_HELP}.", _checks_source_options
 )
-of_sink = _pairs_option(_OPTION_FLAGS, f"{_SINK_OPTION_HELP} {_ACCOUNT_HELP}.")
-of_target = _pairs_option(("--to-option", "to_options"), f"{_SINK_OPTION_HELP} {_TARGET_ACCOUNT_HELP}.")
+sink_options = _pairs_option(_OPTION_FLAGS, f"{_SINK_OPTION_HELP} {_ACCOUNT_HELP}.")
+target_options = _pairs_option(("--to-option", "to_options"), f"{_SINK_OPTION_HELP} {_TARGET_ACCOUNT_HELP}.")
 
 
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
@@ -151,12 +151,12 @@ def metrics(command: F) -> F:
     )
 
 
-def of_table(command: F) -> F:
+def table_options(command: F) -> F:
     """Gives a command the options `state` and `catalog_options` of a table that was begun."""
     return state(catalog_options(command))
 
 
-def in_catalog(command: F) -> F:
+def catalog_table_options(command: F) -> F:
     """Gives a command the options of `catalog_from`, and `state`."""
     name = click.option("--catalog", metavar="NAME", help="Iceberg catalog, named as in pyiceberg's configuration.")
     table = click.option("--table", "known_as", metavar="NAMESPACE.TABLE", help="The table's name in the catalog.")
@@ -201,13 +201,13 @@ class CommandEnd:
             yield
             return
         log = logging.getLogger()
-        was = signal.signal(signal.SIGTERM, self._terminate)
+        previous_handler = signal.signal(signal.SIGTERM, self._terminate)
         log.addFilter(_hide_broken_bridge)
         try:
             yield
         finally:
             log.removeFilter(_hide_broken_bridge)
-            signal.signal(signal.SIGTERM, was or signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, previous_handler or signal.SIG_DFL)
 
     def _terminate(self, _number: int, _frame: FrameType | None) -> NoReturn:
         self._signal = signal.SIGTERM
@@ -220,21 +220,18 @@ class CommandEnd:
         if status:
             sys.exit(status)
 
-    def stopped(self) -> NoReturn:
+    def exit_stopped(self) -> NoReturn:
         """Exit after a signal for which no pipeline was prepared."""
-        self._print_line(None)
+        self.print_line(None)
         sys.exit(128 + self._signal)
 
     def fail(self, reason: str) -> NoReturn:
-        self.print_failure(reason)
+        self.print_line(reason)
         click.echo(f"sparrowmq pipeline: {reason}", err=True)
         sys.exit(1)
 
-    def print_failure(self, reason: str) -> None:
-        """Print the line of a command that fails; the reason is for others to say."""
-        self._print_line(reason)
-
-    def _print_line(self, error: str | None) -> None:
+    def print_line(self, error: str | None) -> None:
+        """Print the line of a command that fails, or that a signal stopped (`error` is None)."""
         loaded = sys.modules.get("sparrowmq.spark.pipelines.running.report")
         if loaded is None:  # there is no Spark to begin anything with
             return
@@ -254,7 +251,7 @@ def is_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def end_of_java(error: BaseException) -> str:
+def java_exit_sentence(error: BaseException) -> str:
     """Return a sentence if an error came up because the Java process that this one has started is gone; else ""."""
     spark = sys.modules.get("pyspark")
     process = getattr(spark and spark.SparkContext._gateway, "proc", None)
@@ -277,33 +274,32 @@ def _hide_broken_bridge(record: logging.LogRecord) -> bool:
 
 
 def prints_report(command: F) -> Callable[..., None]:
-    """A command that prints the report of its function, and errors in a sentence.
-
-    The function gets options with those of files, and with the account of the environment.
-    """
+    """A command that gets options of files and the environment, and prints its function's report or error."""
 
     @wraps(command)
     def run(*args: Any, **arguments: Any) -> None:
-        ending = CommandEnd()
-        with ending.signals():
+        command_end = CommandEnd()
+        with command_end.signals():
             try:
                 outcome: Any = command(*args, **_add_account(_merge_option_files(arguments)))
             except KeyboardInterrupt:
-                ending.stopped()
+                command_end.exit_stopped()
             except (SparrowError, OSError) as error:
-                ending.fail(end_of_java(error) or error_sentence(error))
+                command_end.fail(java_exit_sentence(error) or error_sentence(error))
             except _errors_of_spark() as error:
                 if is_interrupted(error):
-                    ending.stopped()
-                if reason := end_of_java(error):
-                    ending.fail(reason)
+                    command_end.exit_stopped()
+                if reason := java_exit_sentence(error):
+                    command_end.fail(reason)
                 failure = known_failure(str(error))
                 if failure is None:
-                    ending.print_failure(str(error).strip().partition("\n")[0])
+                    command_end.print_line(str(error).strip().partition("\n")[0])
                     raise
                 hint = "" if failure.is_permanent else "; run it again to go on"
-                ending.fail(f"{failure.reason}{hint}")
-        ending.finish(outcome if isinstance(outcome, Outcome) else Outcome(outcome, INCOMPLETE if outcome.away else 0))
+                command_end.fail(f"{failure.reason}{hint}")
+        command_end.finish(
+            outcome if isinstance(outcome, Outcome) else Outcome(outcome, INCOMPLETE if outcome.away else 0)
+        )
 
     return run
 
@@ -324,12 +320,12 @@ def _add_account(arguments: dict[str, Any]) -> dict[str, Any]:
     """Add the account of the environment to options without one; files of a store need none."""
     if arguments.get("name_server") is None or arguments.get("store") is not None:
         return arguments
-    signed = dict(arguments)
-    of_target = _TARGET_ACCOUNT if any(map(os.environ.get, _TARGET_ACCOUNT.values())) else _ACCOUNT
-    for kind, variables in (("options", _ACCOUNT), ("to_options", of_target)):
-        if kind in signed:
-            signed[kind] = _account(variables, signed[kind]) | signed[kind]
-    return signed
+    merged = dict(arguments)
+    target_options = _TARGET_ACCOUNT if any(map(os.environ.get, _TARGET_ACCOUNT.values())) else _ACCOUNT
+    for kind, variables in (("options", _ACCOUNT), ("to_options", target_options)):
+        if kind in merged:
+            merged[kind] = _account(variables, merged[kind]) | merged[kind]
+    return merged
 
 
 def _account(variables: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:

@@ -12,10 +12,9 @@
 The driver stays here (deploy mode client): a pipeline's state and checkpoint are on disks that it sees. All arguments
 before the program belong to spark-submit.
 
-Spark unpacks the archive beside each executor, and the executor's Python finds it on its path. So machines of the
-cluster need Spark, and a Python of the same version as the one that packs, on the same kind of machine, as packages
-hold compiled code. The archive is a copy of what is installed here: nothing is fetched, built or resolved, and
-executors run the very versions that the driver runs.
+Spark unpacks the archive beside each executor. Machines of the cluster need Spark, and a Python of the same version on
+the same kind of machine, as packages hold compiled code. The archive is a copy of what is installed here: nothing is
+fetched or built.
 """
 
 from __future__ import annotations
@@ -44,12 +43,16 @@ from sparrowmq.spark.commands import shared
 from sparrowmq.spark.java import spark_environment
 
 _PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
-_ALSO = click.option("--with", "also", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires.")
+_EXTRA_PACKAGES = click.option(
+    "--with", "extra_packages", metavar="PACKAGE", multiple=True, help="Pack this too, with what it requires."
+)
 PIPELINE: Final = "pipeline"
 _ENVIRONMENT_FOLDER: Final = "environment"  # beside each executor
 _PROGRAM: Final = Path(__file__).with_name("pipeline_commands.py")
 # spark-submit's options without a value; all others have one. SparkSubmitOptionParser, Spark 4.2.
-_SWITCHES: Final = frozenset({"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"})
+_OPTIONS_WITHOUT_VALUE: Final = frozenset(
+    {"--help", "-h", "--supervise", "--usage-error", "--verbose", "-v", "--version"}
+)
 # secretKey=, securityToken=, tls.client.keyPassword= of ours, and what Spark's settings call so.
 _SECRET: Final = re.compile(r"([\w.-]*(?:secret|token|password)[\w.-]*=).*", re.IGNORECASE | re.DOTALL)
 _LOOPBACK: Final = ("spark://127.0.0.1:", "spark://localhost:", "local")
@@ -73,7 +76,7 @@ def spark() -> None:
     "--python", metavar="NAME", default=_PYTHON, show_default=True,
     help="Python for executors, of this version, on their machines."
 )  # fmt: skip
-@_ALSO
+@_EXTRA_PACKAGES
 @click.option(
     "--environment", metavar="PATH", type=WrittenPath(exists=True, dir_okay=False),
     help="Send this archive, which `sparrowmq spark pack` wrote, instead of packing."
@@ -81,7 +84,7 @@ def spark() -> None:
 @click.option("--dry-run", is_flag=True, help="Print the command, and do nothing.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(
-    arguments: tuple[str, ...], python: str, also: tuple[str, ...], environment: Path | None, dry_run: bool
+    arguments: tuple[str, ...], python: str, extra_packages: tuple[str, ...], environment: Path | None, dry_run: bool
 ) -> None:
     """Run spark-submit with all that executors need: sparrowmq spark submit [OUR OPTIONS] [ITS OPTIONS] PROGRAM ...
 
@@ -93,7 +96,7 @@ def submit(
     """
     try:
         archive = archive_path if dry_run else pack_if_changed
-        path = environment or archive(cache_folder(), also)
+        path = environment or archive(cache_folder(), extra_packages)
         command = build_submission(arguments, path.absolute(), python)
         if dry_run:
             click.echo(command.display())
@@ -107,11 +110,11 @@ def submit(
 
 @spark.command("pack")
 @click.argument("path", type=PATH)
-@_ALSO
-def pack_environment(path: Path, also: tuple[str, ...]) -> None:
+@_EXTRA_PACKAGES
+def pack_environment(path: Path, extra_packages: tuple[str, ...]) -> None:
     """Pack the environment of executors into PATH, a .zip: sparrowmq and the packages that it imports."""
     try:
-        size = pack(path, also).stat().st_size
+        size = pack(path, extra_packages).stat().st_size
     except (ConfigError, OSError) as error:
         _fail(error)
     click.echo(f"{path}: {size >> 20} MiB; --archives {path.absolute()}#environment, PYTHONPATH=./environment")
@@ -131,7 +134,7 @@ class Submission:
 
     def display(self) -> str:
         """The command as a shell takes it, without secrets."""
-        return shlex.join(_SECRET.sub(r"\1***", each) for each in self.command)
+        return shlex.join(_SECRET.sub(r"\1***", word) for word in self.command)
 
     def start(self) -> None:
         """Become that command: signals and the exit status are its own."""
@@ -142,22 +145,17 @@ class Submission:
 def build_submission(
     arguments: Sequence[str], archive: Path, python: str, environ: Mapping[str, str] = os.environ
 ) -> Submission:
-    """Build the command for spark-submit's options and a program with its arguments.
-
-    `python` is what executors start, by its path or name on their machines.
-
-    Raises: ConfigError, no program is given, or there is no Spark or no Java.
-    """
+    """Build the command for spark-submit's options and a program with its arguments. Raises: ConfigError."""
     options, program, program_arguments = split_arguments(arguments)
     archives, options = _take_option(options, "--archives")
     packed = ",".join([f"{archive}#{_ENVIRONMENT_FOLDER}", *archives])
-    own = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_ENVIRONMENT_FOLDER}"]
+    own_options = ["--archives", packed, "--conf", f"spark.executorEnv.PYTHONPATH=./{_ENVIRONMENT_FOLDER}"]
     is_pipeline = program == PIPELINE
     target = [str(_PROGRAM), *program_arguments] if is_pipeline else [program, *program_arguments]
     home = spark_home(environ)
     return Submission(
-        (str(home / "bin" / "spark-submit"), *own, *options, *target),
-        {**environ, **_variables(home, python, options, environ)},
+        (str(home / "bin" / "spark-submit"), *own_options, *options, *target),
+        {**environ, **_environment_variables(home, python, options, environ)},
     )
 
 
@@ -165,7 +163,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], str, list[str]
     """spark-submit's options, the program, and the program's arguments. Raises: ConfigError, no program is there."""
     index = 0
     while index < len(arguments) and arguments[index].startswith("-"):
-        has_value = arguments[index] not in _SWITCHES and "=" not in arguments[index]
+        has_value = arguments[index] not in _OPTIONS_WITHOUT_VALUE and "=" not in arguments[index]
         index += 2 if has_value else 1
     if index >= len(arguments):
         raise ConfigError("name a program: a .py file, or `pipeline NAME` with its arguments")
@@ -182,12 +180,14 @@ def spark_home(environ: Mapping[str, str]) -> Path:
     return Path(spec.origin).parent
 
 
-def _variables(home: Path, python: str, options: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+def _environment_variables(
+    home: Path, python: str, options: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, str]:
     variables = spark_environment(environ) | {
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(_folders(environ)),
+        "PYTHONPATH": os.pathsep.join(_import_folders(environ)),
     }
     if not environ.get("SPARK_LOCAL_IP") and not all(
         master.startswith(_LOOPBACK) for master in _take_option(options, "--master")[0]
@@ -196,11 +196,11 @@ def _variables(home: Path, python: str, options: Sequence[str], environ: Mapping
     return variables
 
 
-def _folders(environ: Mapping[str, str]) -> list[str]:
+def _import_folders(environ: Mapping[str, str]) -> list[str]:
     """The folders of the driver's imports, for Spark's Python processes beside it; they may be of another Python."""
-    own = [str(Path(__file__).parents[3]), *map(sysconfig.get_path, ("purelib", "platlib"))]
+    own_folders = [str(Path(__file__).parents[3]), *map(sysconfig.get_path, ("purelib", "platlib"))]
     others = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    return list(dict.fromkeys([*own, *others]))
+    return list(dict.fromkeys([*own_folders, *others]))
 
 
 def _take_option(options: Sequence[str], name: str) -> tuple[list[str], list[str]]:
@@ -216,24 +216,24 @@ def _take_option(options: Sequence[str], name: str) -> tuple[list[str], list[str
     return values, others
 
 
-def pack(path: Path, also: Iterable[str] = ()) -> Path:
-    """Write the archive; `also` names further packages. Raises: ConfigError, one of those is not installed."""
-    return _write(path, contents(also))
+def pack(path: Path, extra_packages: Iterable[str] = ()) -> Path:
+    """Write the archive; `extra_packages` names further packages. Raises: ConfigError, one is not installed."""
+    return _write_archive(path, files_to_pack(extra_packages))
 
 
-def pack_if_changed(folder: Path, also: Iterable[str] = ()) -> Path:
+def pack_if_changed(folder: Path, extra_packages: Iterable[str] = ()) -> Path:
     """The archive in `folder`, written if what is installed has changed. Raises: as `pack`."""
-    files = contents(also)
-    path = _archive_path(folder, files)
-    return path if path.exists() else _write(path, files)
+    files = files_to_pack(extra_packages)
+    path = _path_for_files(folder, files)
+    return path if path.exists() else _write_archive(path, files)
 
 
-def archive_path(folder: Path, also: Iterable[str] = ()) -> Path:
+def archive_path(folder: Path, extra_packages: Iterable[str] = ()) -> Path:
     """The archive that `pack_if_changed` has, or would write. Raises: as `pack`."""
-    return _archive_path(folder, contents(also))
+    return _path_for_files(folder, files_to_pack(extra_packages))
 
 
-def _archive_path(folder: Path, files: Iterable[PackedFile]) -> Path:
+def _path_for_files(folder: Path, files: Iterable[PackedFile]) -> Path:
     """The archive of these files, by what they were when they were last changed."""
     digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
     for name, file in files:
@@ -247,43 +247,43 @@ def cache_folder() -> Path:
     return Path(cache, "sparrowmq", "spark")
 
 
-def contents(also: Iterable[str] = ()) -> list[PackedFile]:
+def files_to_pack(extra_packages: Iterable[str] = ()) -> list[PackedFile]:
     """The files to pack, in the order of their names. Raises: as `pack`."""
-    extra = {normal(name) for name in also}
+    extra = {normal_name(name) for name in extra_packages}
     if absent := sorted(name for name in extra if _distribution(name) is None):
         raise ConfigError(f"{', '.join(absent)} cannot be packed: not installed here ({sys.prefix})")
-    names = closure({"sparrowmq", *TASK_PACKAGES, *extra}) - {"sparrowmq"}
+    names = with_requirements({"sparrowmq", *TASK_PACKAGES, *extra}) - {"sparrowmq"}
     files = dict(_own_files())
     for name in names:
         distribution = _distribution(name)
         if distribution is not None:
-            files.update(_files(distribution))
+            files.update(_distribution_files(distribution))
     return sorted(files.items())
 
 
-def closure(names: Iterable[str]) -> set[str]:
+def with_requirements(names: Iterable[str]) -> set[str]:
     """The installed ones of some packages, and of all that they require; extras are not followed."""
     installed: set[str] = set()
-    ahead = [normal(name) for name in names]
+    ahead = [normal_name(name) for name in names]
     while ahead:
         name = ahead.pop()
         distribution = _distribution(name)
         if name in installed or name in _DRIVER_PACKAGES or distribution is None:
             continue
         installed.add(name)
-        ahead += [_required(line) for line in distribution.requires or () if "extra ==" not in line]
+        ahead += [_required_name(line) for line in distribution.requires or () if "extra ==" not in line]
     return installed
 
 
-def normal(name: str) -> str:
+def normal_name(name: str) -> str:
     """A package's name as registries compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _required(requirement: str) -> str:
+def _required_name(requirement: str) -> str:
     name = re.match(r"[\w.-]+", requirement)
     assert name is not None, "metadata of an installed package is sound"
-    return normal(name[0])
+    return normal_name(name[0])
 
 
 def _distribution(name: str) -> metadata.Distribution | None:
@@ -302,17 +302,17 @@ def _own_files() -> Iterator[PackedFile]:
             yield place.as_posix(), path
 
 
-def _files(distribution: metadata.Distribution) -> Iterator[PackedFile]:
+def _distribution_files(distribution: metadata.Distribution) -> Iterator[PackedFile]:
     for file in distribution.files or ():
         path = Path(str(distribution.locate_file(file)))
         if ".." not in file.parts and not _UNPACKED_FOLDERS.intersection(file.parts) and path.is_file():
             yield file.as_posix(), path
 
 
-def _write(path: Path, files: Iterable[PackedFile]) -> Path:
+def _write_archive(path: Path, files: Iterable[PackedFile]) -> Path:
     """Put the archive in its place at once: another may look for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, written = tempfile.mkstemp(dir=path.parent, suffix=".zip")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".zip")
     try:
         with (
             open(descriptor, "wb") as file,
@@ -320,9 +320,9 @@ def _write(path: Path, files: Iterable[PackedFile]) -> Path:
         ):
             for name, source in files:
                 archive.write(source, name)
-        os.chmod(written, 0o644)
-        os.replace(written, path)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(written)
+        os.unlink(temporary)
         raise
     return path

@@ -13,9 +13,8 @@ either can continue a table of the other.
     others     _mq, _day, and the columns of the bodies
     errors     _mq, _day, reason, body
 
-All parts of a round are one job: a job costs Spark some 0.1 s, however many topics it has. If the job fails as a whole,
-for example because a worker was killed for its memory, each topic gets a job of its own. So only the topic that caused
-the failure fails.
+All parts of a round are one job: a job costs Spark some 0.1 s. If the job fails as a whole, for example because a
+worker was killed for its memory, each topic gets a job of its own, so only the topic that caused the failure fails.
 """
 
 from __future__ import annotations
@@ -73,10 +72,10 @@ from sparrowmq.spark.worker import network_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ORIGIN: Final = tuple(name for name in Objects.columns if name != BODY)
+_COORDINATE_COLUMNS: Final = tuple(name for name in Objects.columns if name != BODY)
 _STORE_TIME: Final = "storeTimestamp"
-_TASKS_A_CORE: Final = 2
-_PART_ROWS: Final = 500  # the cost of a part without rows, in rows
+_TASKS_PER_CORE: Final = 2
+_PART_COST_ROWS: Final = 500  # the cost of a part without rows, in rows
 
 
 class RowsAndErrors(NamedTuple):
@@ -90,11 +89,8 @@ class RowsAndErrors(NamedTuple):
 class ArrowRows:
     """Makes the rows of one table from messages.
 
-    Attributes:
-        mode: of the table. kinds: the columns of bodies, by name. depth: of objects and lists within columns.
-        encoding: the schemas of Avro and Protobuf bodies, as far as they are known.
-        key, deletes: as `TableSettings` has them.
-        partitioning: of the table.
+    `kinds` are the columns of bodies, by name; `depth` is that of objects and lists within columns. `encoding` has the
+    known schemas of Avro and Protobuf bodies. `key` and `deletes`: as in `TableSettings`.
     """
 
     mode: str
@@ -109,20 +105,21 @@ class ArrowRows:
     def columns(self) -> tuple[str, ...]:
         """The columns to read from the source."""
         if self.key is not None:
-            return (*_ORIGIN, "keys", "properties", BODY)
+            return (*_COORDINATE_COLUMNS, "keys", "properties", BODY)
         return RawMessages.columns if self.mode == "raw" else Objects.columns
 
     @cached_property
     def source_schema(self) -> pa.Schema:
-        """The schema of those columns."""
         return arrow_schema(StructType(self._fields))
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the table."""
         if self.mode == "raw":
-            return arrow_schema(StructType([*self._own, *self._fields[len(_ORIGIN) :]]))
-        return arrow_schema(StructType([*self._own, *(StructField(name, kind) for name, kind in self.kinds.items())]))
+            return arrow_schema(StructType([*self._own_fields, *self._fields[len(_COORDINATE_COLUMNS) :]]))
+        return arrow_schema(
+            StructType([*self._own_fields, *(StructField(name, kind) for name, kind in self.kinds.items())])
+        )
 
     @cached_property
     def staged_schema(self) -> pa.Schema:
@@ -133,52 +130,54 @@ class ArrowRows:
     def error_schema(self) -> pa.Schema:
         """The schema of the table of errors."""
         return arrow_schema(
-            StructType([*self._own, StructField(REASON, StringType()), StructField(BODY, BinaryType())])
+            StructType([*self._own_fields, StructField(REASON, StringType()), StructField(BODY, BinaryType())])
         )
 
     def split(self, messages: pa.RecordBatch) -> RowsAndErrors:
         """Return the rows of messages, in their order; raw messages never become errors."""
-        origin = [messages.column(name) for name in _ORIGIN]
-        coordinates = pa.StructArray.from_arrays(origin, fields=list(self.schema.field(COORDINATES).type))
-        own = [coordinates, pc.cast(messages.column(_STORE_TIME), pa.date32())]
+        coordinate_values = [messages.column(name) for name in _COORDINATE_COLUMNS]
+        coordinates = pa.StructArray.from_arrays(coordinate_values, fields=list(self.schema.field(COORDINATES).type))
+        own_values = [coordinates, pc.cast(messages.column(_STORE_TIME), pa.date32())]
         if self.mode == "raw":
-            rows = [*own, *(messages.column(name) for name in RawMessages.columns[len(_ORIGIN) :])]
+            rows = [*own_values, *(messages.column(name) for name in RawMessages.columns[len(_COORDINATE_COLUMNS) :])]
             return RowsAndErrors(pa.RecordBatch.from_arrays(rows, schema=self.schema), self._no_errors)
         reason, *values = self._read_bodies(messages)
         if self.key is not None:
             reason, values = Tombstones(self.key, self.deletes, self.kinds).mark_rows(messages, reason, values)
         is_good = pc.is_null(reason)
-        rows = pa.RecordBatch.from_arrays([*own, *values], schema=self.staged_schema)
+        rows = pa.RecordBatch.from_arrays([*own_values, *values], schema=self.staged_schema)
         if not len(is_good) or pc.all(is_good).as_py():
             return RowsAndErrors(rows, self._no_errors)
-        errors = pa.RecordBatch.from_arrays([*own, reason, messages.column(BODY)], schema=self.error_schema)
+        errors = pa.RecordBatch.from_arrays([*own_values, reason, messages.column(BODY)], schema=self.error_schema)
         return RowsAndErrors(rows.filter(is_good), errors.filter(pc.invert(is_good)))
 
     def _read_bodies(self, messages: pa.RecordBatch) -> list[pa.Array]:
         bodies = pa.RecordBatch.from_arrays([messages.column(BODY)], names=[BODY])
-        read = list(self._reader([bodies]))  # several, if the bodies have very many values
-        return [pa.concat_arrays([each.column(at) for each in read]) for at in range(1, read[0].num_columns)]
+        batches = list(self._reader([bodies]))  # several, if the bodies have very many values
+        return [
+            pa.concat_arrays([batch.column(index) for batch in batches]) for index in range(1, batches[0].num_columns)
+        ]
 
     @cached_property
     def _reader(self) -> Reader:
         added = list(arrow_schema(reader_columns(self.kinds.values())))
-        own, is_closed = (*OWN_COLUMNS, *self.partitioning.derived_names), self.mode == "schema"
+        own_names, is_closed = (*OWN_COLUMNS, *self.partitioning.derived_names), self.mode == "schema"
         read: Reader = (
-            EncodedReader(self.encoding, self.kinds, added, own)
+            EncodedReader(self.encoding, self.kinds, added, own_names)
             if self.encoding is not None
-            else BodyReader(self.kinds, added, own, is_closed=is_closed, depth=self.depth, key=self.key)
+            else BodyReader(self.kinds, added, own_names, is_closed=is_closed, depth=self.depth, key=self.key)
         )
         return PartitionCheck(read, self.partitioning, list(self.kinds))
 
     @cached_property
     def _fields(self) -> list[StructField]:
-        asked = {"nameServer": "127.0.0.1:9", "topic": "t", "columns": ",".join(self.columns)}
-        return list(RocketMQSource(asked).schema().fields)
+        options = {"nameServer": "127.0.0.1:9", "topic": "t", "columns": ",".join(self.columns)}
+        return list(RocketMQSource(options).schema().fields)
 
     @property
-    def _own(self) -> list[StructField]:
-        where = StructType(self._fields[: len(_ORIGIN)])
-        return [StructField(COORDINATES, where, nullable=False), StructField(DAY, DateType())]
+    def _own_fields(self) -> list[StructField]:
+        coordinates_type = StructType(self._fields[: len(_COORDINATE_COLUMNS)])
+        return [StructField(COORDINATES, coordinates_type, nullable=False), StructField(DAY, DateType())]
 
     @cached_property
     def _no_errors(self) -> pa.RecordBatch:
@@ -189,10 +188,8 @@ class ArrowRows:
 class BatchPart:
     """Some ranges of one topic, for a worker.
 
-    Attributes:
-        given: options of the source. brokers: their addresses, so that a worker needs no name server.
-        shape: of the rows. folder: for the files of the table. layout: of these.
-        targets: of the table and its table of errors, if files are to be written behind an address.
+    With `brokers`, their addresses, a worker needs no name server. `layout` is of the files in `folder`. `targets` are
+    those of the table and its table of errors, if files are to be written behind an address.
     """
 
     topic: str
@@ -209,7 +206,6 @@ class BatchPart:
         return sum(map(len, self.ranges))
 
     def with_columns(self, kinds: Mapping[str, DataType], encoding: Encoding | None) -> BatchPart:
-        """The same part with other columns and schemas."""
         return replace(self, shape=replace(self.shape, kinds=kinds, encoding=encoding))
 
 
@@ -217,12 +213,10 @@ class BatchPart:
 class PartResult:
     """The result of a part.
 
-    Attributes:
-        read, damaged: messages, and those of them whose body was damaged. size: bytes of the bodies.
-        oldest_ms: when the first of them was stored.
-        found: the fields of the bodies that became errors.
-        heads: of Avro and Protobuf bodies, each as the id of its schema, which message of it, and a count.
-        error: why it failed, with the error's name; then nothing else counts.
+    `read` and `damaged` count messages, and those of them whose body was damaged; `size` is the bytes of the bodies,
+    and `oldest_ms` when the first of them was stored. `body_fields` are those of the bodies that became errors. `heads`
+    are of Avro and Protobuf bodies: the id of a schema, which message of it, and a count. After an `error`, nothing
+    else counts.
     """
 
     topic: str
@@ -261,7 +255,7 @@ def run_part(part: BatchPart) -> PartResult:
     )
     network = network_of(options)
     network.learn(part.brokers)
-    written = PartResult(part.topic)
+    result = PartResult(part.topic)
     folder = Path(part.folder)
     rows = PartitionFiles(folder / "rows", shape.staged_schema, part.layout)
     errors = PartitionFiles(folder / "errors", shape.error_schema, Layout(BY_DAY, part.layout.keeps_columns))
@@ -269,7 +263,7 @@ def run_part(part: BatchPart) -> PartResult:
     with rows, errors:
         for messages in read(network, part.ranges, Rows(shape.source_schema, options), options):
             split = shape.split(messages)
-            _count_messages(written, messages)
+            _count_messages(result, messages)
             if shape.encoding is not None:
                 count_heads(shape.encoding, messages.column(BODY).to_pylist(), heads)
             if split.rows.num_rows:
@@ -278,38 +272,38 @@ def run_part(part: BatchPart) -> PartResult:
                 errors.write(split.errors)
                 if shape.mode == "json":
                     bodies = split.errors.column(BODY).to_pylist()
-                    written.body_fields = merge_body_fields(
-                        [written.body_fields, fields_in(bodies, shape.depth, shape.key)]
+                    result.body_fields = merge_body_fields(
+                        [result.body_fields, fields_in(bodies, shape.depth, shape.key)]
                     )
-    written.heads = frequent_heads(heads)
-    written.rows, written.errors = rows.files, errors.files
+    result.heads = frequent_heads(heads)
+    result.rows, result.errors = rows.files, errors.files
     if part.targets is not None:
-        written.rows, written.errors = _upload(part.targets, rows.files, errors.files)
+        result.rows, result.errors = _upload(part.targets, rows.files, errors.files)
         shutil.rmtree(folder, ignore_errors=True)
-    return written
+    return result
 
 
 def _upload(
     targets: tuple[UploadTarget, UploadTarget], rows: Sequence[StagedFile], errors: Sequence[StagedFile]
 ) -> tuple[list[StagedFile], list[StagedFile]]:
-    to, to_errors = targets
-    there = to.upload_files(rows)
+    rows_target, errors_target = targets
+    uploaded = rows_target.upload_files(rows)
     try:
-        return there, to_errors.upload_files(errors)
+        return uploaded, errors_target.upload_files(errors)
     except BaseException:
-        to.remove(there)
+        rows_target.remove(uploaded)
         raise
 
 
-def _count_messages(written: PartResult, messages: pa.RecordBatch) -> None:
+def _count_messages(result: PartResult, messages: pa.RecordBatch) -> None:
     bodies = messages.column(BODY)
-    written.read += messages.num_rows
-    written.damaged += bodies.null_count
-    written.size += bodies.nbytes
+    result.read += messages.num_rows
+    result.damaged += bodies.null_count
+    result.size += bodies.nbytes
     oldest = pc.min(pc.cast(messages.column("storeTimestamp"), pa.int64())).as_py()
     if oldest is not None:
         oldest_ms = oldest // 1000
-        written.oldest_ms = oldest_ms if written.oldest_ms is None else min(written.oldest_ms, oldest_ms)
+        result.oldest_ms = oldest_ms if result.oldest_ms is None else min(result.oldest_ms, oldest_ms)
 
 
 class SparkWorkers:
@@ -317,7 +311,7 @@ class SparkWorkers:
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
-        self.tasks = _TASKS_A_CORE * self._context.defaultParallelism
+        self.tasks = _TASKS_PER_CORE * self._context.defaultParallelism
 
     def __call__(self, parts: Sequence[BatchPart]) -> list[PartResult]:
         """Run parts. Raises: PySparkException, Py4JError, Spark itself has ended."""
@@ -327,23 +321,23 @@ class SparkWorkers:
             if self._context._jsc is None or self._context._jsc.sc().isStopped():
                 raise
         results = list[PartResult]()
-        for of_topic in by_topic(parts):
+        for topic_parts in group_by_topic(parts):
             try:
-                results += self._run(of_topic)
+                results += self._run(topic_parts)
             except (PySparkException, Py4JError) as error:
-                results.append(PartResult(of_topic[0].topic, error=str(error)))
+                results.append(PartResult(topic_parts[0].topic, error=str(error)))
         return results
 
     def _run(self, parts: Sequence[BatchPart]) -> list[PartResult]:
-        tasks = pack(parts, self.tasks, lambda part: part.rows + _PART_ROWS)
+        tasks = pack(parts, self.tasks, lambda part: part.rows + _PART_COST_ROWS)
         if not tasks:
             return []
         return list(self._context.parallelize(tasks, len(tasks)).flatMap(run_parts).collect())
 
 
-def by_topic(parts: Sequence[BatchPart]) -> Iterator[list[BatchPart]]:
+def group_by_topic(parts: Sequence[BatchPart]) -> Iterator[list[BatchPart]]:
     """The parts of each topic."""
-    found: dict[str, list[BatchPart]] = {}
+    parts_by_topic: dict[str, list[BatchPart]] = {}
     for part in parts:
-        found.setdefault(part.topic, []).append(part)
-    yield from found.values()
+        parts_by_topic.setdefault(part.topic, []).append(part)
+    yield from parts_by_topic.values()

@@ -40,17 +40,12 @@ if TYPE_CHECKING:
 
 DELETED: Final = "\0deleted"  # a column of staged rows only; no field of a body has this name (`is_name`)
 _ORDER: Final = ("brokerName", "queueId", "queueOffset")
-_ROWS: Final = 50_000
+_ROWS_PER_BATCH: Final = 50_000
 
 
 @dataclass(frozen=True)
 class KeyedBatch:
-    """The rows of a batch by their key.
-
-    Attributes:
-        key: the column. folder: for new files. named: gives files their names.
-        target: of the batch, if the table is behind an address.
-    """
+    """The rows of a batch by their key; `folder` is for new files, and `target` for a table behind an address."""
 
     key: str
     folder: Path
@@ -63,17 +58,19 @@ class KeyedBatch:
         if self.target is not None:
             self.target.remove(staged.files)
         keys = rows.column(self.key).combine_chunks()
-        new = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+        kept_rows = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
         with PartitionFiles(self.folder, staged.schema, lake.layout) as files:
-            for batch in new.select(staged.schema.names).cast(staged.schema).to_batches():
+            for batch in kept_rows.select(staged.schema.names).cast(staged.schema).to_batches():
                 files.write(batch)
         partitions = lake.partitions()
-        touched = list(self._files_with_keys(sorted(partitions), keys))
-        rest = [file for path in touched if (file := self._rewrite_without(path, partitions[path], keys)) is not None]
-        found = [self.name_file(file) for file in [*files.files, *rest]]
+        replaced = list(self._files_with_keys(sorted(partitions), keys))
+        rewritten = [
+            file for path in replaced if (file := self._rewrite_without(path, partitions[path], keys)) is not None
+        ]
+        added = [self.name_file(file) for file in [*files.files, *rewritten]]
         if self.target is not None:
-            found = self.target.upload_files(found)
-        return replace(staged, files=found, removed=touched)
+            added = self.target.upload_files(added)
+        return replace(staged, files=added, removed=replaced)
 
     def _open(self, path: Path | str | None) -> pq.ParquetFile:
         if self.target is None:
@@ -82,12 +79,12 @@ class KeyedBatch:
         return pq.ParquetFile(storage.path(str(path)), filesystem=storage.files)
 
     def _read_staged(self, staged: Staged, layout: Layout) -> pa.Table:
-        found = []
+        tables = []
         for file in staged.files:
             with self._open(file.path if self.target is None else self.target.storage_name(file.name)) as source:
                 rows = source.read()
-            found.append(layout.add_path_columns(rows, file.partition, staged.schema))
-        return pa.concat_tables(found)
+            tables.append(layout.add_path_columns(rows, file.partition, staged.schema))
+        return pa.concat_tables(tables)
 
     def _files_with_keys(self, paths: Sequence[Path], keys: pa.Array) -> Iterator[Path]:
         least, greatest = pc.min_max(keys).values()
@@ -95,13 +92,14 @@ class KeyedBatch:
             with self._open(path) as file:
                 if self.key not in file.schema_arrow.names or self._excludes(file, least, greatest):
                     continue
-                had = file.read(columns=[self.key]).column(0)
-            if pc.any(pc.is_in(had, value_set=keys.cast(had.type))).as_py():
+                file_keys = file.read(columns=[self.key]).column(0)
+            if pc.any(pc.is_in(file_keys, value_set=keys.cast(file_keys.type))).as_py():
                 yield path
 
     def _excludes(self, file: pq.ParquetFile, least: pa.Scalar, greatest: pa.Scalar) -> bool:
-        at = file.schema_arrow.get_field_index(self.key)
-        column = next(index for index, path in enumerate(_leaves(file)) if path == file.schema_arrow.field(at).name)
+        field_index = file.schema_arrow.get_field_index(self.key)
+        leaves = (file.schema.column(index).path for index in range(file.metadata.num_columns))
+        column = next(index for index, path in enumerate(leaves) if path == file.schema_arrow.field(field_index).name)
         for group in range(file.metadata.num_row_groups):
             bounds = file.metadata.row_group(group).column(column).statistics
             if bounds is None or not bounds.has_min_max:
@@ -112,15 +110,15 @@ class KeyedBatch:
 
     def _rewrite_without(self, path: Path, partition: str, keys: pa.Array) -> StagedFile | None:
         """Write the other rows of a file to a new one; None if there are none."""
-        new, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
-        new.parent.mkdir(parents=True, exist_ok=True)
-        with self._open(path) as source, pq.ParquetWriter(new, source.schema_arrow) as writer:
-            for batch in source.iter_batches(_ROWS):
-                had = batch.column(self.key)
-                rest = batch.filter(pc.invert(pc.is_in(had, value_set=keys.cast(had.type))))
-                rows += rest.num_rows
-                writer.write_batch(rest)
-        return StagedFile(new, "", partition, rows, new.stat().st_size) if rows else None
+        target, rows = self.folder / f"{uuid.uuid4().hex}.parquet", 0
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with self._open(path) as source, pq.ParquetWriter(target, source.schema_arrow) as writer:
+            for batch in source.iter_batches(_ROWS_PER_BATCH):
+                batch_keys = batch.column(self.key)
+                kept_rows = batch.filter(pc.invert(pc.is_in(batch_keys, value_set=keys.cast(batch_keys.type))))
+                rows += kept_rows.num_rows
+                writer.write_batch(kept_rows)
+        return StagedFile(target, "", partition, rows, target.stat().st_size) if rows else None
 
 
 def last_row_by_key(rows: pa.Table, key: str) -> pa.Table:
@@ -128,13 +126,8 @@ def last_row_by_key(rows: pa.Table, key: str) -> pa.Table:
     places = rows.column(COORDINATES).combine_chunks()
     order = pa.table({name: pc.struct_field(places, name) for name in _ORDER})
     ordered = rows.take(pc.sort_indices(order, sort_keys=[(name, "ascending") for name in _ORDER]))
-    numbered: Any = pa.table({"key": ordered.column(key), "at": pa.array(range(len(ordered)), pa.int64())})
-    return ordered.take(numbered.group_by("key").aggregate([("at", "max")]).column("at_max"))
-
-
-def _leaves(file: pq.ParquetFile) -> Iterator[str]:
-    for index in range(file.metadata.num_columns):
-        yield file.schema.column(index).path
+    numbered_keys: Any = pa.table({"key": ordered.column(key), "at": pa.array(range(len(ordered)), pa.int64())})
+    return ordered.take(numbered_keys.group_by("key").aggregate([("at", "max")]).column("at_max"))
 
 
 @dataclass(frozen=True)
@@ -152,38 +145,39 @@ class Tombstones:
         if self.key not in self.kinds:
             missing = pa.scalar(f"the body has no {self.key}, which is the key")
             return pc.coalesce(reason, missing), [*values, pa.repeat(False, len(reason))]
-        at = list(self.kinds).index(self.key)
+        key_index = list(self.kinds).index(self.key)
         deleted = self._by_mark(messages, values)
         is_empty = pc.fill_null(pc.equal(pc.binary_length(messages.column(BODY)), 0), False)
         if pc.any(is_empty).as_py():
-            found = [
-                _from_keys(keys, values[at].type) if empty else (why, key)
-                for empty, keys, why, key in zip(
-                    *(each.to_pylist() for each in (is_empty, messages.column("keys"), reason, values[at])), strict=True
+            keys_and_reasons = [
+                _key_in_keys(keys, values[key_index].type) if empty else (problem, key)
+                for empty, keys, problem, key in zip(
+                    *(array.to_pylist() for array in (is_empty, messages.column("keys"), reason, values[key_index])),
+                    strict=True,
                 )
             ]
-            reason = pa.array([why for why, _ in found], pa.string())
-            values[at] = pa.array([key for _, key in found], values[at].type)
+            reason = pa.array([problem for problem, _ in keys_and_reasons], pa.string())
+            values[key_index] = pa.array([key for _, key in keys_and_reasons], values[key_index].type)
             deleted = pc.or_(deleted, is_empty)
-        lacks = pc.and_(pc.is_null(reason), pc.is_null(values[at]))
-        reason = pc.if_else(lacks, pa.scalar(f"the key {self.key} is null"), reason)
+        lacks_key = pc.and_(pc.is_null(reason), pc.is_null(values[key_index]))
+        reason = pc.if_else(lacks_key, pa.scalar(f"the key {self.key} is null"), reason)
         return reason, [*values, deleted]
 
     def _by_mark(self, messages: pa.RecordBatch, values: list[pa.Array]) -> pa.Array:
         if self.deletes is None:
             return pa.repeat(False, messages.num_rows)
-        name, is_given, value = self.deletes.partition("=")
-        wanted = value if is_given else "true"
-        found = pc.equal(pc.map_lookup(messages.column("properties"), name, "first"), wanted)
+        name, has_value, value = self.deletes.partition("=")
+        mark = value if has_value else "true"
+        is_deleted = pc.equal(pc.map_lookup(messages.column("properties"), name, "first"), mark)
         if name in self.kinds:
             field = values[list(self.kinds).index(name)]
             if not pa.types.is_nested(field.type):
                 text = pa.binary() if pa.types.is_binary(field.type) else pa.string()
-                found = pc.or_kleene(found, pc.equal(field.cast(text), pa.scalar(wanted).cast(text)))
-        return pc.fill_null(found, False)
+                is_deleted = pc.or_kleene(is_deleted, pc.equal(field.cast(text), pa.scalar(mark).cast(text)))
+        return pc.fill_null(is_deleted, False)
 
 
-def _from_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]:
+def _key_in_keys(keys: str | None, kind: pa.DataType) -> tuple[str | None, object]:
     words = (keys or "").split()
     if not words:
         return "an empty body deletes the row of a key, and the message has no KEYS", None

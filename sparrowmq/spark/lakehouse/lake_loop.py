@@ -39,9 +39,9 @@ from sparrowmq.spark.source.query_offsets import OffsetClient
 _MAX_REGISTRY_THREADS: Final = 8
 _REGISTRY_WAIT_S: Final = 2.0  # for which a round waits for a schema registry
 _MAX_COMMIT_THREADS: Final = 4
-_LENIENT: Final = SectionSettings(options={"failOnDataLoss": "false"})
+_LOSSES_ALLOWED: Final = SectionSettings(options={"failOnDataLoss": "false"})
 _MAX_CHECKS_WITHOUT_ROUTE: Final = 5
-_MAX_REPEATS: Final = 5  # of a batch whose bodies add columns
+_MAX_BATCH_REPEATS: Final = 5  # of a batch whose bodies add columns
 _MAX_OPEN_TABLES: Final = 64  # whose files stay open for their next batch
 
 
@@ -58,12 +58,7 @@ class Workers(Protocol):
 
 @dataclass
 class LakeLoop:
-    """The tables of a lake, and the rounds over them.
-
-    Attributes:
-        settings: the file. network: to the brokers; used by the thread that calls. workers: who does the parts.
-        declared: as `LakeTable` has it. say: gets lines about the progress.
-    """
+    """The tables of a lake, and the rounds over them. `network` is used by the thread that calls."""
 
     settings: LakeSettings
     network: BlockingNetwork
@@ -113,8 +108,6 @@ class LakeLoop:
         """The brokers that did not answer: tables may lack their messages."""
         return sorted(self._presence.absent)
 
-    # Looking ------------------------------------------------------------------------------------------------------
-
     def _check_brokers(self) -> None:
         try:
             self._find_topics()
@@ -131,46 +124,46 @@ class LakeLoop:
     def _find_topics(self) -> None:
         if self.monotonic() < self._topics_due_s:
             return
-        there = set(self.network.topics())
+        listed = set(self.network.topics())
         if not self.network.registered:
             raise BrokersAway("no name server knows a broker now; start the brokers, or wait until they are back")
         self._topics_due_s = self.monotonic() + self.settings.new_topics_every_s
-        begun = self._topics_away(there) if self.checked_s is None else set()
-        for topic in sorted((there | begun) - self.tables.keys()):
+        unlisted = self._topics_away(listed) if self.checked_s is None else set()
+        for topic in sorted((listed | unlisted) - self.tables.keys()):
             if (settings := self.settings.section_for(topic)) is not None:
-                given = self.settings.source(settings)
-                self.tables[topic] = LakeTable(topic, settings, given, self.parse_fields, self.monotonic)
+                options = self.settings.source(settings)
+                self.tables[topic] = LakeTable(topic, settings, options, self.parse_fields, self.monotonic)
                 self.say(f"{topic}: is kept at {settings.root(topic)}")
         for topic, table in self.tables.items():
             # The topics of a broker that is away are not listed either.
-            is_gone = topic not in there | begun and table.brokers <= self.network.registered
+            is_gone = topic not in listed | unlisted and table.brokers <= self.network.registered
             if table.is_deleted != is_gone:
                 table.is_deleted = is_gone
                 self.say(f"{topic}: {'was deleted; its table stays' if table.is_deleted else 'is there again'}")
 
-    def _topics_away(self, there: Collection[str]) -> set[str]:
+    def _topics_away(self, listed: Collection[str]) -> set[str]:
         """Return topics that an earlier run read from brokers which no name server lists now."""
-        states = {topic: state for topic, state in self.settings.states().items() if topic not in there}
+        states = {topic: state for topic, state in self.settings.states().items() if topic not in listed}
         return {topic for topic, state in states.items() if brokers_in(state) - self.network.registered}
 
     def _find_ends(self) -> None:
-        there = [table for table in self.tables.values() if not table.is_deleted]
-        for table in there:
+        present = [table for table in self.tables.values() if not table.is_deleted]
+        for table in present:
             self._begin(table)
-        begun = Offsets()
-        for table in there:
-            begun |= table.offsets
-            begun.incarnations |= table.offsets.incarnations
-        routed = [table.topic for table in there if self._has_route(table)]
+        offsets = Offsets()
+        for table in present:
+            offsets |= table.offsets
+            offsets.incarnations |= table.offsets.incarnations
+        routed = [table.topic for table in present if self._has_route(table)]
         if not routed:
             return
-        # What a table does about lost rows is its own affair, and seen when it looks.
-        plan = OffsetClient(self.network, _options(self.settings.source(_LENIENT), routed))
-        found: dict[str, dict[MessageQueue, Bounds]] = {}
-        for queue, held in self._presence.bounds(plan, begun).items():
-            found.setdefault(queue.topic, {})[queue] = held
-        for table in there:
-            queues = found.get(table.topic, {})
+        # What a table does about lost rows is decided when it looks for its own offsets.
+        offset_client = OffsetClient(self.network, _options(self.settings.source(_LOSSES_ALLOWED), routed))
+        bounds_by_topic: dict[str, dict[MessageQueue, Bounds]] = {}
+        for queue, bounds in self._presence.bounds(offset_client, offsets).items():
+            bounds_by_topic.setdefault(queue.topic, {})[queue] = bounds
+        for table in present:
+            queues = bounds_by_topic.get(table.topic, {})
             if table.is_begun and (table.may_try() or not table.is_permanent):
                 self._attempt(table, partial(self._update_table, table, queues))
             else:
@@ -191,52 +184,54 @@ class LakeLoop:
         return True
 
     def _update_table(self, table: LakeTable, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        plan = OffsetClient(self.network, _options(table.source_options, [table.topic]))
-        table.update_offsets(bounds, partial(plan.starts, otherwise="earliest"), plan.new_start, plan.newest_ms)
+        offset_client = OffsetClient(self.network, _options(table.source_options, [table.topic]))
+        table.update_offsets(
+            bounds,
+            partial(offset_client.starts, otherwise="earliest"),
+            offset_client.new_start,
+            offset_client.newest_ms,
+        )
 
     def _begin(self, table: LakeTable) -> None:
         if not table.is_begun and table.may_try() and (repaired := self._attempt(table, table.begin)):
             self.say(f"{table.topic}: {repaired}")
 
-    # Working ------------------------------------------------------------------------------------------------------
-
     def _work(self, due: Collection[LakeTable]) -> int:
         """Do a batch of each table; returns the work done, in rows."""
-        per_unit = self.settings.bytes_per_round / self.settings.rows_per_round
-        units = {table.topic: max(1.0, table.row_bytes / per_unit) for table in due}
-        waiting = {table.topic: int(table.waiting * units[table.topic]) + 1 for table in due}
+        bytes_per_row = self.settings.bytes_per_round / self.settings.rows_per_round
+        units = {table.topic: max(1.0, table.row_bytes / bytes_per_row) for table in due}
+        waiting = {table.topic: int(table.waiting_messages * units[table.topic]) + 1 for table in due}
         shares = fair_shares(waiting, self._pace.budget)
         parts: list[BatchPart] = []
         for table in due:
             rows = max(1, int(shares[table.topic] / units[table.topic]))
-            parts += self._attempt(table, partial(self._parts, table, rows)) or []
+            parts += (
+                self._attempt(table, partial(table.plan, rows, self.workers.tasks, self.network.addresses_of)) or []
+            )
         self._commit(self._run_parts(parts))
         self._release_idle([table.topic for table in due])
         return sum(shares.values())
 
-    def _parts(self, table: LakeTable, rows: int) -> list[BatchPart]:
-        return table.plan(rows, self.workers.tasks, self.network.addresses_of)
-
     def _run_parts(self, parts: list[BatchPart]) -> dict[str, list[PartResult]]:
         """Run parts, and again those whose bodies add columns."""
         done: dict[str, list[PartResult]] = {part.topic: [] for part in parts}
-        for _ in range(_MAX_REPEATS):
-            found: dict[str, list[PartResult]] = {}
-            for written in self.workers(parts):
-                found.setdefault(written.topic, []).append(written)
-            done |= found
+        for _ in range(_MAX_BATCH_REPEATS):
+            new_results: dict[str, list[PartResult]] = {}
+            for result in self.workers(parts):
+                new_results.setdefault(result.topic, []).append(result)
+            done |= new_results
             parts = []
-            asks = {
-                topic: self._lookup_threads.submit(self.tables[topic].parts_to_repeat, some)
-                for topic, some in found.items()
-                if not any(written.error for written in some)
+            lookups = {
+                topic: self._lookup_threads.submit(self.tables[topic].parts_to_repeat, results)
+                for topic, results in new_results.items()
+                if not any(result.error for result in results)
             }
-            wait(asks.values(), _REGISTRY_WAIT_S)
-            for topic, ask in asks.items():
-                again = self._looked_up(topic, ask, found[topic])
-                if again is None:
+            wait(lookups.values(), _REGISTRY_WAIT_S)
+            for topic, lookup in lookups.items():
+                repeated = self._finish_lookup(topic, lookup, new_results[topic])
+                if repeated is None:
                     del done[topic]
-                parts += again or []
+                parts += repeated or []
             if not parts:
                 break
         for topic in {part.topic for part in parts}:  # its files are gone already
@@ -244,7 +239,7 @@ class LakeLoop:
             self._note_failure(self.tables[topic], "its bodies add columns each time")
         return done
 
-    def _looked_up(
+    def _finish_lookup(
         self, topic: str, lookup: Future[list[BatchPart]], results: list[PartResult]
     ) -> list[BatchPart] | None:
         """Return the parts to repeat; None if the table failed, or still waits for the registry."""
@@ -261,43 +256,40 @@ class LakeLoop:
 
     def _finish_lookups(self) -> None:
         """Continue the tables whose registry has answered: they repeat their batch with the schemas."""
-        for topic, (ask, some) in list(self._lookups.items()):
-            if ask.done():
+        for topic, (lookup, results) in list(self._lookups.items()):
+            if lookup.done():
                 del self._lookups[topic]
                 table = self.tables[topic]
                 table.busy_with = ""
-                if self._looked_up(topic, ask, some) is not None:
-                    self._attempt(table, partial(table.discard, some))
+                if self._finish_lookup(topic, lookup, results) is not None:
+                    self._attempt(table, partial(table.discard, results))
 
     def _commit(self, done: Mapping[str, list[PartResult]]) -> None:
         commits: dict[str, Future[None]] = {}
-        for topic, written in done.items():
+        for topic, results in done.items():
             table = self.tables[topic]
-            if errors := [each.error for each in written if each.error]:
+            if errors := [result.error for result in results if result.error]:
                 self._note_failure(table, errors[0])
-                commits[topic] = self._commit_threads.submit(table.discard, written)
+                commits[topic] = self._commit_threads.submit(table.discard, results)
             else:
-                commits[topic] = self._commit_threads.submit(table.add, written)
+                commits[topic] = self._commit_threads.submit(table.add, results)
         for topic, commit in commits.items():
             error = commit.exception()
             if error is not None:
                 self._note_failure(self.tables[topic], error)
 
     def _attempt(self, table: LakeTable, work: Callable[[], T]) -> T | None:
-        """Do something for one table, in another thread. Returns None after a failure, which is that table's alone.
-
-        Formats raise errors of many packages. A thread keeps any of them until it is asked.
-        """
-        done = self._commit_threads.submit(work)
-        if (error := done.exception()) is not None:
+        """Do something for one table, in a thread, which keeps any error. Returns None after a failure."""
+        future = self._commit_threads.submit(work)
+        if (error := future.exception()) is not None:
             self._note_failure(table, error)
             return None
-        return done.result()
+        return future.result()
 
     def _note_failure(self, table: LakeTable, error: BaseException | str) -> None:
-        found = table.fail(error)
-        what = "waits for you" if found.is_permanent else "is tried again"
-        self.say(f"{table.topic}: failed: {table.error}; it {what}, the other tables go on")
+        failure = table.fail(error)
+        consequence = "waits for you" if failure.is_permanent else "is tried again"
+        self.say(f"{table.topic}: failed: {table.error}; it {consequence}, the other tables go on")
 
     def _release_idle(self, topics: Iterable[str]) -> None:
         used = list(topics)
@@ -321,21 +313,16 @@ def fair_shares(waiting: Mapping[str, int], budget: int) -> dict[str, int]:
         share     a 10   b 495   c 495
     """
     shares: dict[str, int] = {}
-    left = budget
-    for done, (name, amount) in enumerate(sorted(waiting.items(), key=lambda each: (each[1], each[0]))):
-        share = min(amount, max(1, left // (len(waiting) - done)))
+    remaining = budget
+    for index, (name, amount) in enumerate(sorted(waiting.items(), key=lambda item: (item[1], item[0]))):
+        share = min(amount, max(1, remaining // (len(waiting) - index)))
         shares[name] = share
-        left -= share
+        remaining -= share
     return shares
 
 
 class Pace:
-    """The budget of a round: as much as the last rounds did in the time that a round should take.
-
-    Args:
-        most: the budget of a quick machine, and of the first round.
-        round_s: the time that a round should take.
-    """
+    """The budget of a round: as much as the last rounds did in `round_s`; `most` for the first round, and at most."""
 
     def __init__(self, most: int, round_s: float) -> None:
         self._most = most
@@ -346,8 +333,8 @@ class Pace:
         """Note a round; small rounds say nothing about the pace, as most of their time is overhead."""
         if seconds <= 0 or (amount < self.budget // 2 and seconds < self._round_s):
             return
-        wanted = int(amount / seconds * self._round_s)
-        self.budget = max(self._most // 20, 1, min(self._most, (self.budget + wanted) // 2))
+        amount_per_round = int(amount / seconds * self._round_s)
+        self.budget = max(self._most // 20, 1, min(self._most, (self.budget + amount_per_round) // 2))
 
 
 @dataclass
@@ -361,49 +348,49 @@ class Upkeep:
     say: Say
     monotonic: Callable[[], float]
     _due_s: dict[str, float] = field(default_factory=dict)
-    _merged_at: dict[str, int] = field(default_factory=dict)  # the number of batches at its last merge
-    _at_work: tuple[LakeTable, Future[tuple[int, int, int]]] | None = None
+    _batches_at_merge: dict[str, int] = field(default_factory=dict)  # the number of batches at its last merge
+    _running_merge: tuple[LakeTable, Future[tuple[int, int, int]]] | None = None
 
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "upkeep")
 
     def run_due(self, tables: Iterable[LakeTable]) -> None:
         """Finish a merge that is done, and start the next one that is due."""
-        if self._at_work is not None and self._at_work[1].done():
-            self._end(*self._at_work)
-            self._at_work = None
+        if self._running_merge is not None and self._running_merge[1].done():
+            self._end(*self._running_merge)
+            self._running_merge = None
         for table in tables:
-            if self._is_due(table) and self._at_work is None:
+            if self._is_due(table) and self._running_merge is None:
                 table.busy_with = "merging"
-                self._at_work = table, self._thread.submit(table.merge, today())
+                self._running_merge = table, self._thread.submit(table.merge, today())
 
     def close(self) -> None:
         """Wait for the running merge."""
         self._thread.shutdown()
-        if self._at_work is not None:
-            self._end(*self._at_work)
-            self._at_work = None
+        if self._running_merge is not None:
+            self._end(*self._running_merge)
+            self._running_merge = None
 
     def _is_due(self, table: LakeTable) -> bool:
-        span_s = table.settings.compact_every_s
-        if not span_s or not table.is_begun:
+        every_s = table.settings.compact_every_s
+        if not every_s or not table.is_begun:
             return False
-        due_s = self._due_s.setdefault(table.topic, self.monotonic() + span_s)
-        has_new = table.figures.batches > self._merged_at.get(table.topic, 0)
+        due_s = self._due_s.setdefault(table.topic, self.monotonic() + every_s)
+        has_new = table.figures.batches > self._batches_at_merge.get(table.topic, 0)
         return has_new and not table.busy_with and self.monotonic() >= due_s
 
     def _end(self, table: LakeTable, merge: Future[tuple[int, int, int]]) -> None:
         table.busy_with = ""
         self._due_s[table.topic] = self.monotonic() + table.settings.compact_every_s
-        self._merged_at[table.topic] = table.figures.batches
+        self._batches_at_merge[table.topic] = table.figures.batches
         error = merge.exception()
         if error is not None:
             table.release_files()
-            reason = failure_from(error_text(error), f"{table.root} or {table.state}")
+            failure = failure_from(error_text(error), f"{table.root} or {table.state}")
             self.say(
-                f"{table.topic}: its files were not merged: {reason.reason or reason.name}; tried again when due next"
+                f"{table.topic}: its files were not merged: {failure.reason or failure.name}; tried again when due next"
             )
             return
         before, after, days = merge.result()
-        gone = f", {days:,} old days taken out" if days else ""
-        self.say(f"{table.topic}: {counted(before, 'file')} merged to {after:,}{gone}")
+        removed_days = f", {days:,} old days taken out" if days else ""
+        self.say(f"{table.topic}: {counted(before, 'file')} merged to {after:,}{removed_days}")

@@ -29,25 +29,20 @@ from typing import Any, Final, NamedTuple
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
 from sparrowmq.spark.pipelines.lake.lake import Lake, another_run_error
-from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed, replace_file
+from sparrowmq.spark.pipelines.running.folders import read_sealed, replace_file, write_sealed
 from sparrowmq.spark.pipelines.tables.progress import Record, check_errors_exist, is_ahead, parse_stream_record
 from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.source.partition_ranges import VERSION, Offsets, from_json, to_json
 
-_PLAN: Final = "lake.json"
-_DONE: Final = "lake.done"
+_PLAN_FILE: Final = "lake.json"
+_DONE_FILE: Final = "lake.done"
 _CHECKPOINT: Final = "checkpoint"
-_ASIDE: Final = "checkpoint.taken-over"
+_UNUSED_CHECKPOINT: Final = "checkpoint.taken-over"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The batch at hand, or the last one.
-
-    Attributes:
-        start, end: the next offset of each queue before and after it.
-        rows, errors: the last batches of the table and of its table of errors that are known.
-    """
+    """The batch at hand, or the last one, with its start and end; `rows` and `errors` are the tables' last batches."""
 
     batch: int = -1
     start: Offsets = field(default_factory=Offsets)
@@ -82,16 +77,16 @@ def save_progress(state: Path, progress: Progress) -> None:
     """Store the plan of a batch, or that it is done."""
     if progress.is_done and progress.batch >= 0:
         numbers = f"{progress.batch} {progress.rows} {progress.errors}"
-        replace_file(state / _DONE, numbers)
+        replace_file(state / _DONE_FILE, numbers)
     else:
         start, end = to_json(progress.start), to_json(progress.end)
         plan = {"v": VERSION, "batch": progress.batch, "start": start, "end": end}
-        keep_sealed(state / _PLAN, plan)
+        write_sealed(state / _PLAN_FILE, plan)
 
 
 def load_progress(state: Path) -> Progress | None:
     """Return the progress of a table; None if no lake ever wrote it. Raises: ConfigError, the file is damaged."""
-    path = state / _PLAN
+    path = state / _PLAN_FILE
     if not path.exists():
         return None
     try:
@@ -99,7 +94,7 @@ def load_progress(state: Path) -> Progress | None:
         progress = Progress(int(plan["batch"]), from_json(plan["start"]), from_json(plan["end"]), False)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ConfigError(f"{path} is damaged; restore it from a backup") from None
-    batch, rows, errors = _read_done(state / _DONE)
+    batch, rows, errors = _read_done(state / _DONE_FILE)
     return replace(progress, is_done=progress.batch in (-1, batch), rows=rows, errors=errors)
 
 
@@ -119,10 +114,7 @@ def _read_done(path: Path) -> tuple[int, int, int]:
 
 
 def checkpoint_progress(state: Path, settings: TableSettings) -> Progress | None:
-    """The progress of a table that the pipeline `table` began; None without its checkpoint.
-
-    Raises: ConfigError, the checkpoint cannot be read.
-    """
+    """The progress of a table that the pipeline `table` began; None without its checkpoint. Raises: ConfigError."""
     checkpoint = state / _CHECKPOINT
     batches = sorted(int(path.name) for path in checkpoint.glob("offsets/[0-9]*"))
     if not batches:
@@ -134,22 +126,22 @@ def checkpoint_progress(state: Path, settings: TableSettings) -> Progress | None
     else:
         start = from_json(settings.resumed or {"v": VERSION, "topics": settings.begin or {}})
     is_done = (checkpoint / "commits" / str(last)).exists()
-    places = {queue: start.get(queue, 0) for queue in end}
-    return Progress(settings.first + last, Offsets(places, start.incarnations), end, is_done)
+    starts = {queue: start.get(queue, 0) for queue in end}
+    return Progress(settings.first + last, Offsets(starts, start.incarnations), end, is_done)
 
 
 def move_checkpoint_aside(state: Path) -> None:
     """Rename Spark's checkpoint, after its progress was stored."""
     if (state / _CHECKPOINT).exists():
-        (state / _CHECKPOINT).rename(state / _ASIDE)
+        (state / _CHECKPOINT).rename(state / _UNUSED_CHECKPOINT)
 
 
 def _offsets(path: Path) -> Offsets:
     """The offsets of one batch in Spark's checkpoint: a version, Spark's own line, and a line for each source."""
     lines = path.read_text().splitlines()
     try:
-        found: Any = json.loads(lines[2])
-        return from_json(found)
+        parsed: Any = json.loads(lines[2])
+        return from_json(parsed)
     except (ValueError, IndexError, AttributeError):
         raise ConfigError(
             f"{path} is no progress of the pipeline `table`; let the pipeline end its batch by --once first"
@@ -173,11 +165,7 @@ class TableState(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The progress to go on with.
-
-    Attributes:
-        why: how the state differed from the tables; "" if it did not. fields: the columns of the table, if it did.
-    """
+    """The progress to go on with; how the state differed from the tables, or ""; then also the table's columns."""
 
     progress: Progress
     difference: str = ""
@@ -215,7 +203,7 @@ def compare_progress(
     """Compare a state with its tables. Raises: ConfigError, it is not known which messages the tables have."""
     _check_tables_exist(root, state, progress, rows, errors)
     # Errors come last in a batch.
-    records = [held.record for held in (errors, rows) if held.record is not None]
+    records = [state.record for state in (errors, rows) if state.record is not None]
     newest = max(records, key=lambda record: record.batch, default=None)
     last = max(rows.last_with_rows, errors.last_with_rows)
     if newest is None or newest.batch < last:
@@ -225,11 +213,11 @@ def compare_progress(
                 "messages the table has; restore the newest copy of the state, or move both away to begin again"
             )
         return Comparison(progress)
-    why = _difference(progress, newest, rows, errors)
-    if not why:
+    difference = _difference(progress, newest, rows, errors)
+    if not difference:
         return Comparison(progress)
     fields = TableSettings(**newest.settled).fields
-    return Comparison(_progress_after(root, progress, newest, rows, errors), why, fields)
+    return Comparison(_progress_after(root, progress, newest, rows, errors), difference, fields)
 
 
 def _check_tables_exist(
@@ -240,8 +228,8 @@ def _check_tables_exist(
             f"{root} is empty, but {state} is behind its batch {progress.rows}; restore the table, or move {state} "
             "away to begin again"
         )
-    known = max(progress.errors, rows.record.other if rows.record is not None else -1)
-    if errors.last < 0 <= known:
+    last_known = max(progress.errors, rows.record.other if rows.record is not None else -1)
+    if errors.last < 0 <= last_known:
         check_errors_exist(root)
 
 
@@ -264,16 +252,16 @@ def _progress_after(
     """Return the progress after the tables; a batch that only one table has is repeated."""
     assert newest.end is not None
     newer, other = (errors, rows) if newest is errors.record else (rows, errors)
-    # The part of a half batch is given to the other one under the same number, which one that was taken back has had.
+    # The part of a half batch is given to the other table under the same number, which a restored table has used.
     is_torn = newest.is_half and (newest.start is None or other.last >= newest.batch)
     if newest.other != other.last_with_rows or is_torn:
         raise ConfigError(
             f"{root} and {root}.errors are of different times, so a message could be missing or twice; restore both "
             "from the same time, or move them and their state away to begin again"
         )
-    known = Progress(rows=rows.last_with_rows, errors=errors.last_with_rows)
+    last_batches = Progress(rows=rows.last_with_rows, errors=errors.last_with_rows)
     end = from_json(newest.end)
     if newest.is_half and newest.start is not None:
-        return replace(known, batch=newest.batch, start=from_json(newest.start), end=end, is_done=False)
+        return replace(last_batches, batch=newest.batch, start=from_json(newest.start), end=end, is_done=False)
     number = max(progress.batch, progress.rows, progress.errors, newer.last, other.last)
-    return replace(known, batch=number, start=end, end=end)
+    return replace(last_batches, batch=number, start=end, end=end)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.exposed import exposed
-from sparrowmq.spark.failures import has_ended
+from sparrowmq.spark.failures import has_session_ended
 from sparrowmq.spark.lakehouse.batch_parts import SparkWorkers
 from sparrowmq.spark.lakehouse.lake_loop import LakeLoop
 from sparrowmq.spark.lakehouse.lake_settings import LakeSettings, SectionSettings
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 
 _POLL_S: Final = 0.2  # how soon a signal is noticed
-_NO_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
+_NO_SPARK_PAGES: Final = {"spark.ui.enabled": "false"}  # Spark's own keep something of each job
 MAX_FAILURES: Final = 5  # in a row, with `once`
-_SIGNAL_S: Final = 1.0  # for the signal that Java got before
+_SIGNAL_DELAY_S: Final = 1.0  # for the signal that Java got before
 _JAVA_ENDED: Final = "the Java process of Spark has ended, and the lake with it; start the lake again to go on"
 OWN_CATALOGS: Final = (
     "each Iceberg table without a catalog has its own, catalog.db in its state, so no engine lists them all; write "
     "catalog and table to have them in one, before their first start"
 )
-_ANY: Final = re.compile(".*")
+_ANY_TOPIC: Final = re.compile(".*")
 
 
 def lake(
@@ -54,20 +54,18 @@ def lake(
 ) -> Report:
     """Keep the topics of a file as tables; returns when a signal comes, or when all tables have all (`once`).
 
-    Args:
-        once: the report has an error if tables were not brought up to date. It also has one if Java ended.
-    Raises:
-        ConfigError: a schema is none, the address of the metrics cannot be had, or there is no Java.
+    The report has an error if Java ended, and with `once` if tables were not brought up to date.
+    Raises: ConfigError, a schema is none, the address of the metrics cannot be used, or there is no Java.
     """
-    own = own_session(spark or _session(settings))
-    declared = partial(parse_fields, spark=own)
+    spark_session = own_session(spark or _session(settings))
+    parse_ddl = partial(parse_fields, spark=spark_session)
     for _, section in settings.sections:
         if section.schema is not None:
-            declared(section.schema)
+            parse_ddl(section.schema)
     report = Report()
     with ExitStack() as stack, note_signals() as is_stopped:
         network = stack.enter_context(connect(source_options(settings)))
-        rounds = LakeLoop(settings, network, SparkWorkers(own), declared, say)
+        rounds = LakeLoop(settings, network, SparkWorkers(spark_session), parse_ddl, say)
         stack.callback(rounds.close)
         address = stack.enter_context(
             exposed(settings.metrics, partial(declare, rounds=rounds), pages(rounds), insecure=settings.insecure)
@@ -75,11 +73,11 @@ def lake(
         if address is not None:
             say(f"status page at http://{address}/")
         begin = time.monotonic()
-        why = run_until_end(rounds, is_stopped, partial(has_ended, own), once=once)
+        error = run_until_end(rounds, is_stopped, partial(has_session_ended, spark_session), once=once)
         report.seconds = time.monotonic() - begin
         report.stopped = once and is_stopped()
         fill_report(report, rounds, once=once)
-        report.error = why or report.error
+        report.error = error or report.error
         if report.away:
             say(unread_notice(report.away))
     return report
@@ -88,7 +86,7 @@ def lake(
 def run_until_end(
     rounds: LakeLoop,
     is_stopped: Callable[[], bool],
-    has_ended: Callable[[], bool],
+    has_session_ended: Callable[[], bool],
     *,
     once: bool,
     sleep: Callable[[float], None] = time.sleep,
@@ -99,7 +97,7 @@ def run_until_end(
     too, and so may end Java first.
     """
     try:
-        while not is_stopped() and not has_ended():
+        while not is_stopped() and not has_session_ended():
             begin = rounds.monotonic()
             has_more = rounds.run_round()
             if once and is_done(rounds):
@@ -107,11 +105,11 @@ def run_until_end(
             while not has_more and not is_stopped() and rounds.monotonic() - begin < pause_s(rounds, once=once):
                 sleep(_POLL_S)
     except (PySparkException, Py4JError, OSError):
-        if not has_ended():
+        if not has_session_ended():
             raise
-    if is_stopped() or not has_ended():
+    if is_stopped() or not has_session_ended():
         return None
-    sleep(_SIGNAL_S)
+    sleep(_SIGNAL_DELAY_S)
     return None if is_stopped() else _JAVA_ENDED
 
 
@@ -121,10 +119,7 @@ def pause_s(rounds: LakeLoop, *, once: bool) -> float:
 
 
 def is_done(rounds: LakeLoop) -> bool:
-    """Whether each table has all there is, or has failed too often; or the brokers cannot be asked.
-
-    Brokers that are away are waited for a little.
-    """
+    """Whether each table has all there is, or failed too often; absent brokers are waited for a little."""
     if rounds.error:
         return True
     if 0 < rounds.incomplete_checks < MAX_FAILURES:  # a broker may be restarting
@@ -139,13 +134,17 @@ def fill_report(report: Report, rounds: LakeLoop, *, once: bool) -> None:
     """Fill the report with the figures of all tables; with `once` also with what is missing."""
     tables = rounds.tables
     figures = [table.figures for table in tables.values()]
-    report.read = sum(each.read for each in figures)
-    report.written = sum(each.rows for each in figures)
-    report.errors = sum(each.errors for each in figures)
-    report.batches = sum(each.batches for each in figures)
-    report.lost = None if any(each.recreated for each in figures) else sum(each.lost for each in figures)
-    report.bad = sum(each.damaged for each in figures)
-    report.restarts = sum(each.failures for each in figures)
+    report.read = sum(table_figures.read for table_figures in figures)
+    report.written = sum(table_figures.rows for table_figures in figures)
+    report.errors = sum(table_figures.errors for table_figures in figures)
+    report.batches = sum(table_figures.batches for table_figures in figures)
+    report.lost = (
+        None
+        if any(table_figures.recreated for table_figures in figures)
+        else sum(table_figures.lost for table_figures in figures)
+    )
+    report.bad = sum(table_figures.damaged for table_figures in figures)
+    report.restarts = sum(table_figures.failures for table_figures in figures)
     report.offsets = {}
     for table in tables.values():
         report.offsets |= offsets_by_topic(table.offsets)
@@ -163,55 +162,50 @@ def source_options(settings: LakeSettings) -> SourceOptions:
 
 
 def _session(settings: LakeSettings) -> SparkSession:
-    own = {} if is_submitted() else ON_THIS_MACHINE
-    return session(settings.master, {**own, **_NO_PAGES, **settings.spark})
+    own_settings = {} if is_submitted() else ON_THIS_MACHINE
+    return session(settings.master, {**own_settings, **_NO_SPARK_PAGES, **settings.spark})
 
 
 def check_settings(settings: LakeSettings) -> list[str]:
-    """Return a line for each topic that becomes a table, and one for those that do not.
-
-    Raises:
-        ConfigError: a topic's table is of other settings, or its place cannot be used, or is away.
-        NetworkError: the brokers cannot be asked.
-    """
+    """Return a line for each topic that becomes a table, and for the others. Raises: ConfigError; NetworkError."""
     with connect(source_options(settings)) as network:
         topics = network.retrying(network.topics)
-    lines, wrong = [], []
+    lines, problems = [], []
     for topic in sorted(topics):
         if settings.section_for(topic) is None:
             continue
         try:
-            lines.append(_line(settings, topic))
+            lines.append(_topic_line(settings, topic))
         except ConfigError as error:
-            wrong.append(f"{topic}: {error}")
-    if wrong:
-        raise ConfigError("; ".join(wrong))
-    used = Counter(_pattern_of(settings, topic) for topic in topics)
+            problems.append(f"{topic}: {error}")
+    if problems:
+        raise ConfigError("; ".join(problems))
+    topics_by_pattern = Counter(_pattern_of(settings, topic) for topic in topics)
     lines += [
         f'[tables."{pattern.pattern}"] fits no topic yet'
         for pattern, _ in settings.sections
-        if not used[pattern.pattern]
+        if not topics_by_pattern[pattern.pattern]
     ]
     sections = map(settings.section_for, topics)
     if any(section and section.format == "iceberg" and section.catalog is None for section in sections):
         lines.append(OWN_CATALOGS)
-    users = [topic for topic in topics if matches_pattern(_ANY, topic)]
-    kept = sum(settings.section_for(topic) is not None for topic in users)
-    return [*lines, f"{kept:,} of {len(users):,} topics of users become tables; nothing was written"]
+    users = [topic for topic in topics if matches_pattern(_ANY_TOPIC, topic)]
+    tables = sum(settings.section_for(topic) is not None for topic in users)
+    return [*lines, f"{tables:,} of {len(users):,} topics of users become tables; nothing was written"]
 
 
-def _line(settings: LakeSettings, topic: str) -> str:
+def _topic_line(settings: LakeSettings, topic: str) -> str:
     section = settings.section_for(topic)
     assert section is not None
     root = section.root(topic)
-    begun = load_checked_settings(root, section.table_settings(topic))
+    stored_settings = load_checked_settings(root, section.table_settings(topic))
     if isinstance(root, Address):
         _check_storage(root)
-    parent = next(each for each in state_folder(root).parents if each.exists())
+    parent = next(folder for folder in state_folder(root).parents if folder.exists())
     if not os.access(parent, os.W_OK):
         raise ConfigError(f"{parent} cannot be written by this user; give the user the permission")
-    what = "goes on with" if begun else "begins"
-    return f"{topic}: {what} {section.format} at {root}, mode {section.mode}, partition {section.partition}"
+    verb = "goes on with" if stored_settings else "begins"
+    return f"{topic}: {verb} {section.format} at {root}, mode {section.mode}, partition {section.partition}"
 
 
 def _check_storage(root: Address) -> None:
@@ -224,10 +218,10 @@ def _check_storage(root: Address) -> None:
         )
 
 
-def _check_reachable(root: Address, target: str, do: Callable[[], object]) -> None:
+def _check_reachable(root: Address, target: str, request: Callable[[], object]) -> None:
     retry = RetryPolicy(target, secrets=catalog_secrets(root), limit_s=0)
     try:
-        retry.call(do)
+        retry.call(request)
     except ConnectionError as error:
         raise ConfigError(str(error)) from None
     except storage_errors() as error:

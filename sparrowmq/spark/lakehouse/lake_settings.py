@@ -37,7 +37,7 @@ from typing import Any, Final, TypeVar
 
 from sparrowmq.errors import ConfigError, InvalidSchema
 from sparrowmq.settings.setting_kinds import Kind, duration, size
-from sparrowmq.spark.exposed import demand_address
+from sparrowmq.spark.exposed import check_metrics_address
 from sparrowmq.spark.options import DIVIDER, SourceOptions, check_reading, matches_pattern, parse
 from sparrowmq.spark.pipelines.lake.address import Address, Catalog, table_root
 from sparrowmq.spark.pipelines.lake.lake import FILE_BYTES, FORMATS
@@ -53,8 +53,8 @@ from sparrowmq.spark.pipelines.tables.row_shapes import OWN_COLUMNS, check_names
 from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, state_folder
 
 TOPIC: Final = "{topic}"
-_ANY: Final = "any-topic"  # in its place, to look for the folders of all topics
-_WORD: Final = re.compile(r"\{\w*\}")
+_EXAMPLE_TOPIC: Final = "any-topic"  # in its place, to look for the folders of all topics
+_PLACEHOLDER: Final = re.compile(r"\{\w*\}")
 MODES: Final = ("raw", "json", "schema", *ENCODED_MODES)
 # In the environment, so that the file has no secrets.
 _ACCOUNT: Final = {"accessKey": "ROCKETMQ_ACCESS_KEY", "secretKey": "ROCKETMQ_SECRET_KEY"}
@@ -85,7 +85,7 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _number_of(kind: Kind, expected: str) -> Callable[[Any], int]:
+def _convert_by(kind: Kind, expected: str) -> Callable[[Any], int]:
     def convert(value: Any) -> int:
         try:
             return int(kind.parse(_text(value)))
@@ -95,21 +95,21 @@ def _number_of(kind: Kind, expected: str) -> Callable[[Any], int]:
     return convert
 
 
-_time: Final = _number_of(duration("s", 0, _YEAR_S), 'a time with its unit, as "10s", "5m" or "1h"')
-_pause: Final = _number_of(duration("s", 1, _YEAR_S), 'a time of a second or more, as "5s" or "1m"')
-_size: Final = _number_of(size(1 << 20, 1 << 40), 'a size of 1 MiB or more, as "256MiB"')
-_file_size: Final = _number_of(FILE_SIZE, 'a size from 64 MiB to 512 MiB, as "256MiB"')
+_time: Final = _convert_by(duration("s", 0, _YEAR_S), 'a time with its unit, as "10s", "5m" or "1h"')
+_pause: Final = _convert_by(duration("s", 1, _YEAR_S), 'a time of a second or more, as "5s" or "1m"')
+_size: Final = _convert_by(size(1 << 20, 1 << 40), 'a size of 1 MiB or more, as "256MiB"')
+_file_size: Final = _convert_by(FILE_SIZE, 'a size from 64 MiB to 512 MiB, as "256MiB"')
 
 
 def _texts(value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError('a table of texts, as {tags = "paid"}')
     return dict(value)
 
 
 def _partition(value: Any) -> str:
-    each = value if isinstance(value, list) and value else [value]
-    return str(Partitioning.parse(", ".join(map(_text, each))))
+    fields = value if isinstance(value, list) and value else [value]
+    return str(Partitioning.parse(", ".join(map(_text, fields))))
 
 
 def _one_of(*choices: str) -> Callable[[Any], str]:
@@ -122,29 +122,17 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
 
 
 # Once for a section: protoc compiles the files of Protobuf.
-_bodies = lru_cache(body_settings)
+_body_settings = lru_cache(body_settings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SectionSettings:
-    """The settings of the tables of one section.
+    """The settings of the tables of one section; docs/use/lake.md describes each.
 
-    Attributes:
-        to: the folder or the address of a table. state: the folder of its progress; addresses need one.
-        catalog: of Iceberg tables. table: the name there. catalog_options: properties besides.
-            `{topic}` in a folder, an address or a name is the topic.
-        registry, schema_file, message: of Avro and Protobuf bodies, as `table` has them.
-        key: the column of which each value has one row. deletes: the property or field by which a message deletes it.
-        partition: the fields and transforms by which a table is divided.
-        type_changes: the changes of types that bodies of JSON may cause.
-        replaced_stay_s: how long files stay that a batch with a key has replaced, for readers that began before.
-        every_s: the least time between two batches of a table. 0: each look at the brokers.
-        rows_per_s: how many rows a table gets in a second at most.
-        keep_days: days that stay; None for all.
-        file_size: about the size in bytes of files that merges make.
-        compact_every_s: time between two merges of the small files of a table. 0: never.
-        options: of the source, such as `tags`.
-        skip: these topics become no tables.
+    `{topic}` in a folder, an address or a name is the topic. `key` is the column of which each value has one row;
+    `deletes` is the property or field by which a message deletes it, and files that such batches replace stay for
+    `replaced_stay_s`. `every_s` is the least time between two batches of a table (0: each look at the brokers).
+    Without `keep_days` all days stay. With 0 for `compact_every_s`, small files are never merged.
     """
 
     to: str = _setting(_text, default="")
@@ -173,33 +161,28 @@ class SectionSettings:
 
     def table_settings(self, topic: str, fields: Mapping[str, str] | None = None) -> TableSettings:
         """Return the settings for the first start of a topic's table. Raises: ConfigError."""
-        bodies = _bodies(self.mode, self.registry, self.schema_file, self.message)
+        bodies = _body_settings(self.mode, self.registry, self.schema_file, self.message)
         depth = MAX_DEPTH if self.mode == "json" else 0
-        found = TableSettings(
+        settings = TableSettings(
             topic, self.format, self.mode, self.schema, dict(fields or {}), bodies=bodies, depth=depth
         )
-        found = replace(found, key=self.key, deletes=self.deletes, partition=self.partition)
-        return replace(found, type_changes=self.type_changes).at_root(self.root(topic))
+        settings = replace(settings, key=self.key, deletes=self.deletes, partition=self.partition)
+        return replace(settings, type_changes=self.type_changes).at_root(self.root(topic))
 
     def root(self, topic: str) -> Path | Address:
         """Return the path or address of a topic's table. Raises: ConfigError, as `table_root`."""
-        to, state, table = (each and each.replace(TOPIC, topic) for each in (self.to, self.state, self.table))
+        to, state, table = (text and text.replace(TOPIC, topic) for text in (self.to, self.state, self.table))
         catalog = Catalog(self.catalog, table, self.catalog_options) if self.catalog and table else None
         return table_root(to or "", state, catalog)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSettings:
-    """The whole file.
+    """The whole file: `sections` are patterns and their settings, in the order of the file.
 
-    Attributes:
-        metrics: address of the status page and the metrics; None for neither. insecure: other machines may reach it.
-        every_s: time between two looks at the brokers.
-        new_topics_every_s: time between two looks for new topics.
-        rows_per_round, bytes_per_round: the most that one round reads, over all tables.
-        round_s: the time that a round should take; slow machines get smaller rounds.
-        spark: settings of the session, by Spark's names; `master`: where it runs.
-        sections: patterns and their settings, in the order of the file.
+    `metrics` is the address of the status page and the metrics. One round reads `rows_per_round` and `bytes_per_round`
+    at most, over all tables, and should take `round_s`; slow machines get smaller rounds. `spark` are settings of the
+    session, by Spark's names.
     """
 
     name_server: str = _setting(_text)
@@ -223,16 +206,20 @@ class LakeSettings:
 
     def states(self) -> dict[str, Path]:
         """Return the topics that already have a table, with the state folder of each."""
-        found: dict[str, Path] = {}
+        states: dict[str, Path] = {}
         for _, section in self.sections:
-            folders = [] if section.skip else glob(escape(str(state_folder(section.root(_ANY)))).replace(_ANY, "*"))
+            folders = (
+                []
+                if section.skip
+                else glob(escape(str(state_folder(section.root(_EXAMPLE_TOPIC)))).replace(_EXAMPLE_TOPIC, "*"))
+            )
             for state in map(Path, folders):
                 with suppress(OSError, ValueError, KeyError, TypeError):
                     topic = json.loads((state / "table.json").read_text())["topic"]
                     settings = self.section_for(topic)
                     if settings is not None and state_folder(settings.root(topic)) == state:
-                        found[topic] = state
-        return found
+                        states[topic] = state
+        return states
 
     def source(self, settings: SectionSettings, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the options of the source for one section, with the account from the environment."""
@@ -243,51 +230,51 @@ class LakeSettings:
 def read_settings(path: Path) -> LakeSettings:
     """Read a file of settings. Raises: ConfigError, with the key and its allowed values."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write its mark first
+        values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write its mark first
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; name the file of settings") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no TOML: {error}") from None
-    return settings_of(given, str(path))
+    return settings_of(values, str(path))
 
 
 def settings_of(values: Mapping[str, Any], context: str) -> LakeSettings:
     """Return the settings of a parsed file; errors begin with `context`. Raises: ConfigError."""
-    rest = dict(values)
-    defaults, tables = rest.pop("defaults", {}), rest.pop("tables", None)
+    lake_values = dict(values)
+    defaults, tables = lake_values.pop("defaults", {}), lake_values.pop("tables", None)
     if not isinstance(tables, dict) or not tables:
         raise ConfigError(
             f'{context} names no topics; write a section for a pattern of topics, as [tables."orders-.*"]'
         )
-    found = [
-        (_pattern(pattern, context), _table(defaults, section, f'{context}, [tables."{pattern}"]'))
+    sections = [
+        (_pattern(pattern, context), _read_section(defaults, section, f'{context}, [tables."{pattern}"]'))
         for pattern, section in tables.items()
     ]
-    lake = _read(LakeSettings, rest, context, sections=tuple(found))
+    lake = _read_values(LakeSettings, lake_values, context, sections=tuple(sections))
     if lake.metrics is not None:
-        demand_address(lake.metrics, insecure=lake.insecure)
-    for pattern, settings in found:
+        check_metrics_address(lake.metrics, insecure=lake.insecure)
+    for pattern, settings in sections:
         _check(lake, settings, f'{context}, [tables."{pattern.pattern}"]')
     return lake
 
 
 def _pattern(pattern: str, context: str) -> re.Pattern[str]:
     if len(parts := DIVIDER.split(pattern)) > 1:
-        one = "|".join(part.strip() for part in parts)
-        raise ConfigError(f'{context}: [tables."{pattern}"] matches no topic; for several write [tables."{one}"]')
+        joined = "|".join(part.strip() for part in parts)
+        raise ConfigError(f'{context}: [tables."{pattern}"] matches no topic; for several write [tables."{joined}"]')
     try:
         return re.compile(pattern)
     except re.error as error:
         raise ConfigError(f'{context}: [tables."{pattern}"] is no regular expression: {error}') from None
 
 
-def _table(defaults: Any, section: Any, context: str) -> SectionSettings:
-    for each in (defaults, section):
-        if not isinstance(each, dict):
+def _read_section(defaults: Any, section: Any, context: str) -> SectionSettings:
+    for values in (defaults, section):
+        if not isinstance(values, dict):
             raise ConfigError(f"{context} is no section of keys and values")
-    without = {name for name, value in section.items() if name in defaults and value == ""}
-    given = {name: value for name, value in {**defaults, **section}.items() if name not in without}
-    return _read(SectionSettings, given, context)
+    removed = {name for name, value in section.items() if name in defaults and value == ""}
+    merged = {name: value for name, value in {**defaults, **section}.items() if name not in removed}
+    return _read_values(SectionSettings, merged, context)
 
 
 def _check(lake: LakeSettings, settings: SectionSettings, context: str) -> None:
@@ -311,7 +298,7 @@ def _check(lake: LakeSettings, settings: SectionSettings, context: str) -> None:
 def _check_location(settings: SectionSettings, context: str) -> None:
     """Raises: ConfigError, two tables would share a state or a name, an address has no state, or a word is unknown."""
     for place in (settings.to, settings.state or "", settings.table or ""):
-        for word in _WORD.findall(place):
+        for word in _PLACEHOLDER.findall(place):
             if word != TOPIC:
                 raise ConfigError(f"{context}: {word} in {place} has no meaning; only {TOPIC} has one")
     if scheme_of(settings.to) is not None and settings.state is None:
@@ -356,24 +343,24 @@ def _check_key(settings: SectionSettings, context: str) -> None:
 
 def _check_columns(table: TableSettings) -> None:
     """Raises: ConfigError, the key or the partition names no column, or one of a wrong type."""
-    by, columns = table.partitioning, None
+    partitioning, columns = table.partitioning, None
     if table.schema is not None:
         check_names(table.schema, names_in(table.schema))
-    if table.key is not None or by.body_fields:
+    if table.key is not None or partitioning.body_fields:
         columns = _columns_of(table)
     if table.key is not None:
         _check_key_column(table.key, columns)
-    check_partition_columns(by, table.mode, columns, table.key)
+    check_partition_columns(partitioning, table.mode, columns, table.key)
     if isinstance(columns, Mapping):
-        check_partition_types(by, columns)
+        check_partition_types(partitioning, columns)
 
 
 def _check_key_column(key: str, names: Collection[str] | None) -> None:
     if key.lower() in OWN_COLUMNS:
         raise ConfigError(f"{key} is a column that each table has itself; choose one of the bodies as the key")
     if names is not None and key not in names:
-        other = [name for name in names if name.lower() == key.lower()]
-        hint = f"did you mean {other[0]}?" if other else f"it has {', '.join(list(names)[:20])}"
+        similar = [name for name in names if name.lower() == key.lower()]
+        hint = f"did you mean {similar[0]}?" if similar else f"it has {', '.join(list(names)[:20])}"
         raise ConfigError(f"the key {key} is no column of the schema; {hint}")
 
 
@@ -399,22 +386,22 @@ def settings_in_files(kind: type[Any]) -> dict[str, Field[Any]]:
     }
 
 
-def _read(kind: type[Settings], values: Mapping[str, Any], context: str, **own: Any) -> Settings:
-    known = settings_in_files(kind)
-    found: dict[str, Any] = {}
+def _read_values(kind: type[Settings], values: Mapping[str, Any], context: str, **parsed: Any) -> Settings:
+    settings = settings_in_files(kind)
+    converted: dict[str, Any] = {}
     for name, value in values.items():
-        if name not in known:
-            close = get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        if name not in settings:
+            close = get_close_matches(name, settings, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(settings)}"
             raise ConfigError(f"{context}: there is no setting {name}; {hint}")
         try:
-            found[known[name].name] = known[name].metadata["convert"](value)
+            converted[settings[name].name] = settings[name].metadata["convert"](value)
         except ConfigError as error:
             raise ConfigError(f"{context}: {error}") from None
         except ValueError as error:
             raise ConfigError(f"{context}: {name} = {value!r} must be {error}") from None
-    if kind is LakeSettings and "name_server" not in found:
+    if kind is LakeSettings and "name_server" not in converted:
         if not os.environ.get("NAMESRV_ADDR"):
             raise ConfigError(f'{context}: write name_server = "host:9876", or set NAMESRV_ADDR')
-        found["name_server"] = os.environ["NAMESRV_ADDR"]
-    return kind(**found, **own)
+        converted["name_server"] = os.environ["NAMESRV_ADDR"]
+    return kind(**converted, **parsed)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 HTML: Final = "text/html; charset=utf-8"
 JSON: Final = "application/json"
-_SILENT_S: Final = 120  # without a look at the brokers a lake is not ready
-_FRESH_S: Final = 60  # the width of the drawing of freshness
+_MAX_SILENCE_S: Final = 120  # without a look at the brokers a lake is not ready
+_METER_WIDTH_S: Final = 60  # the width of the drawing of freshness
 
 _STYLE: Final = (
     "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em .8em;text-align:right;"
@@ -61,7 +61,7 @@ def state_of_table(table: LakeTable) -> str:
 def status(rounds: LakeLoop) -> dict[str, Any]:
     """Return the state of all tables, for JSON."""
     return {
-        "ready": why_not_ready(rounds) == "",
+        "ready": unready_reason(rounds) == "",
         "error": rounds.error,
         "tables": [_row(table) for _, table in sorted(rounds.tables.copy().items())],
     }
@@ -88,12 +88,12 @@ def _row(table: LakeTable) -> dict[str, Any]:
     }
 
 
-def why_not_ready(rounds: LakeLoop) -> str:
+def unready_reason(rounds: LakeLoop) -> str:
     """Return why a lake is not ready; "" if it is."""
     if rounds.checked_s is None:
         return rounds.error or "the brokers were not asked yet"
     silent_s = rounds.monotonic() - rounds.checked_s
-    if silent_s > _SILENT_S:
+    if silent_s > _MAX_SILENCE_S:
         return f"the brokers were last asked {silent_s:.0f} s ago; {rounds.error or 'a round takes long'}"
     failing = _failing(rounds)
     if failing and len(failing) == sum(not table.is_deleted for table in rounds.tables.copy().values()):
@@ -102,7 +102,7 @@ def why_not_ready(rounds: LakeLoop) -> str:
 
 
 def _failing(rounds: LakeLoop) -> list[LakeTable]:
-    return [each for _, each in sorted(rounds.tables.copy().items()) if each.has_failed and not each.is_deleted]
+    return [table for _, table in sorted(rounds.tables.copy().items()) if table.has_failed and not table.is_deleted]
 
 
 def pages(rounds: LakeLoop) -> dict[str, MakePage]:
@@ -115,12 +115,12 @@ def pages(rounds: LakeLoop) -> dict[str, MakePage]:
         return Answer(200, json.dumps(status(rounds)).encode(), JSON)
 
     async def ready(_: Query) -> Answer:
-        why = why_not_ready(rounds)
+        reason = unready_reason(rounds)
         lines = [
-            why or "ok",
+            reason or "ok",
             *(f"{table.topic} is failing: {' '.join(table.error.split())}" for table in _failing(rounds)),
         ]
-        return Answer(503 if why else 200, "".join(f"{line}\n" for line in lines).encode())
+        return Answer(503 if reason else 200, "".join(f"{line}\n" for line in lines).encode())
 
     return {"/": page, "/status": as_json, "/readyz": ready}
 
@@ -148,8 +148,8 @@ def _html_row(row: dict[str, Any]) -> str:
 
 def _cell(name: str, value: Any) -> str:
     if name == "freshness_s":
-        drawn = f"low='10' high='30' optimum='0' value='{min(value, _FRESH_S)}'"
-        return f"<td><meter min='0' max='{_FRESH_S}' {drawn}></meter> {value:,.1f}</td>"
+        meter = f"low='10' high='30' optimum='0' value='{min(value, _METER_WIDTH_S)}'"
+        return f"<td><meter min='0' max='{_METER_WIDTH_S}' {meter}></meter> {value:,.1f}</td>"
     if isinstance(value, str):
         return f"<td class='text'>{escape(value)}</td>"
     return "<td>not known</td>" if value is None else f"<td>{value:,}</td>"
@@ -166,8 +166,8 @@ _COUNTERS: Final = {
     "failures": "failures of tables, each followed by another attempt",
     "commit_s": "seconds of commits",
 }
-Read = Callable[["LakeTable"], "float | None"]
-_GAUGES: Final[Mapping[str, tuple[str, Read]]] = {
+ReadFigure = Callable[["LakeTable"], "float | None"]
+_GAUGES: Final[Mapping[str, tuple[str, ReadFigure]]] = {
     "freshness_seconds": ("age of the oldest message that the table lacks", lambda table: table.age_s),
     "delay_seconds": (
         "from storing the oldest message of the last batch to its commit",
@@ -181,28 +181,28 @@ _GAUGES: Final[Mapping[str, tuple[str, Read]]] = {
     ),
     "files": ("files of the table, as of the last merge", lambda table: table.figures.files),
 }
-_NAMES: Final = {"commit_s": "commit_seconds", "errors": "rejects"}
+_METRIC_NAMES: Final = {"commit_s": "commit_seconds", "errors": "rejects"}
 
 
-def _counted(entry: str, table: LakeTable) -> float:
+def _counter_value(entry: str, table: LakeTable) -> float:
     return float(getattr(table.figures, entry))
 
 
 def declare(figures: Figures, rounds: LakeLoop) -> None:
     """Declare the figures of all tables, for Prometheus."""
 
-    def each(read: Read) -> Rows:
-        found = [(topic, read(table)) for topic, table in sorted(rounds.tables.copy().items())]
-        return [((topic,), float(value)) for topic, value in found if value is not None]
+    def rows(read: ReadFigure) -> Rows:
+        values = [(topic, read(table)) for topic, table in sorted(rounds.tables.copy().items())]
+        return [((topic,), float(value)) for topic, value in values if value is not None]
 
     for entry, help in _COUNTERS.items():
-        name = f"sparrowmq_lake_{_NAMES.get(entry, entry)}_total"
-        figures.counters(name, help, ("topic",), partial(each, partial(_counted, entry)))
+        name = f"sparrowmq_lake_{_METRIC_NAMES.get(entry, entry)}_total"
+        figures.counters(name, help, ("topic",), partial(rows, partial(_counter_value, entry)))
     for name, (help, read) in _GAUGES.items():
-        figures.gauges(f"sparrowmq_lake_{name}", help, ("topic",), partial(each, read))
+        figures.gauges(f"sparrowmq_lake_{name}", help, ("topic",), partial(rows, read))
     figures.gauge("sparrowmq_lake_tables", "tables that are kept", lambda: len(rounds.tables))
     figures.gauge(
         "sparrowmq_lake_ready",
         "1 if the brokers were asked lately, and a table works",
-        lambda: why_not_ready(rounds) == "",
+        lambda: unready_reason(rounds) == "",
     )

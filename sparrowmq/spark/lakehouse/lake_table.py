@@ -42,7 +42,7 @@ from sparrowmq.spark.lakehouse.lake_progress import (
 )
 from sparrowmq.spark.lakehouse.lake_settings import SectionSettings
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.compaction import check_no_wider, widen_columns
+from sparrowmq.spark.pipelines.lake.compaction import check_needs_no_wider_types, widen_columns
 from sparrowmq.spark.pipelines.lake.lake import OWN_FOLDER, Lake, TableLocation, missing_files_warning, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.staged_files import Staged, StagedFile
@@ -67,9 +67,9 @@ from sparrowmq.spark.source.partition_ranges import (
     Bounds,
     Offsets,
     between,
-    capped,
     ends_of,
     incarnations_in,
+    limit_ends,
     recreated_topics,
     share,
     stream_ends,
@@ -83,7 +83,7 @@ if TYPE_CHECKING:
 PERMANENT_PAUSE_S: Final = 300.0
 ROW_BYTES: Final = 1024  # of topics that were not read yet
 _FILTERS: Final = frozenset({"subexpression", "tags", "filter.tag", "filter.sql"})
-_MAX_CHECKS: Final = 512
+_MAX_FRESHNESS_STEPS: Final = 512
 
 
 Starts = Callable[[Mapping[MessageQueue, Bounds]], Offsets]
@@ -114,11 +114,8 @@ class Figures:
 class LakeTable:
     """A topic and its table.
 
-    Attributes:
-        given: options of the source.
-        declared: returns the columns of a schema that a user wrote; raises ConfigError.
-        why: its last attempt failed, in words.
-        absent: which of its files were gone at its begin, in words.
+    `parse_fields` returns the columns of a schema that a user wrote; it raises ConfigError. `error` says why the last
+    attempt failed, and `missing_files` which files were gone at the begin.
     """
 
     topic: str
@@ -140,7 +137,9 @@ class LakeTable:
         self.root = self.settings.root(self.topic)
         self.state = state_folder(self.root)
         schema = self.settings.schema
-        self.settled = self.settings.table_settings(self.topic, None if schema is None else self.parse_fields(schema))
+        self.table_settings = self.settings.table_settings(
+            self.topic, None if schema is None else self.parse_fields(schema)
+        )
         self._bodies: EncodedBodies | None = None
         self._progress: Progress | None = None
         self._positions = Offsets()
@@ -157,8 +156,6 @@ class LakeTable:
         self._due_s = 0.0
         self._batch_started_s: float | None = None
 
-    # Looking ------------------------------------------------------------------------------------------------------
-
     @property
     def offsets(self) -> Offsets:
         """The next offset of each queue."""
@@ -172,11 +169,11 @@ class LakeTable:
     @property
     def lag(self) -> int:
         """The number of offsets of the brokers that the table lacks, also while it fails."""
-        had = {
-            queue: at if start <= (at := self._positions.get(queue, start)) <= end else start
+        positions = {
+            queue: offset if start <= (offset := self._positions.get(queue, start)) <= end else start
             for queue, (start, end, _) in self._bounds.items()
         }
-        return sum(map(len, between(Offsets(had, self._positions.incarnations), ends_of(self._bounds))))
+        return sum(map(len, between(Offsets(positions, self._positions.incarnations), ends_of(self._bounds))))
 
     @property
     def _readable(self) -> int:
@@ -208,64 +205,67 @@ class LakeTable:
     def begin(self) -> str:
         """Lock the table, and find its place.
 
-        Returns: How its state was repaired, and which files are gone, in words; "" if it was as it should be.
-        Raises:
-            ConfigError: it is another table, or another run works on it, or it is not known which messages it has.
+        Returns how its state was repaired, and which files are gone, in words; "" if it was as it should be.
+        Raises: ConfigError, it is another table, or another run works on it, or its messages are not known.
         """
         self._locks.enter_context(lock_folder(self.state))
         try:
             # The table may be reached by another path, with another state. In place of a folder, a file fails later.
             if isinstance(self.root, Path) and not self.root.is_file():
                 self._locks.enter_context(lock_folder(self.root / OWN_FOLDER))
-            begun = load_checked_settings(self.root, self.settled)
-            self.settled = drop_unusable_key(begun or self.settled)
-            check_partition_types(self.settled.partitioning, types_of(self.settled.fields))
-            if self.settled.mode in ENCODED_MODES:
-                self._bodies = EncodedBodies(self.settled, self.state / "schemas.json")
-            finish_retry(self.root, self.settled)
+            stored_settings = load_checked_settings(self.root, self.table_settings)
+            self.table_settings = drop_unusable_key(stored_settings or self.table_settings)
+            check_partition_types(self.table_settings.partitioning, types_of(self.table_settings.fields))
+            if self.table_settings.mode in ENCODED_MODES:
+                self._bodies = EncodedBodies(self.table_settings, self.state / "schemas.json")
+            finish_retry(self.root, self.table_settings)
             progress = load_progress(self.state)
             if progress is None:
-                progress = checkpoint_progress(self.state, self.settled)
+                progress = checkpoint_progress(self.state, self.table_settings)
                 if progress is not None:
                     self._save_progress(progress)
                     move_checkpoint_aside(self.state)
-            progress, why = self._repair(progress or Progress())
-            if begun is not None:
-                save_settings(self.state, self.settled)  # `redrive` reads the policy of this start
-            if self.settled.key is not None:
+            progress, repair = self._repair(progress or Progress())
+            if stored_settings is not None:
+                save_settings(self.state, self.table_settings)  # `redrive` reads the policy of this start
+            if self.table_settings.key is not None:
                 stay_s = self.settings.replaced_stay_s
                 self._replaced = ReplacedFiles(self.root, self.state, stay_s, self.clock, self.monotonic)
         except BaseException:
             with suppress(ConfigError, OSError):  # its lag is shown while it fails
-                known = load_progress(self.state) or checkpoint_progress(self.state, self.settled) or Progress()
-                self._positions = known.position
+                last_progress = (
+                    load_progress(self.state) or checkpoint_progress(self.state, self.table_settings) or Progress()
+                )
+                self._positions = last_progress.position
             self._lakes = None
             self._locks.close()
             raise
         self._progress = progress
         self._positions = progress.position
-        return why
+        return repair
 
     def _repair(self, progress: Progress) -> tuple[Progress, str]:
         """Return the progress, or one after the commits of the tables if the state is not theirs; and the repair."""
         rows, errors = self._open_lakes()
-        has, rejects = table_state(rows), table_state(errors)
-        found = compare_progress(self.root, self.state, progress, has, rejects)
-        for lake in (rows, errors) if found.difference and isinstance(self.root, Path) else ():
-            check_committed(lake, self.settled.writer)
-        places = zip(self._locations(), (rows, errors), strict=True)
+        rows_state, errors_state = table_state(rows), table_state(errors)
+        comparison = compare_progress(self.root, self.state, progress, rows_state, errors_state)
+        for lake in (rows, errors) if comparison.difference and isinstance(self.root, Path) else ():
+            check_committed(lake, self.table_settings.writer)
+        locations = zip(self._locations(), (rows, errors), strict=True)
         self.missing_files = "; ".join(
-            said for place, lake in places if (said := missing_files_warning(place.path, lake))
+            warning for location, lake in locations if (warning := missing_files_warning(location.path, lake))
         )
         self.release_files()
-        if not found.difference:
-            return replace(progress, rows=has.last_with_rows, errors=rejects.last_with_rows), self.missing_files
-        if found.fields is not None:
-            self.settled.fields = found.fields
-        save_settings(self.state, self.settled)
-        self._save_progress(found.progress)
-        why = f"{found.difference}; it goes on behind what the table has"
-        return found.progress, f"{why}; {self.missing_files}" if self.missing_files else why
+        if not comparison.difference:
+            return replace(
+                progress, rows=rows_state.last_with_rows, errors=errors_state.last_with_rows
+            ), self.missing_files
+        if comparison.fields is not None:
+            self.table_settings.fields = comparison.fields
+        save_settings(self.state, self.table_settings)
+        self._save_progress(comparison.progress)
+        repair = f"{comparison.difference}; it goes on behind what the table has"
+        return comparison.progress, f"{repair}; {self.missing_files}" if self.missing_files else repair
 
     def _save_progress(self, progress: Progress) -> None:
         save_progress(self.state, replace(progress, is_done=False))
@@ -291,19 +291,17 @@ class LakeTable:
     ) -> None:
         """Note how far the brokers are.
 
-        Args:
-            held: the queues of the brokers that are there. starts: finds where the table begins. new_start: and a queue
-                that was made later. newest_ms: finds by broker when it stored its newest message.
-        Raises:
-            RowsLost: the topic was made again, or a queue has lost rows; not with failOnDataLoss=false.
+        `starts` finds where the table begins, `new_start` where a queue begins that was made later, and `newest_ms`, by
+        broker, when it stored its newest message.
+        Raises: RowsLost, the topic was made again, or a queue has lost rows; not with failOnDataLoss=false.
         """
         if not self._positions and bounds:
-            self.settled.newest_ms = newest_ms(bounds)
+            self.table_settings.newest_ms = newest_ms(bounds)
             self._positions = Offsets(starts(bounds), incarnations_in(bounds))
             self._save_begin()
         self.note_bounds(bounds)
-        fails = str(self.source_options.get("failOnDataLoss", "true")).lower() != "false"
-        ends = stream_ends(self._positions, bounds, new_start, fail=fails)
+        fails_on_loss = str(self.source_options.get("failOnDataLoss", "true")).lower() != "false"
+        ends = stream_ends(self._positions, bounds, new_start, fail=fails_on_loss)
         for queue in ends.keys() - self._positions.keys():
             self._positions[queue] = ends[queue]
             self._save_begin()
@@ -311,13 +309,13 @@ class LakeTable:
 
     def note_bounds(self, current: Mapping[MessageQueue, Bounds]) -> None:
         """Note the queues of brokers that answered, for the figures; those of other brokers stay as they were."""
-        there = {queue.broker_name for queue in current}
-        away = {queue: bounds for queue, bounds in self._bounds.items() if queue.broker_name not in there}
-        self._bounds = {**away, **current}
-        self._freshness.note_check(self._stored, self._stored - self.lag, self.monotonic())
+        brokers = {queue.broker_name for queue in current}
+        absent = {queue: bounds for queue, bounds in self._bounds.items() if queue.broker_name not in brokers}
+        self._bounds = {**absent, **current}
+        self._freshness.note_check(self._stored_offsets, self._stored_offsets - self.lag, self.monotonic())
 
     @property
-    def _stored(self) -> int:
+    def _stored_offsets(self) -> int:
         return sum(bounds.end for bounds in self._bounds.values())
 
     def _save_begin(self) -> None:
@@ -327,10 +325,8 @@ class LakeTable:
         if progress.batch < 0:
             self._progress = Progress(-1, Offsets(), copy_offsets(self._positions), True)
             save_progress(self.state, self._progress)
-            self.settled.begin = offsets_by_topic(self._positions)
-            save_settings(self.state, self.settled)
-
-    # Batches ------------------------------------------------------------------------------------------------------
+            self.table_settings.begin = offsets_by_topic(self._positions)
+            save_settings(self.state, self.table_settings)
 
     def is_due(self) -> bool:
         """Whether a batch may start now, and there are messages for it."""
@@ -343,14 +339,14 @@ class LakeTable:
         return self._readable > 0
 
     @property
-    def waiting(self) -> int:
+    def waiting_messages(self) -> int:
         """The count of messages for the next batch, without a round's limit."""
         if self._progress is not None and not self._progress.is_done:
             return sum(map(len, between(self._progress.start, self._progress.end)))
         if self.settings.rows_per_s is None:
             return self._readable
-        passed_s = 1.0 if self._batch_started_s is None else max(0.0, self.monotonic() - self._batch_started_s)
-        return min(self._readable, max(1, int(self.settings.rows_per_s * min(passed_s, 60.0))))
+        elapsed_s = 1.0 if self._batch_started_s is None else max(0.0, self.monotonic() - self._batch_started_s)
+        return min(self._readable, max(1, int(self.settings.rows_per_s * min(elapsed_s, 60.0))))
 
     @property
     def row_bytes(self) -> float:
@@ -359,17 +355,13 @@ class LakeTable:
     def plan(
         self, rows: int, most_parts: int, brokers: Callable[[Collection[str]], Mapping[str, Addresses]]
     ) -> list[BatchPart]:
-        """Keep the plan of a batch of about so many rows, and return its parts; none if the table begins again first.
-
-        Raises:
-            ConfigError: the table has other settings. OSError: the plan cannot be kept.
-        """
+        """Store the plan of a batch of about so many rows, and return its parts; none if the table begins again."""
         assert self._progress is not None
         if was_rolled_back(self._progress, *self._open_lakes()):
             self.close()  # the next look finds its place again
             return []
         if self._progress.is_done:
-            end = capped(self._positions, self._ends, rows)
+            end = limit_ends(self._positions, self._ends, rows)
             progress = self._progress.next(self._positions, end)
             save_progress(self.state, progress)
             self._progress = progress
@@ -379,14 +371,14 @@ class LakeTable:
         shutil.rmtree(self.state / "staged", ignore_errors=True)
         folder = self._staging = self.state / "staged" / uuid.uuid4().hex
         self._fields = self._unfinished_fields()
-        settled, layout = self.settled, rows_lake.layout
+        settings, layout = self.table_settings, rows_lake.layout
         shape = ArrowRows(
-            settled.mode,
+            settings.mode,
             self._column_types(),
-            settled.depth,
+            settings.depth,
             None if self._bodies is None else self._bodies.known_encoding,
-            settled.key,
-            settled.deletes,
+            settings.key,
+            settings.deletes,
             layout.partitioning,
         )
         self._targets = self._upload_targets(self._progress.batch)
@@ -395,7 +387,7 @@ class LakeTable:
                 self.topic,
                 self.source_options,
                 ranges,
-                brokers({each.queue.broker_name for each in ranges}),
+                brokers({part.queue.broker_name for part in ranges}),
                 shape,
                 str(folder / str(number)),
                 layout,
@@ -406,10 +398,7 @@ class LakeTable:
         return self._parts
 
     def _unfinished_fields(self) -> dict[str, str] | None:
-        """The columns of the batch at hand, if one table has its part; None if it may have others.
-
-        With wider ones, a message would be in both tables, or in none.
-        """
+        """The columns of this batch if one table has its part: wider ones would put messages in both, or in none."""
         assert self._progress is not None
         for lake in self._open_lakes():
             if self._progress.batch <= lake.last_batch():
@@ -418,105 +407,104 @@ class LakeTable:
         return None
 
     def _column_types(self) -> Mapping[str, DataType]:
-        return types_of(self.settled.fields if self._fields is None else self._fields)
+        return types_of(self.table_settings.fields if self._fields is None else self._fields)
 
-    def parts_to_repeat(self, written: Sequence[PartResult]) -> list[BatchPart]:
+    def parts_to_repeat(self, results: Sequence[PartResult]) -> list[BatchPart]:
         """Return the parts to repeat because their bodies add columns; stores the columns first."""
-        fields, encoding = self._grow_fields(written), None
+        fields, encoding = self._grow_fields(results), None
         if self._bodies is not None and self._parts:
-            used = self._parts[0].shape.encoding or self._bodies.known_encoding
+            used_encoding = self._parts[0].shape.encoding or self._bodies.known_encoding
             assert self._progress is not None
-            known = fields if self._fields is None else None
-            shape = self._bodies.grown_shape(used, known, self._progress.batch, [part.heads for part in written])
+            known_fields = fields if self._fields is None else None
+            shape = self._bodies.grown_shape(
+                used_encoding, known_fields, self._progress.batch, [result.heads for result in results]
+            )
             if shape is None:
                 return []
             fields, encoding = shape.fields, shape.encoding
-        elif fields == self.settled.fields:
+        elif fields == self.table_settings.fields:
             return []
         if self._fields is None:
-            save_settings(self.state, replace(self.settled, fields=fields))
-            self.settled.fields = fields
+            save_settings(self.state, replace(self.table_settings, fields=fields))
+            self.table_settings.fields = fields
         kinds = self._column_types()
         assert self._staging is not None
         shutil.rmtree(self._staging, ignore_errors=True)
-        self.discard(written)
+        self.discard(results)
         self._parts = [part.with_columns(kinds, encoding) for part in self._parts]
         return self._parts
 
-    def _grow_fields(self, written: Sequence[PartResult]) -> dict[str, str]:
-        settled = self.settled
-        if settled.mode != "json" or self._fields is not None:
-            return settled.fields
-        if not any(part.body_fields for part in written):
-            return pin_types(settled.partitioning, settled.fields, settled.fields)
-        fields = merge_fields(merge_body_fields(part.body_fields for part in written), settled, self._open_lakes()[0])
+    def _grow_fields(self, results: Sequence[PartResult]) -> dict[str, str]:
+        settings = self.table_settings
+        if settings.mode != "json" or self._fields is not None:
+            return settings.fields
+        if not any(result.body_fields for result in results):
+            return pin_types(settings.partitioning, settings.fields, settings.fields)
+        fields = merge_fields(
+            merge_body_fields(result.body_fields for result in results), settings, self._open_lakes()[0]
+        )
         if isinstance(self.root, Address):  # files there are not written again: other types are errors
-            fields = {name: settled.fields.get(name, kind) for name, kind in fields.items()}
+            fields = {name: settings.fields.get(name, kind) for name, kind in fields.items()}
         return fields
 
-    def discard(self, written: Sequence[PartResult]) -> None:
+    def discard(self, results: Sequence[PartResult]) -> None:
         """Remove files behind an address that belong to no commit."""
-        for each in written if self._targets is not None else ():
-            for target, files in zip(self._targets or (), (each.rows, each.errors), strict=True):
+        for result in results if self._targets is not None else ():
+            for target, files in zip(self._targets or (), (result.rows, result.errors), strict=True):
                 target.remove(files)
 
     def _upload_targets(self, batch: int) -> tuple[UploadTarget, UploadTarget] | None:
         if not isinstance(self.root, Address):
             return None
-        prefix = f"{self.settled.writer}-{batch:09}"
+        prefix = f"{self.table_settings.writer}-{batch:09}"
         rows, errors = (
-            upload_target(lake, place, self.settled.format, prefix)
-            for lake, place in zip(self._open_lakes(), self._locations(), strict=True)
+            upload_target(lake, location, self.table_settings.format, prefix)
+            for lake, location in zip(self._open_lakes(), self._locations(), strict=True)
         )
         return rows, errors
 
-    def add(self, written: Sequence[PartResult]) -> None:
+    def add(self, results: Sequence[PartResult]) -> None:
         """Add the files of a batch to the table and its table of errors.
 
-        Raises:
-            OSError, and what the format raises: nothing, or one of the two, was added; the next attempt adds the rest.
-            ConfigError: another run has written to the table, with another copy of the state.
+        Raises: OSError, and what the format raises: the next attempt adds what is missing. ConfigError, another run
+        has written to the table, with another copy of the state.
         """
         begin = self.monotonic()
         assert self._progress is not None
         rows, errors = self._open_lakes()
-        save_settings(self.state, self.settled)
-        shape = ArrowRows(self.settled.mode, self._column_types())
-        good = self._staged_files([file for each in written for file in each.rows])
-        rejects = self._staged_files([file for each in written for file in each.errors])
-        known = self._progress.rows, self._progress.errors
+        save_settings(self.state, self.table_settings)
+        shape = ArrowRows(self.table_settings.mode, self._column_types())
+        row_files = self._staged_files([file for result in results for file in result.rows])
+        error_files = self._staged_files([file for result in results for file in result.errors])
+        last_batches = self._progress.rows, self._progress.errors
         folders = [target.folder for target in self._targets] if self._targets else [None, None]
-        staged = Staged(good, shape.schema, folder=folders[0])
-        added = self._add(rows, known[0], staged, known[1], is_half=bool(rejects))
-        reached = self._reached(rows, known[0])
-        staged = Staged(rejects, shape.error_schema, folder=folders[1])
-        bad = self._add(errors, known[1], staged, reached)
-        self._progress = self._progress.done(reached, self._reached(errors, known[1]))
+        staged = Staged(row_files, shape.schema, folder=folders[0])
+        row_count = self._commit_files(rows, last_batches[0], staged, last_batches[1], is_half=bool(error_files))
+        rows_batch = self._batch_reached(rows, last_batches[0])
+        staged = Staged(error_files, shape.error_schema, folder=folders[1])
+        error_count = self._commit_files(errors, last_batches[1], staged, rows_batch)
+        self._progress = self._progress.done(rows_batch, self._batch_reached(errors, last_batches[1]))
         save_progress(self.state, self._progress)
         if self._staging is not None:
             shutil.rmtree(self._staging, ignore_errors=True)
-        self._update_figures(written, added, bad, self.monotonic() - begin)
+        self._update_figures(results, row_count, error_count, self.monotonic() - begin)
         self.remove_replaced()
 
-    def _reached(self, lake: Lake, last_known: int) -> int:
+    def _batch_reached(self, lake: Lake, last_known: int) -> int:
         assert self._progress is not None
         return self._progress.batch if lake.last_batch() >= self._progress.batch else last_known
 
-    def _add(self, lake: Lake, last_known: int, staged: Staged, other: int, *, is_half: bool = False) -> int:
-        """Add files unless the table has the batch; returns how many rows were added.
-
-        Args:
-            known: the last batch that this run knows of. other: that of the other one, of rows or of errors.
-        """
+    def _commit_files(self, lake: Lake, last_known: int, staged: Staged, other: int, *, is_half: bool = False) -> int:
+        """Add files unless the table has the batch, and return the rows added; `other`: the other's last batch."""
         assert self._progress is not None
         if not staged.files:
             return 0
         check_same_batch(self.root, lake, last_known, self._progress)
         if self._progress.batch <= lake.last_batch():
             return 0
-        key = self.settled.key if lake is self._open_lakes()[0] else None
+        key = self.table_settings.key if lake is self._open_lakes()[0] else None
         if isinstance(self.root, Address):
-            check_no_wider(lake, staged.schema, self.root)
+            check_needs_no_wider_types(lake, staged.schema, self.root)
         else:
             widen_columns(lake, staged.schema, self.state / "rewritten")
         amount = staged.rows
@@ -526,34 +514,34 @@ class LakeTable:
             staged = KeyedBatch(key, self._staging / "keyed", self._name_file, target).apply_to(lake, staged)
             if not staged.files and not staged.removed:
                 return 0  # it deletes keys that the table does not have
-        settled = self.settled if self._fields is None else replace(self.settled, fields=self._fields)
-        record = batch_record(self._progress, settled, other=other, is_half=is_half)
+        settings = self.table_settings if self._fields is None else replace(self.table_settings, fields=self._fields)
+        record = batch_record(self._progress, settings, other=other, is_half=is_half)
         lake.commit(self._progress.batch, replace(staged, record=record))
         if self._replaced is not None:
             self._replaced.note(staged.removed)
         return amount
 
-    def _update_figures(self, written: Sequence[PartResult], rows: int, errors: int, commit_s: float) -> None:
+    def _update_figures(self, results: Sequence[PartResult], rows: int, errors: int, commit_s: float) -> None:
         assert self._progress is not None
         figures, progress = self.figures, self._progress
-        read = sum(each.read for each in written)
+        read = sum(result.read for result in results)
         figures.read += read
         figures.rows += rows
         figures.errors += errors
-        figures.damaged += sum(each.damaged for each in written)
+        figures.damaged += sum(result.damaged for result in results)
         if not any(name.lower() in _FILTERS for name in self.source_options):
             figures.lost += max(0, sum(map(len, between(progress.start, progress.end))) - read)
         figures.recreated += bool(recreated_topics(progress.start, progress.end))
         figures.batches += 1
         figures.commit_s += commit_s
         if read:
-            figures.row_bytes = max(1.0, sum(each.size for each in written) / read)
-        oldest = [each.oldest_ms for each in written if each.oldest_ms is not None]
+            figures.row_bytes = max(1.0, sum(result.size for result in results) / read)
+        oldest = [result.oldest_ms for result in results if result.oldest_ms is not None]
         if oldest:
             figures.delay_s = max(0.0, self.clock() - min(oldest) / 1000)
         end = progress.offsets
         self._positions = Offsets({**self._positions, **end}, self._positions.incarnations | end.incarnations)
-        self._freshness.note_progress(self._stored - self.lag)
+        self._freshness.note_progress(self._stored_offsets - self.lag)
         self.error, self.is_permanent, self.failures_in_a_row = "", False, 0
 
     def _staged_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
@@ -561,31 +549,29 @@ class LakeTable:
 
     def _name_file(self, file: StagedFile) -> StagedFile:
         assert self._progress is not None
-        name = f"{self.settled.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}"
+        name = f"{self.table_settings.writer}-{self._progress.batch:09}-{uuid.uuid4().hex}"
         return file.with_name(name, self._open_lakes()[0].layout)
 
     def _open_lakes(self) -> tuple[Lake, Lake]:
         if self._lakes is None:
-            rows, errors = (open_lake(self.settled.format, place) for place in self._locations())
+            rows, errors = (open_lake(self.table_settings.format, location) for location in self._locations())
             self._lakes = rows, errors
-            self.settled.fields = restore_fields(self.settled, self._lakes[0])
+            self.table_settings.fields = restore_fields(self.table_settings, self._lakes[0])
         return self._lakes
 
     def _locations(self) -> tuple[TableLocation, TableLocation]:
         """Without a wait for storage that is away: other tables would wait too, and the lake itself tries again."""
-        stay_s = None if self.settled.key is None else self.settings.replaced_stay_s
-        place = TableLocation(
+        stay_s = None if self.table_settings.key is None else self.settings.replaced_stay_s
+        location = TableLocation(
             self.root,
             self.state,
-            self.settled.writer,
+            self.table_settings.writer,
             wait_s=0,
             replaced_stay_s=stay_s,
             file_bytes=self.settings.file_size,
-            partitioning=self.settled.partitioning,
+            partitioning=self.table_settings.partitioning,
         )
-        return place, place.errors
-
-    # Upkeep -------------------------------------------------------------------------------------------------------
+        return location, location.errors
 
     @property
     def has_replaced(self) -> bool:
@@ -597,40 +583,35 @@ class LakeTable:
             self._replaced.remove(self._open_lakes()[0])
 
     def merge(self, today: date) -> tuple[int, int, int]:
-        """Merge small files, and take out old days; returns the files before and after, and the days.
-
-        Files of today are merged, too. No batch may be added meanwhile.
-        """
-        begun = self._open_lakes()
+        """Merge small files, also today's, and take out old days; returns the files before and after, and the days."""
+        lakes = self._open_lakes()
         keep_days, days = self.settings.keep_days, 0
-        had = set(begun[0].paths())
-        before = len(had) + len(begun[1].paths())
-        merges = isinstance(self.root, Path) or self.settled.format == "delta"
-        for lake in begun:
+        old_paths = set(lakes[0].paths())
+        before = len(old_paths) + len(lakes[1].paths())
+        can_merge = isinstance(self.root, Path) or self.table_settings.format == "delta"
+        for lake in lakes:
             if keep_days is not None:
                 days += lake.expire(today - timedelta(days=min(keep_days, today.toordinal() - 1)))
-            if merges:
+            if can_merge:
                 lake.compact(today + timedelta(days=1))
         self.release_files()  # the merged table is read again
-        has = begun[0].paths()
+        new_paths = lakes[0].paths()
         if self._replaced is not None:
-            self._replaced.note(had.difference(has))
-        self.figures.files = len(has) + len(begun[1].paths())
+            self._replaced.note(old_paths.difference(new_paths))
+        self.figures.files = len(new_paths) + len(lakes[1].paths())
         return before, self.figures.files, days
-
-    # Failures -----------------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException | str) -> Failure:
         """Pause after a failure: longer each time, and for minutes where a retry would fail again."""
         text = error if isinstance(error, str) else error_text(error)
-        found = failure_from(text, f"{self.root} or {self.state}")
+        failure = failure_from(text, f"{self.root} or {self.state}")
         self.release_files()
         self.figures.failures += 1
         self.failures_in_a_row += 1
-        self.error, self.is_permanent = found.reason or found.name or "failed", found.is_permanent
+        self.error, self.is_permanent = failure.reason or failure.name or "failed", failure.is_permanent
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self.failures_in_a_row - 1, 16)))
-        self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if found.is_permanent else pause_s)
-        return found
+        self._due_s = self.monotonic() + (PERMANENT_PAUSE_S if failure.is_permanent else pause_s)
+        return failure
 
 
 class Freshness:
@@ -642,28 +623,28 @@ class Freshness:
 
     def __init__(self) -> None:
         # The count, and the look before, which did not count it.
-        self._behind: deque[tuple[int, float]] = deque()
-        self._last_look_s: float | None = None
-        self._update_figures = 0
+        self._unread_checks: deque[tuple[int, float]] = deque()
+        self._last_check_s: float | None = None
+        self._last_count = 0
 
-    def note_check(self, count: int, done: int, now_s: float) -> None:
+    def note_check(self, count: int, table_count: int, now_s: float) -> None:
         """Note a check of the brokers: the sum of offsets of the brokers and of the table."""
-        self._update_figures = count
-        newest = self._behind[-1][0] if self._behind else done
+        self._last_count = count
+        newest = self._unread_checks[-1][0] if self._unread_checks else table_count
         if count > newest:
-            since_s = now_s if self._last_look_s is None else self._last_look_s
-            self._behind.append((count, since_s))
-        if len(self._behind) > _MAX_CHECKS:  # a table that is behind for long needs no exact steps
-            self._behind = deque(each for at, each in enumerate(self._behind) if at % 2 == 0)
-        self._last_look_s = now_s
-        self.note_progress(done)
+            begin_s = now_s if self._last_check_s is None else self._last_check_s
+            self._unread_checks.append((count, begin_s))
+        if len(self._unread_checks) > _MAX_FRESHNESS_STEPS:  # a table that is behind for long needs no exact steps
+            self._unread_checks = deque(check for index, check in enumerate(self._unread_checks) if index % 2 == 0)
+        self._last_check_s = now_s
+        self.note_progress(table_count)
 
-    def note_progress(self, done: int) -> None:
-        if done >= self._update_figures:  # also if a topic was made again, and counts from 0
-            self._behind.clear()
-        while self._behind and self._behind[0][0] <= done:
-            self._behind.popleft()
+    def note_progress(self, table_count: int) -> None:
+        if table_count >= self._last_count:  # also if a topic was made again, and counts from 0
+            self._unread_checks.clear()
+        while self._unread_checks and self._unread_checks[0][0] <= table_count:
+            self._unread_checks.popleft()
 
     def age_s(self, now_s: float) -> float:
         """Return an upper bound; 0 if the table lacks no message."""
-        return max(0.0, now_s - self._behind[0][1]) if self._behind else 0.0
+        return max(0.0, now_s - self._unread_checks[0][1]) if self._unread_checks else 0.0

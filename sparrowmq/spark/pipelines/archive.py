@@ -27,7 +27,7 @@ from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.table import table
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, log_reader
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, end_by_batches, log_reader
 from sparrowmq.spark.pipelines.tables.progress import Record, parse_stream_record
 from sparrowmq.spark.pipelines.tables.table_settings import (
     TableSettings,
@@ -61,11 +61,9 @@ def archive(
 
     Args:
         name_server: of the cluster. store: a stored log instead, of the broker `broker`.
-        format, state, catalog: as `table` has them.
         running: as `Streaming` has them, but `once` is the default; a stored log is always read once.
     Raises:
-        ConfigError: an argument is wrong.
-        StreamingQueryException: the query failed; run it again to go on.
+        ConfigError: an argument is wrong. StreamingQueryException: the query failed; run it again to go on.
     """
     if (name_server is None) == (store is None):
         raise ConfigError("give either name_server (-n) or store")
@@ -93,7 +91,7 @@ def _archive_store(
         if settings.begin is not None:
             raise ConfigError(f"{root} is filled from brokers; add older messages by the pipeline `backfill`")
         writer = TableWriter(root, settings, runner.report, f"-{broker}")
-        parts = LogParts(state_folder(root) / f"stored-{broker}.json", runner, counted_end(writer, files))
+        parts = LogParts(state_folder(root) / f"stored-{broker}.json", runner, end_by_batches(writer, files))
         spans = [Span(file, 0, file.size) for file in files]
         parts.add(spans, writer, log_reader(runner.session, settings, broker, runner.options or {}))
     return runner.report
@@ -111,19 +109,20 @@ def archived(
     """An archive and, with `name_server`, what its topic has behind it; each message once, in the source's columns.
 
     Raises:
-        ConfigError: there is no archive.
-        RowsLost: the topic was deleted and made again since; archive it first, with failOnDataLoss=false. Or, when it
-            is read: retention has removed messages in between; archive more often.
+        ConfigError: there is no archive. RowsLost: the topic was deleted and made again since; archive it first, with
+            failOnDataLoss=false. Or, when it is read: retention has removed messages in between; archive more often.
     """
     root = locate_table(path, state, catalog_options)
     settings = load_settings(root)
     if settings is None or settings.mode != _MODE:
         raise ConfigError(f"{root} is no archive; the pipeline `archive` makes them")
-    old, record = _rows_and_record(spark, root, settings)
+    archive_rows, record = _rows_and_record(spark, root, settings)
     if name_server is None:
-        return old
+        return archive_rows
     source_options = {**(options or {}), "nameServer": name_server, "topic": settings.topic}
-    return old.unionByName(_messages_behind(spark, _next_offsets(record, old), source_options, settings))
+    return archive_rows.unionByName(
+        _messages_behind(spark, _next_offsets(record, archive_rows), source_options, settings)
+    )
 
 
 def _rows_and_record(
@@ -138,34 +137,28 @@ def _rows_and_record(
 
 
 def _record(root: Path | Address, settings: TableSettings) -> Record | None:
-    place = TableLocation(root, state_folder(root), settings.writer, is_read_only=True)
-    return parse_stream_record(open_lake(settings.format, place).record())
+    location = TableLocation(root, state_folder(root), settings.writer, is_read_only=True)
+    return parse_stream_record(open_lake(settings.format, location).record())
 
 
-def _next_offsets(record: Record | None, old: DataFrame) -> Offsets:
-    """The next offsets of an archive: by its last commit, or behind its rows if stored logs were the last to fill it.
-
-    Its rows may be of several topics of the name: what they say is not where the archive is in the newest of them.
-    """
+def _next_offsets(record: Record | None, archive_rows: DataFrame) -> Offsets:
+    """The next offsets of an archive: by its last commit, or behind its rows if stored logs filled it last."""
     if record is not None and record.end is not None:
         return from_json(record.end)
-    ends = old.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
+    ends = archive_rows.groupBy("topic", "brokerName", "queueId").agg(f.max("queueOffset").alias("last")).collect()
     return Offsets({MessageQueue(row.topic, row.brokerName, row.queueId): row.last + 1 for row in ends})
 
 
 def _messages_behind(
-    spark: SparkSession, reached: Offsets, options: Mapping[str, str], settings: TableSettings
+    spark: SparkSession, known_offsets: Offsets, options: Mapping[str, str], settings: TableSettings
 ) -> DataFrame:
-    """The messages of the topic behind the archive; of a queue that it does not know, from the archive's begin.
-
-    Raises: RowsLost, the topic was made again, and `options` wants to know.
-    """
-    span, begin = span_of(options), settings.first_offsets() | reached
-    again = recreated_topics(reached, span.end)
-    for part in sorted(again):
-        lose_old_topic(part, reached, is_named=True, fail=parse(SourceOptions, options).fail_on_data_loss)
+    """The topic's messages behind the archive; of an unknown queue, from the archive's begin. Raises: RowsLost."""
+    span, begin = span_of(options), settings.first_offsets() | known_offsets
+    recreated = recreated_topics(known_offsets, span.end)
+    for part in sorted(recreated):
+        lose_old_topic(part, known_offsets, is_named=True, fail=parse(SourceOptions, options).fail_on_data_loss)
     start = {
-        queue: offset if broker_topic(queue) in again else begin.get(queue, offset)
+        queue: offset if broker_topic(queue) in recreated else begin.get(queue, offset)
         for queue, offset in span.start.items()
     }
     source = spark.read.format("rocketmq").options(**{**options, "columns": ",".join(settings.shape().columns)})

@@ -31,23 +31,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.options import ClusterOptions, names_of
+from sparrowmq.spark.options import ClusterOptions, option_names
 from sparrowmq.spark.pipelines.running.folders import check_absent, local_path, new_folder
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Running
-from sparrowmq.spark.pipelines.running.session import is_deterministic, reason, unlogged
+from sparrowmq.spark.pipelines.running.session import first_line, is_deterministic, without_error_log
 from sparrowmq.spark.pipelines.running.span import span_of
 from sparrowmq.spark.pipelines.tables.row_shapes import COORDINATES, quoted_column
 from sparrowmq.spark.pipelines.tables.table_settings import read_rows
 
 KEY: Final = "key"
-PLACE: Final = ("topic", "brokerName", "queueId", "queueOffset")
-KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
+PLACE_COLUMNS: Final = ("topic", "brokerName", "queueId", "queueOffset")
+INPUT_KINDS: Final = ("topic", "store", "table", "parquet", "csv", "json")
 
 # Options that reach brokers, as the other side may need them.
-_BROKER_OPTIONS: Final = names_of(ClusterOptions)
-_TOPIC_COLUMNS: Final = (*PLACE, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
-_QUEUE: Final = PLACE[:-1]
+_BROKER_OPTIONS: Final = option_names(ClusterOptions)
+_TOPIC_COLUMNS: Final = (*PLACE_COLUMNS, "msgId", "keys", "tags", "body", "bornTimestamp", "storeTimestamp")
+_QUEUE_COLUMNS: Final = PLACE_COLUMNS[:-1]
 
 
 @dataclass
@@ -77,56 +77,54 @@ def audit(
         by: an SQL expression over the columns of a side: what says that two rows are the same. right_by: of the other.
         topic: of a store, if the other side names none.
         to: a folder that is not there yet, for what was found as Parquet files: `finding`, `key`, the place.
-        running: as `Running` has them.
-    Raises:
-        ConfigError: a side cannot be read.
+    Raises: ConfigError, a side cannot be read.
     """
     findings = Findings()
     runner = Runner(**running, report=findings)
-    sides = [AuditInput.parse(each) for each in (left, right) if each is not None]
+    sides = [AuditInput.parse(side) for side in (left, right) if side is not None]
     options = {**(runner.options or {}), **({"nameServer": name_server} if name_server else {})}
     topic = topic or next((side.where for side in sides if side.kind == "topic"), None)
     if to is not None:
         check_absent(to)
     session, keys = runner.session, (by, right_by or by)
     with runner.timed():
-        rows = [side.rows(session, key, topic, options) for side, key in zip(sides, keys, strict=False)]
+        row_sets = [side.rows(session, key, topic, options) for side, key in zip(sides, keys, strict=False)]
         if runner.dry_run:
             return findings
-        cached = [each.persist() for each in rows]
+        cached = [rows.persist() for rows in row_sets]
         try:
             _compare(sides, cached, findings, runner.say, None if to is None else str(to))
         finally:
-            for each in cached:
-                each.unpersist()
+            for rows in cached:
+                rows.unpersist()
     findings.errors = findings.missing + findings.unexpected + findings.doubled + findings.gaps
     return findings
 
 
-def _compare(sides: list[AuditInput], rows: list[DataFrame], findings: Findings, say: Say, to: str | None) -> None:
-    for side, each in zip(sides, rows, strict=True):
-        count, keyed = each.select(f.count("*"), f.count(KEY)).collect()[0]
+def _compare(sides: list[AuditInput], row_sets: list[DataFrame], findings: Findings, say: Say, to: str | None) -> None:
+    for side, rows in zip(sides, row_sets, strict=True):
+        count, keyed = rows.select(f.count("*"), f.count(KEY)).collect()[0]
         findings.add_read(count)
-        findings.gaps += _gaps(each) if side.has_places else 0
+        findings.gaps += _gaps(rows) if side.has_places else 0
         say(f"{side}: {count:,} rows, {count - keyed:,} without a key")
-    rows = [each.where(f"{KEY} is not null") for each in rows]
-    counted = [each.groupBy(KEY).agg(f.count("*").alias("n")) for each in rows]
-    findings.doubled = _sum(counted[-1].where("n > 1").select((f.col("n") - 1).alias("n")))
-    if len(rows) == 2:
-        findings.missing = counted[0].join(counted[1], KEY, "left_anti").count()
-        findings.unexpected = counted[1].join(counted[0], KEY, "left_anti").count()
+    row_sets = [rows.where(f"{KEY} is not null") for rows in row_sets]
+    key_counts = [rows.groupBy(KEY).agg(f.count("*").alias("n")) for rows in row_sets]
+    findings.doubled = _sum(key_counts[-1].where("n > 1").select((f.col("n") - 1).alias("n")))
+    if len(row_sets) == 2:
+        findings.missing = key_counts[0].join(key_counts[1], KEY, "left_anti").count()
+        findings.unexpected = key_counts[1].join(key_counts[0], KEY, "left_anti").count()
     say(
         f"missing {findings.missing:,}, unexpected {findings.unexpected:,}, doubled {findings.doubled:,}, "
         f"gaps {findings.gaps:,}"
     )
     if to is not None:
-        findings.written = _write(rows, counted, to)
+        findings.written = _write_findings(row_sets, key_counts, to)
 
 
 def _gaps(rows: DataFrame) -> int:
     offset = f.col("queueOffset")
     span = f.max(offset) - f.min(offset) + 1 - f.count_distinct(offset)
-    return _sum(rows.groupBy(*_QUEUE).agg(span.alias("n")))
+    return _sum(rows.groupBy(*_QUEUE_COLUMNS).agg(span.alias("n")))
 
 
 def _sum(numbers: DataFrame) -> int:
@@ -134,11 +132,11 @@ def _sum(numbers: DataFrame) -> int:
     return int(row[0] or 0) if row else 0
 
 
-def _write(rows: list[DataFrame], counted: list[DataFrame], to: str) -> int:
-    parts = [_with_places("doubled", rows[-1], counted[-1].where("n > 1"))]
-    if len(rows) == 2:
-        parts.append(_with_places("missing", rows[0], counted[0].join(counted[1], KEY, "left_anti")))
-        parts.append(_with_places("unexpected", rows[1], counted[1].join(counted[0], KEY, "left_anti")))
+def _write_findings(row_sets: list[DataFrame], key_counts: list[DataFrame], to: str) -> int:
+    parts = [_with_places("doubled", row_sets[-1], key_counts[-1].where("n > 1"))]
+    if len(row_sets) == 2:
+        parts.append(_with_places("missing", row_sets[0], key_counts[0].join(key_counts[1], KEY, "left_anti")))
+        parts.append(_with_places("unexpected", row_sets[1], key_counts[1].join(key_counts[0], KEY, "left_anti")))
     findings = parts[0]
     for part in parts[1:]:
         findings = findings.unionByName(part, allowMissingColumns=True)
@@ -163,8 +161,8 @@ class AuditInput:
     def parse(cls, value: str) -> AuditInput:
         """Raises: ConfigError."""
         kind, colon, where = value.partition(":")
-        if not colon or kind not in KINDS or not where:
-            raise ConfigError(f"{value!r} is no side; write {', '.join(f'{kind}:...' for kind in KINDS)}")
+        if not colon or kind not in INPUT_KINDS or not where:
+            raise ConfigError(f"{value!r} is no side; write {', '.join(f'{kind}:...' for kind in INPUT_KINDS)}")
         return cls(kind, where)
 
     def __str__(self) -> str:
@@ -175,20 +173,14 @@ class AuditInput:
         return self.kind in ("topic", "store", "table")
 
     def rows(self, spark: SparkSession, by: str, topic: str | None, options: Mapping[str, str]) -> DataFrame:
-        """Its rows: `key`, and the columns of PLACE if it has places.
-
-        Args:
-            by: an SQL expression over its columns. topic: for a store. options: options of the source.
-        Raises:
-            ConfigError: it cannot be read, or has no such columns, or the expression has a different result each time.
-        """
-        read = self._read(spark, topic, options) if self.has_places else self._files(spark)
+        """Its rows: `key`, the value of `by`, and PLACE_COLUMNS if it has places. Raises: ConfigError."""
+        source_rows = self._read(spark, topic, options) if self.has_places else self._read_files(spark)
         try:
             key = f.expr(by).cast("string").alias(KEY)
-            with unlogged():
-                rows = read.select(key, *PLACE) if self.has_places else read.select(key)
+            with without_error_log():
+                rows = source_rows.select(key, *PLACE_COLUMNS) if self.has_places else source_rows.select(key)
         except AnalysisException as error:
-            raise ConfigError(f"{self} has no {by!r}: its columns are {', '.join(read.columns)}") from error
+            raise ConfigError(f"{self} has no {by!r}: its columns are {', '.join(source_rows.columns)}") from error
         if not is_deterministic(rows):
             raise ConfigError(f"{by!r} has a different result each time, so it cannot be the key of {self}")
         return rows
@@ -200,8 +192,8 @@ class AuditInput:
             case "topic":
                 if "nameServer" not in options:
                     raise ConfigError(f"{self} needs name servers: name_server, or -n")
-                of_topic = {**options, "topic": self.where}
-                return source.options(**span_of(of_topic).batch_options(of_topic) | columns).load()
+                topic_options = {**options, "topic": self.where}
+                return source.options(**span_of(topic_options).batch_options(topic_options) | columns).load()
             case "store":
                 if topic is None:
                     raise ConfigError(f"{self} needs `topic`, or a topic on the other side")
@@ -215,13 +207,13 @@ class AuditInput:
             *(quoted_column(name) for name in rows.columns if name.lower() not in places), f"{COORDINATES}.*"
         )
 
-    def _files(self, spark: SparkSession) -> DataFrame:
+    def _read_files(self, spark: SparkSession) -> DataFrame:
         reader = spark.read.format(self.kind).option("header", "true")
         try:
-            with unlogged():
+            with without_error_log():
                 return reader.load(self._place)
         except AnalysisException as error:
-            raise ConfigError(f"{self} cannot be read: {reason(error)}") from None
+            raise ConfigError(f"{self} cannot be read: {first_line(error)}") from None
 
     @property
     def _place(self) -> str:

@@ -64,7 +64,6 @@ def dlq_replay(
         tags: `a || b`. where: an SQL92 expression over properties. Both must hold.
         since, until: only what became a dead letter at or after the one, and before the other.
         rate: at most so many a second.
-        running: as `RunningWithoutSpark` has them.
     Raises:
         ConfigError: an argument is wrong, another run has the journal, or its messages were deleted with their topic.
         NetworkError: a broker is away; the next run goes on.
@@ -78,22 +77,22 @@ def dlq_replay(
     source_options |= since_until(since, until)
     letters = LetterFilter(tags, where)
     span = _dead_letter_span(group, source_options, runner.say)
-    parsed = parse(SourceOptions, source_options)
+    options = parse(SourceOptions, source_options)
     with runner.timed(), ExitStack() as stack:
         journal_file = None if runner.dry_run else stack.enter_context(_locked_journal(Path(journal)))
-        span, last = _remaining(span, topic, Path(journal))
+        span, last_entries = _remaining(span, topic, Path(journal))
         if not any(name.lower().startswith("ending") for name in source_options):
-            for queue in last.keys() & span.end.keys():
-                if last[queue].end > span.end[queue]:
-                    last[queue].check("", queue, Path(journal))
+            for queue in last_entries.keys() & span.end.keys():
+                if last_entries[queue].end > span.end[queue]:
+                    last_entries[queue].check("", queue, Path(journal))
         report.offsets = offsets_by_topic(span.end)
         if journal_file is not None:
             journal_file.truncate(len(_whole_lines(Path(journal))))
-        network = stack.enter_context(connect(parsed))
+        network = stack.enter_context(connect(options))
         replay = Replay(network, group, journal_file, report, None if rate is None else Pace(rate, sleep))
-        for message, queue in _messages(network, span, parsed):
-            if queue in last and message.queue_offset < last[queue].end:
-                last[queue].check(message.message_id, queue, Path(journal))
+        for message, queue in _messages(network, span, options):
+            if queue in last_entries and message.queue_offset < last_entries[queue].end:
+                last_entries[queue].check(message.message_id, queue, Path(journal))
                 continue
             replay.settle(message, queue, is_wanted=letters.matches(message))
             if report.add_read(1) % _MESSAGES_PER_PROGRESS_LINE == 0:
@@ -107,7 +106,7 @@ class LetterFilter:
     def __init__(self, tags: str, where: str | None) -> None:
         check_tags(tags)
         self._tags = None if tags == ALL else frozenset(parse_tags(tags))
-        self._where = _filter(where) if where else None
+        self._where = _parse_where(where) if where else None
 
     def matches(self, message: StoredMessage) -> bool:
         if self._tags is not None and message.tags not in self._tags:
@@ -140,26 +139,28 @@ class Replay:
                 if may_pass(error):
                     raise
                 outcome, reason, self._report.errors = REFUSED, str(error), self._report.errors + 1
-        self._note(message, queue, outcome, reason)
+        self._write_journal_line(message, queue, outcome, reason)
 
     def _send(self, message: StoredMessage, queue: MessageQueue) -> None:
         if self._journal is None:
             return
         if self._pace is not None:
             self._pace.wait()
-            self._pace.passed(1)
+            self._pace.count_rows(1)
         packed = packed_retry(message, self._group)
         request = packed.request(
             TOOLS_GROUP, MessageQueue(packed.topic, queue.broker_name, 0), time.time_ns() // 1_000_000
         )
 
         def send() -> None:
-            link = self._network.link_to_master(queue)
-            check_stored(request, link.wait(link.send(request, packed.body)))
+            connection = self._network.link_to_master(queue)
+            check_stored(request, connection.wait(connection.send(request, packed.body)))
 
         self._network.retrying(send)
 
-    def _note(self, message: StoredMessage, queue: MessageQueue, outcome: str, reason: str | None) -> None:
+    def _write_journal_line(
+        self, message: StoredMessage, queue: MessageQueue, outcome: str, reason: str | None
+    ) -> None:
         if self._journal is None:
             return
         line: dict[str, Any] = {
@@ -211,21 +212,18 @@ class _LastEntry(NamedTuple):
 
 
 def _remaining(span: Span, topic: str, journal: Path) -> tuple[Span, dict[MessageQueue, _LastEntry]]:
-    """Return the part of a span that is not in the journal, from the last message that is; and these messages.
-
-    Raises: as `_journal_ends`; BrokersAway, its topic is not there.
-    """
+    """Return a span from the journal's last messages on, and these. Raises: ConfigError; BrokersAway, no topic."""
     start = dict(span.start)
-    done = {queue: noted for queue, noted in _journal_ends(journal, topic).items() if queue.topic == topic}
-    if done and not start:
+    last_entries = {queue: entry for queue, entry in _journal_ends(journal, topic).items() if queue.topic == topic}
+    if last_entries and not start:
         raise BrokersAway(
             f"{journal} names dead letters of topic {topic}, which no name server knows now: its broker is away, or "
             "it was deleted; run it again once it is there, or name another journal"
         )
-    for queue, noted in done.items():
+    for queue, entry in last_entries.items():
         if queue in start:
-            start[queue] = min(max(start[queue], noted.end - 1), span.end[queue])
-    return replace(span, start=start), done
+            start[queue] = min(max(start[queue], entry.end - 1), span.end[queue])
+    return replace(span, start=start), last_entries
 
 
 def _journal_ends(journal: Path, topic: str) -> dict[MessageQueue, _LastEntry]:
@@ -234,8 +232,8 @@ def _journal_ends(journal: Path, topic: str) -> dict[MessageQueue, _LastEntry]:
     for line in _whole_lines(journal).decode(errors="replace").splitlines():
         try:
             entry = json.loads(line)
-            place = str(entry["broker"]), int(entry["queue"])
-            last = _LastEntry(int(entry["offset"]) + 1, str(entry["msgId"]))
+            queue_key = str(entry["broker"]), int(entry["queue"])
+            last_entry = _LastEntry(int(entry["offset"]) + 1, str(entry["msgId"]))
         except (ValueError, KeyError, TypeError):
             raise ConfigError(f"{journal} is no journal of dlq-replay: {line[:100]!r}; name another") from None
         if "topic" not in entry:
@@ -244,8 +242,8 @@ def _journal_ends(journal: Path, topic: str) -> dict[MessageQueue, _LastEntry]:
                 f'of {topic}, say so: sed -i \'s/^{{"broker"/{{"topic": "{topic}", "broker"/\' '
                 f"{shlex.quote(str(journal))}; else name another journal"
             )
-        queue = MessageQueue(str(entry["topic"]), *place)
-        ends[queue] = max(ends.get(queue, last), last)
+        queue = MessageQueue(str(entry["topic"]), *queue_key)
+        ends[queue] = max(ends.get(queue, last_entry), last_entry)
     return ends
 
 
@@ -265,13 +263,13 @@ def _messages(
     network: BlockingNetwork, span: Span, options: SourceOptions
 ) -> Iterator[tuple[StoredMessage, MessageQueue]]:
     for pulled in Pulls(network, between(span.start, span.end), options).answers():
-        for each in record.walk(pulled.body):
-            message = record.decode(each)
+        for encoded in record.walk(pulled.body):
+            message = record.decode(encoded)
             if message.queue_offset < pulled.range.end:
                 yield message, pulled.range.queue
 
 
-def _filter(expression: str) -> Filter:
+def _parse_where(expression: str) -> Filter:
     try:
         return parse_filter(expression)
     except InvalidFilter as error:

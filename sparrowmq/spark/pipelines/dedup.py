@@ -43,9 +43,7 @@ def dedup(
             looked for in all topics.
         by: an SQL expression over the source's columns: what repeats have the same. Null is no repeat of null.
         window: a message is a repeat if it was stored within this time of one that passed: `90s`, `12h`, `7d`.
-        state: a folder; it belongs to this pipeline.
-        to: name servers of another cluster.
-        to_cluster, to_options, running: as `mirror` has them.
+        state: a folder; it belongs to this pipeline. to: name servers of another cluster.
     Raises:
         ConfigError: an argument is wrong, or the state is that of another pipeline.
         StreamingQueryException: the query failed; run it again to go on.
@@ -54,16 +52,16 @@ def dedup(
     target = Target(to or name_server, to_topic, to_options, joins=True)
     route = build_route(topic, name_server, target, runner.options)
     settings = {"topic": topic, "from": name_server, "to": target.name_server, "to_topic": to_topic, "by": by}
-    saved = State(state, settings)
-    repeats = Repeats(saved.part("seen"), by, _window_ms(window))
-    if not saved.targets:
+    pipeline_state = State(state, settings)
+    repeats = Repeats(pipeline_state.part("seen"), by, _window_ms(window))
+    if not pipeline_state.targets:
         route.check_topics(runner)
     if runner.dry_run:
         return report_dry_run(route, runner)
     source = runner.session.read.format("rocketmq").options(**route.options)
     repeats.check(source.option("columns", ",".join(COLUMNS_READ)).load())
     route.make(to_cluster, runner.say)
-    return CopyingStream(route, saved, runner, repeats=repeats, chained=True, cluster=to_cluster).run("dedup")
+    return CopyingStream(route, pipeline_state, runner, repeats=repeats, chained=True, cluster=to_cluster).run("dedup")
 
 
 def _window_ms(window: str) -> int:

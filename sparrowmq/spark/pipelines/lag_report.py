@@ -26,9 +26,8 @@ from sparrowmq.spark.pipelines.target_topics import admin_of
 class Lag:
     """The lag of a group in a topic; its retries are a topic of their own.
 
-    Attributes:
-        behind: messages. behind_s: for how long the oldest of them has waited, where it is behind at all and brokers
-            tell when it last consumed. per_second: messages that it consumes, in all its topics.
+    The oldest of `behind` messages has waited for `behind_s`, if brokers tell when the group last consumed.
+    `per_second` counts the messages that the group consumes, in all its topics.
     """
 
     at: str
@@ -58,43 +57,43 @@ def lag(
     not answer is one error of its round, and the next round asks again.
 
     Args:
-        groups: the groups to report; all of the cluster if none is named.
-        to: a file that gets each line as JSON.
-        rounds: the number of rounds, one every `every_s` seconds; None continues until interrupted.
+        groups: all of the cluster if none is named. to: a file that gets each line as JSON.
+        rounds: one every `every_s` seconds; None continues until interrupted.
         above: messages; a greater lag counts as an error.
         options: `accessKey`, `tls.enable` and the other options to reach a cluster, as in the source.
-        show: gets the lines of each round.
-    Raises:
-        NoGroup: a group that was named is not there.
-        ConfigError, NetworkError
+    Raises: NoGroup, a group that was named is not there; ConfigError; NetworkError.
     """
     if not 0 < every_s < inf or (rounds is not None and rounds < 1):
         raise ConfigError(f"every_s={every_s:g}, rounds={rounds}: every_s must be above 0, and rounds 1 or more")
-    parsed = parse(SourceOptions, {"topic": "none", **(options or {}), "nameServer": name_server})
-    begin, report, done = time.monotonic(), Report(), 0
+    source_options = parse(SourceOptions, {"topic": "none", **(options or {}), "nameServer": name_server})
+    begin, report, finished_rounds = time.monotonic(), Report(), 0
     try:
-        while rounds is None or done < rounds:
-            if done:
+        while rounds is None or finished_rounds < rounds:
+            if finished_rounds:
                 sleep(every_s)
-            lags, unanswered = _measure(parsed, groups, report, say)
-            done += 1
-            report.written += _append_lines(lags, to)
-            report.errors = unanswered + sum(above is not None and each.behind > above for each in lags)
+            lags, unanswered = _measure(source_options, groups, report, say)
+            finished_rounds += 1
+            if to is not None:
+                with open(to, "a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(asdict(line)) + "\n" for line in lags)
+            report.written += len(lags)
+            report.errors = unanswered + sum(above is not None and line.behind > above for line in lags)
             if show is not None:
                 show(lags)
     except KeyboardInterrupt:
         report.stopped = rounds is not None
-    report.batches, report.seconds = done, time.monotonic() - begin
+    report.batches, report.seconds = finished_rounds, time.monotonic() - begin
     return report
 
 
 def _measure(options: SourceOptions, groups: Sequence[str], report: Report, say: Say) -> tuple[list[Lag], int]:
     lags, unanswered = asyncio.run(_ask_groups(options, groups, say))
     report.offsets = {
-        each.group: offsets_by_topic({queue.queue: queue.committed for queue in each.queues}) for each in lags
+        group_lag.group: offsets_by_topic({queue.queue: queue.committed for queue in group_lag.queues})
+        for group_lag in lags
     }
-    report.add_read(sum(len(each.queues) for each in lags))
-    return [line for each in lags for line in _lines(each)], unanswered
+    report.add_read(sum(len(group_lag.queues) for group_lag in lags))
+    return [line for group_lag in lags for line in _lines(group_lag)], unanswered
 
 
 async def _ask_groups(options: SourceOptions, groups: Sequence[str], say: Say) -> tuple[list[GroupLag], int]:
@@ -118,16 +117,11 @@ async def _ask_groups(options: SourceOptions, groups: Sequence[str], say: Say) -
 
 def _lines(lag: GroupLag) -> Iterator[Lag]:
     now = datetime.now(UTC)
-    for topic in sorted({each.queue.topic for each in lag.queues}):
-        own = [each for each in lag.queues if each.queue.topic == topic]
-        late = [each.last_consumed for each in own if each.lag > 0 and each.last_consumed is not None]
-        behind_s = round((now - min(late)).total_seconds(), 3) if late else None
+    for topic in sorted({queue.queue.topic for queue in lag.queues}):
+        topic_queues = [queue for queue in lag.queues if queue.queue.topic == topic]
+        last_times = [
+            queue.last_consumed for queue in topic_queues if queue.lag > 0 and queue.last_consumed is not None
+        ]
+        behind_s = round((now - min(last_times)).total_seconds(), 3) if last_times else None
         at = now.isoformat(timespec="milliseconds")
-        yield Lag(at, lag.group, topic, sum(each.lag for each in own), behind_s, round(lag.per_second, 3))
-
-
-def _append_lines(lags: list[Lag], to: str | Path | None) -> int:
-    if to is not None:
-        with open(to, "a", encoding="utf-8") as file:
-            file.writelines(json.dumps(asdict(each)) + "\n" for each in lags)
-    return len(lags)
+        yield Lag(at, lag.group, topic, sum(queue.lag for queue in topic_queues), behind_s, round(lag.per_second, 3))

@@ -4,25 +4,21 @@
     target    queue 3 of broker-x     17  18  19                each says where it comes from, in SPARROW_ORIGIN
 
 The end of the target queue shows how far the copy is. A copier looks there before it writes, and again whenever an
-answer was lost; it does not send messages that are there already. If a source topic was deleted and made again, the
-origin names its incarnation too, so that the new topic's first messages are not taken for those of the old one. A
-copier looks back to the end that the target had when the batch began, however much others have written to it since.
-Doubles are possible in one case only: two copiers work on one queue at the same time, because the machine of a task was
-cut off and not dead.
+answer was lost, back to the end that the target had when the batch began. If a source topic was made again, the origin
+names its incarnation too. Doubles are possible in one case only: two copiers work on one queue, because the machine of
+a task was cut off and not dead.
 
 To a broker of ours many requests are under way, so the rate does not depend on the round trip:
 
     requests    follows 500, reaches 900 | follows 900, reaches 1300 | follows 1300 ...
     answers               stored                  not stored: the copies reach 900
 
-Each request names the end of the copies before it, and the broker stores a request only if that is where the copies
-end. So copies are in order, and none comes twice, also if answers are lost, or another copier works on the queue. After
-a failure the copier looks where the copies end, and goes on there. Copies that a slave did not confirm in time are a
-failure, too: the next master may lack them.
+Each request names the end of the copies before it, and the broker stores it only if that is where the copies end. So
+copies are in order, and none comes twice. After a failure the copier looks where the copies end, and goes on there.
+Copies that a slave did not confirm in time are a failure, too: the next master may lack them.
 
 Other brokers get one request after the other, because they could store a later one and refuse an earlier one. They take
-the born time of a batch from its request. So messages share a request only if their born times have the same
-millisecond. Properties that a broker wrote itself are left out.
+the born time of a batch from its request, so messages share a request only if they were born in the same millisecond.
 """
 
 from __future__ import annotations
@@ -89,12 +85,12 @@ _NOT_COPIED: Final = (
 )
 # So far back the copy of a queue is looked for in any case, as by a pipeline whose state was lost.
 _MIN_LOOKBACK: Final = 8192
-_FIRST_PULL: Final = 32
+_FIRST_PULL_MESSAGES: Final = 32
 _ANSWER_LIMIT_S: Final = 1.0
 _PROPERTIES_BYTES: Final = 512  # bytes of a message beside its body, about
-_QUEUE: Final = ("topic", "brokerName", "queueId")
-COLUMNS: Final = (*_QUEUE, "queueOffset", "bornTimestamp", "flag", "sysFlag", "properties", "body")
-_COUNTS: Final = "sent bigint, there bigint, passed bigint"
+_QUEUE_COLUMNS: Final = ("topic", "brokerName", "queueId")
+COLUMNS: Final = (*_QUEUE_COLUMNS, "queueOffset", "bornTimestamp", "flag", "sysFlag", "properties", "body")
+_COUNT_COLUMNS: Final = "sent bigint, there bigint, passed bigint"
 _MAX_TASKS: Final = 64
 
 
@@ -112,44 +108,40 @@ class Original(NamedTuple):
 
 @dataclass(slots=True)
 class Copied:
-    """Counts of messages: sent, there already, and passed over because they are copies themselves."""
+    """Counts of messages: sent, there already, and skipped because they are copies themselves."""
 
     sent: int = 0
-    there: int = 0
-    passed: int = 0
+    already_there: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True)
 class Copying:
     """The plan of a task.
 
-    Attributes:
-        options: of the target cluster.
-        label: of the pipeline, the same over restarts; marks its copies.
-        targets: the target queue of each queue.
-        floors: the ends of the targets before the first of these messages was sent, or earlier places.
-        again: the incarnations of topics that were made again since the pipeline began.
-        chained: whether copies are copied. Two mirrors in opposite directions would never end.
-        dropped: the offsets of each queue that are not copied.
+    `options` are those of the target cluster. `label` is that of the pipeline, the same over restarts; it marks the
+    copies. `targets` has the target queue of each queue, and `floors` the ends of the targets before the first of these
+    messages was sent, or earlier places. `incarnations` are those of topics that were made again since the pipeline
+    began. `chained`: copies are copied, too; two mirrors in opposite directions would never end. `dropped` are the
+    offsets of each queue that are not copied.
     """
 
     options: SinkOptions
     label: str
     targets: Mapping[MessageQueue, MessageQueue]
     floors: Mapping[MessageQueue, int] = field(default_factory=dict)
-    again: Mapping[BrokerTopic, int] = field(default_factory=dict)
+    incarnations: Mapping[BrokerTopic, int] = field(default_factory=dict)
     chained: bool = False
     dropped: Mapping[MessageQueue, frozenset[int]] = field(default_factory=dict)
 
 
 def copy_rows(rows: DataFrame, copying: Copying) -> Copied:
-    """Copy rows that have the columns COLUMNS, each queue in one task and in order; returns when all are stored.
-
-    Raises: PythonException, a task failed for good.
-    """
+    """Copy rows that have the columns COLUMNS, each queue in one task and in order; returns when all are stored."""
     tasks = max(1, min(_MAX_TASKS, len(copying.targets)))
-    ordered = rows.select(*COLUMNS).repartition(tasks, *_QUEUE).sortWithinPartitions(*_QUEUE, "queueOffset")
-    counts = ordered.mapInArrow(partial(_copy, copying), _COUNTS).groupBy().sum().collect()[0]
+    ordered = (
+        rows.select(*COLUMNS).repartition(tasks, *_QUEUE_COLUMNS).sortWithinPartitions(*_QUEUE_COLUMNS, "queueOffset")
+    )
+    counts = ordered.mapInArrow(partial(_copy, copying), _COUNT_COLUMNS).groupBy().sum().collect()[0]
     return Copied(*(count or 0 for count in counts))
 
 
@@ -158,14 +150,16 @@ def _copy(copying: Copying, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
     network = network_of(copying.options, waits=True)
     copier = Copier(network, copying)
     try:
-        copier.copy(row for batch in batches for row in originals(batch))
+        copier.copy(row for batch in batches for row in read_originals(batch))
     finally:
         network.release()
-    copied = copier.copied
-    yield pa.RecordBatch.from_pydict({"sent": [copied.sent], "there": [copied.there], "passed": [copied.passed]})
+    counts = copier.copied
+    yield pa.RecordBatch.from_pydict(
+        {"sent": [counts.sent], "there": [counts.already_there], "passed": [counts.skipped]}
+    )
 
 
-def originals(batch: pa.RecordBatch) -> Iterator[Original]:
+def read_originals(batch: pa.RecordBatch) -> Iterator[Original]:
     born = batch.column("bornTimestamp").cast(pa.int64()).to_pylist()
     names = ("topic", "brokerName", "queueId", "queueOffset", "flag", "sysFlag", "properties", "body")
     columns = (batch.column(name).to_pylist() for name in names)
@@ -184,7 +178,7 @@ def originals(batch: pa.RecordBatch) -> Iterator[Original]:
 class _CopiedEnd(NamedTuple):
     """The end of the copies, as an offset of the source, and whether the broker is one of ours."""
 
-    done: int
+    next_offset: int
     takes_copies: bool
 
 
@@ -196,49 +190,44 @@ class Copier:
         self.copied = Copied()
 
     def copy(self, rows: Iterable[Original]) -> None:
-        """Send what is not there yet, queue by queue; the rows of a queue come together and in order.
-
-        Raises:
-            SendFailed: a broker refuses a message.
-            NetworkError: it is away, for longer than the options allow.
-        """
+        """Send what is not there yet, queue by queue. Raises: SendFailed; NetworkError, away for too long."""
         dropped = self._plan.dropped
         wanted_rows = (row for row in rows if row.offset not in dropped.get(row.queue, ()))
-        for source, of_queue in groupby(wanted_rows, key=lambda row: row.queue):
-            target = self._target(source)
-            done, takes_copies = self._network.retrying(partial(self._find_end, source, target))
-            missing = self._missing(of_queue, done)
+        for source, queue_rows in groupby(wanted_rows, key=lambda row: row.queue):
+            target = self._target_for(source)
+            next_offset, takes_copies = self._network.retrying(partial(self._find_end, source, target))
+            missing = self._skip_copied(queue_rows, next_offset)
             if takes_copies:
-                self._copy_in_pipeline(missing, source, target, done)
+                self._copy_in_pipeline(missing, source, target, next_offset)
             else:
                 for parcel in parcels(missing, self._options, _may_share_request):
                     self._send(parcel, target)
 
     def _copy_in_pipeline(
-        self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, done: int
+        self, rows: Iterable[Original], source: MessageQueue, target: MessageQueue, next_offset: int
     ) -> None:
         pipeline = CopyPipeline(
             self._network,
             self._options,
             self._prefix(source),
             target,
-            find_end=lambda: self._network.retrying(partial(self._find_end, source, target)).done,
+            find_end=lambda: self._network.retrying(partial(self._find_end, source, target)).next_offset,
             properties=self._properties,
         )
-        pipeline.copy(rows, done)
+        pipeline.copy(rows, next_offset)
         self.copied.sent += pipeline.sent
 
-    def _target(self, source: MessageQueue) -> MessageQueue:
+    def _target_for(self, source: MessageQueue) -> MessageQueue:
         if source not in self._plan.targets:
             raise SendFailed(f"the target queue of {source} is not known yet; run it again once name servers answer")
         return self._plan.targets[source]
 
-    def _missing(self, rows: Iterable[Original], done: int) -> Iterator[Original]:
+    def _skip_copied(self, rows: Iterable[Original], next_offset: int) -> Iterator[Original]:
         for row in rows:
             if not self._plan.chained and ORIGIN in row.properties:
-                self.copied.passed += 1
-            elif row.offset < done:
-                self.copied.there += 1
+                self.copied.skipped += 1
+            elif row.offset < next_offset:
+                self.copied.already_there += 1
             else:
                 yield row
 
@@ -247,26 +236,26 @@ class Copier:
         failures, count = 0, len(parcel)
         while parcel:
             try:
-                self._try(parcel, target)
+                self._send_once(parcel, target)
                 break
             except (NetworkError, RemoteError) as error:
                 if not is_retriable(error):
                     raise SendFailed(f"the broker refuses {parcel[0].queue} {parcel[0].offset}: {error}") from error
                 failures += 1
                 self._network.recover(error, failures)
-            done = self._network.retrying(partial(self._find_end, parcel[0].queue, target)).done
-            parcel = [row for row in parcel if row.offset >= done]
+            next_offset = self._network.retrying(partial(self._find_end, parcel[0].queue, target)).next_offset
+            parcel = [row for row in parcel if row.offset >= next_offset]
         if failures:
             self._network.recovered()
         self.copied.sent += count
 
-    def _try(self, parcel: list[Original], target: MessageQueue) -> None:
-        packed = self._packed(parcel, target.topic)
+    def _send_once(self, parcel: list[Original], target: MessageQueue) -> None:
+        packed = self._send_content(parcel, target.topic)
         request = packed.request(self._options.group, target, parcel[0].born_ms)
         link = self._network.link_to_master(target)
         check_stored(request, link.wait(link.send(request, packed.body), self._options.send_timeout_ms / 1000))
 
-    def _packed(self, parcel: list[Original], topic: str) -> SendContent:
+    def _send_content(self, parcel: list[Original], topic: str) -> SendContent:
         first = parcel[0]
         if len(parcel) == 1:
             flags = first.sys_flag & SysFlag.OF_BODY
@@ -279,25 +268,23 @@ class Copier:
         return properties.render(copied | {ORIGIN: f"{self._prefix(row.queue)}{row.offset}"})
 
     def _prefix(self, source: MessageQueue) -> str:
-        incarnation = self._plan.again.get(broker_topic(source))
+        incarnation = self._plan.incarnations.get(broker_topic(source))
         suffix = "" if incarnation is None else f"+{incarnation}"
         return f"{self._plan.label}/{source.topic}@{source.broker_name}:{source.queue_id}{suffix}:"
-
-    # What is there already ------------------------------------------------------------------------------------------
 
     def _find_end(self, source: MessageQueue, target: MessageQueue) -> _CopiedEnd:
         link = self._network.link_to_master(target)
         reply = link.call(GetMaxOffset(target.topic, target.queue_id, with_incarnation=True))[0]
-        return _CopiedEnd(self._done(source, target, link, reply.offset), reply.incarnation is not None)
+        return _CopiedEnd(self._find_copied_end(source, target, link, reply.offset), reply.incarnation is not None)
 
-    def _done(self, source: MessageQueue, target: MessageQueue, link: BlockingLink, end: int) -> int:
+    def _find_copied_end(self, source: MessageQueue, target: MessageQueue, link: BlockingLink, end: int) -> int:
         prefix = self._prefix(source)
         first = link.call(GetMinOffset(topic=target.topic, queue_id=target.queue_id))[0].offset
         floor = min(end - _MIN_LOOKBACK, self._plan.floors.get(target, end))
-        first, size = max(first, floor), _FIRST_PULL
+        first, size = max(first, floor), _FIRST_PULL_MESSAGES
         while end > first:
             start = max(first, end - size)
-            last = max(_copied_offsets(prefix, pulled(link, target, start, end)), default=None)
+            last = max(_copied_offsets(prefix, pull_messages(link, target, start, end)), default=None)
             if last is not None:
                 return last + 1
             end, size = start, size * 4
@@ -324,14 +311,14 @@ def parcels(
         yield parcel
 
 
-class _Sent(NamedTuple):
+class _RequestInFlight(NamedTuple):
     rows: list[Original]
     request: CopyBatch
     link: BlockingLink
     opaque: int
 
 
-class _NotNext(Exception):
+class _OutOfOrder(Exception):
     """The broker has not stored copies, because those before them end elsewhere: at `reached`, if it knows that."""
 
     def __init__(self, reached: int) -> None:
@@ -340,15 +327,7 @@ class _NotNext(Exception):
 
 
 class CopyPipeline:
-    """Copies one queue to a broker of ours.
-
-    Args:
-        source: the name of the queue that is copied.
-        look: finds out where the copies end.
-        properties: returns those of a copy.
-    Attributes:
-        sent: the number of copies that are stored.
-    """
+    """Copies one queue, named `source` in requests, to a broker of ours; `sent` counts the copies that are stored."""
 
     def __init__(
         self,
@@ -365,37 +344,32 @@ class CopyPipeline:
         self._target = target
         self._find_end = find_end
         self._properties = properties
-        self._under_way: deque[_Sent] = deque()
-        self._waiting: deque[list[Original]] = deque()
-        self._next = 0  # the end of the copies, when all that is under way is stored
-        self._begins = True
+        self._in_flight: deque[_RequestInFlight] = deque()
+        self._to_repeat: deque[list[Original]] = deque()
+        self._next_offset = 0  # the end of the copies, when all that is under way is stored
+        self._is_first_request = True
         self._failures = 0
         self.sent = 0
 
-    def copy(self, rows: Iterable[Original], done: int) -> None:
-        """Copy rows; the copies end at `done`.
-
-        Raises:
-            SendFailed: the broker refuses a message.
-            NetworkError: it is away, for longer than the options allow.
-        """
-        self._next, self._begins = done, True
-        fresh = parcels(rows, self._options)
+    def copy(self, rows: Iterable[Original], next_offset: int) -> None:
+        """Copy rows; the copies end at `next_offset`. Raises: as `Copier.copy`."""
+        self._next_offset, self._is_first_request = next_offset, True
+        new_parcels = parcels(rows, self._options)
         while True:
             try:
-                self._fill(fresh)
-                if not self._under_way:
+                self._fill(new_parcels)
+                if not self._in_flight:
                     return
                 self._await_oldest()
-            except (NetworkError, RemoteError, _NotNext) as error:
+            except (NetworkError, RemoteError, _OutOfOrder) as error:
                 self._go_back(error)
 
-    def _fill(self, fresh: Iterator[list[Original]]) -> None:
-        while len(self._under_way) < self._options.max_in_flight:
-            parcel = self._waiting.popleft() if self._waiting else next(fresh, None)
+    def _fill(self, new_parcels: Iterator[list[Original]]) -> None:
+        while len(self._in_flight) < self._options.max_in_flight:
+            parcel = self._to_repeat.popleft() if self._to_repeat else next(new_parcels, None)
             if parcel is None:
                 return
-            rows = [row for row in parcel if row.offset >= self._next]
+            rows = [row for row in parcel if row.offset >= self._next_offset]
             self.sent += len(parcel) - len(rows)
             if rows:
                 self._send(rows)
@@ -406,9 +380,9 @@ class CopyPipeline:
             target.topic,
             target.queue_id,
             self._source,
-            follows=self._next,
+            follows=self._next_offset,
             reaches=rows[-1].offset + 1,
-            begins=self._begins or None,
+            begins=self._is_first_request or None,
         )
         parts = [
             Copy(row.born_ms, row.sys_flag, BatchPart(row.body, self._properties(row).encode(), row.flag))
@@ -418,13 +392,13 @@ class CopyPipeline:
             link = self._network.link_to_master(target)
             opaque = link.send(request, copied_batch.encode(parts))
         except NetworkError:
-            self._waiting.appendleft(rows)
+            self._to_repeat.appendleft(rows)
             raise
-        self._under_way.append(_Sent(rows, request, link, opaque))
-        self._next, self._begins = request.reaches, False
+        self._in_flight.append(_RequestInFlight(rows, request, link, opaque))
+        self._next_offset, self._is_first_request = request.reaches, False
 
     def _await_oldest(self) -> None:
-        rows, request, link, opaque = self._under_way[0]
+        rows, request, link, opaque = self._in_flight[0]
         reply_command = link.wait(opaque, self._options.send_timeout_ms / 1000)
         try:
             reply = reply_header(request, reply_command)
@@ -435,36 +409,36 @@ class CopyPipeline:
                 raise
             reply = reply_command.header(CopyBatchReply)
         if not reply.stored:
-            raise _NotNext(reply.reached)
-        self._under_way.popleft()
+            raise _OutOfOrder(reply.reached)
+        self._in_flight.popleft()
         self.sent += len(rows)
         if self._failures:
             self._network.recovered()
         self._failures = 0
 
-    def _go_back(self, error: NetworkError | RemoteError | _NotNext) -> None:
+    def _go_back(self, error: NetworkError | RemoteError | _OutOfOrder) -> None:
         """Take back all that is under way, and find out where to go on. Raises: as `copy`."""
-        requests = list(self._under_way)
-        self._under_way.clear()
-        for each in requests[1:]:
+        requests = list(self._in_flight)
+        self._in_flight.clear()
+        for in_flight in requests[1:]:
             with suppress(NetworkError):
-                each.link.wait(each.opaque, self._options.send_timeout_ms / 1000)
-        self._waiting.extendleft(each.rows for each in reversed(requests))
+                in_flight.link.wait(in_flight.opaque, self._options.send_timeout_ms / 1000)
+        self._to_repeat.extendleft(in_flight.rows for in_flight in reversed(requests))
         if isinstance(error, RemoteError) and not is_retriable(error):
-            self._part_refused(error)
-        elif not isinstance(error, _NotNext):
+            self._split_refused(error)
+        elif not isinstance(error, _OutOfOrder):
             self._failures += 1
             self._network.recover(error, self._failures)
-        is_known = isinstance(error, _NotNext) and error.reached >= 0
-        self._next = error.reached if isinstance(error, _NotNext) and is_known else self._find_end()
-        self._begins = True
+        is_known = isinstance(error, _OutOfOrder) and error.reached >= 0
+        self._next_offset = error.reached if isinstance(error, _OutOfOrder) and is_known else self._find_end()
+        self._is_first_request = True
 
-    def _part_refused(self, refusal: RemoteError) -> None:
+    def _split_refused(self, refusal: RemoteError) -> None:
         """Take a refused batch apart, as one of its messages is the reason. Raises: SendFailed, it has only one."""
-        rows = self._waiting.popleft()
+        rows = self._to_repeat.popleft()
         if len(rows) == 1:
             raise SendFailed(f"the broker refuses {rows[0].queue} {rows[0].offset}: {refusal}") from refusal
-        self._waiting.extendleft([row] for row in reversed(rows))
+        self._to_repeat.extendleft([row] for row in reversed(rows))
 
 
 def _may_share_request(first: Original, row: Original) -> bool:
@@ -478,21 +452,23 @@ def ends_of(options: SinkOptions, queues: Iterable[MessageQueue]) -> Offsets:
         replies = network.ask_reachable(requests, _ANSWER_LIMIT_S)
     ends = {queue: reply for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
     incarnations = {broker_topic(queue): reply.incarnation or 0 for queue, reply in ends.items()}
-    named = {part: known for part, known in incarnations.items() if known > UNKNOWN_INCARNATION}
-    return Offsets({queue: reply.offset for queue, reply in ends.items()}, named)
+    known_incarnations = {
+        part: incarnation for part, incarnation in incarnations.items() if incarnation > UNKNOWN_INCARNATION
+    }
+    return Offsets({queue: reply.offset for queue, reply in ends.items()}, known_incarnations)
 
 
 def _copied_offsets(prefix: str, records: Iterable[memoryview]) -> Iterator[int]:
     needle = prefix.encode()
-    for each in records:
-        if needle in bytes(each):  # most are of others, and need not be decoded
-            origin = record.decode(each).properties.get(ORIGIN, "")
+    for encoded in records:
+        if needle in bytes(encoded):  # most are of others, and need not be decoded
+            origin = record.decode(encoded).properties.get(ORIGIN, "")
             offset = whole_number(origin[len(prefix) :]) if origin.startswith(prefix) else None
             if offset is not None:  # any sender can write such a property
                 yield offset
 
 
-def pulled(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
+def pull_messages(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Iterator[memoryview]:
     """The messages `[start, end)` of a queue that are there. Raises: NetworkError, RemoteError."""
     while start < end:
         request = PullMessage.now(TOOLS_GROUP, queue, start, end - start)
@@ -510,20 +486,17 @@ def pulled(link: BlockingLink, queue: MessageQueue, start: int, end: int) -> Ite
 def pair_queues(
     sources: Iterable[MessageQueue], targets: Iterable[MessageQueue], targets_known: Mapping[MessageQueue, MessageQueue]
 ) -> dict[MessageQueue, MessageQueue]:
-    """Choose the target of each source queue: as known, or the queue of the same name, of the same number, or any.
-
-    Of several it is the one with the fewest sources.
-    """
-    pairs, free = dict(targets_known), sorted(targets)
+    """Choose each source's target: as known, of the same name and number, the same number, or that with the fewest."""
+    pairs, candidates = dict(targets_known), sorted(targets)
     for source in sorted(set(sources) - targets_known.keys()):
-        used = list(pairs.values())
+        used_targets = list(pairs.values())
         pairs[source] = min(
-            free,
-            key=lambda each: (
-                each.broker_name != source.broker_name or each.queue_id != source.queue_id,
-                used.count(each),
-                each.queue_id != source.queue_id,
-                each,
+            candidates,
+            key=lambda candidate: (
+                candidate.broker_name != source.broker_name or candidate.queue_id != source.queue_id,
+                used_targets.count(candidate),
+                candidate.queue_id != source.queue_id,
+                candidate,
             ),
         )
     return pairs

@@ -27,10 +27,10 @@ from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned, repai
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.pipelines.running.report import Report, Say
 from sparrowmq.spark.pipelines.running.runner import Runner, Streaming, with_defaults
-from sparrowmq.spark.pipelines.running.span import first_span, offsets_by_topic, span_of, start_moves
+from sparrowmq.spark.pipelines.running.span import first_span, has_moving_start, offsets_by_topic, span_of
 from sparrowmq.spark.pipelines.seen_keys import Dropped, Repeats
 from sparrowmq.spark.source.partition_ranges import Offsets, lose
-from sparrowmq.spark.source.stream_source import planned
+from sparrowmq.spark.source.stream_source import planned_end
 
 COLUMNS_READ: Final = (*COLUMNS, "msgId", "storeTimestamp", "keys", "tags")
 
@@ -75,28 +75,26 @@ def mirror(
         parse_group_names(groups)  # before anything is made
     runner = Runner(**(Streaming(every="1 second") | running))
     route = build_route(topic, name_server, Target(to, to_topic, to_options), runner.options)
-    saved = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})
-    if not saved.targets:
+    pipeline_state = State(state, {"topic": topic, "from": name_server, "to": to, "to_topic": to_topic or topic})
+    if not pipeline_state.targets:
         route.check_topics(runner)
     if runner.dry_run:
         return report_dry_run(route, runner)
     route.make(to_cluster, runner.say)
-    stream = CopyingStream(route, saved, runner, chained=chained, cluster=to_cluster)
+    stream = CopyingStream(route, pipeline_state, runner, chained=chained, cluster=to_cluster)
     if groups is None:
         return stream.run("mirror")
-    carrying = MirroredGroups(groups, route.source, route.sink, saved, to_cluster, runner.say)
-    with carrying, carrying.in_background(once=runner.once):
+    mirrored_groups = MirroredGroups(groups, route.source, route.sink, pipeline_state, to_cluster, runner.say)
+    with mirrored_groups, mirrored_groups.in_background(once=runner.once):
         return stream.run("mirror")
 
 
 @dataclass(frozen=True)
 class Target:
-    """Topics at other name servers.
+    """Topics at other name servers, with options of the sink.
 
-    Attributes:
-        topic: their name, in which `{topic}` is replaced by that of the source; None keeps the names.
-        options: of the sink.
-        joins: whether several topics may be copied to one.
+    In `topic`, `{topic}` is replaced by the name of the source; None keeps the names. With `joins`, several topics may
+    be copied to one.
     """
 
     name_server: str
@@ -107,12 +105,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Route:
-    """The sources and the targets of copies.
-
-    Attributes:
-        topic: as the user names the sources. given: options of the source.
-        target: the name of topics at the target, as `Target` has it.
-    """
+    """The sources, as the user names them, and the targets of copies, as `Target` names them."""
 
     topic: str
     options: Mapping[str, str]
@@ -124,14 +117,14 @@ class Route:
     def follows_new_topics(self) -> bool:
         return self.source.topic_pattern is not None
 
-    def name_of(self, topic: str) -> str:
+    def target_name(self, topic: str) -> str:
         return self.target.replace(_TOPIC_FIELD, topic)
 
     def check_topics(self, runner: Runner) -> None:
         """Say which parts of a list match no topic. Raises: ConfigError, none does, and the run has an end."""
         if not self.follows_new_topics:
             return
-        names = {queue.topic for queue in topics.readable(self.source)}
+        names = {queue.topic for queue in topics.readable_queues(self.source)}
         if not names and (runner.once or runner.dry_run):
             raise ConfigError(
                 f"no topic at {';'.join(self.source.name_servers)} matches {self.topic}; correct it, or start "
@@ -145,38 +138,33 @@ class Route:
         """Make the topics of the target that are not there, like their originals; not for `except_for` originals."""
         widths: dict[str, int] = {}
         originals: dict[str, list[str]] = {}
-        for name, width in topics.widest(topics.readable(self.source)).items():
+        for name, width in topics.queues_per_broker(topics.readable_queues(self.source)).items():
             if name not in except_for:
-                to = self.name_of(name)
-                widths[to] = max(width, widths.get(to, 0))
-                originals.setdefault(to, []).append(name)
+                target_topic = self.target_name(name)
+                widths[target_topic] = max(width, widths.get(target_topic, 0))
+                originals.setdefault(target_topic, []).append(name)
 
-        def nature(to: str) -> topics.Nature:
-            names = originals[to]
+        def nature(target_topic: str) -> topics.Nature:
+            names = originals[target_topic]
             return topics.nature_of(self.source, *names) if len(names) == 1 else topics.Nature()
 
-        for made in topics.create_topics(self.sink, widths, cluster, nature):
-            say(f"made topic {made} with {widths[made]} queues on each broker")
+        for name in topics.create_topics(self.sink, widths, cluster, nature):
+            say(f"made topic {name} with {widths[name]} queues on each broker")
 
     def targets(self, targets_known: Mapping[MessageQueue, MessageQueue]) -> dict[MessageQueue, MessageQueue]:
-        """Return the target of each queue that exists now.
-
-        Raises:
-            ConfigError: a target queue was taken away; another one would end the order of its copies.
-            NoRoute, SendFailed, NetworkError
-        """
-        pairs, sources = dict(targets_known), topics.readable(self.source)
-        names = {name: self.name_of(name) for name in sorted({queue.topic for queue in sources})}
-        targets = topics.writable(self.sink, set(names.values()))
-        for name, to in names.items():
-            own = [queue for queue in sources if queue.topic == name]
-            writable = [queue for queue in targets if queue.topic == to]
-            pairs = pair_queues(own, writable, pairs)
-            for lost in sorted({pairs[queue] for queue in own}.difference(writable)):
-                if any(queue.broker_name == lost.broker_name for queue in writable):  # else the broker is away
+        """Return the target of each queue that exists now. Raises: ConfigError, a target was taken away."""
+        pairs, sources = dict(targets_known), topics.readable_queues(self.source)
+        names = {name: self.target_name(name) for name in sorted({queue.topic for queue in sources})}
+        targets = topics.writable_queues(self.sink, set(names.values()))
+        for name, target_topic in names.items():
+            topic_queues = [queue for queue in sources if queue.topic == name]
+            writable = [queue for queue in targets if queue.topic == target_topic]
+            pairs = pair_queues(topic_queues, writable, pairs)
+            for lost_queue in sorted({pairs[queue] for queue in topic_queues}.difference(writable)):
+                if any(queue.broker_name == lost_queue.broker_name for queue in writable):  # else the broker is away
                     raise ConfigError(
-                        f"{lost} has copies, and takes no more messages: topic {to} has fewer queues now. Give it "
-                        "its queues again by updateTopic, or name another state folder to copy all again"
+                        f"{lost_queue} has copies, and takes no more messages: topic {target_topic} has fewer queues "
+                        "now. Give it its queues again by updateTopic, or name another state folder to copy all again"
                     )
         return pairs
 
@@ -194,7 +182,6 @@ class CopyingStream:
         repeats: Repeats | None = None,
         cluster: str | None = None,
     ) -> None:
-        """`cluster`: where topics are made, if there are several."""
         self._route = route
         self._cluster = cluster
         self._state = state
@@ -206,12 +193,12 @@ class CopyingStream:
         """Run the pipeline `name`. Raises: StreamingQueryException; ConfigError, another run holds this state."""
         state, runner = self._state, self._runner
         with runner.at_work(state.folder, f"{name} {self._route.topic}"):
-            state.keep(self._route.targets(state.targets))
-            self._ends(state.targets.values())
+            state.keep_targets(self._route.targets(state.targets))
+            self._target_ends(state.targets.values())
             may_plan_again = (state if self._repeats is None else self._repeats).may_plan_again
             repair(Path(state.checkpoint), may_plan_again, runner.say)
             if self._repeats is not None:
-                self._repeats.regain(Path(state.checkpoint), runner.say)
+                self._repeats.repeat_lost_batch(Path(state.checkpoint), runner.say)
             options = self._from_begin(with_defaults(self._route.options, _ROWS_PER_BATCH))
             options |= {"columns": ",".join(COLUMNS_READ), "decompress": "false"}
             if self._repeats is None:
@@ -224,41 +211,42 @@ class CopyingStream:
 
     def _from_begin(self, options: dict[str, str]) -> dict[str, str]:
         """Fix where the first batch begins: a second start before that batch would leave messages out."""
-        if is_planned(Path(self._state.checkpoint)) or not start_moves(options):
+        if is_planned(Path(self._state.checkpoint)) or not has_moving_start(options):
             return options
         span = first_span(options, self._state.begin)
         self._state.keep_begin(offsets_by_topic(span.start))
         return span.stream_options(options)
 
     def _copy(self, rows: DataFrame, batch: int) -> str:
-        copied = self._copy_rows(rows, batch)
-        self._runner.report.add_batch(batch, copied.sent + copied.there + copied.passed)
-        return f"{copied.sent:,} copied, {copied.there:,} there already"
+        counts = self._copy_rows(rows, batch)
+        self._runner.report.add_batch(batch, counts.sent + counts.already_there + counts.skipped)
+        return f"{counts.sent:,} copied, {counts.already_there:,} there already"
 
     def _copy_first_ones(self, rows: DataFrame, batch: int) -> str:
         assert self._repeats is not None
         self._repeats.forget(self._route.options, self._state.checkpoint, batch)
-        rows = self._repeats.as_sent(rows).persist()
+        rows = self._repeats.with_sent_flags(rows).persist()
         try:
             count, dropped = self._repeats.find(rows, batch)
-            copied = self._copy_rows(rows, batch, dropped)
+            counts = self._copy_rows(rows, batch, dropped)
         finally:
             rows.unpersist()
         self._runner.report.add_batch(batch, count)
-        return f"{copied.sent:,} copied, {copied.there:,} there already, {sum(map(len, dropped.values())):,} dropped"
+        dropped_count = sum(map(len, dropped.values()))
+        return f"{counts.sent:,} copied, {counts.already_there:,} there already, {dropped_count:,} dropped"
 
     def _copy_rows(self, rows: DataFrame, batch: int, dropped: Dropped | None = None) -> Copied:
-        self._find_targets()
-        floors = self._state.floors(batch, self._ends)
-        again = self._state.made_again(planned(self._state.checkpoint, batch).incarnations)
-        plan = replace(self._copying, targets=self._state.targets, floors=floors, again=again)
-        copied = copy_rows(rows, replace(plan, dropped=dropped or {}))
-        self._runner.report.written += copied.sent
-        return copied
+        self._find_new_targets()
+        floors = self._state.floors(batch, self._target_ends)
+        incarnations = self._state.recreated(planned_end(self._state.checkpoint, batch).incarnations)
+        plan = replace(self._copying, targets=self._state.targets, floors=floors, incarnations=incarnations)
+        counts = copy_rows(rows, replace(plan, dropped=dropped or {}))
+        self._runner.report.written += counts.sent
+        return counts
 
-    def _ends(self, queues: Collection[MessageQueue]) -> Offsets:
+    def _target_ends(self, queues: Collection[MessageQueue]) -> Offsets:
         ends = ends_of(self._route.sink, queues)
-        for topic, broker in self._state.targets_made_again(ends):
+        for topic, broker in self._state.recreated_targets(ends):
             lose(
                 f"topic {topic} on {broker}, the target, was deleted and made again: its earlier copies are gone",
                 fail=self._route.source.fail_on_data_loss,
@@ -266,13 +254,13 @@ class CopyingStream:
             )
         return ends
 
-    def _find_targets(self) -> None:
+    def _find_new_targets(self) -> None:
         """Find a place for new queues; while no name server answers, the known queues are copied."""
         targets = self._state.targets
         try:
             if self._route.follows_new_topics:
                 self._route.make(self._cluster, self._runner.say, {queue.topic for queue in targets})
-            self._state.keep(self._route.targets(targets))
+            self._state.keep_targets(self._route.targets(targets))
         except (NetworkError, NoRoute, SendFailed) as error:
             self._runner.say(f"no answer about new queues, so the known queues are copied: {error}")
 
@@ -280,30 +268,31 @@ class CopyingStream:
 def build_route(topic: str, name_server: str, target: Target, options: Mapping[str, str] | None = None) -> Route:
     """The way of a topic, of several as `a,b`, or of all that regular expressions match. Raises: ConfigError."""
     sink = topics.sink_options(target.options, target.name_server)
-    to, is_pattern = target.topic or _TOPIC_FIELD, _PATTERN_CHARACTER.search(topic) is not None
+    target_topic, is_pattern = target.topic or _TOPIC_FIELD, _PATTERN_CHARACTER.search(topic) is not None
     source_options = {**(options or {}), "nameServer": name_server}
     source = parse(SourceOptions, {**source_options, "subscribePattern" if is_pattern else "topic": topic})
     source.check_stream()
-    if _TOPIC_FIELD not in to and not target.joins and (is_pattern or len(source.topics) != 1):
+    if _TOPIC_FIELD not in target_topic and not target.joins and (is_pattern or len(source.topics) != 1):
         raise ConfigError(
-            f"to_topic={to!r} renames one topic; for several write {_TOPIC_FIELD} for the name, as {_TOPIC_FIELD}-copy"
+            f"to_topic={target_topic!r} renames one topic; for several write {_TOPIC_FIELD} for the name, as "
+            f"{_TOPIC_FIELD}-copy"
         )
-    same = set(source.name_servers) & set(sink.name_servers)
-    if same and (to == _TOPIC_FIELD or to in source.topics):
+    shared_servers = set(source.name_servers) & set(sink.name_servers)
+    if shared_servers and (target_topic == _TOPIC_FIELD or target_topic in source.topics):
         raise ConfigError(
-            f"both clusters are at {', '.join(sorted(same))}: topics would be copied into themselves; "
+            f"both clusters are at {', '.join(sorted(shared_servers))}: topics would be copied into themselves; "
             "name another topic"
         )
-    copies = re.escape(to).replace(re.escape(_TOPIC_FIELD), ".*")
-    others = f"(?!(?:{copies})$)(?:{pattern(topic).pattern})" if same and is_pattern else topic
-    source_options |= {"subscribePattern": others} if is_pattern else {"topic": topic}
-    return Route(topic, source_options, parse(SourceOptions, source_options), sink, to)
+    own_copies = re.escape(target_topic).replace(re.escape(_TOPIC_FIELD), ".*")
+    source_pattern = f"(?!(?:{own_copies})$)(?:{pattern(topic).pattern})" if shared_servers and is_pattern else topic
+    source_options |= {"subscribePattern": source_pattern} if is_pattern else {"topic": topic}
+    return Route(topic, source_options, parse(SourceOptions, source_options), sink, target_topic)
 
 
 def report_dry_run(route: Route, runner: Runner) -> Report:
     span = span_of(route.options)
     for name in sorted({queue.topic for queue in span.end}):
-        runner.say(f"copies {name} to {route.name_of(name)} at {';'.join(route.sink.name_servers)}")
+        runner.say(f"copies {name} to {route.target_name(name)} at {';'.join(route.sink.name_servers)}")
     runner.say(f"{span.rows:,} messages in {len(span.end)} queues would be copied")
     runner.report.read = span.rows
     return runner.report

@@ -50,7 +50,7 @@ from sparrowmq.protocol.requests.headers import (
     UpdateConsumerOffset,
 )
 from sparrowmq.spark.options import DIVIDER, SinkOptions, SourceOptions
-from sparrowmq.spark.pipelines.message_copies import ORIGIN, pulled
+from sparrowmq.spark.pipelines.message_copies import ORIGIN, pull_messages
 from sparrowmq.spark.pipelines.running.pipeline_state import Pairs, State
 from sparrowmq.spark.pipelines.running.report import Say
 from sparrowmq.spark.pipelines.target_topics import admin_of
@@ -58,32 +58,25 @@ from sparrowmq.spark.worker import connect
 
 # The next message of each queue, by group.
 _GroupOffsets = dict[str, dict[MessageQueue, int]]
-_Moves = Mapping[tuple[str, MessageQueue], int]
+_NewOffsets = Mapping[tuple[str, MessageQueue], int]
 
-_EVERY_S: Final = 1.0
+_ROUND_INTERVAL_S: Final = 1.0
 _ANSWER_LIMIT_S: Final = 2.0
 _ROUNDS_PER_SEARCH: Final = 30  # between two looks for groups
-_NEEDLE: Final = ORIGIN.encode()
-_CLOCKS_DIFFER_MS: Final = 60_000
+_ORIGIN_BYTES: Final = ORIGIN.encode()
+_MAX_CLOCK_DIFFERENCE_MS: Final = 60_000
 _MAX_RUNS: Final = 10_000  # of copies in a part of a queue that is in memory: 1.5 MB
 _PLAIN_NAME: Final = re.compile(r"[\w%-]+")
 
 
 class MirroredGroups:
-    """The groups whose offsets a mirror carries.
-
-    Args:
-        groups: names as `a,b`, or a regular expression.
-        cluster: where groups are made, if the target has several clusters.
-    Raises:
-        ConfigError: as `parse_group_names`.
-    """
+    """The groups whose offsets a mirror carries: names as `a,b`, or a regular expression. Raises: ConfigError."""
 
     def __init__(
         self, groups: str, source: SourceOptions, sink: SinkOptions, state: State, cluster: str | None, say: Say
     ) -> None:
         self._names = parse_group_names(groups)
-        self._chosen = re.compile("|".join(f"(?:{each})" for each in self._names))
+        self._group_pattern = re.compile("|".join(f"(?:{name})" for name in self._names))
         self._source = source
         self._sink = sink
         self._state = state
@@ -91,55 +84,51 @@ class MirroredGroups:
         self._say = say
         self._groups: dict[str, frozenset[str]] = {}  # of each topic
         self._rounds = 0
-        self._unmade: set[str] = set()  # groups that some broker of the target refused, or was away for
+        self._groups_to_make: set[str] = set()  # groups that some broker of the target refused, or was away for
         # In each target queue: one part of it, or several if groups are far from each other.
-        self._copies: dict[MessageQueue, list[_QueuePart]] = {}
+        self._copied_parts: dict[MessageQueue, list[_QueuePart]] = {}
         # Of each source queue and its target: what mirrors in the other direction have brought.
         self._returned: dict[tuple[MessageQueue, MessageQueue], ReturnedPlaces] = {}
         self._known_origins: dict[Origin, bool] = {}  # whether they name a queue of the target
-        self._near = connect(source)
-        self._far = connect(sink)
-        self._ends = threading.Event()
-        self._lines_said: set[str] = set()
+        self._source_network = connect(source)
+        self._target_network = connect(sink)
+        self._is_ending = threading.Event()
+        self._printed_lines: set[str] = set()
         self._failure = ""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._near.forget()
-        self._far.forget()
+        self._source_network.forget()
+        self._target_network.forget()
 
     @contextmanager
     def in_background(self, *, once: bool) -> Iterator[None]:
-        """Carry offsets each second beside what is done here; with `once` also at its end.
-
-        Raises:
-            SparrowError: the round at the end failed.
-        """
-        thread = threading.Thread(target=self._keep_on, name="mirrored groups", daemon=True)
+        """Carry offsets each second beside what is done here; with `once` also at its end. Raises: SparrowError."""
+        thread = threading.Thread(target=self._run_rounds, name="mirrored groups", daemon=True)
         thread.start()
         try:
             yield
         finally:
-            self._ends.set()
+            self._is_ending.set()
             thread.join()
         if once:
-            self._ends.clear()
+            self._is_ending.clear()
             self.find_groups_again()
-            while self.carry() and not all(part.has_room() for parts in self._copies.values() for part in parts):
+            while self.carry() and not all(part.has_room() for parts in self._copied_parts.values() for part in parts):
                 pass
 
-    def _keep_on(self) -> None:
-        while not self._ends.wait(_EVERY_S):
+    def _run_rounds(self) -> None:
+        while not self._is_ending.wait(_ROUND_INTERVAL_S):
             try:
                 self.carry()
-                self._lines_said.discard(self._failure)
+                self._printed_lines.discard(self._failure)
             except (SparrowError, OSError, ValueError) as error:
                 self._failure = f"the offsets of groups cannot be carried now: {error}"
                 self._say_once(self._failure)
-                self._near.forget()  # brokers may have moved
-                self._far.forget()
+                self._source_network.forget()  # brokers may have moved
+                self._target_network.forget()
 
     def find_groups_again(self) -> None:
         """Search for new groups in the next round, instead of half a minute later."""
@@ -157,76 +146,75 @@ class MirroredGroups:
             group: {queue for queue in pairs if group in self._groups.get(queue.topic, ())}
             for group in sorted(set[str]().union(*self._groups.values()))
         }
-        read = {group: each for group, each in _offsets(self._near, queues).items() if any(each.values())}
-        read = {group: read[group] for group in self._offline(read, pairs)}
-        reached = self._reached({group: {pairs[queue] for queue in each} for group, each in read.items()})
+        read = {
+            group: offsets for group, offsets in _offsets(self._source_network, queues).items() if any(offsets.values())
+        }
+        read = {group: read[group] for group in self._offline_groups(read, pairs)}
+        reached = self._target_offsets({group: {pairs[queue] for queue in offsets} for group, offsets in read.items()})
         self._read_copies(reached)
         moves = {
-            (group, queue): place
-            for group, each in read.items()
-            for queue, place in self._moved(group, each, pairs, reached.get(group, {})).items()
+            (group, queue): offset
+            for group, offsets in read.items()
+            for queue, offset in self._find_moves(group, offsets, pairs, reached.get(group, {})).items()
         }
-        written = self._write(moves, pairs)
-        self._forget(reached)
+        written = self._write_offsets(moves, pairs)
+        self._forget_copies(reached)
         return written
 
-    def _write(self, moves: _Moves, pairs: Pairs) -> int:
+    def _write_offsets(self, moves: _NewOffsets, pairs: Pairs) -> int:
         """Write offsets of groups that are still offline, and not as far by themselves; returns how many."""
-        offline = self._offline({group for group, _ in moves}, pairs)
-        now = self._reached({group: {queue for name, queue in moves if name == group} for group in offline})
-        forward = {
-            (group, queue): place
-            for (group, queue), place in moves.items()
-            if queue in now.get(group, {}) and place > now[group][queue]
+        offline = self._offline_groups({group for group, _ in moves}, pairs)
+        reached = self._target_offsets({group: {queue for name, queue in moves if name == group} for group in offline})
+        forward_moves = {
+            (group, queue): offset
+            for (group, queue), offset in moves.items()
+            if queue in reached.get(group, {}) and offset > reached[group][queue]
         }
-        _commit(self._far, forward)
-        for group in sorted({group for group, _ in forward}):
+        _send_offsets(self._target_network, forward_moves)
+        for group in sorted({group for group, _ in forward_moves}):
             self._say_once(f"carries the offsets of group {group}")
-        return len(forward)
+        return len(forward_moves)
 
     def _say_once(self, line: str) -> None:
-        if line not in self._lines_said:
-            self._lines_said.add(line)
+        if line not in self._printed_lines:
+            self._printed_lines.add(line)
             self._say(line)
 
-    # Groups ---------------------------------------------------------------------------------------------------------
-
     async def _find_groups(self, topics: Collection[str]) -> dict[str, frozenset[str]]:
-        """Find the chosen groups of topics, and make those that the target does not have, with their settings.
-
-        While a broker of the source is away, the groups that were found before stay. Raises: NetworkError, all are.
-        """
+        """Find the chosen groups of topics, and make those that the target lacks; groups of absent brokers stay."""
         groups_by_topic: dict[str, frozenset[str]] = {}
         failure: NetworkError | None = None
-        async with admin_of(self._source) as near, admin_of(self._sink) as far:
-            near.servers.missing, far.servers.missing = {}, {}
+        async with admin_of(self._source) as source, admin_of(self._sink) as target:
+            source.servers.missing, target.servers.missing = {}, {}
             for topic in sorted(topics):
-                before, names = self._groups.get(topic, frozenset()), list[str]()
+                known_groups, names = self._groups.get(topic, frozenset()), list[str]()
                 try:
-                    names = await consumers_of(near.servers, topic)
+                    names = await consumers_of(source.servers, topic)
                 except NoRoute:  # it was deleted
                     continue
                 except NetworkError as error:
                     failure = error
-                chosen = {name for name in names if self._chosen.fullmatch(name) and not is_system_group(name)}
-                groups_by_topic[topic] = before.union(chosen) if near.servers.missing else frozenset(chosen)
+                chosen = {name for name in names if self._group_pattern.fullmatch(name) and not is_system_group(name)}
+                groups_by_topic[topic] = known_groups.union(chosen) if source.servers.missing else frozenset(chosen)
             groups = set[str]().union(*groups_by_topic.values())
             if failure is not None and not groups:
                 raise failure
             for name in self._names:
                 if _PLAIN_NAME.fullmatch(name) and name not in groups:
                     self._say_once(f"group {name} has not read these topics; it is looked for each half minute")
-            existing = set(await far.groups(self._cluster)) - self._unmade
-            self._unmade = {name for name in sorted(groups - existing) if not await self._make(name, near, far)}
+            existing = set(await target.groups(self._cluster)) - self._groups_to_make
+            self._groups_to_make = {
+                name for name in sorted(groups - existing) if not await self._make_group(name, source, target)
+            }
         return groups_by_topic
 
-    async def _make(self, name: str, near: Admin, far: Admin) -> bool:
+    async def _make_group(self, name: str, source: Admin, target: Admin) -> bool:
         """Make a group at the target as it is at the source; returns False if a broker of the target lacks it."""
         try:
-            config = next(iter((await near.group(name)).settings.values()))
-            masters = await far.servers.masters(self._cluster)
-            await far.servers.change(
-                f"setting group {name}", masters, lambda _, address: put_group(far.servers, address, config)
+            config = next(iter((await source.group(name)).settings.values()))
+            masters = await target.servers.masters(self._cluster)
+            await target.servers.change(
+                f"setting group {name}", masters, lambda _, address: put_group(target.servers, address, config)
             )
         except NoGroup:
             return True
@@ -236,12 +224,14 @@ class MirroredGroups:
         self._say(f"made group {name} with the settings of its original")
         return True
 
-    def _offline(self, groups: Collection[str], pairs: Pairs) -> list[str]:
+    def _offline_groups(self, groups: Collection[str], pairs: Pairs) -> list[str]:
         """Return those of the groups that have no member at the brokers of the target that answer."""
         online, is_answered = set[str](), False
         for queue in sorted({queue.broker_name: queue for queue in pairs.values()}.values()):
             try:
-                replies = self._far.ask_for_bodies({group: (queue, GetConsumerListByGroup(group)) for group in groups})
+                replies = self._target_network.ask_for_bodies(
+                    {group: (queue, GetConsumerListByGroup(group)) for group in groups}
+                )
             except (NetworkError, NoRoute):
                 continue
             is_answered = True
@@ -252,24 +242,26 @@ class MirroredGroups:
             }
         return [group for group in groups if is_answered and group not in online]
 
-    # Places ---------------------------------------------------------------------------------------------------------
-
-    def _reached(self, queues: Mapping[str, Collection[MessageQueue]]) -> _GroupOffsets:
-        offsets = _offsets(self._far, queues)
+    def _target_offsets(self, queues: Mapping[str, Collection[MessageQueue]]) -> _GroupOffsets:
+        offsets = _offsets(self._target_network, queues)
         return {
-            group: {queue: each for queue, each in places.items() if self._far.has_master(queue.broker_name)}
-            for group, places in offsets.items()
+            group: {
+                queue: offset
+                for queue, offset in group_offsets.items()
+                if self._target_network.has_master(queue.broker_name)
+            }
+            for group, group_offsets in offsets.items()
         }
 
-    def _moved(
+    def _find_moves(
         self, group: str, read: Mapping[MessageQueue, int], pairs: Pairs, reached: Mapping[MessageQueue, int]
     ) -> dict[MessageQueue, int]:
         """Return the target queues in which a group goes on further than it has reached there, and where."""
         moves: dict[MessageQueue, int] = {}
-        for target in sorted(reached.keys() & self._copies.keys()):
+        for target in sorted(reached.keys() & self._copied_parts.keys()):
             sources = [queue for queue in read if pairs[queue] == target]
             is_read = partial(self._is_read, target, {queue: read[queue] for queue in sources})
-            copies = _part_at(self._copies[target], reached[target]).places
+            copies = _part_at(self._copied_parts[target], reached[target]).places
             place = copies.first_unread(reached[target], read, is_read)
             if place > reached[target]:
                 moves[target] = place
@@ -284,16 +276,18 @@ class MirroredGroups:
         """Whether a group has read a message of the target, which is no copy, as a copy at the source."""
         for source, offset in read.items():
             returned = self._returned.get((source, target))
-            if returned is None or place < returned.since:
-                written = _message(self._far, target, place)
-                since_ms = 0 if written is None else written.store_timestamp_ms - _CLOCKS_DIFFER_MS
-                search = SearchOffset(source.topic, source.queue_id, max(0, since_ms))
-                begin = self._near.link(source).call(search)[0].offset
+            if returned is None or place < returned.begin:
+                original = _read_message(self._target_network, target, place)
+                begin_ms = 0 if original is None else original.store_timestamp_ms - _MAX_CLOCK_DIFFERENCE_MS
+                search = SearchOffset(source.topic, source.queue_id, max(0, begin_ms))
+                begin = self._source_network.link(source).call(search)[0].offset
                 returned = self._returned[source, target] = ReturnedPlaces(place, begin)
-            for at, message in _messages(self._near, source, returned.end, offset, self._ends):
-                origin = _origin(message)
+            for position, message in _read_messages(
+                self._source_network, source, returned.end, offset, self._is_ending
+            ):
+                origin = _read_origin(message)
                 is_returned = origin is not None and self._is_returned(origin, target, message)
-                returned.add(at, origin.offset if origin and is_returned else None)
+                returned.add(position, origin.offset if origin and is_returned else None)
             copy = returned.place_of(place)
             if copy is not None and copy < offset:
                 return True
@@ -305,26 +299,26 @@ class MirroredGroups:
             return False
         origin_queue = origin._replace(offset=0)
         if origin_queue not in self._known_origins:
-            original = _message(self._far, target, origin.offset)
+            original = _read_message(self._target_network, target, origin.offset)
             if original is None:
                 return False
-            copied = record.decode(message).unique_key
-            self._known_origins[origin_queue] = copied is not None and copied == original.unique_key
+            copied_key = record.decode(message).unique_key
+            self._known_origins[origin_queue] = copied_key is not None and copied_key == original.unique_key
         return self._known_origins[origin_queue]
 
     def _read_copies(self, reached: _GroupOffsets) -> None:
-        for queue, starts in _by_queue(reached).items():
+        for queue, starts in _offsets_by_queue(reached).items():
             try:
                 self._read_queue(queue, starts)
             except (NetworkError, NoRoute, RemoteError) as error:
-                self._copies.pop(queue, None)
+                self._copied_parts.pop(queue, None)
                 self._say_once(f"{queue} cannot be read, and no offset in it is carried: {error}")
 
     def _read_queue(self, queue: MessageQueue, starts: Collection[int]) -> None:
-        link = self._far.link(queue)
+        link = self._target_network.link(queue)
         first = link.call(GetMinOffset(queue.topic, queue.queue_id))[0].offset
         last = link.call(GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True))[0]
-        parts_before = self._copies.get(queue, [])
+        parts_before = self._copied_parts.get(queue, [])
         if not parts_before or any(
             part.incarnation != last.incarnation or not first <= part.places.end <= last.offset for part in parts_before
         ):  # at the start, or the topic was made again, or its log was cut
@@ -332,32 +326,34 @@ class MirroredGroups:
             parts_before = []
         parts: list[_QueuePart] = []
         for start in sorted({max(first, start) for start in starts}):
-            if parts and parts[-1].serves(start):
+            if parts and parts[-1].contains(start):
                 continue
-            part = next((each for each in parts_before if each.serves(start)), None)
+            part = next((known_part for known_part in parts_before if known_part.contains(start)), None)
             if part is None:
                 part = _QueuePart(CopiedPlaces(start), last.incarnation)
-            self._read_on(queue, part, last.offset)
+            self._read_part(queue, part, last.offset)
             parts.append(part)
-        self._copies[queue] = parts
+        self._copied_parts[queue] = parts
 
-    def _read_on(self, queue: MessageQueue, part: _QueuePart, end: int) -> None:
+    def _read_part(self, queue: MessageQueue, part: _QueuePart, end: int) -> None:
         end = end if part.has_room() else part.places.end
-        for at, message in _messages(self._far, queue, part.places.end, end, self._ends):
-            origin = _origin(message)
-            part.places.add(at, origin if origin and origin.label == self._state.label else None)
+        for position, message in _read_messages(self._target_network, queue, part.places.end, end, self._is_ending):
+            origin = _read_origin(message)
+            part.places.add(position, origin if origin and origin.label == self._state.label else None)
             if not part.has_room():
                 return
 
     def _forget_returned(self, target: MessageQueue) -> None:
-        self._returned = {pair: each for pair, each in self._returned.items() if pair[1] != target}
-        self._known_origins = {each: is_ours for each, is_ours in self._known_origins.items() if each.queue != target}
+        self._returned = {pair: places for pair, places in self._returned.items() if pair[1] != target}
+        self._known_origins = {
+            places: is_ours for places, is_ours in self._known_origins.items() if places.queue != target
+        }
 
-    def _forget(self, reached: _GroupOffsets) -> None:
-        by_queue = _by_queue(reached)
-        for queue in by_queue.keys() & self._copies.keys():
+    def _forget_copies(self, reached: _GroupOffsets) -> None:
+        by_queue = _offsets_by_queue(reached)
+        for queue in by_queue.keys() & self._copied_parts.keys():
             lowest: dict[int, int] = {}
-            parts = self._copies[queue]
+            parts = self._copied_parts[queue]
             for place in by_queue[queue]:
                 number = parts.index(_part_at(parts, place))
                 lowest[number] = min(place, lowest.get(number, place))
@@ -369,12 +365,12 @@ class MirroredGroups:
 
 def parse_group_names(groups: str) -> list[str]:
     """Return the names, or expressions, of `a,b`. Raises: ConfigError, one is empty, or no regular expression."""
-    names = [each.strip() for each in DIVIDER.split(groups)]
+    names = [name.strip() for name in DIVIDER.split(groups)]
     if not all(names):
         raise ConfigError(f"groups={groups!r} contains an empty name; write a,b, or .* for all groups")
-    for each in names:
+    for name in names:
         try:
-            re.compile(each)
+            re.compile(name)
         except re.error as error:
             raise ConfigError(f"groups={groups!r} is no regular expression: {error}") from None
     return names
@@ -389,17 +385,17 @@ class _QueuePart(NamedTuple):
     def has_room(self) -> bool:
         return self.places.run_count < _MAX_RUNS
 
-    def serves(self, place: int) -> bool:
+    def contains(self, place: int) -> bool:
         """Whether the next message of a group that has reached a place is in this part, or will be."""
         end = self.places.end
         return self.places.begin <= place and (place < end or (place == end and self.has_room()))
 
 
 def _part_at(parts: Sequence[_QueuePart], place: int) -> _QueuePart:
-    return next((part for part in parts if part.serves(place)), parts[0])
+    return next((part for part in parts if part.contains(place)), parts[0])
 
 
-def _by_queue(reached: _GroupOffsets) -> dict[MessageQueue, list[int]]:
+def _offsets_by_queue(reached: _GroupOffsets) -> dict[MessageQueue, list[int]]:
     by_queue: dict[MessageQueue, list[int]] = {}
     for places in reached.values():
         for queue, place in places.items():
@@ -407,23 +403,23 @@ def _by_queue(reached: _GroupOffsets) -> dict[MessageQueue, list[int]]:
     return dict(sorted(by_queue.items()))
 
 
-def _messages(
+def _read_messages(
     network: BlockingNetwork, queue: MessageQueue, start: int, end: int, ends: threading.Event
 ) -> Iterator[tuple[int, memoryview]]:
-    for each in pulled(network.link(queue), queue, start, end) if start < end else ():
+    for message in pull_messages(network.link(queue), queue, start, end) if start < end else ():
         if ends.is_set():
             return
-        yield record.queue_offset(each), each
+        yield record.queue_offset(message), message
 
 
-def _origin(message: memoryview) -> Origin | None:
-    if _NEEDLE not in bytes(message):
+def _read_origin(message: memoryview) -> Origin | None:
+    if _ORIGIN_BYTES not in bytes(message):
         return None
     return parse_origin(record.decode(message).properties.get(ORIGIN, ""))
 
 
-def _message(network: BlockingNetwork, queue: MessageQueue, place: int) -> StoredMessage | None:
-    first = next(iter(pulled(network.link(queue), queue, place, place + 1)), None)
+def _read_message(network: BlockingNetwork, queue: MessageQueue, place: int) -> StoredMessage | None:
+    first = next(iter(pull_messages(network.link(queue), queue, place, place + 1)), None)
     return None if first is None or record.queue_offset(first) != place else record.decode(first)
 
 
@@ -447,7 +443,7 @@ def _offsets(network: BlockingNetwork, queues: Mapping[str, Collection[MessageQu
     return offsets
 
 
-def _commit(network: BlockingNetwork, moves: _Moves) -> None:
+def _send_offsets(network: BlockingNetwork, moves: _NewOffsets) -> None:
     requests = {
         (group, queue): (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, place))
         for (group, queue), place in moves.items()
@@ -481,13 +477,13 @@ def parse_origin(text: str) -> Origin | None:
     """Take the property SPARROW_ORIGIN apart; None if a mirror cannot have written it."""
     label, _, rest = text.partition("/")
     place, _, offset = rest.rpartition(":")
-    named, _, number = place.rpartition(":")
-    topic, _, broker = named.rpartition("@")
+    queue_name, _, number = place.rpartition(":")
+    topic, _, broker = queue_name.rpartition("@")
     queue_id, _, incarnation = number.partition("+")
-    queue, at = whole_number(queue_id), whole_number(offset)
-    if not (label and topic and broker) or queue is None or at is None:
+    queue, source_offset = whole_number(queue_id), whole_number(offset)
+    if not (label and topic and broker) or queue is None or source_offset is None:
         return None
-    return Origin(label, MessageQueue(topic, broker, queue), incarnation, at)
+    return Origin(label, MessageQueue(topic, broker, queue), incarnation, source_offset)
 
 
 class CopiedPlaces:
@@ -525,23 +521,20 @@ class CopiedPlaces:
     def first_unread(self, start: int, read: Mapping[MessageQueue, int], is_read: Callable[[int], bool]) -> int:
         """Return the first position from `start` on whose message a group has not read; the end if it read all.
 
-        Copies from an earlier life of a topic count as read, as their originals are gone.
-
-        Args:
-            read: the next original of each queue that the group reads.
-            is_read: whether it has read the message at a position, which is no copy.
+        Copies from an earlier life of a topic count as read, as their originals are gone. `read` has the next original
+        of each queue that the group reads; `is_read` is for messages that are no copies.
         """
         position = max(start, self.begin)
         for run in islice(self._runs, self._index_of(position), None):
-            for other in range(position, run.position):
-                if not is_read(other):
-                    return other
+            for between in range(position, run.position):
+                if not is_read(between):
+                    return between
             position = max(position, run.position)
-            done = run.position + max(0, read.get(run.queue, 0) - run.offset)
-            if run.incarnation == self._incarnations[run.queue] and done < run.position + run.count:
-                return max(position, done)
+            next_position = run.position + max(0, read.get(run.queue, 0) - run.offset)
+            if run.incarnation == self._incarnations[run.queue] and next_position < run.position + run.count:
+                return max(position, next_position)
             position = run.position + run.count
-        return next((other for other in range(position, self.end) if not is_read(other)), self.end)
+        return next((between for between in range(position, self.end) if not is_read(between)), self.end)
 
     def has_copy_at(self, position: int) -> bool:
         index = self._index_of(position)
@@ -557,16 +550,11 @@ class CopiedPlaces:
 
 
 class ReturnedPlaces:
-    """The messages of a target queue that a mirror in the other direction has brought to a source queue.
+    """Messages of a target queue, from `begin` on, that another mirror brought to a source queue, read up to `end`."""
 
-    Attributes:
-        since: the first place in the target queue for which these are complete.
-        end: the next message of the source queue to note.
-    """
-
-    def __init__(self, since: int, begin: int) -> None:
-        self.since = since
-        self.end = begin
+    def __init__(self, begin: int, end: int) -> None:
+        self.begin = begin
+        self.end = end
         self._places: dict[int, int] = {}
 
     def add(self, position: int, original: int | None) -> None:
@@ -581,7 +569,7 @@ class ReturnedPlaces:
 
     def forget(self, before: int) -> None:
         """Forget the copies of what is before a place of the target queue."""
-        if before <= self.since:
+        if before <= self.begin:
             return
-        self.since = before
-        self._places = {original: at for original, at in self._places.items() if original >= before}
+        self.begin = before
+        self._places = {original: position for original, position in self._places.items() if original >= before}

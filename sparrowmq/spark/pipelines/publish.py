@@ -10,12 +10,9 @@ The pipeline's state notes in `sent.json` which rows it has sent:
     source queue    0 ........ 2,000 ..... 2,030     a run sends only rows from the noted offset on,
     sent.json             next: 2,000                whether or not the target still has the copies of the others
 
-If the topic of the table was deleted and made again, its offsets begin at 0 again. Rows with lower offsets than the
-noted one, and a later store time, show that; so do two rows with one offset. Such rows are refused.
-
-The file also has the incarnations of the target and the ends of its queues after the run. An end only grows while a
-topic exists. So another incarnation, or an end that is now lower, belongs to a topic that was deleted and made again:
-then nothing is noted of it any more.
+If the topic of the table was made again, rows have lower offsets than the noted one, and a later store time, or two
+rows have one offset. Such rows are refused. The file also has the incarnations of the target and the ends of its queues
+after the run: another incarnation, or a lower end, belongs to a new topic, of which nothing is noted any more.
 """
 
 from __future__ import annotations
@@ -50,8 +47,8 @@ _STORED_FILE: Final = "stored.json"
 _QueueNumber = tuple[str, str, int, int]
 
 _SENT_FILE: Final = "sent.json"
-_QUEUE_COLUMNS: Final = ("topic string", "brokerName string", "queueId int")
-_QUEUE: Final = tuple(name.split()[0] for name in _QUEUE_COLUMNS)
+_QUEUE_FIELDS: Final = ("topic string", "brokerName string", "queueId int")
+_QUEUE_COLUMNS: Final = tuple(name.split()[0] for name in _QUEUE_FIELDS)
 
 
 def publish(
@@ -72,10 +69,8 @@ def publish(
         state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
         running: as `Running` has them; `options` are those of the sink.
     Raises:
-        ConfigError: it is no such table, another run sends it, it got older rows since it was sent, or
-            its topic was made again.
-        BadStore: the state was lost in part.
-        PythonException: a task failed for good; run it again to go on.
+        ConfigError: it is no such table, another run sends it, it got older rows since, or its topic was made again.
+        BadStore: the state was lost in part. PythonException: a task failed for good; run it again to go on.
     """
     runner = Runner(**running)
     with runner.timed():
@@ -92,39 +87,39 @@ def _publish(
     # Each condition has a copy of its own: of rows that one leaves out, the other must not be taken to have sent them.
     name = f"publish-{topic}" if where is None else f"publish-{topic}-{crc32(where.encode()):08x}"
     folder = state_folder(table) / name
-    stored = _check_stored_parts(folder, table)
+    log_parts = _check_stored_parts(folder, table)
     sent_rows = SentRows.load(folder)
     definition = load_settings(table)
     is_raw = {"properties", "body"} <= set(rows.columns) if definition is None else definition.mode == "raw"
-    chosen = rows if where is None else rows.where(where)
-    if not is_deterministic(chosen):
+    selected = rows if where is None else rows.where(where)
+    if not is_deterministic(selected):
         raise ConfigError(f"where={where!r} selects different rows each time, so a second run could not continue")
-    rows = messages_of(chosen, OWN_COLUMNS if definition is None else definition.own_columns, is_raw=is_raw)
+    rows = rows_to_messages(selected, OWN_COLUMNS if definition is None else definition.own_columns, is_raw=is_raw)
     if runner.dry_run:
         sent_rows.reached(rows)
         report.read = sent_rows.without(rows).count()
         runner.say(f"sends {counted(report.read, 'message')} to {topic}")
         return report
     state = State(folder, {"topic": topic, "to": name_server})
-    _check_newest(state, sent_rows)
+    _check_not_restored(state, sent_rows)
     reached = sent_rows.reached(rows)
     width = max((queue.queue_id for queue in (*reached.next, *state.targets)), default=0) + 1
-    for made in topics.create_topics(sink, {topic: width}, to_cluster):
-        runner.say(f"made topic {made}")
+    for name in topics.create_topics(sink, {topic: width}, to_cluster):
+        runner.say(f"made topic {name}")
     if sent_rows.is_before(ends_of(sink, state.targets.values())):
         runner.say(f"topic {topic} was made again since rows were sent, so all rows are sent again")
         sent_rows = sent_rows.cleared()
         reached = sent_rows.reached(rows)
     with runner.at_work(state.folder):
-        state.keep(pair_queues(reached.next, topics.writable(sink, [topic]), state.targets))
-        snapshot.save(folder / _STORED_FILE, stored)
+        state.keep_targets(pair_queues(reached.next, topics.writable_queues(sink, [topic]), state.targets))
+        snapshot.save(folder / _STORED_FILE, log_parts)
         # A run that was cut short is repeated with the same number, and so with the ends that it noted.
         floors = state.floors(sent_rows.runs, partial(ends_of, sink))
-        copied = copy_rows(sent_rows.without(rows), Copying(sink, state.label, state.targets, floors, chained=True))
+        counts = copy_rows(sent_rows.without(rows), Copying(sink, state.label, state.targets, floors, chained=True))
         sent_rows.keep(folder, reached, ends_of(sink, state.targets.values()))
-    runner.say(f"{copied.sent:,} sent, {copied.there:,} there already")
-    report.add_read(copied.sent + copied.there)
-    report.written, report.batches = copied.sent, 1
+    runner.say(f"{counts.sent:,} sent, {counts.already_there:,} there already")
+    report.add_read(counts.sent + counts.already_there)
+    report.written, report.batches = counts.sent, 1
     return report
 
 
@@ -143,7 +138,7 @@ def _check_stored_parts(folder: Path, table: Path | Address) -> dict[str, int]:
     return parts
 
 
-def _check_newest(state: State, sent_rows: SentRows) -> None:
+def _check_not_restored(state: State, sent_rows: SentRows) -> None:
     if not state.may_plan_again(sent_rows.runs):
         raise BadStore(
             f"{state.part('sent.json')} is gone, or an older copy, so it is not known which rows were sent; restore "
@@ -151,17 +146,17 @@ def _check_newest(state: State, sent_rows: SentRows) -> None:
         )
 
 
-def messages_of(rows: DataFrame, without: Collection[str] = OWN_COLUMNS, *, is_raw: bool) -> DataFrame:
+def rows_to_messages(rows: DataFrame, without: Collection[str] = OWN_COLUMNS, *, is_raw: bool) -> DataFrame:
     """Rows as messages, with the columns that a copy needs; bodies are `without` columns of the table itself."""
-    place = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
-    place += [f.col(f"{COORDINATES}.{name}") for name in ("bornTimestamp", "storeTimestamp")]
-    none = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
+    columns = [f.col(f"{COORDINATES}.{name}") for name in ("topic", "brokerName", "queueId", "queueOffset")]
+    columns += [f.col(f"{COORDINATES}.{name}") for name in ("bornTimestamp", "storeTimestamp")]
+    no_flags = [f.lit(0).alias("flag"), f.lit(0).alias("sysFlag")]
     if is_raw:
-        return rows.select(*place, *none, "properties", "body")
-    own = [quoted_column(name) for name in rows.columns if name not in without]
+        return rows.select(*columns, *no_flags, "properties", "body")
+    body_columns = [quoted_column(name) for name in rows.columns if name not in without]
     properties = f.create_map(f.lit("UNIQ_KEY"), f.col(f"{COORDINATES}.msgId")).alias("properties")
-    body = f.to_json(f.struct(*own)).cast("binary").alias("body")
-    return rows.select(*place, *none, properties, body)
+    body = f.to_json(f.struct(*body_columns)).cast("binary").alias("body")
+    return rows.select(*columns, *no_flags, properties, body)
 
 
 class Reached(NamedTuple):
@@ -172,13 +167,10 @@ class Reached(NamedTuple):
 
 
 class SentRows(msgspec.Struct):
-    """The rows that earlier runs have sent.
+    """The rows that earlier runs have sent: `runs` counts those that have come to their end.
 
-    Attributes:
-        runs: how many have come to their end.
-        next: the first offset of each source queue that was not sent. times: the last store time that was, in ms.
-        ends: of the target's queues.
-        incarnations: of the target on each broker that names one.
+    `next` is the first offset of each source queue that was not sent, and `times` the last store time that was, in ms.
+    `ends` are those of the target's queues, and `incarnations` those of the target on each broker that names one.
     """
 
     runs: int = 0
@@ -192,14 +184,13 @@ class SentRows(msgspec.Struct):
         return snapshot.load(folder / _SENT_FILE, cls) or cls()
 
     def is_before(self, ends: Offsets) -> bool:
-        """Whether the target was made again since rows were sent to it.
-
-        Args:
-            ends: of the target's queues now; those of a broker that is away are left out.
-        """
-        others = ((topic, broker, ends.incarnations.get((topic, broker), n)) for topic, broker, n in self.incarnations)
+        """Whether the target was made again since rows were sent to it; `ends` are those of its reachable queues."""
+        current = (
+            (topic, broker, ends.incarnations.get((topic, broker), incarnation))
+            for topic, broker, incarnation in self.incarnations
+        )
         has_shrunk = any(ends.get(queue, end) < end for queue, end in _by_queue(self.ends).items())
-        return has_shrunk or list(others) != self.incarnations
+        return has_shrunk or list(current) != self.incarnations
 
     def cleared(self) -> SentRows:
         """Return what is known when the target has lost all rows: only the number of runs."""
@@ -208,17 +199,14 @@ class SentRows(msgspec.Struct):
     def without(self, rows: DataFrame) -> DataFrame:
         if not self.next:
             return rows
-        return self._marked(rows).where("not _was_sent").drop("_was_sent", "_time")
+        return self._mark_sent(rows).where("not _was_sent").drop("_was_sent", "_time")
 
     def reached(self, rows: DataFrame) -> Reached:
-        """Return the end of what is to be sent of each queue.
-
-        Raises: ConfigError, the topic of the rows was made again, so their offsets do not say which were sent.
-        """
+        """Return the end of what is to be sent of each queue. Raises: ConfigError, their topic was made again."""
         offset, time = f.expr("if(_was_sent, null, queueOffset)"), f.unix_millis("storeTimestamp")
         per_queue = (
-            self._marked(rows)
-            .groupBy(*_QUEUE)
+            self._mark_sent(rows)
+            .groupBy(*_QUEUE_COLUMNS)
             .agg(
                 f.max(offset).alias("last"),
                 f.max(f.when(~f.col("_was_sent"), time)).alias("at"),
@@ -231,35 +219,39 @@ class SentRows(msgspec.Struct):
         for row in per_queue.collect():
             queue = MessageQueue(row.topic, row.brokerName, row.queueId)
             if row.late or row.again:
-                raise _made_again(queue, max(time for *_, time in self.times) if row.late else None)
+                raise _recreated_error(queue, max(time for *_, time in self.times) if row.late else None)
             if row.last is not None:
                 ends[queue], times[queue] = row.last + 1, row.at
         return Reached(ends, times)
 
-    def _marked(self, rows: DataFrame) -> DataFrame:
+    def _mark_sent(self, rows: DataFrame) -> DataFrame:
         """Rows with two more columns: whether earlier runs have sent them, and the last store time of these."""
         times = _by_queue(self.times)
-        sent = [(*place, times.get(queue)) for place, queue in zip(self.next, _by_queue(self.next), strict=True)]
-        schema = f"{', '.join(_QUEUE_COLUMNS)}, _sent bigint, _time bigint"
-        noted = f.broadcast(rows.sparkSession.createDataFrame(sent, schema))
-        joined = rows.join(noted, list(_QUEUE), "left")
+        next_offsets = [
+            (*place, times.get(queue)) for place, queue in zip(self.next, _by_queue(self.next), strict=True)
+        ]
+        schema = f"{', '.join(_QUEUE_FIELDS)}, _sent bigint, _time bigint"
+        known = f.broadcast(rows.sparkSession.createDataFrame(next_offsets, schema))
+        joined = rows.join(known, list(_QUEUE_COLUMNS), "left")
         return joined.withColumn("_was_sent", f.expr("_sent is not null and queueOffset < _sent")).drop("_sent")
 
     def keep(self, folder: Path, sent: Reached, ends: Offsets) -> None:
         """Note the end of a run: how far it has sent the queues, and the ends of the targets."""
-        named = {(topic, broker): each for topic, broker, each in self.incarnations} | ends.incarnations
+        incarnations = {
+            (topic, broker): incarnation for topic, broker, incarnation in self.incarnations
+        } | ends.incarnations
         times = _by_queue(self.times)  # clocks of brokers go back at times
         updated = SentRows(
             self.runs + 1,
-            _rows(_by_queue(self.next) | sent.next),
-            _rows(times | {queue: max(time, times.get(queue, time)) for queue, time in sent.times.items()}),
-            _rows(_by_queue(self.ends) | ends),
-            [(*part, each) for part, each in sorted(named.items())],
+            _queue_numbers(_by_queue(self.next) | sent.next),
+            _queue_numbers(times | {queue: max(time, times.get(queue, time)) for queue, time in sent.times.items()}),
+            _queue_numbers(_by_queue(self.ends) | ends),
+            [(*part, incarnation) for part, incarnation in sorted(incarnations.items())],
         )
         snapshot.save(folder / _SENT_FILE, updated)
 
 
-def _made_again(queue: MessageQueue, sent_until_ms: int | None) -> ConfigError:
+def _recreated_error(queue: MessageQueue, sent_until_ms: int | None) -> ConfigError:
     """The refusal of rows whose topic was made again; after those of the topic before were sent, if there is a time."""
     if sent_until_ms is not None:
         return ConfigError(
@@ -277,5 +269,5 @@ def _by_queue(rows: list[_QueueNumber]) -> dict[MessageQueue, int]:
     return {MessageQueue(topic, broker, queue_id): offset for topic, broker, queue_id, offset in rows}
 
 
-def _rows(offsets: dict[MessageQueue, int]) -> list[_QueueNumber]:
+def _queue_numbers(offsets: dict[MessageQueue, int]) -> list[_QueueNumber]:
     return [(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())]

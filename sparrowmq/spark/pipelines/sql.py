@@ -3,12 +3,10 @@
     select tags, count(*) from orders where storeTimestamp >= '2026-01-31' group by tags
 
 A table in a query that Spark does not know is a topic. It becomes a view of the messages that the topic has at the
-moment of the question, or had at an earlier one. Its offsets are fixed, so a query that names a topic twice sees the
-same rows twice. Bodies are text here, for JSON: `get_json_object(body, '$.id')`, or `parse_json(body):id`.
+moment of the question, or had at an earlier one. Bodies are text here, for JSON: `get_json_object(body, '$.id')`.
 
 Only the columns that a query needs are made. If it needs none of a topic, as `select count(*)` does, no message is
-read: the offsets say how many rows there are. Spark does not say to a Python source which columns a query uses. Its
-optimizer knows: above each read of a table it puts a projection to the columns that the rest of the plan uses.
+read. Spark does not tell a Python source the columns; its optimizer projects each read to those that the plan uses.
 
     select tags from orders where queueId = 0
 
@@ -19,9 +17,8 @@ optimizer knows: above each read of a table it puts a projection to the columns 
 The query runs again with fewer columns, so their number and order must have no meaning in it: a star, a natural join or
 `table orders` takes all columns there are.
 
-Conditions limit reading only if a query sees each topic once, and no other query sees its views. For a Python source,
-Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table. The other side of a union, or the
-next query, would get too few rows.
+Conditions limit reading only if a query sees each topic once, and no other query sees its views: for a Python source,
+Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table.
 """
 
 from __future__ import annotations
@@ -45,17 +42,17 @@ from sparrowmq.spark.options import SourceOptions, StoredOptions, parse
 from sparrowmq.spark.pipelines.running.folders import new_folder
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.spark.pipelines.running.runner import parallel_tasks
-from sparrowmq.spark.pipelines.running.session import SETTINGS, own_session, reason, unlogged
+from sparrowmq.spark.pipelines.running.session import SETTINGS, first_line, own_session, without_error_log
 from sparrowmq.spark.pipelines.running.span import offsets_by_topic, since_until, span_of
 from sparrowmq.spark.source.batch_source import FILTER_COLUMNS
 
-_SETTINGS: Final = {
+_QUERY_SETTINGS: Final = {
     "spark.sql.session.timeZone": SETTINGS["spark.sql.session.timeZone"],
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-_OF_CASE: Final = "spark.sql.caseSensitive"
+_CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 # Options that choose the columns; then they stay as they are.
-_OF_COLUMNS: Final = frozenset({"columns", "kafkacompat", "includeproperties", "includeheaders"})
+_COLUMN_OPTIONS: Final = frozenset({"columns", "kafkacompat", "includeproperties", "includeheaders"})
 # Read where no column is needed, and rows must be counted by reading them.
 _SMALLEST_COLUMN: Final = "queueId"
 _TABLE: Final = re.compile(r"'UnresolvedRelation \[([^\],]+)\]")
@@ -73,12 +70,12 @@ class Answer:
     rows: DataFrame  # to go on with. `each` and `save` know better what need not be read.
     report: Report
     views: Mapping[str, str]  # what was read as what, in words, by topic
-    _chosen: DataFrame | None = None
+    _narrowed_rows: DataFrame | None = None
 
     @property
     def chosen(self) -> DataFrame:
         """The rows for one use of them, which reads no more than it must."""
-        return self.rows if self._chosen is None else self._chosen
+        return self.rows if self._narrowed_rows is None else self._narrowed_rows
 
     def each(self) -> Iterator[Row]:
         """The rows one after the other; the report counts them."""
@@ -115,48 +112,49 @@ def sql(
         since, at: only messages stored at or after the one, and before the other: milliseconds, or ISO 8601.
         options: of the source, for all topics.
         spark: a session; the query sees its views, before topics of the same name.
-    Raises:
-        ConfigError: the query cannot be understood, or names a topic that does not exist.
+    Raises: ConfigError, the query cannot be understood, or names a topic that does not exist.
     """
     if (name_server is None) == (store is None):
         raise ConfigError("give either name_server (-n) or store")
     source_options = {"bodyType": "string", **(options or {})}
     source_options |= {"nameServer": name_server} if name_server else {"path": str(store)}
-    places = since_until(since, at)
+    time_options = since_until(since, at)
     source_options |= (
-        places if name_server else {name: value for name, value in places.items() if "Strategy" not in name}
+        time_options if name_server else {name: value for name, value in time_options.items() if "Strategy" not in name}
     )
-    session = own_session(spark, _SETTINGS, sees_views=True)
+    session = own_session(spark, _QUERY_SETTINGS, sees_views=True)
     _set_case_sensitivity(session, query)
     report, views = Report(read=None if store else 0), dict[str, _View]()
     while isinstance(rows := _rows_or_topic(session, query, views), str):
         views[rows] = _build_view(rows, source_options, report)
         views[rows].show(session, rows)
-    chosen = _narrow(session, query, rows, views)
+    narrowed = _narrow(session, query, rows, views)
     # Only the source knows how much less it reads than its topics have.
-    used = {name.lower() for name in conditions(rows)}
-    may_read_less = report.read is not None and scans(rows) == len(views) and not used.isdisjoint(FILTER_COLUMNS)
+    columns = {name.lower() for name in condition_columns(rows)}
+    may_read_less = (
+        report.read is not None and count_scans(rows) == len(views) and not columns.isdisjoint(FILTER_COLUMNS)
+    )
     if may_read_less:
         report.read = None
     at_most = "at most " if may_read_less else ""
-    return Answer(rows, report, {name: at_most + view.described for name, view in views.items()}, chosen)
+    return Answer(rows, report, {name: at_most + view.description for name, view in views.items()}, narrowed)
 
 
 def _set_case_sensitivity(session: SparkSession, query: str) -> None:
     """See that names which differ in case only, as topics may, are not one view. Columns need their case then, too."""
-    with unlogged():
+    with without_error_log():
         try:
             names = tables_in(session, query)
         except AnalysisException:  # it is raised again with more words when the query is asked
             return
     if max(Counter(map(str.lower, names)).values(), default=1) > 1:
-        session.conf.set(_OF_CASE, "true")
+        session.conf.set(_CASE_SENSITIVE, "true")
 
 
 def _narrow(session: SparkSession, query: str, rows: DataFrame, views: Mapping[str, _View]) -> DataFrame:
     needed = needed_columns(rows) if takes_columns_by_name(query) else {}
     # Conditions limit the reading only if each topic is read once.
-    pushdown = {"pushdown": "true"} if scans(rows) == len(views) else {}
+    pushdown = {"pushdown": "true"} if count_scans(rows) == len(views) else {}
     for name, view in views.items():
         view.narrow(session, name, needed.get(name), pushdown)
     return session.sql(query)
@@ -165,12 +163,12 @@ def _narrow(session: SparkSession, query: str, rows: DataFrame, views: Mapping[s
 def _rows_or_topic(session: SparkSession, query: str, views: Collection[str]) -> DataFrame | str:
     """The rows of a query, or the name of a topic that it needs. Raises: ConfigError."""
     try:
-        with unlogged():
+        with without_error_log():
             return session.sql(query)
     except AnalysisException as error:
         name = _missing_table(error)
         if name is None or name in views:
-            raise ConfigError(f"the query cannot run: {reason(error)}") from None
+            raise ConfigError(f"the query cannot run: {first_line(error)}") from None
         return name
 
 
@@ -186,7 +184,7 @@ class _View:
     """The part of a topic that a query sees, and its description."""
 
     options: Mapping[str, str]
-    described: str
+    description: str
     rows: int | None = None  # if that many are read for certain
 
     def show(self, session: SparkSession, topic: str, **extra: str) -> None:
@@ -200,17 +198,13 @@ class _View:
     def narrow(
         self, session: SparkSession, topic: str, needed: Collection[str] | None, pushdown: Mapping[str, str]
     ) -> None:
-        """Make the columns known that a query needs; None is all. If it needs only how many rows there are, read none.
-
-        Args:
-            pushdown: options with which the query's conditions limit the reading; files of a store have none.
-        """
+        """Make the columns known that a query needs; None is all. If it needs only a count, read none."""
         if needed is not None and not needed and self.rows is not None:
             columns = session.table(f"`{topic}`").schema
-            nulls = [f.lit(None).cast(each.dataType).alias(each.name) for each in columns]
+            nulls = [f.lit(None).cast(column.dataType).alias(column.name) for column in columns]
             session.range(self.rows).select(*nulls).createOrReplaceTempView(f"`{topic}`")
             return
-        if needed is None or any(name.lower() in _OF_COLUMNS for name in self.options):
+        if needed is None or any(name.lower() in _COLUMN_OPTIONS for name in self.options):
             columns_option = {}
         else:
             columns_option = {"columns": ",".join(sorted(needed)) or _SMALLEST_COLUMN}
@@ -219,19 +213,19 @@ class _View:
 
 def _build_view(topic: str, options: Mapping[str, str], report: Report) -> _View:
     """Raises: ConfigError, NoRoute, BadStore."""
-    of_topic = {**options, "topic": topic}
+    topic_options = {**options, "topic": topic}
     count = None
     if "path" in options:
-        parsed = parse(StoredOptions, of_topic)
-        described = f"messages of {topic} in {parsed.path}"
+        parsed = parse(StoredOptions, topic_options)
+        description = f"messages of {topic} in {parsed.path}"
     else:
-        span = span_of(of_topic)
-        of_topic = span.batch_options(of_topic)
+        span = span_of(topic_options)
+        topic_options = span.batch_options(topic_options)
         report.add_read(span.rows)
         report.offsets = {**report.offsets, **offsets_by_topic(span.end)}
-        described = f"{counted(span.rows, 'message')} of {topic}, in {counted(len(span.end), 'queue')}"
-        count = span.rows if _has_a_row_for_each_offset(parse(SourceOptions, of_topic)) else None
-    return _View(of_topic, described, count)
+        description = f"{counted(span.rows, 'message')} of {topic}, in {counted(len(span.end), 'queue')}"
+        count = span.rows if _has_a_row_for_each_offset(parse(SourceOptions, topic_options)) else None
+    return _View(topic_options, description, count)
 
 
 def _has_a_row_for_each_offset(options: SourceOptions) -> bool:
@@ -243,8 +237,8 @@ def _has_a_row_for_each_offset(options: SourceOptions) -> bool:
 
 def tables_in(session: SparkSession, query: str) -> frozenset[str]:
     """The names of tables and views in a query, as it spells them. Raises: ParseException."""
-    parsed = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
-    return frozenset(_TABLE.findall(parsed.toString()))
+    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(query)
+    return frozenset(_TABLE.findall(plan.toString()))
 
 
 def takes_columns_by_name(query: str) -> bool:
@@ -252,19 +246,19 @@ def takes_columns_by_name(query: str) -> bool:
     return _ALL_COLUMNS.search(_COUNT.sub("", query)) is None
 
 
-def scans(rows: DataFrame) -> int:
+def count_scans(rows: DataFrame) -> int:
     """Count the reads of sources in the plan of a query."""
     return sum(node.getClass().getSimpleName() == _SCAN for root in _roots(rows) for node in _nodes(root))
 
 
-def conditions(rows: DataFrame) -> frozenset[str]:
+def condition_columns(rows: DataFrame) -> frozenset[str]:
     """The names of the columns in the conditions of a query."""
     return frozenset(
-        each.name()
+        column.name()
         for root in _roots(rows)
         for node in _nodes(root)
         if node.getClass().getSimpleName() == "Filter"
-        for each in _elements(node.references().toSeq())
+        for column in _elements(node.references().toSeq())
     )
 
 
@@ -276,26 +270,26 @@ def needed_columns(rows: DataFrame) -> Needed:
     return needs
 
 
-def _add_needs(node: Any, used: frozenset[int] | None, needs: Needed) -> None:
-    """Add the needs of a part of a plan. `used` are the ids of the columns that are used above it; None is all."""
+def _add_needs(node: Any, used_ids: frozenset[int] | None, needed_by_topic: Needed) -> None:
+    """Add the needs of a part of a plan. `used_ids` are the ids of the columns that are used above it; None is all."""
     kind = node.getClass().getSimpleName()
     if kind == _SCAN:
         topic = node.relation().options().get("topic")
-        columns = {each.exprId().id(): each.name() for each in _elements(node.output())}
-        needed = None if used is None else frozenset(columns[each] for each in used & columns.keys())
-        before = needs.get(topic, frozenset())
-        needs[topic] = None if needed is None or before is None else needed | before
+        columns = {column.exprId().id(): column.name() for column in _elements(node.output())}
+        needed = None if used_ids is None else frozenset(columns[column_id] for column_id in used_ids & columns.keys())
+        needed_before = needed_by_topic.get(topic, frozenset())
+        needed_by_topic[topic] = None if needed is None or needed_before is None else needed | needed_before
         return
     if kind in ("Project", "Aggregate"):
-        used = _references(node)
+        used_ids = _references(node)
     else:
-        used = used | _references(node) if kind == "Filter" and used is not None else None
+        used_ids = used_ids | _references(node) if kind == "Filter" and used_ids is not None else None
     for child in _elements(node.children()):
-        _add_needs(child, used, needs)
+        _add_needs(child, used_ids, needed_by_topic)
 
 
 def _references(node: Any) -> frozenset[int]:
-    return frozenset(each.exprId().id() for each in _elements(node.references().toSeq()))
+    return frozenset(column.exprId().id() for column in _elements(node.references().toSeq()))
 
 
 def _roots(rows: DataFrame) -> Iterator[Any]:
@@ -311,4 +305,4 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _elements(sequence: Any) -> Iterator[Any]:
-    return (sequence.apply(number) for number in range(sequence.size()))
+    return (sequence.apply(index) for index in range(sequence.size()))

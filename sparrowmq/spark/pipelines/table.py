@@ -10,22 +10,12 @@ Spark repeats a batch with the same messages after a crash, and both tables know
 becomes one row, or one error, even after a failure. The commits of both tables also say which offsets they have, so a
 start finds its place with a lost or an older state, too (`progress.py`).
 
-Three more pipelines work on such a table. `backfill` adds what its topic had before, from stored logs, as backups and
-closed brokers have them:
+Three more pipelines work on such a table. `backfill` adds what its topic had before, from stored logs: only messages
+from before the table began, so each is in it once. Later ones can have smaller offsets if the topic was made again:
+their times show them. `log_parts.py` notes which files a table has.
 
-    /backup/store/commitlog   00000000000000000000  00000000001073741824  ...
-    the table                 ---- added from the files ----|---- read from brokers -------
-
-A table begins at some offset of each queue. Only earlier messages are added from the files, so each message is in it
-once. Later ones can have smaller offsets, if the topic was deleted and made again: their times show them.
-`log_parts.py` notes which files a table has.
-
-`redrive` tries the errors again after the columns have become wider. What fits becomes rows; the others stay, with the
-reason of now. `tables/error_retry.py` says why each message is in one of the tables, also after a kill.
-
-`compact` merges small files, and removes days that are too old. Each batch leaves some files a day, and readers open
-every one. Days that are over are merged; the rows stay as they are, and `table` goes on behind its last batch. Neither
-of the two starts Spark.
+`redrive` tries the errors again after the columns have become wider (`tables/error_retry.py`). `compact` merges small
+files of days that are over, and removes days that are too old. Neither of the two starts Spark.
 """
 
 from __future__ import annotations
@@ -57,7 +47,7 @@ from sparrowmq.spark.pipelines.tables.ddl import types_of
 from sparrowmq.spark.pipelines.tables.encoded_shape import ENCODED_MODES, EncodedBodies, body_settings
 from sparrowmq.spark.pipelines.tables.error_retry import Retry, finish_retry
 from sparrowmq.spark.pipelines.tables.json_bodies import ANY, MAX_DEPTH, WIDEN
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, log_reader
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, end_by_batches, log_reader
 from sparrowmq.spark.pipelines.tables.partition_columns import check_partition_columns, check_partition_types
 from sparrowmq.spark.pipelines.tables.row_shapes import MODES, Shape, parse_fields
 from sparrowmq.spark.pipelines.tables.table_settings import (
@@ -76,7 +66,7 @@ from sparrowmq.spark.source.partition_ranges import from_json
 
 _ROWS_PER_BATCH: Final = 500_000
 _PREVIEW_ROWS: Final = 1000
-_LANE: Final = "-stored"
+_BACKFILL_LANE: Final = "-stored"
 _MAX_REASONS: Final = 10  # reasons
 FILE_SIZE: Final = size(64 << 20, 512 << 20)
 
@@ -120,22 +110,22 @@ def table(
     """
     runner, root = Runner(**running), table_root(to, state, catalog)
     bodies = body_settings(mode, registry, schema_file, message)
-    requested = _requested(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
+    requested = _requested_settings(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
     if runner.dry_run:
         runner.say(_preview(requested, root, name_server, runner))
         return runner.report
     settings = load_checked_settings(root, requested) or requested
-    source = _source(name_server, settings, runner.options)
+    source = _source_options(name_server, settings, runner.options)
     folder = state_folder(root)
     with lock_table(root, runner, f"table {topic}"):
         finish_retry(root, settings)
         writer = TableWriter(root, settings, runner.report)
         stream_options = with_defaults(source, _ROWS_PER_BATCH)
-        place = writer.resume(folder / "checkpoint", runner.say)
-        if place is not None:
-            stream_options = stream_options_from(from_json(place), stream_options)
+        resumed = writer.resume(folder / "checkpoint", runner.say)
+        if resumed is not None:
+            stream_options = stream_options_from(from_json(resumed), stream_options)
         elif not is_planned(folder / "checkpoint"):
-            stream_options = _begin(settings, stream_options)
+            stream_options = _fix_begin(settings, stream_options)
         # Not before brokers have answered: a topic's name with a slip in it would keep the folder.
         save_settings(folder, settings)
         runner.stream(stream_options, writer.write, str(folder / "checkpoint"), writer.may_plan_again)
@@ -164,19 +154,19 @@ def preview(
     runner = Runner(options, spark=spark)
     root = table_root(to, state, catalog)
     bodies = body_settings(mode, registry, schema_file, message)
-    requested = _requested(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
+    requested = _requested_settings(topic, format, mode, schema, runner, bodies, partition, type_changes).at_root(root)
     return _preview(requested, root, name_server, runner)
 
 
 def _preview(requested: TableSettings, root: Path | Address, name_server: str, runner: Runner) -> str:
     existing = load_checked_settings(root, requested)
     settings = existing or requested
-    source = _source(name_server, settings, runner.options)
+    source = _source_options(name_server, settings, runner.options)
     messages = runner.session.read.format("rocketmq").options(**source).load()
     messages = messages.limit(_PREVIEW_ROWS).cache()
-    good, bad = _shape(settings, messages).split(messages)
-    errors = bad.count() if bad is not None else 0
-    columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in good.schema.fields)
+    rows, error_rows = _preview_shape(settings, messages).split(messages)
+    errors = error_rows.count() if error_rows is not None else 0
+    columns = "\n".join(f"  {column.name}: {column.dataType.simpleString()}" for column in rows.schema.fields)
     return (
         f"{'goes on with' if existing else 'begins'} a {settings.format} table at {root}, mode {settings.mode}, "
         f"partition {settings.partition}; columns:\n{columns}\n"
@@ -184,14 +174,14 @@ def _preview(requested: TableSettings, root: Path | Address, name_server: str, r
     )
 
 
-def _shape(settings: TableSettings, messages: DataFrame) -> Shape:
+def _preview_shape(settings: TableSettings, messages: DataFrame) -> Shape:
     if settings.mode in ENCODED_MODES:
         return EncodedBodies(settings, None).shape(messages, 0)
     settings.fields = grow_fields(settings, messages)
     return settings.shape()
 
 
-def _requested(
+def _requested_settings(
     topic: str,
     format: str,
     mode: str,
@@ -210,17 +200,19 @@ def _requested(
         raise ConfigError(f"type_changes {type_changes!r} is not known; write {WIDEN} or {ANY}")
     if (mode == "schema") != (schema is not None):
         raise ConfigError("a schema, as `id bigint, name string`, goes with mode schema, and only with that")
-    by = Partitioning.parse(partition)
-    check_partition_columns(by, mode, None)  # before Spark is started
+    partitioning = Partitioning.parse(partition)
+    check_partition_columns(partitioning, mode, None)  # before Spark is started
     fields = {} if schema is None else parse_fields(schema, runner.session)
-    check_partition_columns(by, mode, fields if mode == "schema" else None)
-    check_partition_types(by, types_of(fields))
+    check_partition_columns(partitioning, mode, fields if mode == "schema" else None)
+    check_partition_types(partitioning, types_of(fields))
     depth = MAX_DEPTH if mode == "json" else 0
-    requested = TableSettings(topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(by))
+    requested = TableSettings(
+        topic, format, mode, schema, fields, bodies=bodies, depth=depth, partition=str(partitioning)
+    )
     return replace(requested, type_changes=type_changes)
 
 
-def _begin(settings: TableSettings, options: dict[str, str]) -> dict[str, str]:
+def _fix_begin(settings: TableSettings, options: dict[str, str]) -> dict[str, str]:
     """Fix the begin of the table, and return options with it: earlier messages may be added from logs."""
     span = first_span(options, settings.begin)
     settings.newest_ms = newest_ms(options, span.start)
@@ -228,7 +220,7 @@ def _begin(settings: TableSettings, options: dict[str, str]) -> dict[str, str]:
     return span.stream_options(options)
 
 
-def _source(name_server: str, settings: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
+def _source_options(name_server: str, settings: TableSettings, options: Mapping[str, str] | None) -> dict[str, str]:
     columns = ",".join(settings.shape().columns)
     source_options = {**(options or {}), "nameServer": name_server, "topic": settings.topic, "columns": columns}
     if settings.mode != "whole":  # an archive replaces the topic, so there each body counts
@@ -253,10 +245,8 @@ def backfill(
         store: a store, its folder commitlog, or one file of that; it may be a copy.
         broker: whose store it is; needed if the topic has several.
         state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
-        running: as `Running` has them.
     Raises:
-        ConfigError: the table is none, was never begun from brokers, or has several brokers.
-        BadStore: there are no log files.
+        ConfigError: the table is none, was never begun from brokers, or has several brokers. BadStore: no log files.
     """
     runner, root = Runner(**running), locate_table(table, state, catalog_options)
     settings = load_settings(root)
@@ -270,7 +260,7 @@ def backfill(
         return runner.report
     with lock_table(root, runner), runner.timed():
         finish_retry(root, settings)
-        parts_before = counted_end(TableWriter(root, settings, runner.report, _LANE), files)
+        parts_before = end_by_batches(TableWriter(root, settings, runner.report, _BACKFILL_LANE), files)
         if parts_before and len(settings.begin[settings.topic]) > 1:
             raise ConfigError(
                 f"an earlier release has added stored logs to {root}, and did not note of which broker; "
@@ -279,7 +269,7 @@ def backfill(
         read = log_reader(runner.session, settings, broker, runner.options or {})
         LogParts(state_folder(root) / f"stored-{broker}.json", runner, parts_before).add(
             list(written_spans(files)),
-            TableWriter(root, settings, runner.report, f"{_LANE}-{broker}"),
+            TableWriter(root, settings, runner.report, f"{_BACKFILL_LANE}-{broker}"),
             lambda file, more: _older_rows(read(file, more), settings, broker),
         )
     runner.report.offsets = settings.begin
@@ -309,14 +299,11 @@ def _only_broker(brokers: Mapping[str, object]) -> str:
 def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -> Report:
     """Try the errors of a table again; those that fit the columns become rows, once, and leave the errors.
 
-    In mode `json` the columns become wider first, as `table` does it.
+    In mode `json` the columns become wider first, as `table` does it. A dry run says how many would fit, and the
+    reasons of the others.
 
-    Args:
-        dry_run: say how many would fit, and the reasons of the others; change nothing.
-    Returns:
-        How many errors were tried (`read`), became rows (`written`) and stay (`errors`).
-    Raises:
-        ConfigError: there is no table, it has no errors by its mode, or another run is at work.
+    Returns how many errors were tried (`read`), became rows (`written`) and stay (`errors`).
+    Raises: ConfigError, there is no table, it has no errors by its mode, or another run is at work.
     """
     root = local_path(table)
     settings = load_settings(root)
@@ -328,20 +315,20 @@ def redrive(table: str | Path, *, dry_run: bool = False, say: Say = to_stderr) -
     report = runner.report
     with runner.timed():
         if dry_run:
-            tried = Retry(root, settings, is_read_only=True).count_fitting()
-            say(f"{tried.fit:,} errors would become rows, {tried.remaining:,} would stay")
+            result = Retry(root, settings, is_read_only=True).count_fitting()
+            say(f"{result.fitting:,} errors would become rows, {result.remaining:,} would stay")
         else:
             with lock_table(root, runner):
-                tried = Retry(root, settings).run()
-            report.written, report.errors = tried.fit, tried.remaining
-            say(f"{tried.fit:,} errors became rows, {tried.remaining:,} stay")
-    report.add_read(tried.fit + tried.remaining)
-    for line in _reasons(tried.reasons):
+                result = Retry(root, settings).run()
+            report.written, report.errors = result.fitting, result.remaining
+            say(f"{result.fitting:,} errors became rows, {result.remaining:,} stay")
+    report.add_read(result.fitting + result.remaining)
+    for line in _reason_lines(result.reasons):
         say(line)
     return report
 
 
-def _reasons(reasons: Counter[str]) -> list[str]:
+def _reason_lines(reasons: Counter[str]) -> list[str]:
     lines = [f"  {count:,}: {reason}" for reason, count in reasons.most_common(_MAX_REASONS)]
     if len(reasons) > _MAX_REASONS:
         lines.append(f"  and {len(reasons) - _MAX_REASONS:,} other reasons")
@@ -372,19 +359,17 @@ def compact(
         all_days: also today, to which files are still added.
         file_size: about the size of new files, in bytes or as "256MiB".
         state: the folder of the progress, if the table is at an address. catalog_options: of its catalog.
-        dry_run: say how many files there are, and change nothing.
-    Raises:
-        ConfigError: there is no table, or it is being written.
+    Raises: ConfigError, there is no table, or it is being written.
     """
     if keep_days is not None and keep_days < 1:
         raise ConfigError(f"keep_days={keep_days} would leave nothing; give 1 or more")
-    file_bytes = _bytes_of(file_size)
+    file_bytes = _parse_file_size(file_size)
     root = locate_table(table, state, catalog_options)
     settings = load_settings(root)
     if settings is None:
         raise ConfigError(f"{root} is no table; the pipeline `table` makes them")
-    merges = isinstance(root, Path) or settings.format == "delta"
-    if not merges and keep_days is None:
+    can_merge = isinstance(root, Path) or settings.format == "delta"
+    if not can_merge and keep_days is None:
         raise ConfigError(
             f"{root}: behind an address only files of Delta tables are merged; give keep_days to remove old "
             "days, and let an engine that knows the table's catalog merge files"
@@ -405,14 +390,14 @@ def compact(
             if oldest is not None:
                 say(f"{path}: {lake.expire(oldest):,} days before {oldest} are removed")
             report.add_read(len(lake.paths()))
-            if merges:
+            if can_merge:
                 lake.compact(before)
             report.written += len(lake.paths())
             say(f"{path}: {counted(len(lake.paths()), 'file')}")
     return report
 
 
-def _bytes_of(file_size: int | str) -> int:
+def _parse_file_size(file_size: int | str) -> int:
     try:
         return int(FILE_SIZE.parse(str(file_size)))
     except ValueError:
@@ -431,6 +416,6 @@ def _existing_tables(
         file_bytes=file_bytes,
         partitioning=settings.partitioning,
     )
-    for place in (table, table.errors):
-        if not isinstance(place.path, Path) or place.path.exists():
-            yield place.path, open_lake(settings.format, place)
+    for location in (table, table.errors):
+        if not isinstance(location.path, Path) or location.path.exists():
+            yield location.path, open_lake(settings.format, location)

@@ -20,7 +20,7 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.messages.message_types import type_of_topic
 from sparrowmq.spark.options import ClusterOptions, SinkOptions, SourceOptions, check_sending, parse
 from sparrowmq.spark.source.query_offsets import OffsetClient
-from sparrowmq.spark.worker import connect, tls_of
+from sparrowmq.spark.worker import connect, tls_context
 
 _DEFAULT_TYPES: Final = ("NORMAL", "UNSPECIFIED")
 _OPTIONS_NOT_FOR_COPIES: Final = frozenset(
@@ -28,13 +28,13 @@ _OPTIONS_NOT_FOR_COPIES: Final = frozenset(
 )
 
 
-def readable(options: SourceOptions) -> list[MessageQueue]:
+def readable_queues(options: SourceOptions) -> list[MessageQueue]:
     """The queues of the topics that the options choose. Raises: NoRoute, NetworkError."""
     with connect(options) as network:
         return OffsetClient(network, options).queues(())[0]
 
 
-def writable(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:
+def writable_queues(options: SinkOptions, topics: Iterable[str]) -> list[MessageQueue]:
     """The queues of topics that take messages. Raises: NoRoute, SendFailed, NetworkError."""
     with connect(options) as network:
         return [queue for topic in topics for queue in _writable(network, topic)]
@@ -53,21 +53,16 @@ def create_topics(
     cluster: str | None,
     nature: Callable[[str], Nature] = lambda _: Nature(),
 ) -> list[str]:
-    """Make those topics that are not there, with so many queues on each broker; returns their names.
-
-    Raises:
-        ConfigError: there are several clusters, and none is named.
-        ChangeFailed, NetworkError
-    """
+    """Make the topics that are not there, with so many queues on each broker. Raises: ConfigError; NetworkError."""
     with connect(options) as network:
-        absent = [topic for topic in sorted(topics) if not _is_there(network, topic)]
+        absent = [topic for topic in sorted(topics) if not _exists(network, topic)]
         for topic in absent:
             asyncio.run(_create(options, topic, topics[topic], cluster, nature(topic)))
             network.retrying(partial(_check_known, network, topic))
     return absent
 
 
-def widest(queues: Iterable[MessageQueue]) -> dict[str, int]:
+def queues_per_broker(queues: Iterable[MessageQueue]) -> dict[str, int]:
     """By topic: the largest number of queues on one broker."""
     counts = Counter((queue.topic, queue.broker_name) for queue in queues)
     widths: dict[str, int] = {}
@@ -83,7 +78,7 @@ def _writable(network: BlockingNetwork, topic: str) -> tuple[MessageQueue, ...]:
     return queues
 
 
-def _is_there(network: BlockingNetwork, topic: str) -> bool:
+def _exists(network: BlockingNetwork, topic: str) -> bool:
     try:
         network.retrying(partial(network.route, topic))
     except NoRoute:
@@ -141,4 +136,4 @@ def admin_of(options: ClusterOptions) -> Admin:
     credentials = None
     if options.access_key and options.secret_key:
         credentials = Credentials(options.access_key, options.secret_key, options.security_token)
-    return Admin(list(options.name_servers), credentials=credentials, tls=tls_of(options) or False)
+    return Admin(list(options.name_servers), credentials=credentials, tls=tls_context(options) or False)

@@ -58,12 +58,9 @@ def trace(
     """Latencies by step, topic and group: how many, how many failed, and the median, 99 of 100 and most, in ms.
 
     Args:
-        topic: the trace topic.
         since, until: only reports stored at or after the one, and before the other.
         to: a folder that is not there yet, for the single reports as Parquet files.
-    Raises:
-        NoRoute: there is no such topic.
-        ConfigError: the folder is there.
+    Raises: NoRoute, there is no such topic; ConfigError, the folder is there.
     """
     if to is not None:
         check_absent(to)
@@ -72,8 +69,8 @@ def trace(
         since, until
     )  # everybody may send to the trace topic
     begin, session, span = time.monotonic(), own_session(spark), span_of(source_options)
-    read = session.read.format("rocketmq").options(**span.batch_options(source_options), columns="body").load()
-    reports = read.mapInArrow(_decoded, _DDL).persist()
+    messages = session.read.format("rocketmq").options(**span.batch_options(source_options), columns="body").load()
+    reports = messages.mapInArrow(_decode_batches, _DDL).persist()
     if to is not None:
         with new_folder(to) as folder:
             reports.write.parquet(str(folder))
@@ -89,8 +86,8 @@ def latencies(reports: DataFrame) -> DataFrame:
     """Reports as one line for each step, topic and group."""
     sends = reports.where("step = 'send'").dropDuplicates(["msg_id"])
     begins = reports.where("step = 'begin'").dropDuplicates(["request_id", "msg_id"])
-    of_message = sends.select("msg_id", "topic", (f.col("at_ms") + f.col("cost_ms")).alias("sent_ms"))
-    received = begins.drop("topic").join(of_message, "msg_id", "left")
+    sent_times = sends.select("msg_id", "topic", (f.col("at_ms") + f.col("cost_ms")).alias("sent_ms"))
+    received = begins.drop("topic").join(sent_times, "msg_id", "left")
     delivered = received.where("retries = 0 and sent_ms is not null").withColumn(
         "cost_ms", f.greatest(f.lit(0), f.col("at_ms") - f.col("sent_ms"))
     )
@@ -98,12 +95,12 @@ def latencies(reports: DataFrame) -> DataFrame:
     ends = reports.where("step = 'end'").drop("topic", "group")
     handled = ends.join(consumers, ["request_id", "msg_id"], "left")
     steps = (("1 send", sends), ("2 deliver", delivered), ("3 handle", handled))
-    lines = [_line(name, rows) for name, rows in steps]
+    lines = [_latency_line(name, rows) for name, rows in steps]
     table = lines[0].unionByName(lines[1]).unionByName(lines[2]).orderBy("topic", "step", "group")
     return table.withColumn("step", f.expr("substr(step, 3)"))
 
 
-def _line(step: str, rows: DataFrame) -> DataFrame:
+def _latency_line(step: str, rows: DataFrame) -> DataFrame:
     cost = f.col("cost_ms")
     return (
         rows.groupBy("topic", "group")
@@ -118,23 +115,23 @@ def _line(step: str, rows: DataFrame) -> DataFrame:
     )
 
 
-def _decoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _decode_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        rows = [row for body in batch.column("body").to_pylist() for row in _rows(body)]
+        rows = [row for body in batch.column("body").to_pylist() for row in _trace_rows(body)]
         yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
 
-def _rows(body: bytes | None) -> list[dict[str, Any]]:
+def _trace_rows(body: bytes | None) -> list[dict[str, Any]]:
     if body is None:
         return [{"step": "unreadable"}]
     try:
-        rows = map(_row, traces.decode(body.decode()))
+        rows = map(_trace_row, traces.decode(body.decode()))
         return [row for row in rows if row is not None]
     except (RemoteProtocolError, UnicodeDecodeError):
         return [{"step": "unreadable"}]
 
 
-def _row(entry: Trace) -> dict[str, Any] | None:
+def _trace_row(entry: Trace) -> dict[str, Any] | None:
     match entry:
         case PubTrace():
             step = {"step": "send", "at_ms": entry.time_ms, "topic": entry.topic, "group": entry.group}

@@ -3,26 +3,22 @@
     tasks    StageBatch ... ── rows that no consumer sees, by attempt ──┐
     driver   CommitBatch [attempts that reported] ────────────────>┴── the broker publishes these, once
 
-Repetitions by Spark have no effect. A task's other attempts are not named. A committed batch is not staged or committed
-again. A driver that is still alive when the query was started again elsewhere is refused
-(`broker/staging/staged_batches.py`).
-One broker decides, that of the option brokerName. It gets all rows; or, with allBrokers=true, the driver first commits
-there, and then commits the decision at each other broker:
+Repetitions by Spark have no effect: other attempts of a task are not named, and a committed batch is not staged or
+committed again. A driver whose query was started again elsewhere is refused (`broker/staging/staged_batches.py`). One
+broker decides, that of the option brokerName. It gets all rows; or, with allBrokers=true:
 
     commit at brokerName    [attempts of all brokers] ──> decided; a driver that comes again gets the same attempts
     commit at each other    [its attempts] ─────────────> published, once
 
-So a driver that dies in between leaves nothing half done. The next one reads the decision, ignores the rows that its
-own tasks staged meanwhile, and completes the batch. Rows are seen at one broker after the other.
+A driver that dies in between leaves nothing half done: the next one reads the decision, and completes the batch.
 
 A repeated batch must come to the broker that decided about it: another one would store its rows again. So, where the
-option brokerName names none, the choice of a stream is kept in its checkpoint, beside Spark's own files. A restart, a
-new broker or a broker that is away does not change it.
+option brokerName names none, the choice of a stream is kept in its checkpoint:
 
     /lake/once/metadata                    Spark's; it shows that this is the place of the checkpoint
     /lake/once/sparrowmq-exactly-once      {"broker":"broker-a"}
 
-A write that is no stream has no such place. It may choose freely if it is never repeated under its name (`writeId`).
+A write that is no stream may choose freely if it is never repeated under its name (`writeId`).
 """
 
 from __future__ import annotations
@@ -59,7 +55,7 @@ log = logging.getLogger(__name__)
 
 DECIDER_FILE: Final = "sparrowmq-exactly-once"
 _SPARK_METADATA: Final = "metadata"
-_LOCAL: Final = re.compile("file:(//)?(?=/)")
+_LOCAL_SCHEME: Final = re.compile("file:(//)?(?=/)")
 _NAME_DECIDER_ADVICE: Final = "name the broker that decides by the option brokerName"
 
 
@@ -79,29 +75,29 @@ class StagedSender(Sender):
         self._writing = writing
         self._name = uuid.uuid4().hex
         self._request_count = 0
-        self._staged: Counter[str] = Counter()
+        self._requests_by_broker: Counter[str] = Counter()
 
     @property
     def attempt(self) -> Attempt:
         """The staged requests, once `finish` has returned."""
-        return Attempt(self._writing, self._name, dict(self._staged))
+        return Attempt(self._writing, self._name, dict(self._requests_by_broker))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Those of the broker that decides, or of all. Raises: as `Sender`; SendFailed, if the former has none."""
-        broker, everywhere = self._options.broker_name, super().queues(topic)
-        of_decider = tuple(queue for queue in everywhere if queue.broker_name == broker)
-        if not of_decider:
+        broker, all_queues = self._options.broker_name, super().queues(topic)
+        decider_queues = tuple(queue for queue in all_queues if queue.broker_name == broker)
+        if not decider_queues:
             raise SendFailed(
                 f"broker {broker} has no queue of topic {topic} that takes messages; with "
                 "deliveryGuarantee=exactly_once the broker of the option brokerName decides, and so gets rows"
             )
-        return everywhere if self._options.all_brokers else of_decider
+        return all_queues if self._options.all_brokers else decider_queues
 
     def queue_instead(self, batch: QueueBatch) -> MessageQueue:
         """One of the same broker: it may have staged the batch, though its answer did not come."""
         broker, topic = batch.queue.broker_name, batch.queue.topic
-        others = [queue for queue in self.queues(topic) if queue.broker_name == broker]
-        return self._turns.next(others) if others else batch.queue
+        other_queues = [queue for queue in self.queues(topic) if queue.broker_name == broker]
+        return self._turns.next(other_queues) if other_queues else batch.queue
 
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """Raises: InvalidMessage; such a message would be parked, and not be published with its batch."""
@@ -127,9 +123,9 @@ class StagedSender(Sender):
         )
         return request, batch.content
 
-    def _confirmed(self, batch: QueueBatch) -> None:
-        super()._confirmed(batch)
-        self._staged[batch.queue.broker_name] += 1
+    def _on_confirmed(self, batch: QueueBatch) -> None:
+        super()._on_confirmed(batch)
+        self._requests_by_broker[batch.queue.broker_name] += 1
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
         return refusal_error(f"messages to {queue}", queue.broker_name, error)
@@ -148,17 +144,13 @@ def refusal_error(subject: str, broker: str, error: Exception) -> SendFailed:
 
 
 def commit(
-    network: BlockingNetwork, options: SinkOptions, attempts: Sequence[Attempt], plan: str | None = None
+    network: BlockingNetwork, options: SinkOptions, attempts: Sequence[Attempt], offsets_digest: str | None = None
 ) -> bool:
     """Publish what the attempts staged, which are of one batch; returns whether that had been decided before.
 
     Nothing is asked if nothing was staged. Called again it changes nothing.
-
-    Args:
-        plan: of a stream's batch (`plan_of`).
-    Raises:
-        SendFailed: a broker refuses, as another run of the query has taken over, or stays away too long. Whether
-            the batch was committed is not known then; Spark repeats it, which is no matter.
+    Raises: SendFailed, a broker refuses, as another run of the query has taken over, or stays away too long. It is not
+    known then whether the batch was committed; Spark repeats it, which is no matter.
     """
     attempts = [attempt for attempt in attempts if attempt.requests]
     if not attempts:
@@ -167,25 +159,27 @@ def commit(
     for attempt in attempts:
         for broker, requests in attempt.requests.items():
             staged.setdefault(broker, {})[attempt.name] = requests
-    committing, decider = _Committing(network, options, attempts[0], plan), options.broker_name or ""
-    own = staged.pop(decider, {})
-    reply = committing.ask(decider, {"attempts": own, "others": staged})
+    batch_commit, decider = _BatchCommit(network, options, attempts[0], offsets_digest), options.broker_name or ""
+    own_attempts = staged.pop(decider, {})
+    reply = batch_commit.commit_at(decider, {"attempts": own_attempts, "others": staged})
     others = msgspec.json.decode(reply.others, type=dict[str, dict[str, int]]) if reply.others else {}
-    for broker, decided in sorted(others.items()):
-        committing.ask(broker, {"attempts": decided})
+    for broker, decided_attempts in sorted(others.items()):
+        batch_commit.commit_at(broker, {"attempts": decided_attempts})
     return reply.repeated
 
 
-class _Committing:
+class _BatchCommit:
     """Asks brokers to commit one batch, until they have answered."""
 
-    def __init__(self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt, plan: str | None) -> None:
+    def __init__(
+        self, network: BlockingNetwork, options: SinkOptions, attempt: Attempt, offsets_digest: str | None
+    ) -> None:
         self._network = network
         self._timeout_s = options.send_timeout_ms / 1000
         writing = attempt.writing
-        self._request = CommitBatch(writing.writer, writing.run, writing.batch, plan)
+        self._request = CommitBatch(writing.writer, writing.run, writing.batch, offsets_digest)
 
-    def ask(self, broker: str, content: dict[str, Any]) -> CommitBatchReply:
+    def commit_at(self, broker: str, content: dict[str, Any]) -> CommitBatchReply:
         """Raises: SendFailed."""
         body, failures = msgspec.json.encode(content), 0
         batch = self._request.batch
@@ -199,8 +193,8 @@ class _Committing:
                 failures += 1
                 try:
                     self._network.recover(error, failures)
-                except (NetworkError, RemoteError, NoRoute) as last:
-                    raise SendFailed(f"batch {batch} was not committed at {broker}: {last}") from last
+                except (NetworkError, RemoteError, NoRoute) as last_error:
+                    raise SendFailed(f"batch {batch} was not committed at {broker}: {last_error}") from last_error
             else:
                 self._network.recovered()
                 return reply
@@ -212,16 +206,15 @@ class _DeciderFile(msgspec.Struct):
     broker: str
 
 
-def decider_of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptions:
+def with_stream_decider(options: SinkOptions, checkpoint: str | None) -> SinkOptions:
     """Options of a stream with the broker that decides; it is kept in the checkpoint.
 
-    Raises:
-        ConfigError: the checkpoint cannot be reached, or another broker has decided about its batches.
-        NoRoute, SendFailed, NetworkError: as `Sender.queues`.
+    Raises: ConfigError, the checkpoint cannot be reached, or another broker has decided about its batches; NoRoute and
+    others as `Sender.queues`.
     """
     if options.guarantee != EXACTLY_ONCE:
         return options
-    file = _DeciderInCheckpoint.of(checkpoint)
+    file = _DeciderInCheckpoint.from_location(checkpoint)
     if file is None:
         if options.broker_name is not None:
             return options
@@ -233,7 +226,7 @@ def decider_of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptio
     decider = file.broker()
     if decider is None:
         decider = options.broker_name or _first_broker(options)
-        file.keep(decider)
+        file.save(decider)
     if options.broker_name not in (None, decider):
         raise ConfigError(
             f"brokerName={options.broker_name}, but broker {decider} has decided about the batches of this checkpoint: "
@@ -243,7 +236,7 @@ def decider_of_stream(options: SinkOptions, checkpoint: str | None) -> SinkOptio
     return replace(options, broker_name=decider)
 
 
-def decider_of_write(options: SinkOptions) -> SinkOptions:
+def with_write_decider(options: SinkOptions) -> SinkOptions:
     """Options of a write with the broker that decides. Raises: ConfigError; NoRoute and others as `Sender.queues`."""
     if options.guarantee != EXACTLY_ONCE or options.broker_name is not None:
         return options
@@ -255,14 +248,13 @@ def decider_of_write(options: SinkOptions) -> SinkOptions:
     return replace(options, broker_name=_first_broker(options))
 
 
-def plan_of(checkpoint: str | None, batch: int) -> str | None:
+def offsets_digest(checkpoint: str | None, batch: int) -> str | None:
     """Name what a batch of a stream was made of: a digest of its file of offsets, which Spark never writes again.
 
     A stream that begins with an older copy of its checkpoint plans a batch of this number again, in another file.
-
-    Returns: None if the checkpoint cannot be reached from here.
+    Returns None if the checkpoint cannot be reached from here.
     """
-    file = _DeciderInCheckpoint.of(checkpoint)
+    file = _DeciderInCheckpoint.from_location(checkpoint)
     offsets = file.offsets(batch) if file is not None else None
     return None if offsets is None else blake2b(offsets, digest_size=16).hexdigest()
 
@@ -285,20 +277,20 @@ class _DeciderInCheckpoint:
         return self._path
 
     @classmethod
-    def of(cls, location: str | None) -> _DeciderInCheckpoint | None:
+    def from_location(cls, location: str | None) -> _DeciderInCheckpoint | None:
         """The checkpoint at a place; None if there is none, as far as can be seen from here."""
         if not location:
             return None
-        plain = _LOCAL.sub("", location)
+        path = _LOCAL_SCHEME.sub("", location)
         try:
-            if re.match(r"[A-Za-z][\w+.-]*:", plain):
-                system, folder = fs.FileSystem.from_uri(plain)
+            if re.match(r"[A-Za-z][\w+.-]*:", path):
+                system, folder = fs.FileSystem.from_uri(path)
             else:
-                system, folder = fs.LocalFileSystem(), os.path.abspath(plain)
-            of_spark = system.get_file_info(str(PurePosixPath(folder) / _SPARK_METADATA))
+                system, folder = fs.LocalFileSystem(), os.path.abspath(path)
+            metadata_file = system.get_file_info(str(PurePosixPath(folder) / _SPARK_METADATA))
         except (pa.ArrowException, OSError):
             return None
-        return cls(system, folder) if of_spark.type is fs.FileType.File else None
+        return cls(system, folder) if metadata_file.type is fs.FileType.File else None
 
     def broker(self) -> str | None:
         """The kept name. Raises: ConfigError, the file is damaged."""
@@ -321,8 +313,8 @@ class _DeciderInCheckpoint:
         except OSError:
             return None
 
-    def keep(self, broker: str) -> None:
-        new = f"{self._path}.new"
-        with self._system.open_output_stream(new) as file:
+    def save(self, broker: str) -> None:
+        temporary = f"{self._path}.new"
+        with self._system.open_output_stream(temporary) as file:
             file.write(msgspec.json.encode(_DeciderFile(broker)))
-        self._system.move(new, self._path)
+        self._system.move(temporary, self._path)

@@ -26,20 +26,15 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 
 # Local properties that Spark's MicroBatchExecution and StreamExecution set, 4.1 to 4.3.
-_QUERY: Final = "sql.streaming.queryId"
-_BATCH: Final = "streaming.sql.batchId"
-_RUN: Final = "spark.jobGroup.id"
-_DIGITS: Final = 32
+_QUERY_PROPERTY: Final = "sql.streaming.queryId"
+_BATCH_PROPERTY: Final = "streaming.sql.batchId"
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+_ID_DIGITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The writing of a task.
-
-    Attributes:
-        writer: a streaming query, the same after each restart from its checkpoint; or one write of a table.
-        run: of the query, another one after each restart.
-    """
+    """The task that writes: a query, whose `run` changes at each restart, or one write of a table."""
 
     writer: str
     batch: int = 0
@@ -50,22 +45,15 @@ class Writing:
         return f"partition {self.partition} of batch {self.batch} of {self.writer}"
 
 
-def of_stream() -> Writing:
+def stream_task() -> Writing:
     """The writing of the task of a stream that runs here."""
-    task = _task()
+    task = _current_task()
     return Writing(task.query or "", task.batch, task.partition, task.run)
 
 
-def of_write(write_id: str, run: str, *, is_named: bool) -> Writing:
-    """The writing of the task of a batch write that runs here, also in `foreachBatch`.
-
-    Args:
-        run: of a write outside of a stream.
-        is_named: whether the user named the write.
-    Raises:
-        ConfigError: it is one of a stream's batches, so that it is repeated under another random name.
-    """
-    task = _task()
+def write_task(write_id: str, run: str, *, is_named: bool) -> Writing:
+    """The task of a batch write, also in `foreachBatch`. Raises: ConfigError, repeats would get other names."""
+    task = _current_task()
     if task.query and not is_named:
         raise ConfigError(
             "a write in foreachBatch needs a name to be known again when the batch is repeated: "
@@ -88,10 +76,10 @@ class RowIds:
     def take(self, count: int, _now_ms: int) -> pa.Array:
         rows = np.arange(self._row, self._row + count)
         self._row += count
-        ids = np.empty((count, _DIGITS), np.uint8)
+        ids = np.empty((count, _ID_DIGITS), np.uint8)
         ids[:, :8], ids[:, 8:12] = self._first, hexadecimal(rows >> 16)
         ids[:, 12:28], ids[:, 28:] = self._second, hexadecimal(rows)
-        return _texts(pa.py_buffer(ids), count)
+        return _to_texts(pa.py_buffer(ids), count)
 
 
 class FreshIds:
@@ -101,10 +89,10 @@ class FreshIds:
         self._ids = ids
 
     def take(self, count: int, now_ms: int) -> pa.Array:
-        return _texts(pa.py_buffer(self._ids.take(count, now_ms)), count)
+        return _to_texts(pa.py_buffer(self._ids.take(count, now_ms)), count)
 
 
-def _texts(ids: pa.Buffer, count: int) -> pa.Array:
+def _to_texts(ids: pa.Buffer, count: int) -> pa.Array:
     size = ids.size // max(count, 1)
     bounds = np.arange(count + 1, dtype=np.int32) * np.int32(size)
     return pa.StringArray.from_buffers(count, pa.py_buffer(bounds), ids)
@@ -125,9 +113,9 @@ class _Task:
     run: str
 
 
-def _task() -> _Task:
+def _current_task() -> _Task:
     context = TaskContext.get()
     if context is None:
         return _Task(None, 0, 0, "")
-    query, batch = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
-    return _Task(query, int(batch or 0), context.partitionId(), context.getLocalProperty(_RUN) or "")
+    query, batch = context.getLocalProperty(_QUERY_PROPERTY), context.getLocalProperty(_BATCH_PROPERTY)
+    return _Task(query, int(batch or 0), context.partitionId(), context.getLocalProperty(_RUN_PROPERTY) or "")

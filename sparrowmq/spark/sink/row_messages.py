@@ -27,7 +27,7 @@ from sparrowmq.protocol.messages.batch import BatchPart
 from sparrowmq.protocol.messages.message import KEY_SEPARATOR, MessageQueue
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.spark.options import SinkOptions
-from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used, reserved
+from sparrowmq.spark.sink.envelopes import Envelopes, envelopes, is_used, reserved_names
 from sparrowmq.spark.sink.row_identity import FreshIds, RowIds, Writing
 from sparrowmq.spark.sink.sender import Sender
 
@@ -53,16 +53,16 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "uniqueKey": _TEXT,
 }
 _KAFKA_NAMES: Final = {"value": "body", "key": "keys"}
-_WHERE: Final = ("topic", "queueId", "brokerName", "partition", "shardingKey")  # of the columns
-_FLAGS: Final = 1 << 31  # of either sign
+_TARGET_COLUMNS: Final = ("topic", "queueId", "brokerName", "partition", "shardingKey")  # of the columns
+_MAX_FLAG: Final = 1 << 31  # of either sign
 _SLICE_ROWS: Final = 8192
 _SLICE_BYTES: Final = 4 << 20
-BY_LOWER: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
+COLUMN_BY_LOWER_NAME: Final = {name.lower(): name for name in COLUMNS} | _KAFKA_NAMES
 REJECT_REASON: Final = "REJECT_REASON"
 REJECT_PLACE: Final = "REJECT_PLACE"
 REJECT_TOPIC: Final = "REJECT_TOPIC"  # where it was to go
 REJECT_BODY_BYTES: Final = "REJECT_BODY_BYTES"  # of a body that was cut
-_MAX_LOGGED: Final = 10
+_MAX_LOGGED_REJECTS: Final = 10
 _REASON_CHARACTERS: Final = 1000
 # A body that was refused for its size is not to be refused again.
 _MAX_REJECT_BODY_BYTES: Final = 64 << 10
@@ -85,9 +85,9 @@ class RowMessages:
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Raises: as `send_all`."""
-        for part in _slices(batch):
+        for part in _slice_rows(batch):
             now_ms = time.time_ns() // 1_000_000
-            columns = _columns(part, now_ms)
+            columns = _message_columns(part, now_ms)
             ids = self._ids.take(part.num_rows, now_ms)  # of all rows, so that what is rejected changes no id
             if not self._send_columns(columns, ids):
                 self._send_rows(columns, ids)
@@ -97,67 +97,69 @@ class RowMessages:
         """Whether all rows could be sent so; if not, none of them was."""
         try:
             messages = envelopes(columns, ids)
-            shares = self._shares(columns) if messages is not None else []
+            shares = self._rows_by_target(columns) if messages is not None else []
         except (InvalidMessage, InvalidName):
             return False
         if messages is None:
             return False
         for (topic, queue), rows in shares:
-            chosen = Envelopes(messages if rows is None else messages.take(rows))
+            share = Envelopes(messages if rows is None else messages.take(rows))
             if queue is None:
-                self._sender.put_all(topic, chosen)
+                self._sender.put_all(topic, share)
             else:
-                self._sender.put_all_in_order(queue, chosen)
+                self._sender.put_all_in_order(queue, share)
         return True
 
-    def _shares(self, columns: dict[str, pa.Array]) -> list[tuple[_Target, pa.Array | None]]:
+    def _rows_by_target(self, columns: dict[str, pa.Array]) -> list[tuple[_Target, pa.Array | None]]:
         """Return the rows for each target; None is all rows. Raises: InvalidMessage, InvalidName, as `Sender`."""
-        kinds, first_rows = _kinds([columns[name] for name in _WHERE if is_used(columns, name)])
+        kinds, first_rows = _group_rows([columns[name] for name in _TARGET_COLUMNS if is_used(columns, name)])
         numbers: dict[_Target, int] = {}  # of the targets, in which few kinds of rows may meet
-        targets = [numbers.setdefault(self._target(_row(columns, row)), len(numbers)) for row in first_rows.tolist()]
+        targets = [
+            numbers.setdefault(self._row_target(_first_row(columns, row)), len(numbers)) for row in first_rows.tolist()
+        ]
         if len(numbers) == 1:
             return [(next(iter(numbers)), None)]
-        chosen = np.array(targets)[kinds]
-        order = np.argsort(chosen, kind="stable")
-        bounds = np.searchsorted(chosen[order], np.arange(len(numbers) + 1))
-        return [(target, pa.array(order[bounds[at] : bounds[at + 1]])) for target, at in numbers.items()]
+        row_targets = np.array(targets)[kinds]
+        order = np.argsort(row_targets, kind="stable")
+        bounds = np.searchsorted(row_targets[order], np.arange(len(numbers) + 1))
+        return [(target, pa.array(order[bounds[number] : bounds[number + 1]])) for target, number in numbers.items()]
 
-    def _target(self, row: Row) -> _Target:
-        topic = self._topic_of(row)
-        return topic, self._queue(topic, row)
+    def _row_target(self, row: Row) -> _Target:
+        topic = self._row_topic(row)
+        return topic, self._row_queue(topic, row)
 
     def _send_rows(self, columns: dict[str, pa.Array], ids: pa.Array) -> None:
         lists = [columns[name].to_pylist() if name in columns else repeat(None) for name in COLUMNS]
         rows = map(Row._make, zip(*lists, strict=False))
-        without = reserved(columns)
+        reserved_keys = reserved_names(columns)
         for number, (row, key) in enumerate(zip(rows, ids.to_pylist(), strict=True), self._count):
             try:
-                self._send_row(row, key, without)
+                self._send_row(row, key, reserved_keys)
             except (InvalidMessage, InvalidName) as error:
                 self._rejects.row(number, row.keys, row.body, key, error)
 
-    def _send_row(self, row: Row, key: str, without: Collection[str]) -> None:
-        topic = self._topic_of(row)
+    def _send_row(self, row: Row, key: str, reserved_keys: Collection[str]) -> None:
+        topic = self._row_topic(row)
         if row.body is None:
             raise InvalidMessage("a row has no body; filter such rows out, or fill them")
         body = row.body if isinstance(row.body, bytes) else row.body.encode()
-        part = BatchPart(body, _properties(row, row.unique_key or key, without), _flag(row))
+        part = BatchPart(body, _render_properties(row, row.unique_key or key, reserved_keys), _row_flag(row))
         if _delay_level(row) or row.deliver_at_ms or row.priority is not None:
-            chosen = self._queue(topic, row) or self._sender.any_queue(topic)
+            queue = self._row_queue(topic, row) or self._sender.any_queue(topic)
             if row.deliver_at_ms:
-                self._sender.check_any_time(chosen)
-            self._sender.put_alone(chosen, part)
-        elif queue := self._queue(topic, row):
-            self._sender.put_in_order(queue, part)
+                self._sender.check_any_time(queue)
+            self._sender.put_alone(queue, part)
+        elif queue_of_row := self._row_queue(topic, row):
+            self._sender.put_in_order(queue_of_row, part)
         else:
             self._sender.put(topic, part)
 
-    def _topic_of(self, row: Row) -> str:
+    def _row_topic(self, row: Row) -> str:
         if topic := self._topic or row.topic:
             return topic
         raise InvalidMessage("a row has no topic; filter such rows out, or fill them")
 
-    def _queue(self, topic: str, row: Row) -> MessageQueue | None:
+    def _row_queue(self, topic: str, row: Row) -> MessageQueue | None:
         if row.queue_id is not None:
             queue = MessageQueue(topic, row.broker_name or "", row.queue_id)
             if queue not in self._sender.queues(topic):
@@ -203,65 +205,69 @@ class Row(NamedTuple):
 
 def _delay_level(row: Row) -> int:
     level = row.delay_level or 0
-    if not 0 <= level < _FLAGS:
+    if not 0 <= level < _MAX_FLAG:
         raise InvalidMessage(f"a row has the delayLevel {level}; levels begin with 1, and 0 or null is no delay")
     if level and row.deliver_at_ms:
         raise InvalidMessage("a row has a delayLevel and a deliverTimestamp; make one of them null")
     return level
 
 
-def _flag(row: Row) -> int:
+def _row_flag(row: Row) -> int:
     flag = row.flag or 0
-    if not -_FLAGS <= flag < _FLAGS:
+    if not -_MAX_FLAG <= flag < _MAX_FLAG:
         raise InvalidMessage(
-            f"a row has the flag {flag}, and a message holds 32 bits of it: {-_FLAGS} to {_FLAGS - 1}; "
+            f"a row has the flag {flag}, and a message holds 32 bits of it: {-_MAX_FLAG} to {_MAX_FLAG - 1}; "
             "put it among the properties"
         )
     return flag
 
 
-def _properties(row: Row, unique_key: str, without: Collection[str]) -> bytes:
-    """Its properties; of its own those named in `without` are left out."""
-    own = {}
+def _render_properties(row: Row, unique_key: str, left_out: Collection[str]) -> bytes:
+    """Its properties; of its own those named in `left_out` are left out."""
+    own_properties = {}
     if row.properties or row.headers:
         pairs = row.properties if row.properties is not None else _texts(row.headers or [])
-        own = {name: value for name, value in pairs if name not in without and value is not None}
-        if empty := [name for name, value in own.items() if not value]:
+        own_properties = {name: value for name, value in pairs if name not in left_out and value is not None}
+        if empty := [name for name, value in own_properties.items() if not value]:
             raise InvalidMessage(f"property {empty[0]!r} is empty, and consumers drop empty properties; make it null")
     if row.keys:
-        own[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
+        own_properties[Property.KEYS] = row.keys if isinstance(row.keys, str) else _joined(row.keys)
     if row.tags:
-        own[Property.TAGS] = row.tags
+        own_properties[Property.TAGS] = row.tags
     if row.sharding_key:
-        own[Property.SHARDING_KEY] = row.sharding_key
+        own_properties[Property.SHARDING_KEY] = row.sharding_key
     if row.delay_level:
-        own[Property.DELAY] = str(row.delay_level)
+        own_properties[Property.DELAY] = str(row.delay_level)
     if row.deliver_at_ms:
-        own[Property.TIMER_DELIVER_MS] = str(row.deliver_at_ms)
+        own_properties[Property.TIMER_DELIVER_MS] = str(row.deliver_at_ms)
     if row.priority is not None:
-        if not 0 <= row.priority < _FLAGS:
-            raise InvalidMessage(f"a row has the priority {row.priority}; write 0 to {_FLAGS - 1}, or null")
-        own[Property.PRIORITY] = str(row.priority)
-    own[Property.UNIQ_KEY] = unique_key
-    text = properties.render(own)
-    if text.count(properties.NAME_END) != len(own) or text.count(properties.VALUE_END) != len(own) or "" in own:
-        properties.check(own)  # says what is wrong
+        if not 0 <= row.priority < _MAX_FLAG:
+            raise InvalidMessage(f"a row has the priority {row.priority}; write 0 to {_MAX_FLAG - 1}, or null")
+        own_properties[Property.PRIORITY] = str(row.priority)
+    own_properties[Property.UNIQ_KEY] = unique_key
+    text = properties.render(own_properties)
+    if (
+        text.count(properties.NAME_END) != len(own_properties)
+        or text.count(properties.VALUE_END) != len(own_properties)
+        or "" in own_properties
+    ):
+        properties.check(own_properties)  # says what is wrong
     return text.encode()
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _slice_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows in pieces that a processor's cache holds; the messages of one are made at once."""
     rows = max(1, min(_SLICE_ROWS, batch.num_rows * _SLICE_BYTES // max(1, batch.nbytes)))
     for begin in range(0, batch.num_rows, rows):
         yield batch.slice(begin, rows)
 
 
-def _columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
+def _message_columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
     """The sink's columns, by their names in `COLUMNS`; times of delivery in ms, and null once they are over."""
     columns = {
-        BY_LOWER[name.lower()]: values
+        COLUMN_BY_LOWER_NAME[name.lower()]: values
         for name, values in zip(batch.schema.names, batch.columns, strict=True)
-        if name.lower() in BY_LOWER
+        if name.lower() in COLUMN_BY_LOWER_NAME
     }
     if times := columns.get("deliverTimestamp"):
         due_ms = times.cast(pa.timestamp("ms", times.type.tz), safe=False).cast(pa.int64())
@@ -269,11 +275,13 @@ def _columns(batch: pa.RecordBatch, now_ms: int) -> dict[str, pa.Array]:
     return columns
 
 
-def _row(columns: Mapping[str, pa.Array], number: int) -> Row:
-    return Row(*[columns[name][number].as_py() if name in _WHERE and name in columns else None for name in COLUMNS])
+def _first_row(columns: Mapping[str, pa.Array], number: int) -> Row:
+    return Row(
+        *[columns[name][number].as_py() if name in _TARGET_COLUMNS and name in columns else None for name in COLUMNS]
+    )
 
 
-def _kinds(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
+def _group_rows(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
     """Rows that are equal in all columns are of one kind: each row's kind, and the first row of each."""
     kinds: _Numbers = np.zeros(1, np.int64)
     for values in columns:
@@ -285,14 +293,14 @@ def _kinds(columns: Sequence[pa.Array]) -> tuple[_Numbers, _Numbers]:
 
 def _texts(headers: Iterable[dict[str, Any]]) -> list[tuple[str, str]]:
     """Kafka's headers, whose values are bytes and whose names may repeat, as properties."""
-    texts: dict[str, str] = {}
+    properties_by_name: dict[str, str] = {}
     for header in headers:
         name, value = header["key"], header["value"]
-        if name in texts:
+        if name in properties_by_name:
             raise InvalidMessage(f"the header {name!r} is there twice; a property has one value, so rename one")
         if value is not None:
-            texts[name] = _text(f"header {name!r}", value)
-    return list(texts.items())
+            properties_by_name[name] = _text(f"header {name!r}", value)
+    return list(properties_by_name.items())
 
 
 def _joined(keys: bytes | list[str]) -> str:
@@ -356,11 +364,11 @@ class Rejects:
 
     def log_total(self) -> None:
         """Log how many there were, if there were any that the log does not have."""
-        if self.skipped + self.dead > _MAX_LOGGED:
+        if self.skipped + self.dead > _MAX_LOGGED_REJECTS:
             log.warning("%d rows of %s were rejected", self.skipped + self.dead, self._writing)
 
     def _reject(self, place: str, reason: str, topic: str, body: bytes, key: str) -> None:
-        if self.skipped + self.dead < _MAX_LOGGED:
+        if self.skipped + self.dead < _MAX_LOGGED_REJECTS:
             log.warning("rejected (%s): %s: %s", self._options.on_error, place, reason)
         if self._options.on_error == "skip":
             self.skipped += 1
@@ -372,10 +380,15 @@ class Rejects:
 
 def dead_letter(place: str, reason: str, topic: str, body: bytes, key: str) -> BatchPart:
     """A message for a dead-letter topic."""
-    own = {REJECT_PLACE: place, REJECT_REASON: reason[:_REASON_CHARACTERS], REJECT_TOPIC: topic, Property.UNIQ_KEY: key}
+    reject_properties = {
+        REJECT_PLACE: place,
+        REJECT_REASON: reason[:_REASON_CHARACTERS],
+        REJECT_TOPIC: topic,
+        Property.UNIQ_KEY: key,
+    }
     if len(body) > _MAX_REJECT_BODY_BYTES:
-        own[REJECT_BODY_BYTES] = str(len(body))
-    cleaned = {name: _clean(value) for name, value in own.items() if value}
+        reject_properties[REJECT_BODY_BYTES] = str(len(body))
+    cleaned = {name: _clean(value) for name, value in reject_properties.items() if value}
     return BatchPart(body[:_MAX_REJECT_BODY_BYTES], properties.render(cleaned).encode())
 
 

@@ -66,7 +66,7 @@ class QueueBatch:
     def parts(self) -> list[BatchPart]:
         return batches.decode(self.content)
 
-    def packed(self) -> SendContent:
+    def encode(self) -> SendContent:
         """As it goes over the wire. A message alone needs no envelope, which would count against the broker's limit."""
         topic = self.queue.topic
         if self.count == 1:
@@ -76,7 +76,7 @@ class QueueBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _RequestInFlight:
     """A request under way; `link` is None when not even sending worked."""
 
     batch: QueueBatch
@@ -85,27 +85,23 @@ class _Sent:
     opaque: int = 0
 
 
-Refused = Callable[[BatchPart, MessageQueue, RemoteError], None]
+OnRefused = Callable[[BatchPart, MessageQueue, RemoteError], None]
 
 
 class Sender:
-    """Sends for one task. `finish` must be called, or the last messages stay behind.
-
-    Attributes:
-        on_refused: gets each message that is illegal to its broker; it may put others.
-    """
+    """Sends for one task; `finish` sends the last messages. `on_refused` gets messages that a broker never takes."""
 
     def __init__(self, network: BlockingNetwork, options: SinkOptions) -> None:
         self._network = network
         self._options = options
         self._routes: dict[str, Route] = {}
         self._turns = RoundRobin()
-        self._loose: dict[str, QueueBatch] = {}
-        self._ordered: dict[MessageQueue, QueueBatch] = {}
-        self._under_way: deque[_Sent] = deque()
-        self._at_any_time: dict[str, bool] = {}  # whether brokers deliver at any time
+        self._loose_batches: dict[str, QueueBatch] = {}
+        self._ordered_batches: dict[MessageQueue, QueueBatch] = {}
+        self._in_flight: deque[_RequestInFlight] = deque()
+        self._has_any_time: dict[str, bool] = {}  # whether brokers deliver at any time
         self.stored = 0  # messages that a broker confirmed
-        self.on_refused: Refused | None = None
+        self.on_refused: OnRefused | None = None
 
     def put(self, topic: str, part: BatchPart) -> None:
         """A message to any queue of a topic. Raises: SendFailed, NoRoute."""
@@ -127,16 +123,16 @@ class Sender:
 
     def put_alone(self, queue: MessageQueue, part: BatchPart) -> None:
         """A message that must not be in a batch. Raises: SendFailed."""
-        if queue in self._ordered:
+        if queue in self._ordered_batches:
             self._send_in_order(queue)
-        self._send(_alone(queue, part))
+        self._send(_batch_of_one(queue, part))
 
     def check_any_time(self, queue: MessageQueue) -> None:
         """Check that the broker of a queue delivers messages at any time. Raises: InvalidMessage; SendFailed."""
         broker = queue.broker_name
-        if broker not in self._at_any_time:
-            self._at_any_time[broker] = self._network.retrying(lambda: self._delivers_at_any_time(queue))
-        if not self._at_any_time[broker]:
+        if broker not in self._has_any_time:
+            self._has_any_time[broker] = self._network.retrying(lambda: self._delivers_at_any_time(queue))
+        if not self._has_any_time[broker]:
             raise InvalidMessage(
                 f"broker {broker} delivers after its delay levels only, as brokers before 5.0 do, and would deliver "
                 "a row with a deliverTimestamp at once; write a delayLevel"
@@ -149,24 +145,20 @@ class Sender:
 
     def finish(self) -> None:
         """Return when everything is stored. Raises: SendFailed, NoRoute."""
-        while self._loose or self._ordered or self._under_way:  # what is refused may make more
-            while self._loose:
-                self._send(self._loose.pop(next(iter(self._loose))))
-            for queue in list(self._ordered):
+        while self._loose_batches or self._ordered_batches or self._in_flight:  # what is refused may make more
+            while self._loose_batches:
+                self._send(self._loose_batches.pop(next(iter(self._loose_batches))))
+            for queue in list(self._ordered_batches):
                 self._send_in_order(queue)
-            while self._under_way:
-                self._settle_first()
+            while self._in_flight:
+                self._await_oldest()
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that take messages; for a new topic those of the template it is made from.
 
-        Those of an ordered topic are always the same: a row whose broker is away waits for it.
-
-        Raises:
-            InvalidName: no topic can have this name.
-            NoRoute: the topic does not exist, and no broker makes topics by itself.
-            NetworkError: its brokers are away, and stayed away for all retries.
-            SendFailed: it takes no messages.
+        Those of an ordered topic are always the same: a row whose broker is away waits for it. Raises: InvalidName, no
+        topic can have this name; NoRoute, the topic does not exist, and no broker makes topics by itself;
+        NetworkError, its brokers stayed away for all retries; SendFailed, it takes no messages.
         """
         return self._route(topic).keyed
 
@@ -200,19 +192,19 @@ class Sender:
             begin = end
 
     def _loose_batch(self, topic: str, size_bytes: int) -> QueueBatch:
-        while (batch := self._loose.get(topic)) is not None and not self._fits(batch, size_bytes):
-            self._send(self._loose.pop(topic))
+        while (batch := self._loose_batches.get(topic)) is not None and not self._fits(batch, size_bytes):
+            self._send(self._loose_batches.pop(topic))
         if batch is None:
-            batch = self._loose[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
+            batch = self._loose_batches[topic] = QueueBatch(self.any_queue(topic), is_loose=True)
         return batch
 
     def _ordered_batch(self, queue: MessageQueue, size_bytes: int) -> QueueBatch:
-        batch = self._ordered.get(queue)
+        batch = self._ordered_batches.get(queue)
         if batch is not None and not self._fits(batch, size_bytes):
             self._send_in_order(queue)
             batch = None
         if batch is None:
-            batch = self._ordered[queue] = QueueBatch(queue)
+            batch = self._ordered_batches[queue] = QueueBatch(queue)
         return batch
 
     def _fits(self, batch: QueueBatch, size_bytes: int) -> bool:
@@ -221,53 +213,55 @@ class Sender:
         return batch.size_bytes + size_bytes <= self._options.batch_bytes
 
     def _send_in_order(self, queue: MessageQueue) -> None:
-        while any(sent.batch.queue == queue for sent in self._under_way):
-            self._settle_first()
-        self._send(self._ordered.pop(queue))
+        while any(request.batch.queue == queue for request in self._in_flight):
+            self._await_oldest()
+        self._send(self._ordered_batches.pop(queue))
 
     def _send(self, batch: QueueBatch) -> None:
-        while len(self._under_way) >= self._options.max_in_flight:
-            self._settle_first()
-        self._under_way.append(self._start(batch))
+        while len(self._in_flight) >= self._options.max_in_flight:
+            self._await_oldest()
+        self._in_flight.append(self._start(batch))
 
-    def _start(self, batch: QueueBatch) -> _Sent:
+    def _start(self, batch: QueueBatch) -> _RequestInFlight:
         request, body = self._request(batch, time.time_ns() // 1_000_000)
         try:
             link = self._network.link(batch.queue)
-            return _Sent(batch, request, link, link.send(request, body))
+            return _RequestInFlight(batch, request, link, link.send(request, body))
         except (NetworkError, NoRoute):
-            return _Sent(batch, request, None)
+            return _RequestInFlight(batch, request, None)
 
     def _request(self, batch: QueueBatch, now_ms: int) -> tuple[Request[Any], bytes]:
-        packed = batch.packed()
-        return packed.request(self._options.group, batch.queue, now_ms), packed.body
+        encode = batch.encode()
+        return encode.request(self._options.group, batch.queue, now_ms), encode.body
 
-    def _confirmed(self, batch: QueueBatch) -> None:
+    def _on_confirmed(self, batch: QueueBatch) -> None:
         self.stored += batch.count
 
-    def _settle_first(self) -> None:
+    def _await_oldest(self) -> None:
         """Wait until the oldest batch is stored, sending it again if need be."""
-        sent, failures = self._under_way.popleft(), 0
-        refusing: set[str] = set()
-        while (error := self._outcome(sent)) is not None:
+        in_flight, failures = self._in_flight.popleft(), 0
+        refusing_brokers: set[str] = set()
+        while (error := self._outcome(in_flight)) is not None:
             if self._is_illegal(error):
-                self._refuse(sent.batch, error)
+                self._refuse(in_flight.batch, error)
                 return
             if may_go_elsewhere(error):
-                refusing.add(sent.batch.queue.broker_name)
-                sent = self._elsewhere(sent.batch, refusing, error)
+                refusing_brokers.add(in_flight.batch.queue.broker_name)
+                in_flight = self._send_elsewhere(in_flight.batch, refusing_brokers, error)
                 continue
             failures += 1
             try:
                 self._network.recover(error, failures)
-            except (NetworkError, RemoteError) as last:
-                batch = sent.batch
-                raise SendFailed(f"{batch.count} messages to {batch.queue} were not stored: {last}") from last
-            if sent.batch.is_loose:
+            except (NetworkError, RemoteError) as last_error:
+                batch = in_flight.batch
+                raise SendFailed(
+                    f"{batch.count} messages to {batch.queue} were not stored: {last_error}"
+                ) from last_error
+            if in_flight.batch.is_loose:
                 self._routes.clear()
-                sent.batch.queue = self.queue_instead(sent.batch)
-            sent = self._start(sent.batch)
-        self._confirmed(sent.batch)
+                in_flight.batch.queue = self.queue_instead(in_flight.batch)
+            in_flight = self._start(in_flight.batch)
+        self._on_confirmed(in_flight.batch)
 
     def _is_illegal(self, error: Exception) -> TypeGuard[RemoteError]:
         """Whether the broker would always refuse the same messages, and `on_refused` takes them."""
@@ -277,37 +271,37 @@ class Sender:
     def _refuse(self, batch: QueueBatch, error: RemoteError) -> None:
         if batch.count > 1:
             for part in batch.parts:
-                self._under_way.appendleft(self._start(_alone(batch.queue, part, is_loose=batch.is_loose)))
-                self._settle_first()
+                self._in_flight.appendleft(self._start(_batch_of_one(batch.queue, part, is_loose=batch.is_loose)))
+                self._await_oldest()
         elif self.on_refused is not None:
             self.on_refused(batch.parts[0], batch.queue, error)
 
-    def _elsewhere(self, batch: QueueBatch, refusing: set[str], error: Exception) -> _Sent:
-        others = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing]
-        if not batch.is_loose or not others:
+    def _send_elsewhere(self, batch: QueueBatch, refusing_brokers: set[str], error: Exception) -> _RequestInFlight:
+        other_queues = [queue for queue in self.queues(batch.queue.topic) if queue.broker_name not in refusing_brokers]
+        if not batch.is_loose or not other_queues:
             raise SendFailed(f"the broker refuses messages to {batch.queue}: {error}") from error
-        batch.queue = self._turns.next(others)
+        batch.queue = self._turns.next(other_queues)
         return self._start(batch)
 
-    def _outcome(self, sent: _Sent) -> NetworkError | RemoteError | None:
+    def _outcome(self, in_flight: _RequestInFlight) -> NetworkError | RemoteError | None:
         """Return an error that a retry may solve. Raises: SendFailed for others."""
-        if sent.link is None:
-            return BrokerUnreachable(sent.batch.queue.broker_name, "no connection could be made")
+        if in_flight.link is None:
+            return BrokerUnreachable(in_flight.batch.queue.broker_name, "no connection could be made")
         try:
-            reply_header(sent.request, sent.link.wait(sent.opaque, self._options.send_timeout_ms / 1000))
+            reply_header(in_flight.request, in_flight.link.wait(in_flight.opaque, self._options.send_timeout_ms / 1000))
         except (NetworkError, RemoteError) as error:
             if is_retriable(error) or (isinstance(error, RemoteError) and error.code in LESS_SAFE):
                 return error
             if self._is_illegal(error):
                 return error
-            raise self._refusal(sent.batch.queue, error) from error
+            raise self._refusal(in_flight.batch.queue, error) from error
         return None
 
     def _refusal(self, queue: MessageQueue, error: NetworkError | RemoteError) -> SendFailed:
         return SendFailed(f"the broker refuses messages to {queue}: {error}")
 
 
-def _alone(queue: MessageQueue, part: BatchPart, *, is_loose: bool = False) -> QueueBatch:
+def _batch_of_one(queue: MessageQueue, part: BatchPart, *, is_loose: bool = False) -> QueueBatch:
     batch = QueueBatch(queue, is_loose)
     batch.add(batches.encode((part,)))
     return batch

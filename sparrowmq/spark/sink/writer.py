@@ -16,11 +16,9 @@
     headers      array<struct<key:string,value:binary>>     Kafka's column, instead of properties
 
 Any other column of the source's table may be there and is not used, so that a topic can be copied. What RocketMQ itself
-wrote into `properties` is left out then; its KEYS and TAGS count where the table has no column for them. A task reports
-its rows only after brokers confirmed all of them. When Spark repeats a task its rows are sent again: at least once.
-With deliveryGuarantee=idempotent they have the same unique ids then (`row_identity.py`), so that readers can drop them
-(`repeats.py`); with exactly_once they are staged, and the driver commits those of the attempts that reported to it
-(`exactly_once.py`).
+wrote into `properties` is left out then. A task reports its rows only after brokers confirmed all of them; when Spark
+repeats it, its rows are sent again. With deliveryGuarantee=idempotent they have the same unique ids (`row_identity.py`)
+so that readers can drop them (`repeats.py`); with exactly_once they are staged until the commit (`exactly_once.py`).
 """
 
 from __future__ import annotations
@@ -45,45 +43,42 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message_id import UniqueIds
 from sparrowmq.spark import schema as table
 from sparrowmq.spark.options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions
-from sparrowmq.spark.sink.exactly_once import Attempt, StagedSender, commit, plan_of
-from sparrowmq.spark.sink.row_identity import FreshIds, RowIds, Writing, of_stream, of_write
-from sparrowmq.spark.sink.row_messages import BY_LOWER, COLUMNS, Rejects, RowMessages
+from sparrowmq.spark.sink.exactly_once import Attempt, StagedSender, commit, offsets_digest
+from sparrowmq.spark.sink.row_identity import FreshIds, RowIds, Writing, stream_task, write_task
+from sparrowmq.spark.sink.row_messages import COLUMN_BY_LOWER_NAME, COLUMNS, Rejects, RowMessages
 from sparrowmq.spark.sink.sender import Sender
-from sparrowmq.spark.worker import network_of, paced, show_warnings
+from sparrowmq.spark.worker import limit_rate, network_of, show_warnings
 
 log = logging.getLogger(__name__)
 
-_UNUSED: Final = {name.lower() for name in table.COLUMNS} | {name.lower() for name in table.KAFKA_COLUMNS}
+_UNUSED_COLUMNS: Final = {name.lower() for name in table.COLUMNS} | {name.lower() for name in table.KAFKA_COLUMNS}
 
 
-def check(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
-    """Refuse columns, as names and Spark types, that cannot be sent.
-
-    Raises: ConfigError, one is missing, unknown, of a wrong type, or twice there.
-    """
-    columns_found: set[str] = set()
+def check_columns(columns: Iterable[tuple[str, str]], options: SinkOptions) -> None:
+    """Raises: ConfigError, a column (its name and Spark type) is missing, unknown, of a wrong type, or twice there."""
+    used_columns: set[str] = set()
     for name, kind in columns:
-        column = BY_LOWER.get(name.lower())
+        column = COLUMN_BY_LOWER_NAME.get(name.lower())
         if column is None:
-            if name.lower() not in _UNUSED:
-                close = get_close_matches(name.lower(), BY_LOWER, n=1)
-                hint = f"did you mean {BY_LOWER[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
+            if name.lower() not in _UNUSED_COLUMNS:
+                close = get_close_matches(name.lower(), COLUMN_BY_LOWER_NAME, n=1)
+                hint = f"did you mean {COLUMN_BY_LOWER_NAME[close[0]]}?" if close else f"there are {', '.join(COLUMNS)}"
                 raise ConfigError(f"the sink has no use for column {name}; {hint}")
-        elif column in columns_found:
+        elif column in used_columns:
             raise ConfigError(f"column {column} is there twice; drop one")
         elif kind not in COLUMNS[column]:
             raise ConfigError(f"column {name} is {kind}; cast it to {' or '.join(COLUMNS[column])}")
         else:
-            columns_found.add(column)
-    if "body" not in columns_found:
+            used_columns.add(column)
+    if "body" not in used_columns:
         raise ConfigError("a column body (binary or string) is needed: the bodies of the messages")
-    if "topic" not in columns_found and options.topic is None:
+    if "topic" not in used_columns and options.topic is None:
         raise ConfigError('say where the rows go: .option("topic", ...), or a column topic')
-    if ("queueId" in columns_found) != ("brokerName" in columns_found):
+    if ("queueId" in used_columns) != ("brokerName" in used_columns):
         raise ConfigError("columns queueId and brokerName name a queue together; give both or neither")
-    for column, kafkas in (("queueId", "partition"), ("properties", "headers")):
-        if column in columns_found and kafkas in columns_found:
-            raise ConfigError(f"columns {column} and {kafkas} say the same; drop one")
+    for column, kafka_column in (("queueId", "partition"), ("properties", "headers")):
+        if column in used_columns and kafka_column in used_columns:
+            raise ConfigError(f"columns {column} and {kafka_column} say the same; drop one")
 
 
 @dataclass(frozen=True)
@@ -102,11 +97,11 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
         self._write_id = options.write_id or uuid.uuid4().hex
-        self._run = uuid.uuid4().hex
+        self._run_id = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         is_named = self._options.write_id is not None or self._options.guarantee == AT_LEAST_ONCE
-        writing = of_write(self._write_id, self._run, is_named=is_named)
+        writing = write_task(self._write_id, self._run_id, is_named=is_named)
         return send_all(iterator, network_of(self._options), self._options, writing)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -123,64 +118,58 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._checkpoint = checkpoint
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        return send_all(iterator, network_of(self._options, waits=True), self._options, of_stream())
+        return send_all(iterator, network_of(self._options, waits=True), self._options, stream_task())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log_result(f"batch {batchId}", messages)
-        plan = plan_of(self._checkpoint, batchId) if self._options.guarantee == EXACTLY_ONCE else None
-        commit_staged(network_of(self._options, waits=True), self._options, messages, plan)
+        digest = offsets_digest(self._checkpoint, batchId) if self._options.guarantee == EXACTLY_ONCE else None
+        commit_staged(network_of(self._options, waits=True), self._options, messages, digest)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log_failure(f"batch {batchId}", self._options, messages)
 
 
-def log_failure(write_name: str, options: SinkOptions, messages: Iterable[WriterCommitMessage | None]) -> None:
+def log_failure(write_name: str, options: SinkOptions, reports: Iterable[WriterCommitMessage | None]) -> None:
     """Log what a write that failed has left in its topics."""
     show_warnings()
     if options.guarantee == EXACTLY_ONCE:
         log.warning("%s failed; its messages appear only if the broker has the commit", write_name)
     else:
-        log.warning("%s failed; %d or more of its messages are stored", write_name, count_stored(messages))
+        log.warning("%s failed; %d or more of its messages are stored", write_name, count_stored(reports))
 
 
-def count_stored(messages: Iterable[WriterCommitMessage | None]) -> int:
+def count_stored(reports: Iterable[WriterCommitMessage | None]) -> int:
     """Failed tasks give None; even tasks that reported can be missing from an abort."""
-    return sum(message.count for message in messages if isinstance(message, Stored))
+    return sum(report.count for report in reports if isinstance(report, Stored))
 
 
-def log_result(write_name: str, messages: Iterable[WriterCommitMessage | None]) -> None:
+def log_result(write_name: str, reports: Iterable[WriterCommitMessage | None]) -> None:
     """Log what became of the rows: with a warning, if some were rejected."""
-    reports = [message for message in messages if isinstance(message, Stored)]
-    skipped, dead = sum(report.skipped for report in reports), sum(report.dead for report in reports)
+    task_reports = [report for report in reports if isinstance(report, Stored)]
+    skipped, dead = sum(report.skipped for report in task_reports), sum(report.dead for report in task_reports)
+    stored = count_stored(task_reports)
     show_warnings()
-    log.info("%s: stored %d messages", write_name, count_stored(reports))
+    log.info("%s: stored %d messages", write_name, stored)
     if skipped or dead:
-        log.warning(
-            "%s: %d messages stored, %d rows skipped, %d in dlqTopic", write_name, count_stored(reports), skipped, dead
-        )
+        log.warning("%s: %d messages stored, %d rows skipped, %d in dlqTopic", write_name, stored, skipped, dead)
 
 
 def commit_staged(
     network: BlockingNetwork,
     options: SinkOptions,
-    messages: Iterable[WriterCommitMessage | None],
-    plan: str | None = None,
+    reports: Iterable[WriterCommitMessage | None],
+    digest: str | None = None,
 ) -> None:
-    """Commit what tasks staged, if they did. Raises: SendFailed."""
-    attempts = [each.attempt for each in messages if isinstance(each, Stored) and each.attempt is not None]
-    if commit(network, options, attempts, plan):
+    """Commit what tasks staged, if they did; `digest` is that of a stream's batch. Raises: SendFailed."""
+    attempts = [report.attempt for report in reports if isinstance(report, Stored) and report.attempt is not None]
+    if commit(network, options, attempts, digest):
         log.warning("%s was committed before; its rows are not stored again", attempts[0].writing)
 
 
 def send_all(
     batches: Iterator[pa.RecordBatch], network: BlockingNetwork, options: SinkOptions, writing: Writing
 ) -> Stored:
-    """Send every row and return when all are stored.
-
-    Raises:
-        SendFailed, NoRoute: as `Sender`.
-        InvalidMessage: a row cannot be a message.
-    """
+    """Send every row and return when all are stored. Raises: as `Sender`; InvalidMessage, a row cannot be a message."""
     freeze_loaded_objects()
     try:
         staged = StagedSender(network, options, writing) if options.guarantee == EXACTLY_ONCE else None
@@ -191,7 +180,7 @@ def send_all(
             ip = ip_address(local_ip(options.name_servers)).packed
             ids = FreshIds(UniqueIds(ip, os.getpid(), random.getrandbits(32)))  # as producers make them
         messages = RowMessages(sender, ids, options, rejects)
-        for batch in paced(batches, options.rows_per_s):
+        for batch in limit_rate(batches, options.rows_per_s):
             messages.send(batch)
         sender.finish()
         rejects.log_total()

@@ -40,7 +40,7 @@ from sparrowmq.spark.options import SourceOptions
 from sparrowmq.spark.source.partition_ranges import DEFAULT_TASKS, Range, between, share
 from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
-from sparrowmq.spark.worker import network_of, paced
+from sparrowmq.spark.worker import limit_rate, network_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Task:
     brokers: Mapping[str, Addresses]
 
 
-def tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> list[InputPartition]:
+def plan_tasks(network: BlockingNetwork, ranges: Iterable[Range], options: SourceOptions) -> list[InputPartition]:
     """The tasks of a batch, as Spark hands them to its workers."""
     return [
-        InputPartition(Task(ranges_of_task, network.addresses_of({each.queue.broker_name for each in ranges_of_task})))
-        for ranges_of_task in share(ranges, options.min_partitions, options.max_partitions, parallel_tasks(options))
+        InputPartition(Task(task_ranges, network.addresses_of({range.queue.broker_name for range in task_ranges})))
+        for task_ranges in share(ranges, options.min_partitions, options.max_partitions, parallel_tasks(options))
     ]
 
 
@@ -64,11 +64,8 @@ def parallel_tasks(options: SourceOptions, environ: Mapping[str, str] = os.envir
     return options.parallel_tasks or int(environ.get(CORES, DEFAULT_TASKS))
 
 
-def ranges_of(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
-    """Return the ranges of a partition, in the worker.
-
-    Of a query without partitions Spark has one read whose value is None, and 4.1 gives no partition at all.
-    """
+def ranges_in(network: BlockingNetwork, partition: InputPartition | None) -> tuple[Range, ...]:
+    """Return the ranges of a partition; a query without partitions has a value of None, or in 4.1 no partition."""
     task: Task | None = partition.value if partition else None
     if task is None:
         return ()
@@ -85,16 +82,16 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         network = network_of(self._options)
-        plan = OffsetClient(network, self._options)
-        bounds = plan.bounds()
-        ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        return tasks(network, ranges, self._options)
+        offset_client = OffsetClient(network, self._options)
+        bounds = offset_client.bounds()
+        ranges = between(offset_client.starts(bounds, otherwise="earliest"), offset_client.ends(bounds))
+        return plan_tasks(network, ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options)
-        ranges = ranges_of(network, partition)
+        ranges = ranges_in(network, partition)
         rows = read(network, ranges, Rows(self._schema, self._options, ranges), self._options)
-        return paced(rows, self._options.rows_per_s)
+        return limit_rate(rows, self._options.rows_per_s)
 
 
 _MAX_LONG: Final = 2**63 - 1
@@ -107,10 +104,9 @@ _RANGE_COLUMNS: Final[Mapping[str, Callable[[Range], Any]]] = {
 }
 _OFFSET_COLUMNS: Final = frozenset({"queueoffset", "offset"})
 _TIME_COLUMNS: Final = frozenset({"storetimestamp", "timestamp"})
-FILTER_COLUMNS: Final = frozenset(
-    {*_RANGE_COLUMNS, *_OFFSET_COLUMNS, *_TIME_COLUMNS, "tags"}
-)  # the columns by which less is read
-_COMPARE: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
+# The columns by which less is read.
+FILTER_COLUMNS: Final = frozenset({*_RANGE_COLUMNS, *_OFFSET_COLUMNS, *_TIME_COLUMNS, "tags"})
+_COMPARISONS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
     EqualNullSafe: operator.eq,
     GreaterThan: operator.gt,
@@ -132,24 +128,24 @@ class PushedFilters:
 
     def add(self, condition: Filter) -> None:
         """Take one more filter into account, as far as it can be."""
-        if type(condition) not in _COMPARE or len(condition.attribute) != 1 or _has_null(condition.value):  # type: ignore[attr-defined]
+        if type(condition) not in _COMPARISONS or len(condition.attribute) != 1 or _has_null(condition.value):  # type: ignore[attr-defined]
             return
         name, value = condition.attribute[0].lower(), condition.value  # type: ignore[attr-defined]
         if name in _RANGE_COLUMNS:
             self.queues.append((name, type(condition), value))
         elif name in _OFFSET_COLUMNS:
-            self.offsets = _narrowed(self.offsets, _range_of(condition, value))
+            self.offsets = _intersect(self.offsets, _value_range(condition, value))
         elif name in _TIME_COLUMNS and not isinstance(condition, In):
             floor = math.floor(value.timestamp() * 1000)
-            first, end = _range_of(condition, floor)
+            first, end = _value_range(condition, floor)
             # Within a millisecond the filter may want more than its beginning.
-            self.times_ms = _narrowed(self.times_ms, (min(first, floor) if first else 0, max(end, floor + 1)))
+            self.times_ms = _intersect(self.times_ms, (min(first, floor) if first else 0, max(end, floor + 1)))
         elif name == "tags" and isinstance(condition, EqualTo | EqualNullSafe | In):
             tags = frozenset(value if isinstance(condition, In) else [value])
             self.tags = tags if self.tags is None else self.tags & tags
 
-    def has(self, range: Range) -> bool:
-        return all(_COMPARE[kind](_RANGE_COLUMNS[name](range), value) for name, kind, value in self.queues)
+    def matches(self, range: Range) -> bool:
+        return all(_COMPARISONS[kind](_RANGE_COLUMNS[name](range), value) for name, kind, value in self.queues)
 
     @property
     def expression(self) -> str | None:
@@ -166,8 +162,8 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         self._filters = PushedFilters()
-        for each in filters:
-            self._filters.add(each)
+        for condition in filters:
+            self._filters.add(condition)
         expression = self._filters.expression
         if expression and self._options.expression == ALL and self._options.sql is None:
             self._options = replace(self._options, expression=expression)
@@ -175,22 +171,22 @@ class FilteringReader(BatchReader):
 
     def partitions(self) -> list[InputPartition]:
         network = network_of(self._options)
-        plan, filters = OffsetClient(network, self._options), self._filters or PushedFilters()
+        offset_client, filters = OffsetClient(network, self._options), self._filters or PushedFilters()
         if filters.tags is not None and not filters.tags:
             return []
-        bounds = plan.bounds()
-        ranges = between(plan.starts(bounds, otherwise="earliest"), plan.ends(bounds))
-        clamped = [_clamped(each, *filters.offsets) for each in ranges if filters.has(each)]
+        bounds = offset_client.bounds()
+        ranges = between(offset_client.starts(bounds, otherwise="earliest"), offset_client.ends(bounds))
+        clamped = [_clamp_range(range, *filters.offsets) for range in ranges if filters.matches(range)]
         first_ms, end_ms = filters.times_ms
-        within = [
-            plan.within(each, first_ms or None, None if end_ms == _MAX_LONG else end_ms)
-            for each in clamped
-            if each.start < each.end
+        in_time = [
+            offset_client.narrow_to_times(range, first_ms or None, None if end_ms == _MAX_LONG else end_ms)
+            for range in clamped
+            if range.start < range.end
         ]
-        return tasks(network, [each for each in within if each.start < each.end], self._options)
+        return plan_tasks(network, [range for range in in_time if range.start < range.end], self._options)
 
 
-def _range_of(condition: Filter, value: Any) -> tuple[int, int]:
+def _value_range(condition: Filter, value: Any) -> tuple[int, int]:
     match condition:
         case In():
             return (min(value), max(value) + 1) if value else (0, 0)
@@ -205,11 +201,11 @@ def _range_of(condition: Filter, value: Any) -> tuple[int, int]:
     return value, value + 1
 
 
-def _narrowed(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return max(one[0], other[0]), min(one[1], other[1])
+def _intersect(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
+    return max(first[0], second[0]), min(first[1], second[1])
 
 
-def _clamped(range: Range, first: int, end: int) -> Range:
+def _clamp_range(range: Range, first: int, end: int) -> Range:
     start = max(range.start, first)
     return replace(range, start=start, end=max(start, min(range.end, end)))
 

@@ -1,14 +1,11 @@
 r"""The log files of a store, or of a copy of one: which there are, and what of them is to be read.
 
-The store may be open in a broker, ours or Java's, and grow meanwhile: what is read is settled when the query is
-planned.
+The store may be open in a broker, ours or Java's, and grow: what is read is settled when the query is planned.
 
     | 00000000000000000000 | 00000000001073741824 | 00000000002147483648 | 00000000003221225472 |
       record ... BLANK       record ... BLANK       record ... | 0 0 0     0 0 0 0 0 0 0 0 0 0 0
       |-------- span -------|-------- span --------|-- span ---|           made in advance: no span
                                                                ^ behind the last sound record
-
-A broker may write the end of its log at the same time: an incomplete record there is left to the next query.
 
 A file is decoded in blocks of whole records, about a mebibyte each:
 
@@ -17,17 +14,17 @@ A file is decoded in blocks of whole records, about a mebibyte each:
     block   |-----------------|  |
                                |------ the next read ...
 
-Files are read, never mapped: a disk that fails under a map kills the process. Where no record begins the log is
-damaged; reading goes on at the next place that holds a sound record that names this place.
+Files are read, never mapped: a disk that fails under a map kills the process. An incomplete record at the end of the
+log is left to the next query. Where no record begins the log is damaged; reading goes on at the next sound record that
+names its place.
 
 Checksums over all bytes of a record find damaged ones, for about 0.3 us a record:
 
     ... properties | __CRC32#\x01dddddddddd\x02       the last 20 bytes: a name, ten digits, an end
 
-`soundness.py` passes a whole block, as nearly all are. After the place where it stops, a few numpy calls check names,
-digits and places of the records, and only the checksums themselves need a loop, to find the damaged ones.
-A record without a checksum at its end is Java's, whose checksum covers the body alone. Among records that have one it
-is checked by itself, because the name itself may be damaged (`record.check`).
+`pass_sound` passes a whole block, as nearly all are. Behind the place where it stops, numpy checks names, digits and
+places, and a loop the checksums. A record without a checksum is Java's, whose checksum covers the body alone; among
+records that have one it is checked by itself, because the name may be damaged (`record.check`).
 """
 
 from __future__ import annotations
@@ -59,7 +56,7 @@ from sparrowmq.kernel.record_layout import (
 )
 from sparrowmq.kernel.records import Passed, pass_sound
 from sparrowmq.protocol.messages import record
-from sparrowmq.spark.columns import Mask, Positions, at
+from sparrowmq.spark.columns import Mask, Positions, values_at
 from sparrowmq.spark.source.partition_ranges import lose
 from sparrowmq.store.layout import parse_offset_name
 from sparrowmq.store.log.damage import record_places
@@ -69,7 +66,7 @@ _UNSURE_BLOCKS: Final = 2  # so much of a growing log's end may be in the writin
 BLOCK_BYTES: Final = 1 << 20
 _MAX_RECORD_BYTES: Final = 256 << 20  # far above maxMessageSize; a size beyond it is damage
 _MIN_SEALED_BYTES: Final = layout.MIN_SIZE_BYTES + PROPERTY_CRC_SIZE
-_POWERS: Final = 10 ** np.arange(10, dtype=np.int64)  # the first digit is that of the ones
+_POWERS_OF_TEN: Final = 10 ** np.arange(10, dtype=np.int64)  # the first digit is that of the ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,36 +90,30 @@ class Span:
         return self.end - self.start
 
 
-def spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list[Span]:
+def plan_spans(path: str, at_least: int, since_ms: int | None, *, fail: bool) -> list[Span]:
     """Find the log files below a path: a store, its folder `commitlog`, or one file of it.
 
-    Args:
-        at_least: files are cut into so many spans, if there is as much in them.
-        since_ms: leave out files that ended before it.
-        fail: whether a missing file is an error.
-    Raises:
-        BadStore: there are no log files.
-        RowsLost: a file between others is missing.
-        OSError: a file cannot be read.
+    Files are cut into `at_least` spans, if there is as much in them; those that ended before `since_ms` are left out.
+    Raises: BadStore, there are no log files; RowsLost, a file between others is missing, and `fail` is set; OSError.
     """
     files = log_files(path)
-    for one, other in pairwise(files):
-        if one.begin + one.size != other.begin:
-            missing = f"behind {one.path} the log files do not go on at offset {one.begin + one.size}"
+    for file, next_file in pairwise(files):
+        if file.begin + file.size != next_file.begin:
+            missing = f"behind {file.path} the log files do not go on at offset {file.begin + file.size}"
             lose(missing, fail=fail)
-    whole = [span for span in written_spans(files) if since_ms is None or _reaches(span, files, since_ms)]
-    total = sum(map(len, whole))
-    return [part for span in whole for part in _cut(span, -(-len(span) * at_least // max(total, 1)))]
+    written = [span for span in written_spans(files) if since_ms is None or _may_reach(span, files, since_ms)]
+    total = sum(map(len, written))
+    return [part for span in written for part in _cut_span(span, -(-len(span) * at_least // max(total, 1)))]
 
 
 def log_files(path: str) -> list[LogFile]:
     """The files, in the order of the log, by names that mean the same wherever they are read. Raises: BadStore."""
-    whole = os.path.abspath(path)
-    if os.path.isfile(whole):
-        paths = [whole]
+    absolute_path = os.path.abspath(path)
+    if os.path.isfile(absolute_path):
+        paths = [absolute_path]
     else:
-        places = (os.path.join(whole, folder) for folder in _LOG_FOLDERS)
-        paths = next((names for names in map(_files_in, places) if names), [])
+        folders = (os.path.join(absolute_path, folder) for folder in _LOG_FOLDERS)
+        paths = next((names for names in map(_list_log_files, folders) if names), [])
     files = []
     for name in paths:
         begin = parse_offset_name(os.path.basename(name))
@@ -136,7 +127,7 @@ def log_files(path: str) -> list[LogFile]:
     return sorted(files, key=lambda file: file.begin)
 
 
-def _files_in(folder: str) -> list[str]:
+def _list_log_files(folder: str) -> list[str]:
     if not os.path.isdir(folder):
         return []
     return [os.path.join(folder, name) for name in os.listdir(folder) if parse_offset_name(name) is not None]
@@ -153,41 +144,41 @@ def written_spans(files: Sequence[LogFile]) -> Iterator[Span]:
     for file in used[:-1]:
         yield Span(file, 0, file.size)
     if used:
-        yield Span(used[-1], 0, _end_of(used[-1]))
+        yield Span(used[-1], 0, _written_end(used[-1]))
 
 
 def _used_files(files: Sequence[LogFile]) -> list[LogFile]:
     used = list(files)
-    while used and not any(_head(used[-1])):
+    while used and not any(_read_head(used[-1])):
         used.pop()
     return used
 
 
-def _end_of(file: LogFile) -> int:
+def _written_end(file: LogFile) -> int:
     """Return the end of the last sound record in the log's last file; its size, if it is full or damaged inside."""
     with OpenLogFile(file) as opened:
-        last = deque(blocks(opened, Span(file, 0, file.size), may_end=True), maxlen=_UNSURE_BLOCKS)
-        unsure = [place for block in last for place in block.places()]
-        end = unsure[-1][1] if unsure else 0
+        last_blocks = deque(blocks(opened, Span(file, 0, file.size), may_end=True), maxlen=_UNSURE_BLOCKS)
+        unsure_places = [place for block in last_blocks for place in block.places()]
+        end = unsure_places[-1][1] if unsure_places else 0
         if opened.next_sound(end) is not None:
             return file.size
-        while unsure and not opened.is_sound(*unsure[-1]):
-            end = unsure.pop()[0]
+        while unsure_places and not opened.is_sound(*unsure_places[-1]):
+            end = unsure_places.pop()[0]
         return end
 
 
-def _reaches(span: Span, files: Sequence[LogFile], since_ms: int) -> bool:
+def _may_reach(span: Span, files: Sequence[LogFile], since_ms: int) -> bool:
     """Whether a span may hold messages of that time: not if the next file, too, begins before it."""
-    following = files[files.index(span.file) + 1 :]
-    if not following:
+    later_files = files[files.index(span.file) + 1 :]
+    if not later_files:
         return True
-    begin_ms = _begin_ms(following[0])
+    begin_ms = _begin_ms(later_files[0])
     return begin_ms is None or begin_ms >= since_ms
 
 
 def _begin_ms(file: LogFile) -> int | None:
     """When the first record of a file was stored; None if there is none, or it is damaged."""
-    head = _head(file)
+    head = _read_head(file)
     size, magic = PREFIX.unpack_from(head)
     if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE_BYTES <= size <= file.size:
         return None
@@ -198,7 +189,7 @@ def _begin_ms(file: LogFile) -> int | None:
         return None
 
 
-def _head(file: LogFile) -> bytes:
+def _read_head(file: LogFile) -> bytes:
     try:
         with OpenLogFile(file) as opened:
             return opened.read(0, LONGEST_HEAD).ljust(LONGEST_HEAD, b"\0")
@@ -206,15 +197,15 @@ def _head(file: LogFile) -> bytes:
         return bytes(LONGEST_HEAD)
 
 
-def _cut(span: Span, parts: int) -> Iterator[Span]:
+def _cut_span(span: Span, parts: int) -> Iterator[Span]:
     if parts <= 1:
         yield span
         return
     with OpenLogFile(span.file) as opened:
         targets = (span.start + len(span) * part // parts for part in range(1, parts))
         bounds = {opened.next_sound(position) or span.end for position in targets}
-    places = sorted(bounds | {span.start, span.end})
-    for start, end in pairwise(places):
+    borders = sorted(bounds | {span.start, span.end})
+    for start, end in pairwise(borders):
         if end <= span.end:
             yield Span(span.file, start, end)
 
@@ -222,17 +213,17 @@ def _cut(span: Span, parts: int) -> Iterator[Span]:
 class Block(NamedTuple):
     """Records end to end."""
 
-    at: int  # where in the file `raw` begins
-    raw: bytes
-    starts: Positions  # of the records, in `raw`
+    begin: int  # where in the file `content` begins
+    content: bytes
+    starts: Positions  # of the records, in `content`
     ends: Positions
 
     def places(self) -> list[tuple[int, int]]:
-        return list(zip((self.starts + self.at).tolist(), (self.ends + self.at).tolist(), strict=True))
+        return list(zip((self.starts + self.begin).tolist(), (self.ends + self.begin).tolist(), strict=True))
 
     @property
     def end(self) -> int:
-        return self.at + int(self.ends[-1])
+        return self.begin + int(self.ends[-1])
 
 
 class OpenLogFile:
@@ -269,26 +260,22 @@ class OpenLogFile:
 def blocks(opened: OpenLogFile, span: Span, *, fail: bool = True, may_end: bool = False) -> Iterator[Block]:
     """The records of a span.
 
-    Args:
-        fail: whether damage is an error; else it is passed over, and the log says how much.
-        may_end: whether the log may end within the span. It does where neither record nor BLANK follows.
-    Raises:
-        RowsLost: the file is damaged.
-        OSError: it cannot be read.
+    Without `fail`, damage is passed over, and the log says how much. With `may_end`, the log may end within the span:
+    where neither record nor BLANK follows. Raises: RowsLost, the file is damaged; OSError.
     """
     position = span.start
     while position < span.end:
-        raw, places, used = _read_records(opened, position, span.end - position)
+        content, record_starts, used = _read_records(opened, position, span.end - position)
         if used:
-            begins = np.array(places, np.int64)
-            yield Block(position, raw, begins, np.append(begins[1:], used))
+            begins = np.array(record_starts, np.int64)
+            yield Block(position, content, begins, np.append(begins[1:], used))
             position += used
-        elif may_end or _is_blank(raw, left=opened.file.size - position):
+        elif may_end or _is_blank(content, remaining=opened.file.size - position):
             return
         else:
-            following = min(opened.next_sound(position + 1) or span.end, span.end)
-            lose_damaged(opened.file, position, following, fail=fail)
-            position = following
+            next_position = min(opened.next_sound(position + 1) or span.end, span.end)
+            lose_damaged(opened.file, position, next_position, fail=fail)
+            position = next_position
 
 
 def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
@@ -297,61 +284,55 @@ def lose_damaged(file: LogFile, start: int, end: int, *, fail: bool) -> None:
     lose(problem, fail=fail, advice="Read another copy of it, or set failOnDataLoss=false to read what is sound")
 
 
-def _read_records(opened: OpenLogFile, position: int, left: int) -> tuple[bytes, list[int], int]:
+def _read_records(opened: OpenLogFile, position: int, remaining: int) -> tuple[bytes, list[int], int]:
     """The bytes at a position, where records begin in them, and where the last whole one ends; 0 if there is none."""
-    raw = opened.read(position, min(BLOCK_BYTES, left))
-    places, used, _ = kernel.starts(raw)
-    if not used and len(raw) >= PREFIX.size:
-        size, magic = PREFIX.unpack_from(raw)
-        if magic in (MAGIC_V1, MAGIC_V2) and len(raw) < size <= min(left, _MAX_RECORD_BYTES):
-            raw = opened.read(position, size)
-            places, used, _ = kernel.starts(raw)
-    return raw, places, used
+    content = opened.read(position, min(BLOCK_BYTES, remaining))
+    record_starts, used, _ = kernel.starts(content)
+    if not used and len(content) >= PREFIX.size:
+        size, magic = PREFIX.unpack_from(content)
+        if magic in (MAGIC_V1, MAGIC_V2) and len(content) < size <= min(remaining, _MAX_RECORD_BYTES):
+            content = opened.read(position, size)
+            record_starts, used, _ = kernel.starts(content)
+    return content, record_starts, used
 
 
-def _is_blank(raw: bytes, left: int) -> bool:
+def _is_blank(content: bytes, remaining: int) -> bool:
     """Whether the log goes on in the next file: a BLANK, or no room for one."""
-    return left < PREFIX.size or (len(raw) >= PREFIX.size and PREFIX.unpack_from(raw)[1] == MAGIC_BLANK)
+    return remaining < PREFIX.size or (len(content) >= PREFIX.size and PREFIX.unpack_from(content)[1] == MAGIC_BLANK)
 
 
-def sound_mask(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
-    """True for each record `[start, end)` of `raw` that is sound.
-
-    They are end to end; `raw` begins at `origin` in the log.
-
-    Args:
-        all_of_them: whether a block of Java's records is checked, too.
-    """
+def sound_mask(content: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+    """True for each sound record of `content`, at `origin` in the log; `all_of_them`: also blocks of Java's."""
     mask, passed = np.ones(len(starts), np.bool_), Passed()
     if len(starts):
-        pass_sound(raw, origin, origin, passed, int(starts[0]), int(ends[-1]))
+        pass_sound(content, origin, origin, passed, int(starts[0]), int(ends[-1]))
     if (count := passed.count) < len(starts):
-        mask[count:] = _sound_each(raw, starts[count:], ends[count:], origin, all_of_them=all_of_them or count > 0)
+        mask[count:] = _check_each(content, starts[count:], ends[count:], origin, all_of_them=all_of_them or count > 0)
     return mask
 
 
-def _sound_each(raw: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
+def _check_each(content: bytes, starts: Positions, ends: Positions, origin: int, *, all_of_them: bool) -> Mask:
     is_sealed = ends - starts > _MIN_SEALED_BYTES
-    is_sealed[is_sealed] = at(raw, ends[is_sealed] - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}") == CRC_NAME
+    is_sealed[is_sealed] = values_at(content, ends[is_sealed] - PROPERTY_CRC_SIZE, f"S{len(CRC_NAME)}") == CRC_NAME
     mask = np.ones(len(starts), np.bool_)
-    mask[is_sealed] = _sound_sealed(raw, starts[is_sealed], ends[is_sealed], origin)
+    mask[is_sealed] = _check_sealed(content, starts[is_sealed], ends[is_sealed], origin)
     if all_of_them or is_sealed.any():
-        view = memoryview(raw)
+        view = memoryview(content)
         for row in np.flatnonzero(~is_sealed).tolist():
             start, end = int(starts[row]), int(ends[row])
             mask[row] = record.check(view[start:end], origin + start) is None
     return mask
 
 
-def _sound_sealed(raw: bytes, starts: Positions, ends: Positions, origin: int) -> Mask:
+def _check_sealed(content: bytes, starts: Positions, ends: Positions, origin: int) -> Mask:
     """The same of records that end as one with a checksum does."""
     tails = ends - PROPERTY_CRC_SIZE
-    view = memoryview(raw)
-    begins, covered = starts.tolist(), tails.tolist()
-    checksums = [crc32(view[begin:tail]) & CRC_MASK for begin, tail in zip(begins, covered, strict=True)]
-    digits = np.frombuffer(raw, np.uint8)[tails[:, None] + np.arange(9, 19)].astype(np.int64) - ord("0")
+    view = memoryview(content)
+    begins, crc_ends = starts.tolist(), tails.tolist()
+    checksums = [crc32(view[begin:tail]) & CRC_MASK for begin, tail in zip(begins, crc_ends, strict=True)]
+    digits = np.frombuffer(content, np.uint8)[tails[:, None] + np.arange(9, 19)].astype(np.int64) - ord("0")
     are_digits = ((digits >= 0) & (digits <= 9)).all(axis=1)
-    is_whole = at(raw, ends - 1, "u1") == 2
-    is_there = at(raw, starts + layout.PHYSICAL_OFFSET_AT, ">i8") == starts + origin
-    mask: Mask = are_digits & is_whole & is_there & (digits @ _POWERS == np.array(checksums, np.int64))
+    has_end = values_at(content, ends - 1, "u1") == 2
+    names_its_place = values_at(content, starts + layout.PHYSICAL_OFFSET_AT, ">i8") == starts + origin
+    mask: Mask = are_digits & has_end & names_its_place & (digits @ _POWERS_OF_TEN == np.array(checksums, np.int64))
     return mask

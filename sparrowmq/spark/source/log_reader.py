@@ -27,9 +27,9 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.names import REPLY_SUFFIX
 from sparrowmq.spark.columns import Mask, Positions, RecordColumns
 from sparrowmq.spark.options import StoredOptions, matches_pattern
-from sparrowmq.spark.source.log_files import Block, OpenLogFile, Span, blocks, lose_damaged, sound_mask, spans
+from sparrowmq.spark.source.log_files import Block, OpenLogFile, Span, blocks, lose_damaged, plan_spans, sound_mask
 from sparrowmq.spark.source.partition_ranges import lose
-from sparrowmq.spark.source.row_reader import Rows, tags_of
+from sparrowmq.spark.source.row_reader import Rows, expression_tags
 from sparrowmq.spark.worker import show_warnings
 
 _UNDECIDED: Final = (SysFlag.PREPARED, SysFlag.ROLLBACK)  # in no queue, as Java's CommitLogDispatcher has it
@@ -44,7 +44,7 @@ class StoredReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        parts = spans(options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss)
+        parts = plan_spans(options.path, options.min_partitions, options.start_time_ms, fail=options.fail_on_data_loss)
         return [InputPartition(span) for span in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -55,40 +55,40 @@ class StoredReader(DataSourceReader):
         freeze_loaded_objects()
         show_warnings()
         options, span = self._options, partition.value
-        rows, choice = Rows(self._schema, options), RecordFilter(options, span.file.path)
+        rows, record_filter = Rows(self._schema, options), RecordFilter(options, span.file.path)
         try:
             opened = OpenLogFile(span.file)
         except FileNotFoundError:
             return lose(f"{span.file.path} is gone", fail=options.fail_on_data_loss)
         with opened:
             for block in blocks(opened, span, fail=options.fail_on_data_loss):
-                records = choice.select(self._records(span, block))
+                records = record_filter.select(self._records(span, block))
                 if len(records):
                     for part in rows.parts(records):
                         yield rows.batch(part, options.broker_name)
 
     def _records(self, span: Span, block: Block) -> RecordColumns:
         """The records of a block, but for damaged ones if the options do not mind them. Raises: RowsLost."""
-        origin = span.file.begin + block.at
+        origin = span.file.begin + block.begin
         check_crc = self._options.check_crc
         if check_crc is False:
             is_sound = np.ones(len(block.starts), np.bool_)
         else:
-            is_sound = sound_mask(block.raw, block.starts, block.ends, origin, all_of_them=check_crc is True)
+            is_sound = sound_mask(block.content, block.starts, block.ends, origin, all_of_them=check_crc is True)
         if is_sound.all():
             with contextlib.suppress(RemoteProtocolError):
                 records = self._columns(block, block.starts, block.ends)
                 if (records.physical_offsets == block.starts + origin).all():
                     return records
-            is_sound = sound_mask(block.raw, block.starts, block.ends, origin, all_of_them=True)
+            is_sound = sound_mask(block.content, block.starts, block.ends, origin, all_of_them=True)
         for damaged in np.flatnonzero(~is_sound):
-            start, end = block.at + int(block.starts[damaged]), block.at + int(block.ends[damaged])
+            start, end = block.begin + int(block.starts[damaged]), block.begin + int(block.ends[damaged])
             lose_damaged(span.file, start, end, fail=self._options.fail_on_data_loss)
         return self._columns(block, block.starts[is_sound], block.ends[is_sound])
 
     def _columns(self, block: Block, starts: Positions, ends: Positions) -> RecordColumns:
         return RecordColumns(
-            block.raw,
+            block.content,
             decompress=self._options.decompress,
             internal=self._options.include_internal,
             within=(starts, ends),
@@ -98,13 +98,13 @@ class StoredReader(DataSourceReader):
 class RecordFilter:
     def __init__(self, options: StoredOptions, log_file: str) -> None:
         self._options = options
-        self._tags = tags_of(options.expression)
-        self._own = {options.broker_name}  # topics that the broker has made for itself
+        self._tags = expression_tags(options.expression)
+        self._broker_topics = {options.broker_name}  # topics that the broker has made for itself
         if options.topic_pattern is not None:
-            self._own |= clusters_of(log_file)
+            self._broker_topics |= cluster_names(log_file)
 
     def select(self, records: RecordColumns) -> RecordColumns:
-        mask = self._is_of_topic(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
+        mask = self._topic_mask(records) & ~np.isin(records.sys_flags & SysFlag.TRANSACTION_MASK, _UNDECIDED)
         options = self._options
         if options.start_time_ms is not None:
             mask &= records.store_times_ms >= options.start_time_ms
@@ -116,7 +116,7 @@ class RecordFilter:
             return records
         return records.filter(pc.is_in(records.column("tags"), value_set=self._tags).to_numpy(zero_copy_only=False))
 
-    def _is_of_topic(self, records: RecordColumns) -> Mask:
+    def _topic_mask(self, records: RecordColumns) -> Mask:
         """A log has few topics, so each one that occurs is looked at once."""
         topics = records.column("topic").dictionary_encode()
         is_wanted = np.array([self._wants(topic) for topic in topics.dictionary.to_pylist()])
@@ -127,14 +127,14 @@ class RecordFilter:
         pattern = self._options.topic_pattern
         if pattern is None:
             return topic in self._options.topics
-        return matches_pattern(pattern, topic) and topic not in self._own and not topic.endswith(REPLY_SUFFIX)
+        return matches_pattern(pattern, topic) and topic not in self._broker_topics and not topic.endswith(REPLY_SUFFIX)
 
 
 class _Topics(msgspec.Struct):
     topic_config_table: Mapping[str, msgspec.Raw] = msgspec.field(name="topicConfigTable")
 
 
-def clusters_of(log_file: str) -> frozenset[str]:
+def cluster_names(log_file: str) -> frozenset[str]:
     """The names of clusters in the list of topics beside a log; none where there is no list, as beside a copied log."""
     store = os.path.dirname(os.path.dirname(log_file))
     try:

@@ -12,17 +12,15 @@ offset that was read shows it, and the stream counts incarnations itself: -1, -2
     read to 120, incarnation 7        the broker says: end 300, incarnation 9
                                       rows 0 to 300 of the new topic are next; later rows of the old one are lost
 
-A stream with `kafkaCompat` also keeps the numbers of its partitions: unique among the queues of a topic, on whichever
-brokers. The sink's column `partition` has the same order.
+A stream with `kafkaCompat` also keeps the numbers of its partitions, unique among the queues of a topic. The checkpoint
+has them as runs of queues, as the sink's column `partition` orders them:
+{"orders":[["broker-a",0,4],["broker-b",0,4],["broker-a",4,1]]}.
 
     orders   broker-a 0..3, broker-b 0..3   ->   partitions 0..3, 4..7
     later    broker-a 4                     ->   partition 8: the others keep their numbers
 
-The checkpoint has them as runs of queues in the order of their numbers, because brokers come and go:
-{"orders":[["broker-a",0,4],["broker-b",0,4],["broker-a",4,1]]}.
-
-Spark replays a batch with the offsets of the first attempt; everything here is deterministic, so the replay has the
-same tasks in the same order. Whether missing data ends the query is decided in one place, `lose`.
+Spark replays a batch with its first offsets, and everything here is deterministic, so the replay has the same tasks.
+Whether missing data ends the query is decided in one place, `lose`.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ PartitionNumbers: TypeAlias = Mapping[MessageQueue, int]
 NumberRuns: TypeAlias = dict[str, list[list[str | int]]]  # by topic: broker, first queue, count
 
 VERSION: Final = 1
-_NONE: Final[Mapping[Any, int]] = MappingProxyType({})
+_EMPTY: Final[Mapping[Any, int]] = MappingProxyType({})
 # A task costs Spark about 30 ms, as long as to read 25,000 rows. More tasks than a cluster runs at once are worth it
 # only with ten times as many rows each. A source does not always know how many tasks that are.
 ROWS_WORTH_A_TASK: Final = 25_000
@@ -80,17 +78,13 @@ class Bounds(NamedTuple):
 
 
 class Offsets(dict[MessageQueue, int]):
-    """The next offset of each queue, and the known incarnations of the topics that the offsets belong to.
-
-    Attributes:
-        numbers: of the queues as partitions, if the query shows them.
-    """
+    """The next offset of each queue, its topics' known incarnations, and partition numbers if a query has them."""
 
     def __init__(
         self,
-        offsets: Mapping[MessageQueue, int] = _NONE,
-        incarnations: Mapping[BrokerTopic, int] = _NONE,
-        numbers: PartitionNumbers = _NONE,
+        offsets: Mapping[MessageQueue, int] = _EMPTY,
+        incarnations: Mapping[BrokerTopic, int] = _EMPTY,
+        numbers: PartitionNumbers = _EMPTY,
     ) -> None:
         super().__init__(offsets)
         self.incarnations = dict(incarnations)
@@ -99,11 +93,7 @@ class Offsets(dict[MessageQueue, int]):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """The rows `[start, end)` of one queue, of this incarnation of its topic if it is known.
-
-    Attributes:
-        number: of the queue as a partition, if the query shows it.
-    """
+    """The rows `[start, end)` of a queue, of an incarnation of its topic, with its number as a partition, if known."""
 
     queue: MessageQueue
     start: int
@@ -124,14 +114,14 @@ def to_json(offsets: Mapping[MessageQueue, int]) -> dict[str, object]:
     for queue, offset in sorted(offsets.items()):
         topics.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = offset
     incarnations: dict[str, dict[str, int]] = {}
-    for (topic, broker), incarnation in sorted(incarnations_of(offsets).items()):
+    for (topic, broker), incarnation in sorted(known_incarnations(offsets).items()):
         incarnations.setdefault(topic, {})[broker] = incarnation
-    written: dict[str, object] = {"v": VERSION, "topics": topics}
+    checkpoint: dict[str, object] = {"v": VERSION, "topics": topics}
     if incarnations:
-        written["incarnations"] = incarnations
-    if numbers := numbers_of(offsets):
-        written["partitions"] = to_runs(numbers)
-    return written
+        checkpoint["incarnations"] = incarnations
+    if numbers := partition_numbers(offsets):
+        checkpoint["partitions"] = to_runs(numbers)
+    return checkpoint
 
 
 def from_json(checkpoint: Mapping[str, object]) -> Offsets:
@@ -158,7 +148,7 @@ def from_json(checkpoint: Mapping[str, object]) -> Offsets:
             for topic, by_broker in by_topic.items()
             for broker, incarnation in by_broker.items()
         },
-        from_runs(partitions) if isinstance(partitions, dict) else _NONE,
+        from_runs(partitions) if isinstance(partitions, dict) else _EMPTY,
     )
 
 
@@ -167,33 +157,27 @@ class Checkpoints:
 
     def __init__(self) -> None:
         # A batch's beginning and its end.
-        self._last: deque[tuple[Mapping[str, object], Offsets]] = deque(maxlen=2)
+        self._cached: deque[tuple[Mapping[str, object], Offsets]] = deque(maxlen=2)
 
     def offsets(self, checkpoint: Mapping[str, object]) -> Offsets:
         """Parse offsets, as an unchangeable mapping. Raises: as `from_json`."""
-        for cached, offsets in self._last:
+        for cached, offsets in self._cached:
             if cached == checkpoint:
                 return offsets
         offsets = from_json(checkpoint)
-        self._last.append((checkpoint, offsets))
+        self._cached.append((checkpoint, offsets))
         return offsets
 
 
 def lose(problem: str, *, fail: bool, advice: str = _LOSS_ADVICE) -> None:
-    """Missing data was found: end the query, or say it in the log and go on.
-
-    Raises: RowsLost, `fail` (the option failOnDataLoss), with what to do.
-    """
+    """Missing data was found: say it in the log and go on. Raises: RowsLost, `fail` (the option failOnDataLoss)."""
     if fail:
         raise RowsLost(f"{problem}. {advice}")
     _log.warning("data lost: %s", problem)
 
 
 def clamp_offset(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool) -> int:
-    """`offset`, or the nearest that the queue still holds when that one is lost.
-
-    Raises: RowsLost, it is outside of `bounds` and `fail` is set.
-    """
+    """`offset`, or the nearest that the queue still holds when that one is lost. Raises: RowsLost, `fail` is set."""
     if offset < bounds.start:
         lose(f"offsets {offset} to {bounds.start - 1} of {queue} are gone", fail=fail)
         return bounds.start
@@ -204,16 +188,14 @@ def clamp_offset(queue: MessageQueue, offset: int, bounds: Bounds, *, fail: bool
 
 
 def between(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> list[Range]:
-    """The rows from `start` to `end`; queues that only one of them knows have none.
-
-    Those of a topic that was made again since `start` are its first ones.
-    """
-    again, incarnations, numbers = recreated_topics(start, end), incarnations_of(end), numbers_of(end)
+    """The rows from `start` to `end`, of queues that both know; of a topic that was made again, its first ones."""
+    recreated, incarnations, numbers = recreated_topics(start, end), known_incarnations(end), partition_numbers(end)
     # Of many queues few have new rows: only they get an object.
     return sorted(
-        Range(queue, first, upto, incarnations.get(broker_topic(queue)), numbers.get(queue))
+        Range(queue, first, range_end, incarnations.get(broker_topic(queue)), numbers.get(queue))
         for queue, offset in start.items()
-        if (upto := end.get(queue, offset)) > (first := 0 if again and broker_topic(queue) in again else offset)
+        if (range_end := end.get(queue, offset))
+        > (first := 0 if recreated and broker_topic(queue) in recreated else offset)
     )
 
 
@@ -222,24 +204,21 @@ def broker_topic(queue: MessageQueue) -> BrokerTopic:
 
 
 def recreated_topics(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]) -> frozenset[BrokerTopic]:
-    """Return the topics that were deleted and made again after `start`.
-
-    The first incarnation that a broker names is that of the topic read so far.
-    """
-    before = incarnations_of(start)
+    """Return the topics that were made again after `start`; the first known incarnation is that of the topic read."""
+    old_incarnations = known_incarnations(start)
     return frozenset(
         part
-        for part, incarnation in incarnations_of(end).items()
-        if incarnation != before.get(part) and (incarnation < 0 or before.get(part, 0) > 0)
+        for part, incarnation in known_incarnations(end).items()
+        if incarnation != old_incarnations.get(part) and (incarnation < 0 or old_incarnations.get(part, 0) > 0)
     )
 
 
-def incarnations_of(offsets: Mapping[MessageQueue, int]) -> Mapping[BrokerTopic, int]:
-    return offsets.incarnations if isinstance(offsets, Offsets) else _NONE
+def known_incarnations(offsets: Mapping[MessageQueue, int]) -> Mapping[BrokerTopic, int]:
+    return offsets.incarnations if isinstance(offsets, Offsets) else _EMPTY
 
 
-def numbers_of(offsets: Mapping[MessageQueue, int]) -> PartitionNumbers:
-    return offsets.numbers if isinstance(offsets, Offsets) else _NONE
+def partition_numbers(offsets: Mapping[MessageQueue, int]) -> PartitionNumbers:
+    return offsets.numbers if isinstance(offsets, Offsets) else _EMPTY
 
 
 def stream_ends(
@@ -247,25 +226,23 @@ def stream_ends(
 ) -> Offsets:
     """Return the ends of all queues; of queues that `begin` does not know, the place where they begin.
 
-    Args:
-        answers: the answers of the brokers that are there.
-    Raises:
-        RowsLost: a topic was made again, or a queue has lost rows, and `fail` is set.
+    `answers` are those of the brokers that are there.
+    Raises: RowsLost, a topic was made again, or a queue has lost rows, and `fail` is set.
     """
     end = Offsets(begin, begin.incarnations | _known_incarnations(begin, answers), begin.numbers)
-    again = recreated_topics(begin, end)
-    for part in sorted(again):
+    recreated = recreated_topics(begin, end)
+    for part in sorted(recreated):
         lose_old_topic(part, begin, is_named=end.incarnations[part] > 0, fail=fail)
     for queue in begin:
-        if broker_topic(queue) in again:
+        if broker_topic(queue) in recreated:
             end[queue] = 0
-    in_doubt = _in_doubt(answers)
+    in_doubt = _recreated_meanwhile(answers)
     for queue, bounds in answers.items():
         if broker_topic(queue) in in_doubt:
             continue
         if queue not in begin:
             end[queue] = new_start(bounds)
-        elif broker_topic(queue) in again or begin[queue] <= bounds.end:
+        elif broker_topic(queue) in recreated or begin[queue] <= bounds.end:
             end[queue] = bounds.end
         else:
             end[queue] = clamp_offset(queue, begin[queue], bounds, fail=fail)
@@ -282,10 +259,8 @@ def incarnations_in(answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic,
 
 
 def _known_incarnations(begin: Offsets, answers: Mapping[MessageQueue, Bounds]) -> dict[BrokerTopic, int]:
-    in_doubt, reported = (
-        _in_doubt(answers),
-        {broker_topic(queue): bounds.incarnation for queue, bounds in answers.items()},
-    )
+    in_doubt = _recreated_meanwhile(answers)
+    reported = {broker_topic(queue): bounds.incarnation for queue, bounds in answers.items()}
     shrunk = {broker_topic(queue) for queue, bounds in answers.items() if begin.get(queue, 0) > bounds.end}
     incarnations: dict[BrokerTopic, int] = {}
     for part in reported.keys() - in_doubt:
@@ -306,7 +281,7 @@ def _next_incarnation(read: int | None, reported: int | None, *, has_shrunk: boo
     return reported if is_named else read
 
 
-def _in_doubt(answers: Mapping[MessageQueue, Bounds]) -> frozenset[BrokerTopic]:
+def _recreated_meanwhile(answers: Mapping[MessageQueue, Bounds]) -> frozenset[BrokerTopic]:
     """The topics that were made again between two answers; the next look sees them whole."""
     reported: dict[BrokerTopic, set[int | None]] = {}
     for queue, bounds in answers.items():
@@ -364,37 +339,30 @@ def from_runs(runs: Mapping[str, Iterable[tuple[str, int, int]]]) -> dict[Messag
     return numbers
 
 
-def past_gaps(start: Mapping[MessageQueue, int], begins: Mapping[MessageQueue, int]) -> Offsets:
-    """`start`, but behind rows before `begins`, which the brokers no longer have.
-
-    A limit counts from there, so one batch has all of a gap: it is reported once, and no batch is empty for it.
-    """
-    behind = {queue: begin for queue, begin in begins.items() if begin > start.get(queue, begin)}
-    return Offsets({**start, **behind}, incarnations_of(start), numbers_of(start))
+def skip_gaps(start: Mapping[MessageQueue, int], begins: Mapping[MessageQueue, int]) -> Offsets:
+    """`start`, but behind rows before `begins`, which brokers no longer have: a batch has all of a gap, for a limit."""
+    moved = {queue: begin for queue, begin in begins.items() if begin > start.get(queue, begin)}
+    return Offsets({**start, **moved}, known_incarnations(start), partition_numbers(start))
 
 
-def capped(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
-    """The end of a batch of about `max_rows`, split over the queues by what each has waiting.
-
-    As in Kafka's source no queue with rows starves: each gets at least one, so a batch can exceed a limit that is
-    smaller than the number of queues.
-    """
-    waiting = between(start, end)
-    total = sum(map(len, waiting))
-    upto = Offsets(end, incarnations_of(end), numbers_of(end))
+def limit_ends(start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int], max_rows: int) -> Offsets:
+    """The end of a batch of about `max_rows`, split by what queues have; each gets one at least, so none starves."""
+    ranges = between(start, end)
+    total = sum(map(len, ranges))
+    ends = Offsets(end, known_incarnations(end), partition_numbers(end))
     if total > max_rows:
-        upto |= {each.queue: each.start + max(1, max_rows * len(each) // total) for each in waiting}
-    return upto
+        ends |= {range.queue: range.start + max(1, max_rows * len(range) // total) for range in ranges}
+    return ends
 
 
-def sampled(ranges: Iterable[Range], count: int, most_a_range: int) -> Iterator[tuple[Range, int, int]]:
+def sample_ranges(ranges: Iterable[Range], count: int, most_a_range: int) -> Iterator[tuple[Range, int, int]]:
     """About `count` places, spread over ranges: each range with an offset in it, and the rows that it speaks for."""
-    pieces = [each for each in ranges if len(each)]
-    chosen = pieces[:: max(1, math.ceil(len(pieces) / count))]
-    for each in chosen:
-        places = min(len(each), most_a_range, max(1, count // len(chosen)))
+    pieces = [piece for piece in ranges if len(piece)]
+    sample = pieces[:: max(1, math.ceil(len(pieces) / count))]
+    for piece in sample:
+        places = min(len(piece), most_a_range, max(1, count // len(sample)))
         for place in range(places):
-            yield each, each.start + len(each) * place // places, math.ceil(len(each) / places)
+            yield piece, piece.start + len(piece) * place // places, math.ceil(len(piece) / places)
 
 
 def is_worth_a_batch(rows: int, min_rows: int | None, waited_ms: float, max_delay_ms: int) -> bool:
@@ -407,28 +375,25 @@ def share(
     """The tasks of a batch: few enough to be worth their cost, of similar size.
 
     Queues are put together in up to `max_partitions` tasks, or as many as are worth it; ranges are cut only to reach
-    `min_partitions`. Within a task a queue's rows keep their order.
-
-    Args:
-        at_once: tasks that the cluster runs at the same time.
+    `min_partitions`. Within a task a queue's rows keep their order. The cluster runs `at_once` tasks at the same time.
     """
-    pieces = [each for each in ranges if len(each)]
+    pieces = [task_ranges for task_ranges in ranges if len(task_ranges)]
     rows = sum(map(len, pieces))
-    worth = math.ceil(rows / ROWS_WORTH_A_TASK)
+    useful_tasks = math.ceil(rows / ROWS_WORTH_A_TASK)
     if max_partitions is None:
-        worth = min(worth, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
-    count = max(min_partitions, worth if max_partitions is None else min(worth, max_partitions))
+        useful_tasks = min(useful_tasks, max(at_once, rows // ROWS_WORTH_MANY_TASKS))
+    count = max(min_partitions, useful_tasks if max_partitions is None else min(useful_tasks, max_partitions))
     tasks = pack(_cut(pieces, min(min_partitions, rows)), count, len)
-    return [tuple(sorted(each)) for each in tasks]
+    return [tuple(sorted(task_ranges)) for task_ranges in tasks]
 
 
 def _cut(ranges: Sequence[Range], count: int) -> list[Range]:
-    cuts = [(-len(each), each, 1) for each in ranges]
+    cuts = [(-len(whole), whole, 1) for whole in ranges]
     heapq.heapify(cuts)
     for _ in range(count - len(ranges)):
-        _, each, parts = cuts[0]
-        heapq.heapreplace(cuts, (-math.ceil(len(each) / (parts + 1)), each, parts + 1))
-    return [piece for _, each, parts in sorted(cuts, key=lambda cut: cut[1]) for piece in _slices(each, parts)]
+        _, whole, parts = cuts[0]
+        heapq.heapreplace(cuts, (-math.ceil(len(whole) / (parts + 1)), whole, parts + 1))
+    return [piece for _, whole, parts in sorted(cuts, key=lambda cut: cut[1]) for piece in _slices(whole, parts)]
 
 
 def _slices(whole: Range, parts: int) -> list[Range]:
@@ -439,15 +404,15 @@ def _slices(whole: Range, parts: int) -> list[Range]:
 def pack(pieces: Sequence[P], count: int, cost: Callable[[P], int]) -> list[list[P]]:
     """Pieces as tasks of similar cost: the most expensive first, always to the task with the least."""
     tasks: list[list[P]] = [[] for _ in range(min(count, len(pieces)))]
-    filled = [(0, number) for number in range(len(tasks))]
+    costs = [(0, number) for number in range(len(tasks))]
     for piece in sorted(pieces, key=cost, reverse=True):
-        so_far, number = heapq.heappop(filled)
+        cost_so_far, number = heapq.heappop(costs)
         tasks[number].append(piece)
-        heapq.heappush(filled, (so_far + cost(piece), number))
+        heapq.heappush(costs, (cost_so_far + cost(piece), number))
     return tasks
 
 
-def search(wanted_ms: int, hint: int, bounds: Bounds) -> Generator[int, int, int]:
+def search_time(wanted_ms: int, hint: int, bounds: Bounds) -> Generator[int, int, int]:
     """Find the first offset whose message was stored at `wanted_ms` or later; `bounds.end` when there is none.
 
     It gives an offset and wants to be sent when its message was stored, until it returns: so the searches of many

@@ -1,9 +1,9 @@
 """The pull loop of one task: the messages that brokers have of its ranges, in order.
 
 Pulls are pipelined. Offsets are dense, so the start of the next pull is known before the last is answered, as long as
-each answer is complete. So ranges are cut into asks of `step` rows, and many asks are under way. An answer may stop
-short: a Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a mebibyte. The rest is then asked for before
-any later row is given out. `step` follows the size of the broker's answers; to learn it the first ask goes alone.
+each answer is complete. An answer may stop short: a Java 4.9 broker gives 32 messages at most, or 8 from disk; ours a
+mebibyte. The rest is then asked for before any later row is given out. `step`, the rows of a pull, follows the size of
+the broker's answers; to learn it the first pull goes alone.
 
     range   |--------- ask ---------|--------- ask ---------|--------- ask ---------|
     answer  |== given ==|-- rest ---|=======================|
@@ -50,13 +50,11 @@ class NotThere(NotReady):
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullAnswer:
     """Records of a range, as they came.
 
-    Attributes:
-        range: what they are of; `start` and `end` are those of the answer, or the end of the asked range if that is
-        nearer. count: how many there must be; None when a filter decided. reaches_beyond: whether some may lie behind
-        the range.
+    `range` begins and ends with the answer, or with the asked range if that is nearer. `count` is how many there must
+    be; None when a filter decided. If it `reaches_beyond`, some may be behind the range.
     """
 
     range: Range
@@ -66,7 +64,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _PullInFlight:
     """A pull that is under way; `link` is None when it must be sent (again) before it can be waited for."""
 
     range: Range
@@ -83,59 +81,57 @@ class Pulls:
         self._options = options
         self._is_filtered = options.expression != ALL or options.sql is not None
         # Both in the order of the ranges; everything under way comes before everything to do.
-        self._under_way: deque[_Ask] = deque()
-        self._to_do = deque(each for each in ranges if len(each))
+        self._in_flight: deque[_PullInFlight] = deque()
+        self._waiting_ranges = deque(range for range in ranges if len(range))
         self._step = options.pull_rows
-        self._depth = 1
+        self._max_in_flight = 1
         self._full_answers = 0
-        self._was_short = True  # the last answer; the first one is believed
+        self._last_was_short = True  # the last answer; the first one is believed
         self._failures = 0
         self._short_answers = 0  # which said that the queue ends before the rows asked for
         self._gap: Range | None = None  # rows that are gone, and that the log does not name yet
 
-    def answers(self) -> Iterator[Pulled]:
+    def answers(self) -> Iterator[PullAnswer]:
         """Yield the answers of the brokers, in the order of the ranges.
 
-        Raises:
-            RowsLost: rows are gone and the options want to know.
-            RemoteError, ConfigError: a broker refuses the pull, or the filter.
-            NetworkError: a broker could not be reached, or was not ready, in all retries.
+        Raises: RowsLost, rows are gone and the options want to know; RemoteError, ConfigError, a broker refuses the
+        pull, or the filter; NetworkError, a broker could not be reached, or was not ready, in all retries.
         """
-        while self._to_do or self._under_way:
+        while self._waiting_ranges or self._in_flight:
             self._fill()
             try:
-                pulled = self._take()
+                answer = self._await_first()
             except (NetworkError, NoRoute) as error:
-                self._try_again(error)
+                self._retry(error)
                 continue
             if self._failures:
                 self._network.recovered()
             self._failures = self._short_answers = 0
-            if pulled is not None:
+            if answer is not None:
                 self._log_gap()
-                yield pulled
+                yield answer
         self._log_gap()
 
     def _fill(self) -> None:
-        while self._to_do and len(self._under_way) < self._depth and not self._is_stuck:
-            whole = self._to_do.popleft()
-            size = len(whole) if self._is_filtered else min(self._step, len(whole))
-            piece = replace(whole, end=whole.start + size)
+        while self._waiting_ranges and len(self._in_flight) < self._max_in_flight and not self._is_stuck:
+            range = self._waiting_ranges.popleft()
+            size = len(range) if self._is_filtered else min(self._step, len(range))
+            piece = replace(range, end=range.start + size)
             try:
-                ask = self._ask(piece)
+                pull = self._start_pull(piece)
             except (NetworkError, NoRoute):
-                ask = _Ask(piece, None, 0, is_rest=False)  # when it is its turn it fails again, or does not
-            self._under_way.append(ask)
-            if piece.end < whole.end:
-                self._to_do.appendleft(replace(whole, start=piece.end))
+                pull = _PullInFlight(piece, None, 0, is_rest=False)  # when it is its turn it fails again, or does not
+            self._in_flight.append(pull)
+            if piece.end < range.end:
+                self._waiting_ranges.appendleft(replace(range, start=piece.end))
 
     @property
     def _is_stuck(self) -> bool:
-        return bool(self._under_way) and self._under_way[-1].link is None
+        return bool(self._in_flight) and self._in_flight[-1].link is None
 
-    def _ask(self, piece: Range, *, is_rest: bool = False) -> _Ask:
+    def _start_pull(self, piece: Range, *, is_rest: bool = False) -> _PullInFlight:
         link = self._network.link(piece.queue)
-        return _Ask(piece, link, link.send(self._request(piece)), is_rest)
+        return _PullInFlight(piece, link, link.send(self._request(piece)), is_rest)
 
     def _request(self, piece: Range) -> PullMessage:
         options = self._options
@@ -155,75 +151,75 @@ class Pulls:
             incarnation=piece.incarnation if (piece.incarnation or 0) > 0 else None,
         )
 
-    def _take(self) -> Pulled | None:
+    def _await_first(self) -> PullAnswer | None:
         """The answer to the first ask. It stays under way until the answer was dealt with."""
-        ask = self._under_way[0]
-        if ask.link is None or ask.link.has_ended:
-            ask = self._under_way[0] = self._ask(ask.range, is_rest=ask.is_rest)
-        assert ask.link is not None, "it was just sent"
-        reply = ask.link.wait(ask.opaque, self._options.pull_timeout_ms / 1000)
+        pull = self._in_flight[0]
+        if pull.link is None or pull.link.has_ended:
+            pull = self._in_flight[0] = self._start_pull(pull.range, is_rest=pull.is_rest)
+        assert pull.link is not None, "it was just sent"
+        reply = pull.link.wait(pull.opaque, self._options.pull_timeout_ms / 1000)
         match reply.code:
             case ResponseCode.SUCCESS:
-                return self._pulled(ask, reply.header(PullMessageReply).next_begin_offset, reply.body)
+                return self._complete_answer(pull, reply.header(PullMessageReply).next_begin_offset, reply.body)
             case ResponseCode.PULL_RETRY_IMMEDIATELY:
-                self._handle_skip(ask, reply.header(PullMessageReply).next_begin_offset)
+                self._handle_skip(pull, reply.header(PullMessageReply).next_begin_offset)
             case ResponseCode.PULL_NOT_FOUND | ResponseCode.PULL_OFFSET_MOVED:
                 header = reply.header(PullMessageReply)
-                self._handle_moved(ask, Bounds(header.min_offset, header.max_offset))
+                self._handle_moved(pull, Bounds(header.min_offset, header.max_offset))
             # A master that has had the topic knows best that it is gone; a slave may be behind.
-            case ResponseCode.TOPIC_NOT_EXIST if ask.range.incarnation is not None and self._network.has_master(
-                ask.range.queue.broker_name
+            case ResponseCode.TOPIC_NOT_EXIST if pull.range.incarnation is not None and self._network.has_master(
+                pull.range.queue.broker_name
             ):
-                self._handle_deleted(ask, reply.remark)
+                self._handle_deleted(pull, reply.remark)
             case code:
-                raise self._error_of_refusal(ask, remote_error(code, reply.remark))
+                raise self._error_of_refusal(pull, remote_error(code, reply.remark))
         return None
 
-    def _error_of_refusal(self, ask: _Ask, refusal: RemoteError) -> Exception:
+    def _error_of_refusal(self, pull: _PullInFlight, refusal: RemoteError) -> Exception:
         if may_pass(refusal):
             return NotReady(
-                f"{_broker_of(ask)} answered a pull of {ask.range} with {refusal.code}: {refusal.remark}"
-                f"{_read_queues_advice(ask.range.queue, refusal)}"
+                f"{_broker_name(pull)} answered a pull of {pull.range} with {refusal.code}: {refusal.remark}"
+                f"{_read_queues_advice(pull.range.queue, refusal)}"
             )
         if refuses_filter(refusal):
             filter = f"filter.sql={self._options.sql!r}" if self._options.sql else self._options.expression
             advice = "SQL92 needs a broker with enablePropertyFilter=true; filter in Spark otherwise"
-            return ConfigError(f"{_broker_of(ask)} refuses the filter {filter}: {refusal.remark} ({advice})")
+            return ConfigError(f"{_broker_name(pull)} refuses the filter {filter}: {refusal.remark} ({advice})")
         return refusal
 
-    def _pulled(self, ask: _Ask, next_offset: int, body: bytes) -> Pulled:
-        if next_offset <= ask.range.start:
-            raise NotReady(f"{_broker_of(ask)} returned messages of {ask.range} without a next offset behind them")
-        answered = replace(ask.range, end=min(next_offset, ask.range.end))
-        self._go_on(ask, next_offset)
-        if self._is_filtered or next_offset > ask.range.end:
-            return Pulled(answered, body, reaches_beyond=next_offset > ask.range.end)
-        if not ask.is_rest:
-            self._adapt_step(requested=len(ask.range), received=len(answered), size_bytes=len(body))
-        return Pulled(answered, body, count=len(answered))
+    def _complete_answer(self, pull: _PullInFlight, next_offset: int, body: bytes) -> PullAnswer:
+        if next_offset <= pull.range.start:
+            raise NotReady(f"{_broker_name(pull)} returned messages of {pull.range} without a next offset behind them")
+        answered = replace(pull.range, end=min(next_offset, pull.range.end))
+        self._advance(pull, next_offset)
+        if self._is_filtered or next_offset > pull.range.end:
+            return PullAnswer(answered, body, reaches_beyond=next_offset > pull.range.end)
+        if not pull.is_rest:
+            self._adapt_step(requested=len(pull.range), received=len(answered), size_bytes=len(body))
+        return PullAnswer(answered, body, count=len(answered))
 
-    def _handle_skip(self, ask: _Ask, next_offset: int) -> None:
-        if next_offset <= ask.range.start:
-            raise NotReady(f"{_broker_of(ask)} has no messages of {ask.range} now and returned no next offset")
+    def _handle_skip(self, pull: _PullInFlight, next_offset: int) -> None:
+        if next_offset <= pull.range.start:
+            raise NotReady(f"{_broker_name(pull)} has no messages of {pull.range} now and returned no next offset")
         if not self._is_filtered:
-            self._note_gap(ask, min(next_offset, ask.range.end))
-        self._go_on(ask, next_offset)
+            self._note_gap(pull, min(next_offset, pull.range.end))
+        self._advance(pull, next_offset)
 
-    def _handle_moved(self, ask: _Ask, bounds: Bounds) -> None:
+    def _handle_moved(self, pull: _PullInFlight, bounds: Bounds) -> None:
         """The queue does not hold the asked offset (any more)."""
-        if ask.range.start >= bounds.start:
-            if self._network.has_master(ask.range.queue.broker_name):
+        if pull.range.start >= bounds.start:
+            if self._network.has_master(pull.range.queue.broker_name):
                 raise NotThere(bounds)
-            behind = f"its master is away, and its slave has {ask.range.queue} only up to {bounds.end}"
-            raise BrokerUnreachable(ask.range.queue.broker_name, behind)
+            reason = f"its master is away, and its slave has {pull.range.queue} only up to {bounds.end}"
+            raise BrokerUnreachable(pull.range.queue.broker_name, reason)
         # An ask behind this one may have been answered before its rows went.
-        self._note_gap(ask, bounds.start if self._fails else min(bounds.start, ask.range.end))
-        self._go_on(ask, bounds.start)
+        self._note_gap(pull, bounds.start if self._fails_on_loss else min(bounds.start, pull.range.end))
+        self._advance(pull, bounds.start)
 
-    def _note_gap(self, ask: _Ask, end: int) -> None:
+    def _note_gap(self, pull: _PullInFlight, end: int) -> None:
         """Note that the rows of an ask up to `end` are gone. Raises: RowsLost, the options want to know."""
-        gap = replace(ask.range, end=end)
-        if self._fails:
+        gap = replace(pull.range, end=end)
+        if self._fails_on_loss:
             lose(_gap_text(gap), fail=True)
         if self._gap is not None and self._gap.queue == gap.queue and self._gap.end == gap.start:
             gap = replace(gap, start=self._gap.start)
@@ -236,23 +232,23 @@ class Pulls:
             lose(_gap_text(self._gap), fail=False)
             self._gap = None
 
-    def _handle_deleted(self, ask: _Ask, remark: str | None) -> None:
-        queue, last = ask.range.queue, ask.range.end - 1
-        problem = f"offsets {ask.range.start} to {last} of {queue} are gone: {remark}"
-        lose(problem, fail=self._fails, advice=NEW_TOPIC_ADVICE)
-        self._go_on(ask, ask.range.end)
+    def _handle_deleted(self, pull: _PullInFlight, remark: str | None) -> None:
+        queue, last_offset = pull.range.queue, pull.range.end - 1
+        problem = f"offsets {pull.range.start} to {last_offset} of {queue} are gone: {remark}"
+        lose(problem, fail=self._fails_on_loss, advice=NEW_TOPIC_ADVICE)
+        self._advance(pull, pull.range.end)
 
-    def _go_on(self, ask: _Ask, next_offset: int) -> None:
+    def _advance(self, pull: _PullInFlight, next_offset: int) -> None:
         """The first ask is done up to `next_offset`; its rest comes before everything else."""
-        if next_offset >= ask.range.end:
-            self._under_way.popleft()
+        if next_offset >= pull.range.end:
+            self._in_flight.popleft()
             return
-        rest = replace(ask.range, start=next_offset)
-        if len(self._under_way) == 1:
-            self._under_way.popleft()
-            self._to_do.appendleft(rest)  # to be cut again: the step may have changed
+        rest = replace(pull.range, start=next_offset)
+        if len(self._in_flight) == 1:
+            self._in_flight.popleft()
+            self._waiting_ranges.appendleft(rest)  # to be cut again: the step may have changed
         else:
-            self._under_way[0] = self._ask(rest, is_rest=True)
+            self._in_flight[0] = self._start_pull(rest, is_rest=True)
 
     def _adapt_step(self, requested: int, received: int, size_bytes: int) -> None:
         """Ask next time for what was given, or for a little more if that was all that was asked for.
@@ -261,8 +257,8 @@ class Pulls:
         after a short answer, and half of it as more is asked for again: a rest costs a request of its own. An answer
         that ends with a file of the broker is short as well, once in 300,000 rows, so one alone means nothing.
         """
-        self._depth = self._options.pulls_in_flight
-        was_short, self._was_short = self._was_short, received < requested
+        self._max_in_flight = self._options.pulls_in_flight
+        was_short, self._last_was_short = self._last_was_short, received < requested
         if received < requested:
             self._full_answers = 0
             if was_short:
@@ -270,19 +266,19 @@ class Pulls:
             return
         self._full_answers += 1
         if self._full_answers == _FULL_ANSWERS_BEFORE_MORE:
-            more = max(self._step // 16, min(self._step, _MAX_ROWS_OF_JAVA // 2))
+            growth = max(self._step // 16, min(self._step, _MAX_ROWS_OF_JAVA // 2))
             fitting = received * self._options.pull_bytes // max(1, size_bytes)
-            most = min(self._options.pull_rows, fitting - fitting // 32)
-            self._step, self._full_answers = max(self._step, min(self._step + more, most)), 0
+            max_step = min(self._options.pull_rows, fitting - fitting // 32)
+            self._step, self._full_answers = max(self._step, min(self._step + growth, max_step)), 0
 
-    def _try_again(self, error: NetworkError | NoRoute) -> None:
+    def _retry(self, error: NetworkError | NoRoute) -> None:
         """Have the first ask sent again, or give up."""
-        self._under_way[0] = replace(self._under_way[0], link=None)
+        self._in_flight[0] = replace(self._in_flight[0], link=None)
         if isinstance(error, NotThere):
             self._short_answers += 1
             if self._short_answers > self._options.retries:
-                lost = self._under_way.popleft().range
-                clamp_offset(lost.queue, lost.end, error.bounds, fail=self._fails)
+                lost_range = self._in_flight.popleft().range
+                clamp_offset(lost_range.queue, lost_range.end, error.bounds, fail=self._fails_on_loss)
                 self._short_answers = 0
             self._network.recover(error, self._short_answers)
             return
@@ -290,12 +286,12 @@ class Pulls:
         self._network.recover(error, self._failures)
 
     @property
-    def _fails(self) -> bool:
+    def _fails_on_loss(self) -> bool:
         return self._options.fail_on_data_loss
 
 
-def _broker_of(ask: _Ask) -> str:
-    return ask.link.address if ask.link else ask.range.queue.broker_name
+def _broker_name(pull: _PullInFlight) -> str:
+    return pull.link.address if pull.link else pull.range.queue.broker_name
 
 
 def _read_queues_advice(queue: MessageQueue, refusal: RemoteError) -> str:

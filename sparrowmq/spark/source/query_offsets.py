@@ -43,8 +43,8 @@ from sparrowmq.spark.source.partition_ranges import (
     extend_numbers,
     incarnations_in,
     lose,
-    sampled,
-    search,
+    sample_ranges,
+    search_time,
 )
 
 log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ AllBounds = Mapping[MessageQueue, Bounds]
 QueueOffsets: TypeAlias = dict[MessageQueue, int]
 
 # For the size of a row: so many places in all, at most so many in a range, and what is read at each.
-_SAMPLES: Final = 64
+_SAMPLE_PLACES: Final = 64
 _SAMPLES_PER_RANGE: Final = 8
 _SAMPLE_ROWS: Final = 16
 _SAMPLE_BYTES: Final = 64 << 10
@@ -72,20 +72,16 @@ class OffsetClient:
     def bounds(self) -> dict[MessageQueue, Bounds]:
         """The queues that the options choose, as they are now, and what they hold.
 
-        Raises:
-            NoRoute: a topic does not exist.
-            ConfigError: an assigned queue does not exist.
-            NetworkError: no name server, or not every broker, answered.
+        Raises: NoRoute, a topic does not exist; ConfigError, an assigned queue does not exist; NetworkError, no name
+        server, or not every broker, answered.
         """
         return self._network.retrying(lambda: bounds_of(self._network, self._queues()))
 
     def queues(self, read: Collection[MessageQueue]) -> tuple[list[MessageQueue], list[MessageQueue]]:
         """The chosen queues that have a route, and those of the `read` ones that have none now.
 
-        Raises:
-            NoRoute: a topic does not exist, and no queue of it was begun.
-            ConfigError: an assigned queue does not exist, and was not begun.
-            NetworkError: no name server answered, and nothing was known before.
+        Raises: NoRoute, ConfigError, a topic or an assigned queue does not exist, and was not begun; NetworkError, no
+        name server answered, and nothing was known before.
         """
         routed = self._network.retrying(lambda: self._queues(read))
         assigned = self._options.queues
@@ -103,7 +99,7 @@ class OffsetClient:
         gone.
         """
         requests: dict[_RequestKey, tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {
-            queue: (queue, _end_of(queue)) for queue in queues if queue in read
+            queue: (queue, _end_request(queue)) for queue in queues if queue in read
         }
         requests.update(_bounds_requests([queue for queue in queues if queue not in read]).items())
         replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S)
@@ -124,17 +120,14 @@ class OffsetClient:
         replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S)
         return {queue: reply.offset for queue, reply in replies.items() if isinstance(reply, OffsetReply)}
 
-    def deleted(self, queues: Mapping[BrokerTopic, MessageQueue]) -> set[BrokerTopic]:
+    def deleted_topics(self, queues: Mapping[BrokerTopic, MessageQueue]) -> set[BrokerTopic]:
         """Return those topics that their brokers do not have, by one queue of each."""
         requests = {part: (queue, GetTopicStats(queue.topic)) for part, queue in queues.items()}
         replies = self._network.ask_reachable(requests, _ANSWER_LIMIT_S) if requests else {}
         return {part for part, reply in replies.items() if is_no_topic(reply)}
 
     def newest_ms(self, queues: Collection[MessageQueue]) -> dict[str, int]:
-        """Return by broker when it stored its newest message of the topics of these queues, by its own clock.
-
-        Those that have no message, or refuse to say it, are left out. Raises: NetworkError, one is away.
-        """
+        """Return by broker when it stored its newest message of these topics, by its clock. Raises: NetworkError."""
         requests = {broker_topic(queue): (queue, GetTopicStats(queue.topic)) for queue in queues}
         newest_by_broker: dict[str, int] = {}
         replies = self._network.retrying(lambda: self._network.ask_for_bodies(requests))
@@ -156,14 +149,13 @@ class OffsetClient:
     def starts(self, bounds: AllBounds, otherwise: str) -> Offsets:
         """Return the first offsets; `otherwise` is "earliest" or "latest".
 
-        Raises:
-            ConfigError: the options leave out a queue, name one that does not exist, or a time that no message reached.
-            RowsLost: an offset is gone, and the options want to know.
+        Raises: ConfigError, the options leave out a queue, or name one that does not exist, or a time that no message
+        reached; RowsLost, an offset is gone, and the options want to know.
         """
-        return self.numbered(Offsets(self._starts(bounds, otherwise), incarnations_in(bounds)))
+        return self.with_numbers(Offsets(self._starts(bounds, otherwise), incarnations_in(bounds)))
 
     def _starts(self, bounds: AllBounds, otherwise: str) -> QueueOffsets:
-        times = self._times(self._options.start_time_ms, self._options.start_times_ms, bounds)
+        times = self._wanted_times(self._options.start_time_ms, self._options.start_times_ms, bounds)
         if times is not None:
             starts = self._first_at_each(times, bounds)
             for queue, offset in starts.items():
@@ -173,32 +165,32 @@ class OffsetClient:
                         "set startingOffsetsByTimestampStrategy=latest to start at its end then"
                     )
             return starts
-        place = self._options.start or otherwise
-        if place == "group":
-            return self._clamp(self._committed(bounds), bounds)
-        return self._clamp(_offsets_from(place, bounds, "startingOffsets"), bounds)
+        start = self._options.start or otherwise
+        if start == "group":
+            return self._clamp_offsets(self._group_offsets(bounds), bounds)
+        return self._clamp_offsets(_offsets_from(start, bounds, "startingOffsets"), bounds)
 
     def ends(self, bounds: AllBounds) -> Offsets:
         """Return the ends. Raises: as `starts`."""
-        return self.numbered(Offsets(self._ends(bounds), incarnations_in(bounds)))
+        return self.with_numbers(Offsets(self._ends(bounds), incarnations_in(bounds)))
 
     def _ends(self, bounds: AllBounds) -> QueueOffsets:
-        times = self._times(self._options.end_time_ms, self._options.end_times_ms, bounds)
+        times = self._wanted_times(self._options.end_time_ms, self._options.end_times_ms, bounds)
         if times is not None:
             return self._first_at_each(times, bounds)
-        return self._clamp(_offsets_from(self._options.end or "latest", bounds, "endingOffsets"), bounds)
+        return self._clamp_offsets(_offsets_from(self._options.end or "latest", bounds, "endingOffsets"), bounds)
 
-    def numbered(self, offsets: Offsets) -> Offsets:
+    def with_numbers(self, offsets: Offsets) -> Offsets:
         """Return the offsets, with the numbers of new partitions if the query shows them.
 
         Queues that the query does not read have numbers, too: so `assign` changes none.
 
         Raises: NetworkError, no name server answered.
         """
-        new = {queue.topic for queue in offsets.keys() - offsets.numbers.keys()}
-        if not new or not self._options.kafka_compat:
+        new_topics = {queue.topic for queue in offsets.keys() - offsets.numbers.keys()}
+        if not new_topics or not self._options.kafka_compat:
             return offsets
-        queues = {*offsets, *(queue for topic in new for queue in self._readable(topic))}
+        queues = {*offsets, *(queue for topic in new_topics for queue in self._readable(topic))}
         return Offsets(offsets, offsets.incarnations, extend_numbers(offsets.numbers, queues))
 
     def _readable(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -207,7 +199,7 @@ class OffsetClient:
         except NoRoute:
             return ()
 
-    def within(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
+    def narrow_to_times(self, range: Range, first_ms: int | None, end_ms: int | None) -> Range:
         """The part of a range that was stored in `[first_ms, end_ms)`; None for no limit. Raises: as `starts`."""
         bounds = Bounds(range.start, range.end)
         start = range.start if first_ms is None else self._first_at(range.queue, first_ms, bounds)
@@ -219,20 +211,19 @@ class OffsetClient:
         return bounds.end if self._options.new_queues == "latest" else bounds.start
 
     def row_bytes(self, ranges: Collection[Range]) -> int:
-        """About how many bytes a message has: the mean over places of all ranges whose brokers are there.
-
-        A range counts by its rows. Messages grow and shrink over time, so one look at its start would not do.
-        """
-        by_broker: dict[str, dict[MessageQueue, list[tuple[int, PullMessage]]]] = {}
-        for each, offset, rows in sampled(ranges, _SAMPLES, _SAMPLES_PER_RANGE):
-            request = self._pull(each.queue, offset, min(each.end - offset, _SAMPLE_ROWS), _SAMPLE_BYTES)
-            by_broker.setdefault(each.queue.broker_name, {}).setdefault(each.queue, []).append((rows, request))
+        """About how many bytes a message has: the mean over places of all ranges, as messages grow and shrink."""
+        samples_by_broker: dict[str, dict[MessageQueue, list[tuple[int, PullMessage]]]] = {}
+        for range, offset, rows in sample_ranges(ranges, _SAMPLE_PLACES, _SAMPLES_PER_RANGE):
+            request = self._pull_request(range.queue, offset, min(range.end - offset, _SAMPLE_ROWS), _SAMPLE_BYTES)
+            samples_by_broker.setdefault(range.queue.broker_name, {}).setdefault(range.queue, []).append(
+                (rows, request)
+            )
         size = weight = 0.0
-        for samples in by_broker.values():
+        for samples in samples_by_broker.values():
             requests = {
                 (queue, number): (queue, request)
-                for queue, of_queue in samples.items()
-                for number, (_, request) in enumerate(of_queue)
+                for queue, queue_samples in samples.items()
+                for number, (_, request) in enumerate(queue_samples)
             }
             with suppress(NetworkError, NoRoute):
                 for (queue, number), body in self._network.ask_for_bodies(requests).items():
@@ -242,7 +233,7 @@ class OffsetClient:
                         size, weight = size + rows * sum(sizes) / len(sizes), weight + rows
         return math.ceil(size / weight) if weight else _TYPICAL_ROW_BYTES
 
-    def publish(self, group: str, offsets: QueueOffsets) -> bool:
+    def commit_offsets(self, group: str, offsets: QueueOffsets) -> bool:
         """Tell the brokers how far the query is, under the name of a consumer group; whether all of them were there.
 
         A refusal is only said in the log: the query does not need it, and a 5.x broker refuses groups that it does not
@@ -250,14 +241,14 @@ class OffsetClient:
         """
         # Apache's broker 4.9 makes a group's table of a topic at its first commit, and of several first commits at
         # once it keeps the last one's table. So the first goes alone, and the others when it is answered.
-        first = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
-        published = [
-            self._publish(group, {queue: offsets[queue] for queue in queues})
-            for queues in (first, offsets.keys() - set(first))
+        first_queues = {(queue.broker_name, queue.topic): queue for queue in reversed(list(offsets))}.values()
+        is_sent = [
+            self._send_offsets(group, {queue: offsets[queue] for queue in queues})
+            for queues in (first_queues, offsets.keys() - set(first_queues))
         ]
-        return all(published)
+        return all(is_sent)
 
-    def _publish(self, group: str, offsets: QueueOffsets) -> bool:
+    def _send_offsets(self, group: str, offsets: QueueOffsets) -> bool:
         requests = {
             queue: (queue, UpdateConsumerOffset(group, queue.topic, queue.queue_id, offset))
             for queue, offset in offsets.items()
@@ -290,7 +281,7 @@ class OffsetClient:
             return list(self._options.topics) or sorted({queue.topic for queue in self._options.queues})
         return [topic for topic in self._network.topics() if matches_pattern(pattern, topic)]
 
-    def _times(
+    def _wanted_times(
         self, for_all: int | None, by_queue: Mapping[MessageQueue, int] | None, bounds: AllBounds
     ) -> dict[MessageQueue, int] | None:
         if for_all is not None:
@@ -307,7 +298,7 @@ class OffsetClient:
             for queue in bounds
         }
         hints = self._network.retrying(lambda: self._network.ask(requests))
-        searches = {queue: search(times[queue], _offset(hints[queue]), bounds[queue]) for queue in bounds}
+        searches = {queue: search_time(times[queue], _offset_in(hints[queue]), bounds[queue]) for queue in bounds}
         starts: QueueOffsets = {}
         stored_ms: dict[MessageQueue, int | None] = dict.fromkeys(searches)
         while stored_ms:
@@ -316,14 +307,14 @@ class OffsetClient:
                 try:
                     # A generator that was not begun takes None, as `next` does.
                     probes[queue] = searches[queue].send(time_ms)  # type: ignore[arg-type]
-                except StopIteration as done:
-                    starts[queue] = done.value
+                except StopIteration as end:
+                    starts[queue] = end.value
             stored_ms = dict(self._store_times_ms(probes))
         return {queue: starts[queue] for queue in bounds}
 
     def _store_times_ms(self, offsets: QueueOffsets) -> dict[MessageQueue, int]:
         """When each of these messages was stored; 0 for one that is gone. Raises: RowsLost, as `starts`."""
-        requests = {queue: (queue, self._pull(queue, offset, 1)) for queue, offset in offsets.items()}
+        requests = {queue: (queue, self._pull_request(queue, offset, 1)) for queue, offset in offsets.items()}
         bodies = self._network.retrying(lambda: self._network.ask_for_bodies(requests))
         times: dict[MessageQueue, int] = {}
         for queue, offset in offsets.items():
@@ -333,11 +324,11 @@ class OffsetClient:
             times[queue] = record.store_timestamp_ms(body) if body else 0
         return times
 
-    def _pull(self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None) -> PullMessage:
+    def _pull_request(self, queue: MessageQueue, offset: int, count: int, most_bytes: int | None = None) -> PullMessage:
         group = self._options.group or self._options.group_prefix
         return PullMessage.now(group, queue, offset, count, most_bytes)
 
-    def _committed(self, bounds: AllBounds) -> QueueOffsets:
+    def _group_offsets(self, bounds: AllBounds) -> QueueOffsets:
         """Return the offsets of the consumer group; a queue that it never read counts as new."""
         group = self._options.group or ""
         replies = self._network.retrying(
@@ -353,10 +344,10 @@ class OffsetClient:
             if isinstance(reply, RemoteError) and reply.code == ResponseCode.QUERY_NOT_FOUND:
                 starts[queue] = self.new_start(bounds[queue])
             else:
-                starts[queue] = _offset(reply)
+                starts[queue] = _offset_in(reply)
         return starts
 
-    def _clamp(self, offsets: QueueOffsets, bounds: AllBounds) -> QueueOffsets:
+    def _clamp_offsets(self, offsets: QueueOffsets, bounds: AllBounds) -> QueueOffsets:
         fail = self._options.fail_on_data_loss
         return {queue: clamp_offset(queue, offset, bounds[queue], fail=fail) for queue, offset in offsets.items()}
 
@@ -368,7 +359,7 @@ def is_no_topic(reply: object) -> bool:
 def bounds_of(network: BlockingNetwork, queues: Collection[MessageQueue]) -> dict[MessageQueue, Bounds]:
     """Return the bounds of queues. Raises: NoRoute, NetworkError, RemoteError."""
     replies = network.ask(_bounds_requests(queues))
-    return {queue: _bounds(replies[queue, GetMinOffset], replies[queue, GetMaxOffset]) for queue in queues}
+    return {queue: _bounds_in(replies[queue, GetMinOffset], replies[queue, GetMaxOffset]) for queue in queues}
 
 
 _OffsetRequest: TypeAlias = type[GetMinOffset] | type[GetMaxOffset]
@@ -381,11 +372,11 @@ def _bounds_requests(
     requests: dict[tuple[MessageQueue, _OffsetRequest], tuple[MessageQueue, GetMinOffset | GetMaxOffset]] = {}
     for queue in queues:
         requests[queue, GetMinOffset] = (queue, GetMinOffset(queue.topic, queue.queue_id))
-        requests[queue, GetMaxOffset] = (queue, _end_of(queue))
+        requests[queue, GetMaxOffset] = (queue, _end_request(queue))
     return requests
 
 
-def _end_of(queue: MessageQueue) -> GetMaxOffset:
+def _end_request(queue: MessageQueue) -> GetMaxOffset:
     return GetMaxOffset(queue.topic, queue.queue_id, with_incarnation=True)
 
 
@@ -398,7 +389,7 @@ def _bounds_or_error(start: _Reply, end: _Reply) -> Bounds | RemoteError | Netwo
     return Bounds(start.offset, end.offset, end.incarnation) if isinstance(end, OffsetReply) else end
 
 
-def _bounds(*replies: OffsetReply | RemoteError) -> Bounds:
+def _bounds_in(*replies: OffsetReply | RemoteError) -> Bounds:
     bounds = _bounds_or_error(*replies)
     if not isinstance(bounds, Bounds):
         raise bounds
@@ -414,7 +405,7 @@ def _pull_body(body: bytes | RemoteError) -> bytes:
     raise body
 
 
-def _offset(reply: OffsetReply | RemoteError) -> int:
+def _offset_in(reply: OffsetReply | RemoteError) -> int:
     if isinstance(reply, RemoteError):
         raise reply
     return reply.offset
@@ -423,12 +414,12 @@ def _offset(reply: OffsetReply | RemoteError) -> int:
 def _offsets_from(spec: str | Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> QueueOffsets:
     if isinstance(spec, str):
         spec = dict.fromkeys(bounds, EARLIEST if spec == "earliest" else LATEST)
-    special = {
-        EARLIEST: lambda bounds_of_queue: bounds_of_queue.start,
-        LATEST: lambda bounds_of_queue: bounds_of_queue.end,
+    offset_of = {
+        EARLIEST: lambda queue_bounds: queue_bounds.start,
+        LATEST: lambda queue_bounds: queue_bounds.end,
     }
     return {
-        queue: special[offset](bounds[queue]) if offset in special else offset
+        queue: offset_of[offset](bounds[queue]) if offset in offset_of else offset
         for queue, offset in _check_complete(spec, bounds, option).items()
     }
 
@@ -439,9 +430,9 @@ def _time_text(time_ms: int) -> str:
 
 def _with_brokers(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:
     """The same with the brokers that Kafka's form does not name. Raises: ConfigError, a topic is on several."""
-    named: dict[MessageQueue, int] = {}
+    numbers: dict[MessageQueue, int] = {}
     for queue, number in by_queue.items():
-        brokers = sorted({each.broker_name for each in bounds if each.topic == queue.topic})
+        brokers = sorted({candidate.broker_name for candidate in bounds if candidate.topic == queue.topic})
         if queue.broker_name == ANY_BROKER and len(brokers) > 1:
             form = {queue.topic: {broker: {str(queue.queue_id): number} for broker in brokers}}
             raise ConfigError(
@@ -449,8 +440,8 @@ def _with_brokers(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, optio
                 f"{json.dumps(form)}, with every queue"
             )
         broker = queue.broker_name or next(iter(brokers), ANY_BROKER)
-        named[MessageQueue(queue.topic, broker, queue.queue_id)] = number
-    return named
+        numbers[MessageQueue(queue.topic, broker, queue.queue_id)] = number
+    return numbers
 
 
 def _check_complete(by_queue: Mapping[MessageQueue, int], bounds: AllBounds, option: str) -> dict[MessageQueue, int]:

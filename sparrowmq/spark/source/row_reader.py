@@ -31,7 +31,7 @@ from sparrowmq.spark.sink.row_identity import RowIds, Writing
 from sparrowmq.spark.sink.row_messages import dead_letter
 from sparrowmq.spark.sink.sender import Sender
 from sparrowmq.spark.source.partition_ranges import Range, lose
-from sparrowmq.spark.source.pulls import Pulled, Pulls
+from sparrowmq.spark.source.pulls import PullAnswer, Pulls
 from sparrowmq.spark.worker import connect
 
 log = logging.getLogger(__name__)
@@ -51,83 +51,76 @@ class BadRecord(SparrowError):
 def read(
     network: BlockingNetwork, ranges: Sequence[Range], rows: Rows, options: SourceOptions
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `ranges`, in order; empty batches are left out.
-
-    Raises:
-        RowsLost, RemoteError, NetworkError: as `Pulls.answers`.
-        RemoteProtocolError: a broker gave something that is not messages.
-        BadRecord: as `Rows.batch`.
-    """
+    """The rows of `ranges`. Raises: as `Pulls.answers` and `Rows.batch`; RemoteProtocolError, no messages came."""
     keep_freed_memory()
     freeze_loaded_objects()
-    tags = tags_of(options.expression)
+    tags = expression_tags(options.expression)
     try:
-        for pulled in merge_answers(Pulls(network, ranges, options).answers()):
-            records = RecordColumns(pulled.body, decompress=options.decompress, internal=options.include_internal)
-            if pulled.count is not None and len(records) != pulled.count:
-                problem = f"{pulled.count - len(records)} messages of {pulled.range} are gone"
+        for answer in merge_answers(Pulls(network, ranges, options).answers()):
+            records = RecordColumns(answer.body, decompress=options.decompress, internal=options.include_internal)
+            if answer.count is not None and len(records) != answer.count:
+                problem = f"{answer.count - len(records)} messages of {answer.range} are gone"
                 lose(problem, fail=options.fail_on_data_loss)
             for part in rows.parts(records):
-                batch = rows.batch(part, pulled.range.queue.broker_name, row_mask(part, pulled, tags))
+                batch = rows.batch(part, answer.range.queue.broker_name, row_mask(part, answer, tags))
                 if batch.num_rows:
                     yield batch
     finally:
         network.release()
 
 
-def tags_of(expression: str) -> pa.Array | None:
+def expression_tags(expression: str) -> pa.Array | None:
     """The tags that the option subExpression names; None for all."""
     return None if expression == ALL else pa.array(sorted(parse_tags(expression)), pa.string())
 
 
-def merge_answers(answers: Iterable[Pulled]) -> Iterator[Pulled]:
+def merge_answers(answers: Iterable[PullAnswer]) -> Iterator[PullAnswer]:
     """Answers of one queue after the other, put together to a size that is worth decoding."""
-    parts: list[Pulled] = []
+    parts: list[PullAnswer] = []
     size_bytes = 0
-    for pulled in answers:
-        if parts and (parts[0].range.queue.broker_name != pulled.range.queue.broker_name or pulled.reaches_beyond):
+    for answer in answers:
+        if parts and (parts[0].range.queue.broker_name != answer.range.queue.broker_name or answer.reaches_beyond):
             yield _merge(parts)
             parts, size_bytes = [], 0
-        parts.append(pulled)
-        size_bytes += len(pulled.body)
-        if size_bytes >= BATCH_BYTES or pulled.reaches_beyond:
+        parts.append(answer)
+        size_bytes += len(answer.body)
+        if size_bytes >= BATCH_BYTES or answer.reaches_beyond:
             yield _merge(parts)
             parts, size_bytes = [], 0
     if parts:
         yield _merge(parts)
 
 
-def _merge(parts: Sequence[Pulled]) -> Pulled:
+def _merge(parts: Sequence[PullAnswer]) -> PullAnswer:
     if len(parts) == 1:
         return parts[0]
     counts = [part.count for part in parts if part.count is not None]
     count = sum(counts) if len(counts) == len(parts) else None
-    return Pulled(parts[-1].range, b"".join([part.body for part in parts]), count)
+    return PullAnswer(parts[-1].range, b"".join([part.body for part in parts]), count)
 
 
-def row_mask(records: RecordColumns, pulled: Pulled, tags: pa.Array | None) -> pa.Array | None:
-    matches = None if tags is None else pc.is_in(records.column("tags"), value_set=tags)
-    if not pulled.reaches_beyond:
-        return matches
-    within = pa.array(records.queue_offsets < pulled.range.end)
-    return within if matches is None else pc.and_(matches, within)
+def row_mask(records: RecordColumns, answer: PullAnswer, tags: pa.Array | None) -> pa.Array | None:
+    has_tag = None if tags is None else pc.is_in(records.column("tags"), value_set=tags)
+    if not answer.reaches_beyond:
+        return has_tag
+    is_within = pa.array(records.queue_offsets < answer.range.end)
+    return is_within if has_tag is None else pc.and_(has_tag, is_within)
 
 
 class Rows:
-    """Makes Arrow batches of rows out of records."""
+    """Makes Arrow batches of rows out of records.
+
+    `schema` is the query's, which `check_columns` has accepted. `ranges` have the numbers of partitions; without one, a
+    partition has the number of its queue.
+    """
 
     def __init__(self, schema: pa.Schema, options: RowOptions, ranges: Collection[Range] = ()) -> None:
-        """`schema` is the query's, which `check` has accepted, as Spark's `to_arrow_schema` gives it.
-
-        Args:
-            ranges: of the task, with the numbers of its partitions. Without a number a partition has that of its queue.
-        """
         self._schema = schema
-        self._numbers = {each.queue: each.number for each in ranges if each.number is not None}
-        makers = _KAFKA_MAKERS | {"partition": self._partitions} if options.kafka_compat else _MAKERS
+        self._numbers = {range.queue: range.number for range in ranges if range.number is not None}
+        makers = _KAFKA_COLUMN_MAKERS | {"partition": self._partitions} if options.kafka_compat else _COLUMN_MAKERS
         self._makers = [makers[name.lower()] for name in schema.names]
         self._shows_bodies = bool(_BODIES.intersection(map(str.lower, schema.names)))
-        self._fails = options.fails_at_bad_records
+        self._fails_on_damage = options.fails_at_bad_records
         self._dlq_options: SourceOptions | None = None
         if isinstance(options, SourceOptions) and options.bad_records == "dlq":
             self._dlq_options = options
@@ -139,50 +132,49 @@ class Rows:
     def batch(self, records: RecordColumns, broker: str | None, mask: pa.Array | None = None) -> pa.RecordBatch:
         """The records of one broker as a batch; all of them, or where the boolean array `mask` is true.
 
-        Raises:
-            BadRecord: a body is damaged, and the options want to know.
-            SendFailed, NoRoute, NetworkError: a damaged one could not be stored where the options want it.
+        Raises: BadRecord, a body is damaged, and the options want to know; SendFailed, NoRoute, NetworkError, a damaged
+        one could not be stored where the options want it.
         """
-        made = [
+        columns = [
             text(column) if field.type == pa.string() and column.type == pa.binary() else column
             for field, column in zip(self._schema, (make(records, broker) for make in self._makers), strict=True)
         ]
-        if records.damaged and self._dlq_options is not None and broker is not None:
+        if records.damaged_rows and self._dlq_options is not None and broker is not None:
             mask = move_to_dlq(records, broker, mask, self._dlq_options)
-        elif records.damaged:
-            log_damaged(records, broker, mask, fail=self._fails)
-        rows = pa.RecordBatch.from_arrays(made, schema=self._schema)
+        elif records.damaged_rows:
+            report_damaged(records, broker, mask, fail=self._fails_on_damage)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         return rows if mask is None else rows.filter(mask)
 
     def _partitions(self, records: RecordColumns, broker: str | None) -> pa.Array:
         topics, queue_ids = records.column("topic").dictionary_encode(), records.column("queueId")
         names = topics.dictionary.to_pylist()
-        places = topics.indices.to_numpy().astype(np.int64) * _MAX_QUEUE_ID + queue_ids.to_numpy()
-        distinct, inverse = np.unique(places, return_inverse=True)
+        queue_keys = topics.indices.to_numpy().astype(np.int64) * _MAX_QUEUE_ID + queue_ids.to_numpy()
+        distinct, inverse = np.unique(queue_keys, return_inverse=True)
         numbers = [
             self._numbers.get(MessageQueue(names[topic], broker or "", queue_id), queue_id)
-            for topic, queue_id in (divmod(place, _MAX_QUEUE_ID) for place in distinct.tolist())
+            for topic, queue_id in (divmod(queue_key, _MAX_QUEUE_ID) for queue_key in distinct.tolist())
         ]
         return pa.array(np.array(numbers, np.int32)[inverse])
 
 
-Maker = Callable[[RecordColumns, str | None], pa.Array]
+ColumnMaker = Callable[[RecordColumns, str | None], pa.Array]
 
 
-def _column(name: str) -> Maker:
+def _column(name: str) -> ColumnMaker:
     return lambda records, _: records.column(name)
 
 
-def _constant(value: int | None = None) -> Maker:
+def _constant(value: int | None = None) -> ColumnMaker:
     if value is None:
         return lambda records, broker: pa.repeat(pa.scalar(broker, pa.string()), len(records))
     return lambda records, _: pa.repeat(pa.scalar(value, pa.int32()), len(records))
 
 
-_MAKERS: Final[dict[str, Maker]] = {
+_COLUMN_MAKERS: Final[dict[str, ColumnMaker]] = {
     name.lower(): _constant() if name == "brokerName" else _column(name) for name in COLUMNS
 }
-_KAFKA_MAKERS: Final[dict[str, Maker]] = {
+_KAFKA_COLUMN_MAKERS: Final[dict[str, ColumnMaker]] = {
     "key": lambda records, _: records.column("keys").cast(pa.binary()),
     "value": _column("body"),
     "topic": _column("topic"),
@@ -193,10 +185,10 @@ _KAFKA_MAKERS: Final[dict[str, Maker]] = {
 }
 
 
-def log_damaged(records: RecordColumns, broker: str | None, mask: pa.Array | None, *, fail: bool) -> None:
+def report_damaged(records: RecordColumns, broker: str | None, mask: pa.Array | None, *, fail: bool) -> None:
     """Log the place of each damaged body whose row is wanted. Raises: BadRecord, if `fail`."""
-    for row in _damaged_rows(records, mask):
-        place, reason = _place(records, row, broker), records.damaged[row]
+    for row in _wanted_damaged_rows(records, mask):
+        place, reason = _message_place(records, row, broker), records.damaged_rows[row]
         if fail:
             raise BadRecord(
                 f"the body at {place} is damaged: {reason}. To go on with null in its place set badRecords=null"
@@ -211,15 +203,15 @@ def move_to_dlq(records: RecordColumns, broker: str, mask: pa.Array | None, opti
 
     Raises: SendFailed, NoRoute, NetworkError, it could not be stored.
     """
-    rows = _damaged_rows(records, mask)
+    rows = _wanted_damaged_rows(records, mask)
     if not rows:
         return mask
     assert options.dlq_topic is not None, "the options demand it"
-    sinks = {entry.name: getattr(options, entry.name) for entry in fields(ClusterOptions)}
+    cluster_options = {entry.name: getattr(options, entry.name) for entry in fields(ClusterOptions)}
     with connect(options) as network:
-        sender = Sender(network, SinkOptions(**sinks, topic=options.dlq_topic))
+        sender = Sender(network, SinkOptions(**cluster_options, topic=options.dlq_topic))
         for row in rows:
-            place, reason = _place(records, row, broker), records.damaged[row]
+            place, reason = _message_place(records, row, broker), records.damaged_rows[row]
             key = RowIds(Writing(place)).take(1, 0)[0].as_py()
             topic = records.column("topic")[row].as_py()
             sender.put(
@@ -227,13 +219,15 @@ def move_to_dlq(records: RecordColumns, broker: str, mask: pa.Array | None, opti
             )
             log.warning("the body at %s is damaged, and is in %s: %s", place, options.dlq_topic, reason)
         sender.finish()
-    return pa.array([row not in records.damaged and (mask is None or mask[row].as_py()) for row in range(len(records))])
+    return pa.array(
+        [row not in records.damaged_rows and (mask is None or mask[row].as_py()) for row in range(len(records))]
+    )
 
 
-def _damaged_rows(records: RecordColumns, mask: pa.Array | None) -> Sequence[int]:
-    return [row for row in records.damaged if mask is None or mask[row].as_py()]
+def _wanted_damaged_rows(records: RecordColumns, mask: pa.Array | None) -> Sequence[int]:
+    return [row for row in records.damaged_rows if mask is None or mask[row].as_py()]
 
 
-def _place(records: RecordColumns, row: int, broker: str | None) -> str:
+def _message_place(records: RecordColumns, row: int, broker: str | None) -> str:
     topic, queue_id = (records.column(name)[row].as_py() for name in ("topic", "queueId"))
     return f"offset {records.queue_offsets[row]} of {MessageQueue(topic, broker or '?', queue_id)}"

@@ -26,24 +26,24 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import ConfigError, NetworkError, NoRoute
 from sparrowmq.spark.options import SourceOptions
-from sparrowmq.spark.source.batch_source import ranges_of, tasks
+from sparrowmq.spark.source.batch_source import plan_tasks, ranges_in
 from sparrowmq.spark.source.partition_ranges import (
     Checkpoints,
     Offsets,
     Range,
     between,
-    capped,
     ends_of,
     from_json,
     is_worth_a_batch,
-    past_gaps,
+    limit_ends,
+    skip_gaps,
     stream_ends,
     to_json,
 )
 from sparrowmq.spark.source.presence import Presence
 from sparrowmq.spark.source.query_offsets import OffsetClient
 from sparrowmq.spark.source.row_reader import Rows, read
-from sparrowmq.spark.worker import network_of, paced
+from sparrowmq.spark.worker import limit_rate, network_of
 
 # The classes of Spark 4.2 for limits of a batch, or the same for 4.1, which hands no limit to a source.
 try:
@@ -96,15 +96,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Offsets | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
-        self._published: Offsets | None = None
+        self._committed: Offsets | None = None
         self._last_batch_s = monotonic()
         self._presence = Presence(monotonic)
         self._checkpoints = Checkpoints()
 
     def initialOffset(self) -> dict[str, Any]:
         if self._initial is None:  # Spark asks twice, and "latest" must not have moved meanwhile
-            plan = self._plan()
-            self._initial = plan.starts(plan.bounds(), otherwise="latest")
+            offset_client = self._offset_client()
+            self._initial = offset_client.starts(offset_client.bounds(), otherwise="latest")
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -116,8 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = self._start_offsets(start)
-        self._publish(begin)
-        end = self._available(begin)
+        self._commit_offsets(begin)
+        end = self._available_ends(begin)
         self._latest = end
         ranges = between(begin, end)
         waited_ms = (self._monotonic() - self._last_batch_s) * 1000
@@ -126,32 +126,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         if ranges:
             self._last_batch_s = self._monotonic()
-        return to_json(self._limited(begin, end, ranges, limit))
+        return to_json(self._limit_end(begin, end, ranges, limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return None if self._latest is None else to_json(self._latest)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        plan = self._plan()
+        offset_client = self._offset_client()
         try:
-            bounds = plan.bounds()
+            bounds = offset_client.bounds()
         except NetworkError:
-            bounds = self._presence.bounds(plan, Offsets())
+            bounds = self._presence.bounds(offset_client, Offsets())
             if not bounds:
                 raise
         self._target = ends_of(bounds)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return self._tasks(between(self._start_offsets(start), self._checkpoints.offsets(end)))
+        return self._plan_tasks(between(self._start_offsets(start), self._checkpoints.offsets(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         network = network_of(self._options, waits=True)
-        ranges = ranges_of(network, partition)
+        ranges = ranges_in(network, partition)
         rows = read(network, ranges, Rows(self._schema, self._options, ranges), self._options)
-        return paced(rows, self._options.rows_per_s)
+        return limit_rate(rows, self._options.rows_per_s)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._publish(self._checkpoints.offsets(end))
+        self._commit_offsets(self._checkpoints.offsets(end))
 
     def stop(self) -> None:
         network_of(self._options).forget()
@@ -169,20 +169,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "give each query a checkpointLocation of its own"
             )
 
-    def _tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
-        return tasks(network_of(self._options), ranges, self._options)
+    def _plan_tasks(self, ranges: Sequence[Range]) -> list[InputPartition]:
+        return plan_tasks(network_of(self._options), ranges, self._options)
 
-    def _plan(self) -> OffsetClient:
+    def _offset_client(self) -> OffsetClient:
         return OffsetClient(network_of(self._options), self._options)
 
-    def _publish(self, offsets: Offsets) -> None:
+    def _commit_offsets(self, offsets: Offsets) -> None:
         group = self._options.group
-        if group and self._options.commit_offsets and offsets != self._published:
-            self._published = offsets if self._plan().publish(group, offsets) else None
+        if group and self._options.commit_offsets and offsets != self._committed:
+            self._committed = offsets if self._offset_client().commit_offsets(group, offsets) else None
 
-    def _available(self, begin: Offsets) -> Offsets:
+    def _available_ends(self, begin: Offsets) -> Offsets:
         """Return the ends of the queues; the start of queues that `begin` does not know is noted."""
-        end = self._reachable(begin)
+        end = self._reachable_ends(begin)
         if self._target is None:
             return end
         end = self._up_to_target(begin, end, self._target)
@@ -190,30 +190,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return end
         return self._wait_for_absent(begin, self._target)
 
-    def _reachable(self, begin: Offsets) -> Offsets:
-        plan = self._plan()
-        answers = self._presence.bounds(plan, begin)
-        return plan.numbered(stream_ends(begin, answers, plan.new_start, fail=self._options.fail_on_data_loss))
+    def _reachable_ends(self, begin: Offsets) -> Offsets:
+        offset_client = self._offset_client()
+        answers = self._presence.bounds(offset_client, begin)
+        return offset_client.with_numbers(
+            stream_ends(begin, answers, offset_client.new_start, fail=self._options.fail_on_data_loss)
+        )
 
     def _wait_for_absent(self, begin: Offsets, target: Offsets) -> Offsets:
         """Wait a little for the brokers without whose rows a run of Trigger.AvailableNow would end."""
         try:
-            self._plan().bounds()
+            self._offset_client().bounds()
         except (NetworkError, NoRoute) as error:
             log.warning("this run ends without the rows of absent brokers; the next run reads them: %s", error)
             return begin
         self._presence.retry_now()
-        return self._up_to_target(begin, self._reachable(begin), target)
+        return self._up_to_target(begin, self._reachable_ends(begin), target)
 
     def _up_to_target(self, begin: Offsets, end: Offsets, target: Offsets) -> Offsets:
-        within = {
+        limited = {
             queue: min(offset, max(target.get(queue, 0), begin.get(queue, 0)))
             for queue, offset in end.items()
             if queue in target or queue in begin
         }
-        return Offsets(within, end.incarnations, end.numbers)
+        return Offsets(limited, end.incarnations, end.numbers)
 
-    def _limited(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
+    def _limit_end(self, begin: Offsets, end: Offsets, ranges: Sequence[Range], limit: ReadLimit) -> Offsets:
         """The end of a batch that keeps the limits of rows and of bytes. Spark knows one limit, and hands it back."""
         if not isinstance(limit, ReadMaxRows | ReadMaxBytes):
             return end
@@ -223,11 +225,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if total <= rows and not _may_exceed(total, size):
             return end
         if not self._options.fail_on_data_loss:
-            begin = past_gaps(begin, self._plan().begins([each.queue for each in ranges]))
-        end = capped(begin, end, rows)
+            begin = skip_gaps(begin, self._offset_client().begins([range.queue for range in ranges]))
+        end = limit_ends(begin, end, rows)
         ranges = between(begin, end)
         if size is not None and _may_exceed(sum(map(len, ranges)), size):
-            end = capped(begin, end, max(1, size // self._plan().row_bytes(ranges)))
+            end = limit_ends(begin, end, max(1, size // self._offset_client().row_bytes(ranges)))
         return end
 
 
@@ -247,52 +249,52 @@ class UnlimitedStreamReader(StreamReader):
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         """Raises: ConfigError, for options that need Spark 4.2."""
         super().__init__(options, schema)
-        limited = options.max_rows or options.max_bytes or options.min_rows
-        if options.checkpoint is None and (limited or options.kafka_compat):
+        has_limits = options.max_rows or options.max_bytes or options.min_rows
+        if options.checkpoint is None and (has_limits or options.kafka_compat):
             raise ConfigError(
                 "options maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, and kafkaCompat in a stream, "
                 "need Spark 4.2 or later, which tells a source where its stream is; leave them out, update pyspark, "
                 "or give the source the option checkpointLocation, too"
             )
-        self._reached: Offsets | None = None
+        self._last_end: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         offset = super().initialOffset()
-        self._reached = from_json(offset)
+        self._last_end = from_json(offset)
         return offset
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        if self._reached is None and self._options.checkpoint is not None:
-            self._reached = newest_planned(self._options.checkpoint) or from_json(self.initialOffset())
-        if self._reached is not None:
-            return super().latestOffset(to_json(self._reached), self.getDefaultReadLimit())
-        plan = self._plan()
-        return to_json(plan.numbered(ends_of(plan.bounds())))
+        if self._last_end is None and self._options.checkpoint is not None:
+            self._last_end = newest_planned_end(self._options.checkpoint) or from_json(self.initialOffset())
+        if self._last_end is not None:
+            return super().latestOffset(to_json(self._last_end), self.getDefaultReadLimit())
+        offset_client = self._offset_client()
+        return to_json(offset_client.with_numbers(ends_of(offset_client.bounds())))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         self._check_own(begin := from_json(start))
-        self._reached = from_json(end)
-        if self._reached.keys() - begin.keys():
-            plan = self._plan()
-            for queue, bounds in plan.bounds().items():
-                if queue in self._reached:
-                    begin.setdefault(queue, min(plan.new_start(bounds), self._reached[queue]))
-        return self._tasks(between(begin, self._reached))
+        self._last_end = from_json(end)
+        if self._last_end.keys() - begin.keys():
+            offset_client = self._offset_client()
+            for queue, bounds in offset_client.bounds().items():
+                if queue in self._last_end:
+                    begin.setdefault(queue, min(offset_client.new_start(bounds), self._last_end[queue]))
+        return self._plan_tasks(between(begin, self._last_end))
 
 
-def newest_planned(checkpoint: str) -> Offsets | None:
+def newest_planned_end(checkpoint: str) -> Offsets | None:
     """Return the end of the newest batch that a query has planned, from its checkpoint; None before the first one.
 
     Raises: ConfigError, the query has several sources, and it is not known which of them asks.
     """
-    numbers = (whole_number(path.name) for path in _folder(checkpoint).glob("[0-9]*"))
+    numbers = (whole_number(path.name) for path in _offsets_folder(checkpoint).glob("[0-9]*"))
     batches = [number for number in numbers if number is not None]
-    return planned(checkpoint, max(batches)) if batches else None
+    return planned_end(checkpoint, max(batches)) if batches else None
 
 
-def planned(checkpoint: str, batch: int) -> Offsets:
-    """Return the end of a planned batch. Raises: as `newest_planned`."""
-    _version, _settings, *sources = (_folder(checkpoint) / str(batch)).read_text().splitlines()
+def planned_end(checkpoint: str, batch: int) -> Offsets:
+    """Return the end of a planned batch. Raises: as `newest_planned_end`."""
+    _version, _settings, *sources = (_offsets_folder(checkpoint) / str(batch)).read_text().splitlines()
     if len(sources) != 1:
         raise ConfigError(
             f"the query of {checkpoint} has {len(sources)} sources; leave the option checkpointLocation of this one out"
@@ -300,5 +302,5 @@ def planned(checkpoint: str, batch: int) -> Offsets:
     return from_json(json.loads(sources[0]))
 
 
-def _folder(checkpoint: str) -> Path:
+def _offsets_folder(checkpoint: str) -> Path:
     return Path(checkpoint.removeprefix("file:"), "offsets")

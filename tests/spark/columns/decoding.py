@@ -41,6 +41,6 @@ def decode(body: bytes, names: Sequence[str], *, decompress: bool = True, intern
     """
     records = RecordColumns(body, decompress=decompress, internal=internal)
     found = pa.RecordBatch.from_arrays([records.column(name) for name in names], names=list(names))
-    for error in records.damaged.values():
+    for error in records.damaged_rows.values():
         raise error
     return found

@@ -175,11 +175,11 @@ def test_a_damaged_body_is_null_and_known():
     good, bad = zlib.compress(b"good"), zlib.compress(b"bad")[:-3]
     block = b"".join(encode(n, body=body, sys_flag=1) for n, body in enumerate([good, bad, good, bad]))
     records = RecordColumns(block)
-    assert not records.damaged
+    assert not records.damaged_rows
     assert records.column("body").to_pylist() == [b"good", None, b"good", None]
-    assert list(records.damaged) == [1, 3]
+    assert list(records.damaged_rows) == [1, 3]
     parts = list(RecordColumns(block).parts(5))
-    assert [(list(part.damaged), part.column("body").to_pylist()) for part in parts] == [
+    assert [(list(part.damaged_rows), part.column("body").to_pylist()) for part in parts] == [
         ([1], [b"good", None]),
         ([1], [b"good", None]),
     ]
@@ -188,7 +188,7 @@ def test_a_damaged_body_is_null_and_known():
 def test_a_body_that_is_called_an_inner_batch_is_damaged_and_hides_no_other_row():
     records = RecordColumns(encode(0) + encode(1, sys_flag=SysFlag.INNER_BATCH) + encode(2))
     assert records.column("body").to_pylist() == [b"hello", None, b"hello"]
-    assert [(row, "several messages" in str(why)) for row, why in records.damaged.items()] == [(1, True)]
+    assert [(row, "several messages" in str(why)) for row, why in records.damaged_rows.items()] == [(1, True)]
 
 
 def test_compressed_bodies_are_inflated_in_their_places_unless_refused():

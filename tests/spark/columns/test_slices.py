@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sparrowmq.spark.columns import at, cut, overwrite, text
+from sparrowmq.spark.columns import cut, overwrite, text, values_at
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from sparrowmq.spark.columns import at, cut, overwrite, text
     ],
 )
 def test_numbers_are_read_at_any_byte(dtype, positions, expected):
-    found = at(bytes([0, 1, 2, 3, 4, 5, 6, 255]), np.array(positions, np.int64), dtype)
+    found = values_at(bytes([0, 1, 2, 3, 4, 5, 6, 255]), np.array(positions, np.int64), dtype)
     assert found.tolist() == expected
     assert found.dtype.isnative
 
@@ -26,7 +26,7 @@ def test_numbers_are_read_at_any_byte(dtype, positions, expected):
 @pytest.mark.parametrize(("block", "position"), [(b"12345678", 5), (b"123", 0), (b"", 0)])
 def test_a_number_beyond_the_block_is_refused(block, position):
     with pytest.raises(IndexError):
-        at(block, np.array([position]), ">i4")
+        values_at(block, np.array([position]), ">i4")
 
 
 def pieces(block, bounds, missing=None):

@@ -12,7 +12,7 @@ from sparrowmq.spark.commands import shared
 
 @click.command()
 @shared.servers()
-@shared.of_source
+@shared.source_options
 @shared.prints_report
 def said(name_server, options):
     if options.get("fail"):
@@ -50,8 +50,8 @@ def test_name_servers_come_from_the_environment_too():
 @click.command()
 @shared.servers(required=False)
 @click.option("--store")
-@shared.of_source
-@shared.of_target
+@shared.source_options
+@shared.target_options
 @shared.prints_report
 def given(**given):
     click.echo(f"{given['options']} {given['to_options']}")

@@ -16,7 +16,7 @@ pytest.importorskip("deltalake")
 from deltalake import DeltaTable
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.spark.lakehouse.lake_settings import settings_of
 from sparrowmq.spark.lakehouse.lake_status import state_of_table
 from sparrowmq.spark.lakehouse.lake_table import LakeTable
@@ -61,7 +61,7 @@ OLD, NEW = schema(("id", "long")), schema(("id", "long"), ("place", "string"))
 def avro(schema_id, written, **value):
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(written), value)
-    return codecs.frame_body(schema_id, out.getvalue())
+    return wire_format.frame_body(schema_id, out.getvalue())
 
 
 def in_one_pass(workers):
@@ -130,17 +130,17 @@ def test_a_batch_that_was_half_done_gets_no_schema_that_came_later(namesrv, regi
     first = registry.add("old", OLD)
     found = settings(namesrv, tmp_path, {topic: {"mode": "avro", "registry": registry.url}})
     send(namesrv, {topic: [avro(first, OLD, id=1), avro(first + 1, NEW, id=2, place="x")]})
-    add = LakeTable._add
+    add = LakeTable._commit_files
 
     def die_at_errors(table, lake, *given, **more):
         if lake is table._open_lakes()[1]:
             raise OSError("killed")
         return add(table, lake, *given, **more)
 
-    monkeypatch.setattr(LakeTable, "_add", die_at_errors)
+    monkeypatch.setattr(LakeTable, "_commit_files", die_at_errors)
     with running(found) as rounds:
         until(rounds, lambda: rounds.tables and rounds.tables[topic].has_failed)
-    monkeypatch.setattr(LakeTable, "_add", add)
+    monkeypatch.setattr(LakeTable, "_commit_files", add)
     assert registry.add("new", NEW) == first + 1
     with running(found) as rounds:
         until(rounds, has_all(rounds, topic))

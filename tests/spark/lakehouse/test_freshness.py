@@ -34,7 +34,7 @@ def test_a_table_that_is_behind_for_long_keeps_few_looks_and_the_oldest():
     freshness.note_check(0, 0, 0.0)
     for look in range(1, 5001):
         freshness.note_check(look, 0, float(look))
-    assert len(freshness._behind) <= 513
+    assert len(freshness._unread_checks) <= 513
     assert freshness.age_s(5000.0) == 5000
     freshness.note_progress(4999)
     assert freshness.age_s(5000.0) == 1

@@ -93,7 +93,7 @@ def test_a_batch_is_planned_added_and_counted(make):
     table = make()
     assert not table.is_due() and not table.is_complete
     look(table, 10, start=4)
-    assert table.is_due() and (table.lag, table.waiting) == (6, 6)
+    assert table.is_due() and (table.lag, table.waiting_messages) == (6, 6)
     written = work(table.plan(4, 2, addresses))
     assert not table.is_complete
     table.add(written)
@@ -111,7 +111,7 @@ def test_a_table_goes_on_where_it_was(make):
     table.close()
     again = make()
     assert again.offsets == {QUEUE: 5}
-    assert (again.settled.first_offsets(), again.settled.newest_ms) == ({QUEUE: 0}, {"b": 901})
+    assert (again.table_settings.first_offsets(), again.table_settings.newest_ms) == ({QUEUE: 0}, {"b": 901})
     look(again, 7)
     again.add(work(again.plan(100, 2, addresses)))
     assert sorted(int(row["body"]) for row in rows_of(table.root)) == list(range(7))
@@ -125,7 +125,7 @@ def test_a_batch_that_failed_is_the_next_one_with_the_same_messages(make, clock)
     assert not table.is_due() and table.has_failed and not table.is_permanent
     clock.now_s += 1.1
     look(table, 9)
-    assert table.is_due() and table.waiting == 3
+    assert table.is_due() and table.waiting_messages == 3
     again = table.plan(100, 2, addresses)
     assert [part.ranges for part in again] == [part.ranges for part in parts]
     table.add(work(again))
@@ -303,9 +303,9 @@ def test_rejects_that_were_committed_behind_an_address_and_not_moved_are_moved_b
         schema="id bigint",
     )
     look(table, 3)
-    _move = RemoteParquetFolder._move
+    _move = RemoteParquetFolder._move_staged
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteParquetFolder, "_move", move)
+        patch.setattr(RemoteParquetFolder, "_move_staged", move)
         with pytest.raises(OSError, match="the store is away"):
             table.add(work(table.plan(100, 1, addresses), bodies))
         table.fail("the store is away")

@@ -298,7 +298,7 @@ def test_a_message_whose_key_is_no_text_and_no_whole_number_is_a_reject(tmp_path
     orders.put(1, 4)
     run.batch()
     run.check(kind)
-    assert run.reasons(kind) == [NOT_A_KEY] and run.table.settled.fields == {
+    assert run.reasons(kind) == [NOT_A_KEY] and run.table.table_settings.fields == {
         "id": "bigint",
         "value": "bigint",
     }

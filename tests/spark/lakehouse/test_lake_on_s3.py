@@ -115,7 +115,7 @@ def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, m
     remote = Remote(kind, tmp_path, partition)
     send(namesrv, {remote.topic: numbers(9)})
     found = settings(namesrv, tmp_path, {remote.topic: remote.section})
-    add = LakeTable._add
+    add = LakeTable._commit_files
     for is_before in (True, False):
 
         def die(*given, is_before=is_before, **more):
@@ -123,10 +123,10 @@ def test_a_lake_whose_commit_failed_adds_the_batch_once(namesrv, s3, tmp_path, m
                 add(*given, **more)
             raise OSError("killed")
 
-        monkeypatch.setattr(LakeTable, "_add", die)
+        monkeypatch.setattr(LakeTable, "_commit_files", die)
         with running(found) as rounds:
             until(rounds, lambda rounds=rounds: rounds.tables and rounds.tables[remote.topic].has_failed)
-    monkeypatch.setattr(LakeTable, "_add", add)
+    monkeypatch.setattr(LakeTable, "_commit_files", add)
     with running(found) as rounds:
         until(rounds, has_all(rounds, remote.topic))
     assert remote.ids() == list(range(9))

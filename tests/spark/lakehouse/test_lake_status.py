@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.metrics.figures import Figures
 from sparrowmq.spark.commands.lake_commands import _lines
 from sparrowmq.spark.lakehouse.lake_runner import fill_report
-from sparrowmq.spark.lakehouse.lake_status import declare, html, pages, status, why_not_ready
+from sparrowmq.spark.lakehouse.lake_status import declare, html, pages, status, unready_reason
 from sparrowmq.spark.pipelines.running.report import Report
 from sparrowmq.testing.background import BackgroundCluster
 from tests.spark.lakehouse.lakes import running, send, settings
@@ -103,12 +103,12 @@ def test_the_pages_answer(lake):
 
 def test_a_lake_that_has_not_asked_the_brokers_for_long_is_not_ready(lake):
     rounds, now = lake
-    assert why_not_ready(rounds) == ""
+    assert unready_reason(rounds) == ""
     now[0] += 121
-    assert why_not_ready(rounds).startswith("the brokers were last asked 121 s ago")
+    assert unready_reason(rounds).startswith("the brokers were last asked 121 s ago")
     assert answered(pages(rounds)["/readyz"]).status == 503
     rounds.checked_s = None
-    assert why_not_ready(rounds) == "the brokers were not asked yet"
+    assert unready_reason(rounds) == "the brokers were not asked yet"
 
 
 def test_readiness_names_each_table_that_fails_and_a_lake_whose_tables_all_fail_is_not_ready(lake):
@@ -121,7 +121,7 @@ def test_readiness_names_each_table_that_fails_and_a_lake_whose_tables_all_fail_
     assert (answer.status, answer.body.decode()) == (503, "all tables fail\nbad is failing: no room\n")
     assert status(rounds)["ready"] is False
     bad.is_deleted = True
-    assert why_not_ready(rounds) == "", "there is nothing to keep"
+    assert unready_reason(rounds) == "", "there is nothing to keep"
 
 
 def test_figures_are_by_topic(lake):

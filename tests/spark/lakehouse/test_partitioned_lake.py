@@ -91,7 +91,7 @@ def test_each_row_is_in_the_partition_of_its_fields_and_reads_as_it_was_sent(nam
     folders = [path.split("/")[-3:-1] for path in paths_of(kind, tmp_path / name)]
     assert ["country=007", f"id_bucket={2017239379 % 16}"] in folders
     assert sum(folder == f"country={NULL}" for folder, _ in folders) == 2
-    assert table.settled.partition == "country, bucket(16, id)"
+    assert table.table_settings.partition == "country, bucket(16, id)"
 
 
 def test_iceberg_has_real_transforms_by_which_readers_skip_files(namesrv, name, tmp_path):
@@ -190,7 +190,7 @@ def test_errors_that_fit_later_become_rows_of_their_partitions(namesrv, name, tm
 def test_columns_of_partitions_keep_their_types(namesrv, name, tmp_path):
     given = {"format": "delta", "partition": "zip, day(at), bucket(4, id)"}
     table = kept(namesrv, tmp_path, name, [b'{"zip":1,"id":7,"at":"2026-01-01T00:00:00Z"}'], **given)
-    assert (table.settled.fields["zip"], table.settled.fields["at"]) == ("bigint", "timestamp")
+    assert (table.table_settings.fields["zip"], table.table_settings.fields["at"]) == ("bigint", "timestamp")
     more = [
         b'{"zip":"x","id":1}',
         b'{"zip":2,"id":1.5}',

@@ -256,7 +256,7 @@ def test_a_batch_that_was_not_done_is_done_again_with_the_same_messages(namesrv,
     commits = []
 
     def commit(self, batch, staged, *given, _commit=ParquetFolder.commit, **named):
-        place = 1 if self._place.path.name.endswith(".errors") else 0
+        place = 1 if self._location.path.name.endswith(".errors") else 0
         commits.append(place)
         if (dies, place) in (("before the rows", 0), ("before the rejects", 1)):
             raise KeyboardInterrupt

@@ -66,7 +66,7 @@ def test_days_from_before_the_calendar_are_none(table):
 
 
 def test_snapshots_and_files_that_nobody_needs_go_and_the_last_batch_is_still_known(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_metadata.UNUSED_S", 0.0)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.iceberg_metadata.UNUSED_DELAY_S", 0.0)
     table = Table(tmp_path, "iceberg")
     save_settings(state_folder(table.place.path), TableSettings("t", "iceberg", "raw", None, writer=WRITER))
     for batch in range(3):

@@ -21,7 +21,7 @@ import fastavro
 from google.protobuf import message_factory
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.schemas.protobuf import ProtobufFile, compile_schema
 from sparrowmq.schemas.registry import PROTOBUF, Schema
 from sparrowmq.spark.pipelines import preview, table
@@ -68,7 +68,7 @@ def rows_of(kind, path):
 def avro(schema_id, schema, value):
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
-    return codecs.frame_body(schema_id, out.getvalue())
+    return wire_format.frame_body(schema_id, out.getvalue())
 
 
 @pytest.mark.slow
@@ -126,11 +126,11 @@ def test_protobuf_bodies_are_rows_with_the_columns_of_their_message(topic, run, 
     order.parent.id = 1
     other = message_factory.GetMessageClass(file.message_named("Other"))(yes=True)
     bodies = [
-        codecs.frame_body(2, order.SerializeToString(), (0,)),
-        codecs.frame_body(2, other.SerializeToString(), (1,)),
+        wire_format.frame_body(2, order.SerializeToString(), (0,)),
+        wire_format.frame_body(2, other.SerializeToString(), (1,)),
     ]
     topic.send_bodies(
-        [*bodies, codecs.frame_body(2, b"", (7,)), bodies[0][:-1], codecs.frame_body(1, b"\x58\x01", (0,))]
+        [*bodies, wire_format.frame_body(2, b"", (7,)), bodies[0][:-1], wire_format.frame_body(1, b"\x58\x01", (0,))]
     )
     report, _ = run(mode="protobuf", registry=registry.url)
     assert (report.read, report.written, report.errors) == (5, 2, 3)

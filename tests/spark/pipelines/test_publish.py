@@ -109,13 +109,13 @@ def test_a_run_that_was_killed_before_its_note_sends_no_row_again(topic, where, 
 @pytest.mark.parametrize(("runs", "is_refused"), [(0, True), (1, True), (2, False), (3, False)])
 def test_only_the_progress_of_the_last_run_or_of_one_that_was_killed_is_the_newest(tmp_path, runs, is_refused):
     state = State(tmp_path, {"topic": "t"})
-    state.keep({})
+    state.keep_targets({})
     for number in range(3):
-        state.keep({MessageQueue("a", "b", number): MessageQueue("t", "b", 0)})
+        state.keep_targets({MessageQueue("a", "b", number): MessageQueue("t", "b", 0)})
         state.floors(number, lambda _: Offsets())
     refused = pytest.raises(BadStore, match=r"sent.json is gone, or an older copy")
     with refused if is_refused else nullcontext():
-        module._check_newest(State(tmp_path, {"topic": "t"}), SentRows(runs))
+        module._check_not_restored(State(tmp_path, {"topic": "t"}), SentRows(runs))
 
 
 def test_a_note_about_stored_logs_that_is_gone_lets_no_row_count_as_sent(tmp_path):

@@ -8,7 +8,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import ParseException
 
-from sparrowmq.spark.pipelines.sql import needed_columns, scans, tables_in, takes_columns_by_name
+from sparrowmq.spark.pipelines.sql import count_scans, needed_columns, tables_in, takes_columns_by_name
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -50,7 +50,7 @@ def test_the_columns_of_a_topic_that_a_query_needs(view, query, needed, count):
     found = needed_columns(rows)[view.name]
     everything = set(view.spark.table("t").columns)
     assert (everything if found is None else found) == (everything if needed is None else needed)
-    assert scans(rows) == count
+    assert count_scans(rows) == count
 
 
 def test_the_tables_of_a_query_are_named_as_it_spells_them(spark):

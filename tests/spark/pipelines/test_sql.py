@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 from sparrowmq.client import blocking_client as sync
 from sparrowmq.errors import ConfigError, NoRoute
 from sparrowmq.spark.pipelines import sql
-from sparrowmq.spark.pipelines.sql import scans
+from sparrowmq.spark.pipelines.sql import count_scans
 from tests.spark.test_with_spark import Topic
 
 pytestmark = pytest.mark.timeout(240)
@@ -147,7 +147,7 @@ def test_messages_that_need_only_be_counted_are_not_read(topic, ask, query, opti
     topic.send(0, 9, TAGS="paid")
     answer = ask(query, options=options)
     assert [row[0] for row in answer.each()] == [9]
-    assert (scans(answer.chosen) > 0) is reads
+    assert (count_scans(answer.chosen) > 0) is reads
 
 
 def test_topics_that_differ_in_case_are_two(topic, ask):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.sink.exactly_once import DECIDER_FILE, decider_of_stream, decider_of_write, plan_of
+from sparrowmq.spark.sink.exactly_once import DECIDER_FILE, offsets_digest, with_stream_decider, with_write_decider
 from tests.spark.peer import BROKER
 
 ONCE = {"topic": "T", "deliveryGuarantee": "exactly_once"}
@@ -36,63 +36,63 @@ def once(peer):
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
 def test_the_first_broker_of_the_topic_is_chosen_once_for_the_life_of_a_query(once, checkpoint, form):
-    chosen = decider_of_stream(once(), form.format(checkpoint))
+    chosen = with_stream_decider(once(), form.format(checkpoint))
     assert chosen.broker_name == BROKER
     elsewhere = once(nameServer="127.0.0.1:1", **{"fetchOffset.numRetries": "0"})
-    assert decider_of_stream(elsewhere, str(checkpoint)).broker_name == BROKER, "no broker is asked again"
+    assert with_stream_decider(elsewhere, str(checkpoint)).broker_name == BROKER, "no broker is asked again"
 
 
 def test_a_new_broker_with_an_earlier_name_changes_nothing(once, checkpoint):
     (checkpoint / DECIDER_FILE).write_text('{"broker":"z"}')
-    assert decider_of_stream(once(), str(checkpoint)).broker_name == "z"
+    assert with_stream_decider(once(), str(checkpoint)).broker_name == "z"
 
 
 def test_another_broker_than_the_one_that_has_decided_is_refused(once, checkpoint):
-    assert decider_of_stream(once(brokerName="b"), str(checkpoint)).broker_name == "b"
-    assert decider_of_stream(once(), str(checkpoint)).broker_name == "b"
+    assert with_stream_decider(once(brokerName="b"), str(checkpoint)).broker_name == "b"
+    assert with_stream_decider(once(), str(checkpoint)).broker_name == "b"
     with pytest.raises(ConfigError, match="broker b has decided about the batches of this checkpoint"):
-        decider_of_stream(once(brokerName="c"), str(checkpoint))
+        with_stream_decider(once(brokerName="c"), str(checkpoint))
 
 
 @pytest.mark.parametrize("place", [None, "", "absent", "nothing://here/there"])
 def test_a_stream_whose_checkpoint_cannot_be_reached_needs_the_name(once, tmp_path, place):
     place = str(tmp_path / place) if place == "absent" else place
     with pytest.raises(ConfigError, match="name the broker that decides by the option brokerName"):
-        decider_of_stream(once(), place)
-    assert decider_of_stream(once(brokerName="b"), place).broker_name == "b"
+        with_stream_decider(once(), place)
+    assert with_stream_decider(once(brokerName="b"), place).broker_name == "b"
 
 
 def test_a_damaged_file_is_not_replaced(once, checkpoint):
     (checkpoint / DECIDER_FILE).write_text('{"bro')
     with pytest.raises(ConfigError, match="is damaged"):
-        decider_of_stream(once(), str(checkpoint))
+        with_stream_decider(once(), str(checkpoint))
 
 
 def test_a_write_chooses_a_broker_unless_it_may_be_repeated_by_its_name(once):
-    assert decider_of_write(once()).broker_name == BROKER
-    assert decider_of_write(once(writeId="w", brokerName="b")).broker_name == "b"
+    assert with_write_decider(once()).broker_name == BROKER
+    assert with_write_decider(once(writeId="w", brokerName="b")).broker_name == "b"
     with pytest.raises(ConfigError, match="writeId=w must come to the same broker each time"):
-        decider_of_write(once(writeId="w"))
+        with_write_decider(once(writeId="w"))
 
 
 def test_rows_whose_topics_a_column_names_need_the_name(peer, checkpoint):
     options = peer.sink(deliveryGuarantee="exactly_once")
     with pytest.raises(ConfigError, match="topics that a column names"):
-        decider_of_stream(options, str(checkpoint))
+        with_stream_decider(options, str(checkpoint))
     assert not (checkpoint / DECIDER_FILE).exists()
 
 
 def test_a_batch_is_named_by_its_file_of_offsets(checkpoint):
     offsets = checkpoint / "offsets"
     offsets.mkdir()
-    assert plan_of(str(checkpoint), 7) is None and plan_of(None, 7) is None
+    assert offsets_digest(str(checkpoint), 7) is None and offsets_digest(None, 7) is None
     (offsets / "7").write_text('v1\n{"batchTimestampMs":1}\n{"v":1}')
-    first = plan_of(str(checkpoint), 7)
-    assert first is not None and plan_of(f"file:{checkpoint}", 7) == first
+    first = offsets_digest(str(checkpoint), 7)
+    assert first is not None and offsets_digest(f"file:{checkpoint}", 7) == first
     (offsets / "7").write_text('v1\n{"batchTimestampMs":2}\n{"v":1}')
-    assert plan_of(str(checkpoint), 7) not in (None, first)
+    assert offsets_digest(str(checkpoint), 7) not in (None, first)
 
 
 def test_other_guarantees_need_no_broker(peer):
-    assert decider_of_stream(peer.sink(topic="T"), None).broker_name is None
-    assert decider_of_write(peer.sink(topic="T")).broker_name is None
+    assert with_stream_decider(peer.sink(topic="T"), None).broker_name is None
+    assert with_write_decider(peer.sink(topic="T")).broker_name is None

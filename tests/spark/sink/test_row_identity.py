@@ -1,6 +1,6 @@
 """sparrowmq.spark.sink.row_identity: what is repeated has the ids that it had."""
 
-from sparrowmq.spark.sink.row_identity import RowIds, Writing, of_stream, of_write
+from sparrowmq.spark.sink.row_identity import RowIds, Writing, stream_task, write_task
 
 NOW_MS = 1_795_000_000_000
 
@@ -33,5 +33,5 @@ def test_ids_have_javas_form_and_say_the_beginning_of_the_month():
 
 
 def test_outside_of_spark_a_write_is_what_it_is_called():
-    assert of_write("copy-1", "run-1", is_named=True) == Writing("copy-1", run="run-1")
-    assert of_stream() == Writing("")
+    assert write_task("copy-1", "run-1", is_named=True) == Writing("copy-1", run="run-1")
+    assert stream_task() == Writing("")

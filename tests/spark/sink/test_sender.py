@@ -105,7 +105,7 @@ def test_the_number_of_batches_under_way_is_limited(peer, sender):
     sending = sender(sendBatchRows="1", maxInFlight="3")
     for number in range(10):
         sending.put("T", part(number))
-        assert len(sending._under_way) <= 3
+        assert len(sending._in_flight) <= 3
     sending.finish()
     assert everything(peer) == list(range(10))
 

@@ -19,7 +19,7 @@ from sparrowmq.spark.sink.writer import (
     BatchWriter,
     Stored,
     StreamWriter,
-    check,
+    check_columns,
     count_stored,
     log_failure,
     log_result,
@@ -236,7 +236,7 @@ def test_a_row_without_a_topic_is_refused(peer, connect):
 
 def complaint(columns, peer, **given):
     with pytest.raises(ConfigError) as error:
-        check(columns, peer.sink(**given))
+        check_columns(columns, peer.sink(**given))
     return str(error.value)
 
 
@@ -259,7 +259,7 @@ def test_columns_that_cannot_be_sent_are_refused_before_anything_is(peer):
 
 @pytest.mark.parametrize("table", [COLUMNS, KAFKA_COLUMNS])
 def test_the_sources_own_tables_can_be_sent(peer, table):
-    check(table.items(), peer.sink(topic="T"))
+    check_columns(table.items(), peer.sink(topic="T"))
 
 
 @pytest.mark.parametrize(("kind", "batch_id"), [(BatchWriter, ()), (StreamWriter, (7,))])

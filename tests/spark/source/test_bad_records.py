@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sparrowmq.spark.columns import RecordColumns
-from sparrowmq.spark.source.row_reader import BadRecord, log_damaged, move_to_dlq
+from sparrowmq.spark.source.row_reader import BadRecord, move_to_dlq, report_damaged
 from tests import records
 
 GOOD, BAD = zlib.compress(b"good"), b"bad"
@@ -23,16 +23,16 @@ def damaged(*bodies):
 
 def test_the_place_of_a_damaged_body_is_told(caplog):
     with pytest.raises(BadRecord, match=r"at offset 71 of T@broker-a\[3\] is damaged: .*zlib.*badRecords=null"):
-        log_damaged(damaged(GOOD, BAD), "broker-a", None, fail=True)
-    log_damaged(damaged(GOOD, BAD), "broker-a", None, fail=False)
+        report_damaged(damaged(GOOD, BAD), "broker-a", None, fail=True)
+    report_damaged(damaged(GOOD, BAD), "broker-a", None, fail=False)
     assert "offset 71 of T@broker-a[3] is damaged, and is null" in caplog.text
 
 
 def test_rows_that_nobody_wants_may_be_damaged(caplog):
-    log_damaged(damaged(BAD, GOOD), "broker-a", pa.array([False, True]), fail=True)
+    report_damaged(damaged(BAD, GOOD), "broker-a", pa.array([False, True]), fail=True)
     assert not caplog.messages
     with pytest.raises(BadRecord):
-        log_damaged(damaged(GOOD, BAD), "broker-a", pa.array([False, True]), fail=True)
+        report_damaged(damaged(GOOD, BAD), "broker-a", pa.array([False, True]), fail=True)
 
 
 def test_damaged_messages_are_buried_as_they_are_and_the_others_are_left(peer):
@@ -52,4 +52,4 @@ def test_damaged_messages_are_buried_as_they_are_and_the_others_are_left(peer):
 
 def test_files_know_no_broker():
     with pytest.raises(BadRecord, match=r"T@\?\[3\]"):
-        log_damaged(damaged(BAD), None, None, fail=True)
+        report_damaged(damaged(BAD), None, None, fail=True)

@@ -9,10 +9,10 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.source.partition_ranges import (
     Offsets,
     between,
-    capped,
     extend_numbers,
     from_json,
     from_runs,
+    limit_ends,
     to_json,
     to_runs,
 )
@@ -66,4 +66,4 @@ def test_ranges_have_the_numbers_also_below_a_limit():
     start = Offsets({q(0): 0, q(0, "broker-b"): 0})
     end = Offsets({q(0): 90, q(0, "broker-b"): 90}, {}, {q(0): 0, q(0, "broker-b"): 1})
     assert [each.number for each in between(start, end)] == [0, 1]
-    assert [(len(each), each.number) for each in between(start, capped(start, end, 20))] == [(10, 0), (10, 1)]
+    assert [(len(each), each.number) for each in between(start, limit_ends(start, end, 20))] == [(10, 0), (10, 1)]

@@ -17,13 +17,13 @@ from sparrowmq.spark.source.partition_ranges import (
     Range,
     RowsLost,
     between,
-    capped,
     clamp_offset,
     from_json,
     is_worth_a_batch,
+    limit_ends,
     lose,
-    sampled,
-    search,
+    sample_ranges,
+    search_time,
     share,
     to_json,
 )
@@ -87,13 +87,13 @@ def test_only_queues_with_rows_make_ranges():
 def test_a_limit_is_split_in_proportion_and_starves_nobody():
     start = {q(0): 0, q(1): 100, q(2): 5, q(3): 8}
     end = {q(0): 900, q(1): 1000, q(2): 6, q(3): 8}
-    assert capped(start, end, 180) == {q(0): 89, q(1): 189, q(2): 6, q(3): 8}
-    assert capped(start, end, 1801) == end
-    assert capped(start, end, 1) == {q(0): 1, q(1): 101, q(2): 6, q(3): 8}
+    assert limit_ends(start, end, 180) == {q(0): 89, q(1): 189, q(2): 6, q(3): 8}
+    assert limit_ends(start, end, 1801) == end
+    assert limit_ends(start, end, 1) == {q(0): 1, q(1): 101, q(2): 6, q(3): 8}
 
 
 def test_a_queue_seen_for_the_first_time_keeps_its_offset_under_a_capped():
-    assert capped({q(0): 0}, {q(0): 100, q(1): 40}, 10) == {q(0): 10, q(1): 40}
+    assert limit_ends({q(0): 0}, {q(0): 100, q(1): 40}, 10) == {q(0): 10, q(1): 40}
 
 
 @given(
@@ -103,7 +103,7 @@ def test_a_queue_seen_for_the_first_time_keeps_its_offset_under_a_capped():
 def test_limited_batches_reach_the_end_without_going_back(queues, rows):
     start = {q(number): first for number, (first, _) in enumerate(queues)}
     end = {q(number): first + waiting for number, (first, waiting) in enumerate(queues)}
-    limited = capped(start, end, rows)
+    limited = limit_ends(start, end, rows)
     taken = sum(map(len, between(start, limited)))
     assert all(start[queue] <= limited[queue] <= end[queue] for queue in end)
     assert taken <= rows + len(queues)
@@ -184,7 +184,7 @@ def test_tasks_hold_every_row_once_and_do_not_depend_on_the_order_asked(sizes, l
 
 def first_at(time_of, wanted, hint, bounds):
     """What a search finds, whose questions `time_of` answers."""
-    searching = search(wanted, hint, bounds)
+    searching = search_time(wanted, hint, bounds)
     try:
         offset = next(searching)
         while True:
@@ -237,7 +237,7 @@ def test_a_checkpoint_that_comes_again_is_not_taken_apart_again():
 )
 def test_samples_are_spread_over_ranges_and_speak_for_their_rows(lengths, count, most, places):
     ranges = [Range(MessageQueue("T", "b", number), 0, length) for number, length in enumerate(lengths)]
-    found = list(sampled(ranges, count, most))
+    found = list(sample_ranges(ranges, count, most))
     assert [offset for _, offset, _ in found] == places
     for each in {each for each, _, _ in found}:
         assert sum(rows for of, _, rows in found if of == each) >= len(each)

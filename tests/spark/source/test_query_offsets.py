@@ -206,19 +206,19 @@ def test_a_group_goes_on_where_it_was_and_begins_like_a_new_queue(peer, plan, st
 
 
 def test_progress_is_published_as_a_groups_offsets(peer, plan, stored):
-    assert plan().publish("G", {q(0): 7, q(1): 8})
+    assert plan().commit_offsets("G", {q(0): 7, q(1): 8})
     assert peer.committed == {("G", 0): 7, ("G", 1): 8}
 
 
 def test_progress_that_a_broker_is_not_there_to_be_told_is_told_later(peer, plan, stored):
     away = MessageQueue("T", "broker-b", 0)
-    assert not plan().publish("G", {q(0): 7, away: 8})
+    assert not plan().commit_offsets("G", {q(0): 7, away: 8})
     assert peer.committed == {("G", 0): 7}
 
 
 def test_a_broker_that_does_not_know_the_group_does_not_end_the_query(peer, plan, stored, caplog):
     peer.answers[15].append(Refuse(26, "Group G not exist!"))
-    plan().publish("G", {q(0): 7, q(1): 8})
+    plan().commit_offsets("G", {q(0): 7, q(1): 8})
     assert peer.committed == {("G", 1): 8}
     assert "was not kept for group G: the peer answered with code 26" in caplog.text
 

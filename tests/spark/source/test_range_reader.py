@@ -9,7 +9,7 @@ import pytest
 from sparrowmq.core.process import freeze_loaded_objects
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from sparrowmq.spark.source.partition_ranges import Range, RowsLost
-from sparrowmq.spark.source.pulls import Pulled
+from sparrowmq.spark.source.pulls import PullAnswer
 from sparrowmq.spark.source.row_reader import BATCH_BYTES, INFLATED_BYTES, BadRecord, Rows, merge_answers, read
 from tests.spark.peer import BROKER
 
@@ -55,7 +55,7 @@ WHOLE = span(0, 9)
 
 
 def pulled(size, queue=WHOLE, count=9, reaches_beyond=False):
-    return Pulled(queue, b"x" * size, count, reaches_beyond)
+    return PullAnswer(queue, b"x" * size, count, reaches_beyond)
 
 
 def test_batches_end_at_their_size_at_another_broker_and_where_rows_must_be_cut():

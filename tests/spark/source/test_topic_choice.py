@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from sparrowmq.spark.options import matches_pattern
-from sparrowmq.spark.source.row_reader import tags_of
+from sparrowmq.spark.source.row_reader import expression_tags
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,6 @@ def test_a_pattern_means_whole_names_and_no_topic_of_rocketmqs_own(topic, expect
 
 
 def test_tags_are_named_or_all():
-    assert tags_of("*") is None
-    found = tags_of("b || a||b")
+    assert expression_tags("*") is None
+    found = expression_tags("b || a||b")
     assert found is not None and found.to_pylist() == ["a", "b"]

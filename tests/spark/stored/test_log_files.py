@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.errors import BadStore
-from sparrowmq.spark.source.log_files import full_files, log_files, spans
+from sparrowmq.spark.source.log_files import full_files, log_files, plan_spans
 from sparrowmq.spark.source.partition_ranges import RowsLost
 from sparrowmq.spark.source_and_sink import RocketMQSource
 from sparrowmq.testing.clock import ManualClock
@@ -29,7 +29,7 @@ def bodies(rows):
 
 
 def found(path, at_least=1, since_ms=None, fail=True):
-    return [(span.file.begin, span.start, span.end) for span in spans(str(path), at_least, since_ms, fail=fail)]
+    return [(span.file.begin, span.start, span.end) for span in plan_spans(str(path), at_least, since_ms, fail=fail)]
 
 
 def test_files_have_whole_names_as_workers_are_in_other_folders(stores, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from sparrowmq.spark.source.log_reader import clusters_of
+from sparrowmq.spark.source.log_reader import cluster_names
 from tests.store.stores import put
 
 
@@ -34,4 +34,4 @@ def test_without_a_list_of_topics_no_cluster_is_known(tmp_path, content):
     (tmp_path / "config").mkdir()
     if content is not None:
         (tmp_path / "config" / "topics.json").write_bytes(content)
-    assert clusters_of(str(tmp_path / "commitlog" / "00000000000000000000")) == frozenset()
+    assert cluster_names(str(tmp_path / "commitlog" / "00000000000000000000")) == frozenset()

@@ -28,20 +28,16 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.folders import local_path, scheme_of
 
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "hdfs", "viewfs", "file")
-_WITH_FOLDERS: Final = ("hdfs", "viewfs", "file")
+_SCHEMES_WITH_FOLDERS: Final = ("hdfs", "viewfs", "file")
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9+.-]+://")
 _DEFAULT_REGION: Final = "us-east-1"
-_CONNECT_S: Final = 5
-_REQUEST_S: Final = 30
+_CONNECT_TIMEOUT_S: Final = 5
+_REQUEST_TIMEOUT_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A catalog for Iceberg, and the name of the table there.
-
-    Attributes:
-        name: in pyiceberg's configuration. options: properties besides. table: `orders.paid`, its namespace first.
-    """
+    """An Iceberg catalog by its name for pyiceberg, the table's name there, as `orders.paid`, and properties."""
 
     name: str
     table: str
@@ -57,11 +53,7 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a table; it is used as a path would be.
-
-    Attributes:
-        url: without a slash at its end. state: the folder of the state. catalog: for Iceberg; None: one in the state.
-    """
+    """The address of a table, used as a path would be; without a `catalog`, Iceberg has one in the state."""
 
     url: str
     state: Path
@@ -116,7 +108,7 @@ class Storage:
     def _filesystem(self) -> tuple[fs.FileSystem, str]:
         if self.url.startswith("s3:"):
             parts = urlsplit(self.url)
-            return _s3(self.settings), f"{parts.netloc}{parts.path}"
+            return _s3_filesystem(self.settings), f"{parts.netloc}{parts.path}"
         opened: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(self.url)
         return opened
 
@@ -139,11 +131,11 @@ class Storage:
     def write(self, name: str, content: bytes) -> None:
         """Write a small file, all of it or nothing."""
         self.make_folder(name)
-        written = f"{name}.tmp" if self.url.startswith("file:") else name
-        with self.files.open_output_stream(self.path(written)) as file:
+        temporary = f"{name}.tmp" if self.url.startswith("file:") else name
+        with self.files.open_output_stream(self.path(temporary)) as file:
             file.write(content)
-        if written != name:
-            self.files.move(self.path(written), self.path(name))
+        if temporary != name:
+            self.files.move(self.path(temporary), self.path(name))
 
     def upload(self, local: str, name: str) -> None:
         """Copy a file of this machine, in memory that does not grow with it."""
@@ -152,8 +144,8 @@ class Storage:
 
     def list(self, folder: str = "", *, deep: bool = True) -> list[fs.FileInfo]:
         """Return the files in a folder; none if the folder does not exist."""
-        chosen = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
-        return [each for each in self.files.get_file_info(chosen) if each.type == fs.FileType.File]
+        selector = fs.FileSelector(self.path(folder), recursive=deep, allow_not_found=True)
+        return [info for info in self.files.get_file_info(selector) if info.type == fs.FileType.File]
 
     def relative(self, path: str) -> str:
         return str(PurePosixPath(path).relative_to(self.path()))
@@ -170,7 +162,7 @@ class Storage:
 
     def make_folder(self, name: str) -> None:
         """Make the folder of a file, where the file system has folders."""
-        if urlsplit(self.url).scheme in _WITH_FOLDERS:
+        if urlsplit(self.url).scheme in _SCHEMES_WITH_FOLDERS:
             self.files.create_dir(self.path(name).rpartition("/")[0], recursive=True)
 
     def check_bucket(self) -> None:
@@ -191,21 +183,17 @@ def read_footer(folder: Path | Address, name: str) -> pq.FileMetaData:
 
 
 def table_root(target: str | Path, state: str | Path | None = None, catalog: Catalog | None = None) -> Path | Address:
-    """The place of a table: a folder beside which is its state, or an address.
-
-    Raises:
-        ConfigError: an address needs `state`, which is not in the table, or has a scheme without a file system.
-    """
+    """The place of a table: a folder beside its state, or an address. Raises: ConfigError, `state` is missing."""
     scheme = scheme_of(target)
     if scheme is None and state is None and catalog is None:
         return local_path(target)
     if scheme is None:
         root = local_path(target)
-        kept = root.with_name(f"{root.name}.state") if state is None else local_path(state)
-        return _check_state_outside(Address(root.as_uri(), kept, catalog))
+        state_folder = root.with_name(f"{root.name}.state") if state is None else local_path(state)
+        return _check_state_outside(Address(root.as_uri(), state_folder, catalog))
     if scheme not in SCHEMES:
         raise ConfigError(
-            f"{target} has the scheme {scheme}; tables can be at {', '.join(f'{each}:' for each in SCHEMES)}"
+            f"{target} has the scheme {scheme}; tables can be at {', '.join(f'{name}:' for name in SCHEMES)}"
         )
     if state is None:
         raise ConfigError(
@@ -232,9 +220,9 @@ def storage_options(url: str) -> dict[str, str] | None:
     """Return the options that deltalake does not read from the environment itself."""
     if not url.startswith("s3:"):
         return None
-    found = s3_settings(os.environ)
-    options = {"region": found["region"]} if "region" in found else {}
-    if endpoint := found.get("endpoint"):
+    settings = s3_settings(os.environ)
+    options = {"region": settings["region"]} if "region" in settings else {}
+    if endpoint := settings.get("endpoint"):
         options |= {"endpoint_url": endpoint, "allow_http": str(endpoint.startswith("http://")).lower()}
     return options
 
@@ -242,9 +230,9 @@ def storage_options(url: str) -> dict[str, str] | None:
 def file_io_properties(url: str) -> dict[str, str]:
     if not url.startswith("s3:"):
         return {}
-    found = s3_settings(os.environ)
-    times = {"s3.connect-timeout": str(_CONNECT_S), "s3.request-timeout": str(_REQUEST_S)}
-    return {f"s3.{name}": value for name, value in found.items()} | times
+    settings = s3_settings(os.environ)
+    timeouts = {"s3.connect-timeout": str(_CONNECT_TIMEOUT_S), "s3.request-timeout": str(_REQUEST_TIMEOUT_S)}
+    return {f"s3.{name}": value for name, value in settings.items()} | timeouts
 
 
 def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -253,15 +241,15 @@ def s3_settings(environ: Mapping[str, str]) -> dict[str, str]:
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if endpoint and not region:  # Only Amazon can be asked for the region of a bucket.
         region = _DEFAULT_REGION
-    found = {"endpoint": endpoint, "region": region}
-    return {name: value for name, value in found.items() if value}
+    settings = {"endpoint": endpoint, "region": region}
+    return {name: value for name, value in settings.items() if value}
 
 
-def _s3(settings: Mapping[str, str]) -> fs.S3FileSystem:
+def _s3_filesystem(settings: Mapping[str, str]) -> fs.S3FileSystem:
     return fs.S3FileSystem(
         endpoint_override=settings.get("endpoint"),
         region=settings.get("region"),
-        connect_timeout=_CONNECT_S,
-        request_timeout=_REQUEST_S,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        request_timeout=_REQUEST_TIMEOUT_S,
         retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=3),
     )

@@ -47,9 +47,9 @@ def check_location(location: str, path: Path | Address) -> None:
 def open_catalog(path: Path | Address, state: Path) -> Opened:
     """Open the catalog of a table. Raises: ConfigError, it is not configured, lacks a package, or the path is bad."""
     location = iceberg_location(path)
-    if found := _CUT_CHARACTERS.search(location):
+    if cut := _CUT_CHARACTERS.search(location):
         raise ConfigError(
-            f"{path}: an Iceberg table cannot be at a place with {found[0]} in its name, as pyiceberg leaves out what "
+            f"{path}: an Iceberg table cannot be at a place with {cut[0]} in its name, as pyiceberg leaves out what "
             "follows; name another one, or choose another format"
         )
     files = file_io_properties(location)
@@ -61,17 +61,14 @@ def open_catalog(path: Path | Address, state: Path) -> Opened:
     from sparrowmq.spark.pipelines.lake.iceberg_metadata import OrderedCatalog  # needs pyiceberg
 
     state.mkdir(parents=True, exist_ok=True)
-    above = location.rpartition("/")[0]
+    warehouse = location.rpartition("/")[0]
     database = URL.create("sqlite", database=str(state / "catalog.db"))  # it quotes what SQLAlchemy unquotes
-    return without_pool(OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=above, **files))
+    return without_pool(OrderedCatalog(NAMESPACE, uri=database.render_as_string(), warehouse=warehouse, **files))
 
 
 @contextmanager
 def explain_catalog_errors(path: Path | Address, state: Path) -> Iterator[None]:
-    """Say in a sentence that the catalog in the state cannot be used; other catalogs keep their errors.
-
-    Raises: BadStore, it is damaged, or was removed while it was open.
-    """
+    """Raises: BadStore, instead of a database error, if the catalog in the state is damaged, or was removed."""
     from sqlalchemy.exc import DatabaseError, OperationalError
 
     try:
@@ -106,10 +103,7 @@ def _configuration(catalog: Catalog) -> dict[str, str]:
 
 
 def without_pool(catalog: Opened) -> Opened:
-    """Return a catalog that closes its database connections after each use.
-
-    An open one fails after the database's restart, and nothing closes it: Python 3.13 warns of that.
-    """
+    """Return a catalog that closes its connections after each use: an open one fails after the database's restart."""
     if hasattr(catalog, "engine"):
         from sqlalchemy import NullPool, create_engine
 
@@ -124,8 +118,8 @@ def _load_configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
 
     from sparrowmq.spark.pipelines.lake.iceberg_metadata import order_commit_times
 
-    known = _configuration(catalog)
-    if not known:
+    configuration = _configuration(catalog)
+    if not configuration:
         variable = f"PYICEBERG_CATALOG__{catalog.name.upper()}__URI"
         raise ConfigError(
             f"the catalog {catalog.name} is not configured; give it in ~/.pyiceberg.yaml, by {variable}, or as "
@@ -134,14 +128,14 @@ def _load_configured(catalog: Catalog, files: Mapping[str, str]) -> Opened:
     # Glue gets the region too: boto3 does not read AWS_REGION, as all else here does.
     region = {"client.region": files["s3.region"]} if "s3.region" in files else {}
     try:
-        return order_commit_times(without_pool(load_catalog(catalog.name, **{**files, **region, **known})))
+        return order_commit_times(without_pool(load_catalog(catalog.name, **{**files, **region, **configuration})))
     except (NotInstalledError, ImportError) as error:
         raise ConfigError(
             f"the catalog {catalog.name} needs a package: {error.__cause__ or error}; install it as "
             "docs/use/remote-tables.md says for this type"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
-        why = mask_secrets(str(error).partition(":")[0], secret_values(known))
+        reason = mask_secrets(str(error).partition(":")[0], secret_values(configuration))
         raise ConfigError(
-            f"the catalog {catalog.name} cannot be opened: {why}; give at least its type and uri"
+            f"the catalog {catalog.name} cannot be opened: {reason}; give at least its type and uri"
         ) from None

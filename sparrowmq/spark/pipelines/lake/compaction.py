@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.lake import Lake
     from sparrowmq.spark.pipelines.lake.partitioning import Layout
 
-_SMALL_SHARE: Final = 4  # a file of a quarter of the size is large enough to stay
+_SMALL_DIVISOR: Final = 4  # a file of a quarter of the size is large enough to stay
 TINY_BYTES: Final = 1 << 20
-TINY_FILES: Final = 100
+MERGE_AT_TINY_FILES: Final = 100
 _MAX_MERGES: Final = 8  # of one commit; other partitions wait for the next one
-_ROWS: Final = 50_000
+_ROWS_PER_BATCH: Final = 50_000
 REWRITTEN_PREFIX: Final = "rewritten"  # begins the names of files
 
 
@@ -45,19 +45,20 @@ class TinyFiles:
     def __init__(self) -> None:
         self._counts: Counter[str] | None = None  # what this process has not counted yet is not known
 
-    def add(self, staged: Staged, there: Callable[[], Iterable[str]], merge: Callable[[str], int]) -> None:
+    def add(
+        self, batch_files: Staged, list_tiny_partitions: Callable[[], Iterable[str]], merge: Callable[[str], int]
+    ) -> None:
         """Count the files of a batch, once they are in the table.
 
-        Args:
-            there: the partition of each tiny file of the table.
-            merge: merges the tiny files of a partition if they are TINY_FILES or more; returns how many are left.
+        `list_tiny_partitions` returns the partition of each tiny file of the table. `merge` merges the tiny files of a
+        partition if they are MERGE_AT_TINY_FILES or more, and returns how many are left.
         """
         if self._counts is None:
-            self._counts = Counter(there())
+            self._counts = Counter(list_tiny_partitions())
         else:
-            self._counts.update(file.partition for file in staged.files if file.size < TINY_BYTES)
+            self._counts.update(file.partition for file in batch_files.files if file.size < TINY_BYTES)
         for partition, count in self._counts.most_common(_MAX_MERGES):
-            if count >= TINY_FILES:
+            if count >= MERGE_AT_TINY_FILES:
                 self._counts[partition] = merge(partition)
 
 
@@ -67,7 +68,7 @@ def group_small_files(files: Sequence[Path], max_bytes: int = FILE_BYTES) -> Ite
     size = 0
     for file in files:
         file_size = file.stat().st_size
-        if file_size * _SMALL_SHARE >= max_bytes:
+        if file_size * _SMALL_DIVISOR >= max_bytes:
             continue
         if size + file_size > max_bytes:
             if len(group) > 1:
@@ -87,7 +88,7 @@ def merge_files(files: Sequence[Path], target: Path) -> None:
     with pq.ParquetWriter(target, schema, compression="snappy") as writer:
         for file in files:
             with pq.ParquetFile(file) as source:
-                for batch in source.iter_batches(_ROWS):
+                for batch in source.iter_batches(_ROWS_PER_BATCH):
                     writer.write_batch(_conform(schema, batch))
     sync(target)
 
@@ -107,25 +108,21 @@ Change = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def widen_columns(lake: Lake, schema: pa.Schema, folder: Path) -> list[str]:
-    """Give the columns of a table the types of a schema where these are wider, and return their names.
-
-    Args:
-        folder: for new files; what an earlier attempt left there is removed.
-    """
-    known = lake.columns()
-    if wider := _wider_types(known, schema):
+    """Give columns the types of a schema where these are wider, and return them. `folder` is for new files."""
+    columns = lake.columns()
+    if wider := _wider_types(columns, schema):
         files = rewrite_files(lake.partitions(), folder, partial(_widen_batch, wider))
-        kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in known.items()])
+        kinds = pa.schema([(name, wider.get(name, kind)) for name, kind in columns.items()])
         lake.rewrite(Staged(files, kinds))
         shutil.rmtree(folder, ignore_errors=True)
     return list(wider)
 
 
-def check_no_wider(lake: Lake, schema: pa.Schema, where: object) -> None:
+def check_needs_no_wider_types(lake: Lake, schema: pa.Schema, address: object) -> None:
     """Raises: ConfigError, columns of a table behind an address would need wider types."""
     if wider := _wider_types(lake.columns(), schema):
         raise ConfigError(
-            f"{where}: {', '.join(wider)} would need wider types, and only files on this machine are written again; "
+            f"{address}: {', '.join(wider)} would need wider types, and only files on this machine are written again; "
             "begin a new table at another address"
         )
 
@@ -142,7 +139,7 @@ def can_widen(lake: Lake, name: str, kind: pa.DataType) -> bool:
         with pq.ParquetFile(file) as source:
             if name not in source.schema_arrow.names:
                 continue
-            for batch in source.iter_batches(_ROWS, columns=[name]):
+            for batch in source.iter_batches(_ROWS_PER_BATCH, columns=[name]):
                 try:
                     widen_values(batch.column(name), kind)
                 except pa.ArrowInvalid:
@@ -151,44 +148,43 @@ def can_widen(lake: Lake, name: str, kind: pa.DataType) -> bool:
 
 
 def rewrite_files(files: Mapping[Path, str], folder: Path, change: Change) -> list[StagedFile]:
-    """Return new files with the changed rows of files, under their names; files without rows are left out.
-
-    Args:
-        files: with the partition of each.
-    """
+    """Return new files with the changed rows of files, under their names; files without rows are left out."""
     shutil.rmtree(folder, ignore_errors=True)
-    found = []
+    staged_files = []
     for number, (file, partition) in enumerate(sorted(files.items())):
-        new = folder / f"{number:06}.parquet"
-        rows = _rewrite_file(file, new, change)
+        target = folder / f"{number:06}.parquet"
+        rows = _rewrite_file(file, target, change)
         if rows:
             name = f"{partition}/{file.name}" if partition else file.name
-            found.append(StagedFile(new, name, partition, rows, new.stat().st_size))
-    return found
+            staged_files.append(StagedFile(target, name, partition, rows, target.stat().st_size))
+    return staged_files
 
 
-def with_new_names(staged: Staged, layout: Layout) -> Staged:
+def with_new_names(batch_files: Staged, layout: Layout) -> Staged:
     """Give files names that no file of the table ever had."""
     prefix = f"{REWRITTEN_PREFIX}-{uuid.uuid4().hex}"
-    files = [file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(staged.files)]
-    return Staged(files, staged.schema)
+    files = [file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(batch_files.files)]
+    return Staged(files, batch_files.schema)
 
 
-def _rewrite_file(file: Path, new: Path, change: Change) -> int:
+def _rewrite_file(file: Path, target: Path, change: Change) -> int:
     """Write the changed rows of one file, and return how many there are."""
-    new.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     rows = 0
     with pq.ParquetFile(file) as source:
         empty = pa.RecordBatch.from_pylist([], schema=source.schema_arrow.remove_metadata())
-        with pq.ParquetWriter(new, change(empty).schema, compression="snappy") as writer:
-            for batch in source.iter_batches(_ROWS):
+        with pq.ParquetWriter(target, change(empty).schema, compression="snappy") as writer:
+            for batch in source.iter_batches(_ROWS_PER_BATCH):
                 changed = change(batch)
                 rows += changed.num_rows
                 writer.write_batch(changed)
     return rows
 
 
-def _widen_batch(wider: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [widen_values(rows.column(at), wider.get(field.name, field.type)) for at, field in enumerate(rows.schema)]
+def _widen_batch(wider_types: Mapping[str, pa.DataType], rows: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        widen_values(rows.column(index), wider_types.get(field.name, field.type))
+        for index, field in enumerate(rows.schema)
+    ]
     fields = [field.with_type(column.type) for field, column in zip(rows.schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

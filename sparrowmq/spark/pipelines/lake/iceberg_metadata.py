@@ -22,7 +22,7 @@ versions of metadata, go back by more than a minute, and pyiceberg writes the ti
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -51,7 +51,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.datetime import days_to_date, micros_to_timestamp
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.pipelines.lake.compaction import TINY_BYTES, TINY_FILES, TinyFiles, merge_files
+from sparrowmq.spark.pipelines.lake.compaction import MERGE_AT_TINY_FILES, TINY_BYTES, TinyFiles, merge_files
 from sparrowmq.spark.pipelines.lake.partitioning import (
     TIME_TRANSFORMS,
     PartitionField,
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 _EPOCH: Final = datetime(1970, 1, 1)
 _HOUR_US: Final = 3_600_000_000
-_PARTITION: Final = 3  # the place of the partition among the fields of a data file
+_PARTITION_INDEX: Final = 3  # the place of the partition among the fields of a data file
 _MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
 # Properties of a table that its owner may change. A manifest has about 3,000 files in 512 KiB: pyiceberg needs 0.1 ms
 # to copy the entry of one.
@@ -84,19 +84,16 @@ SETTINGS: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
 }
-UNUSED_S: Final = 3600.0  # for so long readers may need a file that the table has dropped
-_MAX_UNUSED: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
-_COMMITS: Final = 50
+UNUSED_DELAY_S: Final = 3600.0  # for so long readers may need a file that the table has dropped
+_MAX_UNUSED_FILES: Final = 1000  # an hour of batches, one each 10 seconds, leaves so many
+_COMMITS_PER_UPKEEP: Final = 50
 
 
 class IcebergPartitions:
-    """The partitions of one table."""
-
     def __init__(self, partitioning: Partitioning) -> None:
         self._partitioning = partitioning
 
     def set_spec(self, table: Table) -> None:
-        """Set the partition spec of a new table."""
         if self._partitioning.fields and not table.spec().fields:
             with table.update_spec() as update:
                 for field in self._partitioning.fields:
@@ -113,9 +110,11 @@ class IcebergPartitions:
 
     def data_file(self, io: FileIO, metadata: TableMetadata, path: str, partition: str | Record) -> DataFile:
         """Return the manifest entry of a Parquet file; `partition`: a path, or the record of another entry."""
-        whole = metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
-        file = parquet_file_to_data_file(io, whole, path)
-        file[_PARTITION] = self.record(metadata, partition) if isinstance(partition, str) else partition
+        unpartitioned = metadata.model_copy(
+            update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0}
+        )
+        file = parquet_file_to_data_file(io, unpartitioned, path)
+        file[_PARTITION_INDEX] = self.record(metadata, partition) if isinstance(partition, str) else partition
         file.spec_id = metadata.default_spec_id
         return file
 
@@ -124,7 +123,7 @@ class IcebergPartitions:
         kinds = _source_types(self._partitioning, metadata)
         return Record(
             *(
-                None if (text := texts[field.name]) is None else _value(field, kind, text)
+                None if (text := texts[field.name]) is None else _partition_value(field, kind, text)
                 for field, kind in zip(self._partitioning.fields, kinds, strict=True)
             )
         )
@@ -133,27 +132,25 @@ class IcebergPartitions:
         kinds = _source_types(self._partitioning, metadata)
         return self._partitioning.path_for(
             {
-                field.name: None if (value := partition[at]) is None else _text(field, kinds[at], value)
-                for at, field in enumerate(self._partitioning.fields)
+                field.name: None if (value := partition[index]) is None else _path_text(field, kinds[index], value)
+                for index, field in enumerate(self._partitioning.fields)
             }
         )
 
 
+_TRANSFORMS: Final[Mapping[str, Callable[[], Transform[Any, Any]]]] = {
+    "identity": IdentityTransform,
+    "year": YearTransform,
+    "month": MonthTransform,
+    "day": DayTransform,
+    "hour": HourTransform,
+}
+
+
 def _transform(field: PartitionField) -> Transform[Any, Any]:
-    match field.transform:
-        case "identity":
-            return IdentityTransform()
-        case "bucket":
-            return BucketTransform(field.width)
-        case "truncate":
-            return TruncateTransform(field.width)
-        case "year":
-            return YearTransform()
-        case "month":
-            return MonthTransform()
-        case "day":
-            return DayTransform()
-    return HourTransform()
+    if field.transform in ("bucket", "truncate"):
+        return (BucketTransform if field.transform == "bucket" else TruncateTransform)(field.width)
+    return _TRANSFORMS[field.transform]()
 
 
 def _source_types(partitioning: Partitioning, metadata: TableMetadata) -> list[types.IcebergType]:
@@ -161,11 +158,11 @@ def _source_types(partitioning: Partitioning, metadata: TableMetadata) -> list[t
     return [schema.find_field(field.source).field_type for field in partitioning.fields]
 
 
-def _value(field: PartitionField, kind: types.IcebergType, text: str) -> Any:
+def _partition_value(field: PartitionField, kind: types.IcebergType, text: str) -> Any:
     if field.transform == "bucket":
         return int(text)
     if field.transform in TIME_TRANSFORMS:
-        return _ordinal(field.transform, text)
+        return _periods_since_1970(field.transform, text)
     match kind:
         case types.StringType():
             return text
@@ -178,7 +175,7 @@ def _value(field: PartitionField, kind: types.IcebergType, text: str) -> Any:
     return int(text)
 
 
-def _ordinal(unit: str, text: str) -> int:
+def _periods_since_1970(unit: str, text: str) -> int:
     """The years, months, days or hours from 1970 to a time."""
     parts = [int(part) for part in text.split("-")]
     if unit == "year":
@@ -189,7 +186,7 @@ def _ordinal(unit: str, text: str) -> int:
     return days if unit == "day" else days * 24 + parts[3]
 
 
-def _text(field: PartitionField, kind: types.IcebergType, value: Any) -> str:
+def _path_text(field: PartitionField, kind: types.IcebergType, value: Any) -> str:
     """A value of a manifest, as paths have it."""
     match field.transform:
         case "year":
@@ -210,18 +207,14 @@ def missing_settings(table: Table) -> dict[str, str]:
 
 
 def drop_snapshots(change: Transaction, keep_count: int | None = None, since_s: float = 0.0) -> None:
-    """Drop all but the newest `kept`, by default as many as a property says; a branch or a tag keeps its own.
-
-    Args:
-        since_s: those before this time go, too, but for the newest one.
-    """
+    """Drop all but the newest `keep_count` without a branch or tag, and but for the newest those before `since_s`."""
     metadata = change.table_metadata
     keep_count = keep_count or int(metadata.properties.get(_MIN_SNAPSHOTS, SETTINGS[_MIN_SNAPSHOTS]))
-    newest = sorted(metadata.snapshots, key=lambda each: each.sequence_number or 0)[-keep_count:]
-    newest = [each for each in newest if each is newest[-1] or each.timestamp_ms >= since_s * 1000]
-    stay = {each.snapshot_id for each in newest} | {ref.snapshot_id for ref in metadata.refs.values()}
-    if gone := [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in stay]:
-        ExpireSnapshots(transaction=change).by_ids(gone).commit()
+    newest = sorted(metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)[-keep_count:]
+    newest = [snapshot for snapshot in newest if snapshot is newest[-1] or snapshot.timestamp_ms >= since_s * 1000]
+    kept_ids = {snapshot.snapshot_id for snapshot in newest} | {ref.snapshot_id for ref in metadata.refs.values()}
+    if dropped_ids := [snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.snapshot_id not in kept_ids]:
+        ExpireSnapshots(transaction=change).by_ids(dropped_ids).commit()
 
 
 def check_no_deletes(place: object, tasks: Iterable[FileScanTask]) -> None:
@@ -244,18 +237,14 @@ class Upkeep:
         self._tiny = TinyFiles()
 
     def after_commit(self, table: Table, staged: Staged, summary: Mapping[str, str]) -> None:
-        """Look after the table, after a commit of these files.
-
-        Args:
-            summary: of the commit; a snapshot of merged files repeats it.
-        """
+        """Look after the table, after a commit of these files; a snapshot of merged files repeats its summary."""
         self._tiny.add(
             staged,
             lambda: [partition for partition, _ in self._tiny_files(table)],
             lambda partition: self._merge(table, partition, summary),
         )
         self._commits += 1
-        if self._commits % _COMMITS == 0:
+        if self._commits % _COMMITS_PER_UPKEEP == 0:
             self.remove_unused(table)
 
     def remove_unused(self, table: Table, more: Iterable[str] = ()) -> None:
@@ -264,7 +253,7 @@ class Upkeep:
         self._unused.note([*(path for path in _existing_metadata(table) if path not in needed), *more])
         needed |= tagged_files(table)
         needed |= {task.file.file_path for task in table.scan().plan_files()}  # it may have been rolled back
-        self._unused.remove(table.io.delete, UNUSED_S, needed, _MAX_UNUSED)
+        self._unused.remove(table.io.delete, UNUSED_DELAY_S, needed, _MAX_UNUSED_FILES)
 
     def _tiny_files(self, table: Table) -> Iterator[tuple[str, DataFile]]:
         for task in table.scan().plan_files():
@@ -277,51 +266,55 @@ class Upkeep:
 
     def _merge(self, table: Table, partition: str, summary: Mapping[str, str]) -> int:
         """Merge the tiny files of a partition if there are many; returns the count of tiny files after that."""
-        tiny = [file for each, file in self._tiny_files(table) if each == partition]
-        if len(tiny) < TINY_FILES:
-            return len(tiny)
-        tiny.sort(key=lambda file: file.file_path)
-        merged = str(Path(tiny[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))
+        tiny_files = [file for file_partition, file in self._tiny_files(table) if file_partition == partition]
+        if len(tiny_files) < MERGE_AT_TINY_FILES:
+            return len(tiny_files)
+        tiny_files.sort(key=lambda file: file.file_path)
+        merged = str(Path(tiny_files[0].file_path).with_name(f"merged-{uuid.uuid4().hex}.parquet"))
         try:
             merge_files(
-                [Path(file.file_path.removeprefix("file:")) for file in tiny], Path(merged.removeprefix("file:"))
+                [Path(file.file_path.removeprefix("file:")) for file in tiny_files], Path(merged.removeprefix("file:"))
             )
         except pa.ArrowException:  # a column has changed its type; the pipeline `compact` may know how
             return 0
-        self._replace(table, tiny, f"file://{merged.removeprefix('file:')}", summary)
-        self._unused.note(file.file_path for file in tiny)
+        self._replace(table, tiny_files, f"file://{merged.removeprefix('file:')}", summary)
+        self._unused.note(file.file_path for file in tiny_files)
         return 1
 
     def _replace(self, table: Table, files: Sequence[DataFile], merged: str, summary: Mapping[str, str]) -> None:
         with table.transaction() as change:
-            with change.update_snapshot(snapshot_properties=dict(summary)).overwrite() as new:
+            with change.update_snapshot(snapshot_properties=dict(summary)).overwrite() as update:
                 for file in files:
-                    new.delete_data_file(file)
+                    update.delete_data_file(file)
                 partition = files[0].partition
-                new.append_data_file(self._partitions.data_file(table.io, table.metadata, merged, partition))
+                update.append_data_file(self._partitions.data_file(table.io, table.metadata, merged, partition))
             drop_snapshots(change)
 
 
 def tagged_files(table: Table) -> set[str]:
     """Return the data files of snapshots that have a tag or a branch."""
-    kept = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
-    return {file for each in kept for file in table.inspect.files(each).column("file_path").to_pylist()}
+    snapshot_ids = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    return {
+        file
+        for snapshot_id in snapshot_ids
+        for file in table.inspect.files(snapshot_id).column("file_path").to_pylist()
+    }
 
 
 def _referenced_metadata(table: Table) -> set[str]:
-    found = {table.metadata_location, *(each.metadata_file for each in table.metadata.metadata_log)}
-    for each in table.snapshots():
-        found.add(each.manifest_list)
-        found.update(manifest.manifest_path for manifest in each.manifests(table.io))
-    return found
+    files = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
+    for snapshot in table.snapshots():
+        files.add(snapshot.manifest_list)
+        files.update(manifest.manifest_path for manifest in snapshot.manifests(table.io))
+    return files
 
 
 def _existing_metadata(table: Table) -> list[str]:
     assert isinstance(table.io, PyArrowFileIO)
     folder = table.metadata_location.rpartition("/")[0]
-    scheme, place, path = table.io.parse_location(folder)
-    found = table.io.fs_by_scheme(scheme, place).get_file_info(FileSelector(path))
-    names = [each.base_name for each in found if each.is_file]
+    scheme, host, path = table.io.parse_location(folder)
+    infos = table.io.fs_by_scheme(scheme, host).get_file_info(FileSelector(path))
+    names = [info.base_name for info in infos if info.is_file]
     return [f"{folder}/{name}" for name in names if name.endswith((".avro", ".metadata.json"))]
 
 
@@ -336,8 +329,8 @@ class OrderedCatalog(SqlCatalog):
         updates: tuple[TableUpdate, ...],
     ) -> StagedTable:
         last_ms = 0 if current_table is None else current_table.metadata.last_updated_ms
-        later = tuple(_in_order(last_ms, updates))
-        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, later)
+        ordered = tuple(_order_times(last_ms, updates))
+        staged = super()._update_and_stage_table(current_table, table_identifier, requirements, ordered)
         time_ms = max(staged.metadata.last_updated_ms, last_ms)  # of a commit without a snapshot
         staged.metadata = staged.metadata.model_copy(update={"last_updated_ms": time_ms})
         return staged
@@ -350,13 +343,13 @@ def order_commit_times(catalog: Catalog) -> Catalog:
     def commit_table(
         table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
-        return commit(table, requirements, tuple(_in_order(table.metadata.last_updated_ms, updates)))
+        return commit(table, requirements, tuple(_order_times(table.metadata.last_updated_ms, updates)))
 
     catalog.commit_table = commit_table  # type: ignore[method-assign]
     return catalog
 
 
-def _in_order(time_ms: int, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
+def _order_times(time_ms: int, updates: Iterable[TableUpdate]) -> Iterator[TableUpdate]:
     for update in updates:
         if isinstance(update, AddSnapshotUpdate):
             time_ms = max(time_ms + 1, update.snapshot.timestamp_ms)

@@ -38,12 +38,10 @@ _FORMAT_FOLDERS: Final = {"delta": "_delta_log", "iceberg": "metadata", "parquet
 class TableLocation:
     """The location of a table, and who writes it.
 
-    Attributes:
-        state: the folder beside the data that readers never read. writer: its id, the same after restarts.
-        lane: a suffix of the writer's id, for a second writer that numbers its own batches.
-        is_read_only: an unfinished commit is not completed. wait_s: how long to wait for storage that is away.
-        replaced_stay_s: how long files stay that a batch with a key has replaced; older snapshots lack them.
-        file_bytes: the approximate size of merged files.
+    Readers never read `state`. `writer` is an id that stays the same after restarts; `lane` is its suffix for a second
+    writer that numbers its own batches. If it `is_read_only`, an unfinished commit is not completed. `wait_s` is how
+    long to wait for storage that is away, and `replaced_stay_s` how long files stay that a batch with a key has
+    replaced; older snapshots lack them. `file_bytes` is about the size of merged files.
     """
 
     path: Path | Address
@@ -83,100 +81,85 @@ def errors_path(root: Path | Address) -> Path | Address:
 class Lake(Protocol):
     """A table that grows by batches."""
 
-    def __init__(self, place: TableLocation) -> None: ...
+    def __init__(self, location: TableLocation) -> None: ...
 
     @property
     def layout(self) -> Layout:
         """The partition of each row, and the names of files."""
-        ...
 
     def last_batch(self) -> int:
         """Return the number of the last batch in the table; -1 before the first."""
-        ...
 
     def record(self) -> str | None:
         """Return the record of the last batch of this writer, or of any if the location names none."""
-        ...
 
     def columns(self) -> Mapping[str, pa.DataType]:
         """Return the columns, by name; none before the first batch."""
-        ...
 
     def commit(self, batch: int, staged: Staged) -> None:
         """Add the files of a batch, all at once, and the columns and nested fields that are new."""
-        ...
 
     def paths(self) -> list[Path]:
         """Return the files with rows; behind an address, relative to it."""
-        ...
 
     def sizes(self) -> Mapping[Path, int]:
         """Return the size of each file according to the format's log; empty without such a log."""
-        ...
 
     def partitions(self) -> Mapping[Path, str]:
         """Return the partition path of each file with rows."""
-        ...
 
     def retire(self, before_s: float) -> Collection[Path]:
-        """Drop what is older than a time of the table's history; returns files that the rest of it still needs.
-
-        Then `paths` is what the table has now, also if somebody has restored it meanwhile.
-        """
-        ...
+        """Drop history from before a time, and look for restored files; returns files that the rest needs."""
 
     def rewrite(self, staged: Staged) -> None:
         """Replace all files, at once; `staged` has all columns, possibly with other types."""
-        ...
 
     def compact(self, before: date) -> None:
         """Merge the small files of days before one; without days, of all partitions."""
-        ...
 
     def expire(self, before: date) -> int:
         """Remove the partitions of days before one; returns how many. Raises: ConfigError, the table has no days."""
-        ...
 
 
-def open_lake(kind: str, place: TableLocation) -> Lake:
+def open_lake(kind: str, location: TableLocation) -> Lake:
     """Open a table of one of FORMATS. Raises: ConfigError, a package is not installed."""
-    if not isinstance(place.path, Address):
-        return _load_format(kind, FORMATS[kind])(place)
+    if not isinstance(location.path, Address):
+        return _load_format(kind, FORMATS[kind])(location)
     remote = importlib.import_module("sparrowmq.spark.pipelines.lake.remote_lake")
-    lake: Lake = remote.open_remote_lake(place, _load_format(kind, _REMOTE_FORMATS.get(kind, FORMATS[kind])))
+    lake: Lake = remote.open_remote_lake(location, _load_format(kind, _REMOTE_FORMATS.get(kind, FORMATS[kind])))
     return lake
 
 
 def _load_format(kind: str, spec: tuple[str, str, str | None]) -> type[Lake]:
     module, name, package = spec
     try:
-        found: type[Lake] = getattr(importlib.import_module(module), name)
+        lake_class: type[Lake] = getattr(importlib.import_module(module), name)
     except ImportError as error:
         raise ConfigError(f"format {kind} needs the package {package}: pip install 'sparrowmq[lake]'") from error
-    return found
+    return lake_class
 
 
-def staging_address(place: TableLocation) -> Address:
+def staging_address(location: TableLocation) -> Address:
     """Return the address of the files of a Parquet folder that no reader may see yet."""
-    assert isinstance(place.path, Address)
-    return place.path.with_name(f"{place.path.name}.staged{place.lane}")
+    assert isinstance(location.path, Address)
+    return location.path.with_name(f"{location.path.name}.staged{location.lane}")
 
 
 def record_at(folder: Path) -> str | None:
     """Return the record of the last batch of a table in a folder, in any format; None without one."""
-    for kind, mark in _FORMAT_FOLDERS.items():
-        if (folder / mark).is_dir():
-            found: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
-            return found
+    for kind, folder_name in _FORMAT_FOLDERS.items():
+        if (folder / folder_name).is_dir():
+            record: str | None = importlib.import_module(FORMATS[kind][0]).record_at(folder)
+            return record
     return None
 
 
-def check_partition(place: TableLocation, actual: str) -> None:
+def check_partition(location: TableLocation, actual: str) -> None:
     """Raises: ConfigError, another program has divided the table in another way."""
-    if actual != str(place.partitioning):
+    if actual != str(location.partitioning):
         raise ConfigError(
-            f"{place.path} is divided by {actual}, and was begun with the partition {place.partitioning}; let the "
-            "program that changed it change it back, or begin a new table at another place"
+            f"{location.path} is divided by {actual}, and was begun with the partition {location.partitioning}; let "
+            "the program that changed it change it back, or begin a new table at another place"
         )
 
 
@@ -186,18 +169,16 @@ def new_fields(schema: pa.Schema, columns: Mapping[str, pa.DataType]) -> list[pa
 
 
 def missing_files_warning(path: Path | Address, lake: Lake) -> str:
-    """Check each file of a table in a folder; return a warning with the remedy, or "" if all are complete.
-
-    A fault of the disk may remove or truncate a file, or change its name in the log. Readers fail then, and appends do
-    not notice.
-    """
+    """Return a warning, with the remedy, if the disk lost or cut a file; appends do not notice that, but readers."""
     if isinstance(path, Address):
         return ""
-    damaged = [(file, there) for file, size in sorted(lake.sizes().items()) if (there := _file_size(file)) != size]
+    damaged = [
+        (file, actual_size) for file, size in sorted(lake.sizes().items()) if (actual_size := _file_size(file)) != size
+    ]
     if not damaged:
         return ""
-    (first, there), more = damaged[0], f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
-    fault = "is gone" if there is None else f"has {there:,} bytes, and not those that the log says"
+    (first, actual_size), more = damaged[0], f" and {len(damaged) - 1:,} more" if len(damaged) > 1 else ""
+    fault = "is gone" if actual_size is None else f"has {actual_size:,} bytes, and not those that the log says"
     return (
         f"readers of {path} fail, as {first}{more}, which its log names, {fault}; restore it from a backup, or the "
         "table and its state, and start this again"

@@ -6,8 +6,7 @@ In a folder of this machine (`ParquetFolder`):
     table/_day=…/…-000000007-*.parquet  then each file is moved to its place, and the list is emptied
 
 A crash in between leaves files to be moved; the next start does it. If the state with the files was lost meanwhile, the
-next start takes the commit back. Readers ignore names that begin with a dot. Spark's own sink keeps a log of files that
-only Spark reads: all other readers of its folders see a batch twice that was written again.
+next start takes the commit back. Spark's own sink keeps a log of files that only Spark reads.
 
 At an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteParquetFolder`):
 
@@ -15,9 +14,8 @@ At an address, such as `s3://bucket/orders/_day=2026-01-31/…` (`RemoteParquetF
     orders/.sparrowmq/commits/000000007.json   the files of batch 7, and its record: this is the commit
     orders/_day=…/…                            then each file is moved to its place, and the list is emptied
 
-S3 cannot rename, so a move is a copy by the server and a removal. Commits are in the table and not in the state, so a
-run with an older copy of the state sees them. Files are never merged there: only a log of commits, as Delta and Iceberg
-have, can replace files while readers use them.
+S3 cannot rename, so a move is a copy by the server and a removal. Files are never merged there: only a log of commits,
+as Delta and Iceberg have, can replace files while readers use them.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ import os
 import re
 import shutil
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -47,53 +46,21 @@ from sparrowmq.spark.pipelines.lake.staged_files import Staged
 from sparrowmq.spark.pipelines.lake.widening import fits
 from sparrowmq.spark.pipelines.running.folders import move_file
 
-_MAX_COMMITS: Final = 10
-_MERGE: Final = "merge.json"
+_MAX_COMMIT_FILES: Final = 10
+_MERGE_FILE: Final = "merge.json"
 _BATCH_FILE: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
 
 
-class ParquetFolder:
-    """A table in a folder."""
+class _Folder(ABC):
+    """What both kinds have in common: no log knows the files, so there are neither sizes nor a history."""
 
-    def __init__(self, place: TableLocation) -> None:
-        self._place = place
-        self.layout = Layout(place.partitioning, keeps_columns=False, has_log=False)
-        self._commits = place.folder / f"{OWN_FOLDER}{place.lane}"
-        self._earlier = place.state / f"commits{place.lane}"  # where earlier releases had them
-        self._merges = place.state / _MERGE
-        if not place.is_read_only:
-            self._finish()
-            self._finish_merge()
+    def __init__(self, location: TableLocation) -> None:
+        self._location = location
+        self.layout = Layout(location.partitioning, keeps_columns=False, has_log=False)
 
-    def last_batch(self) -> int:
-        found = [*self._commits.glob("[0-9]*.json"), *self._earlier.glob("*.json")]
-        return max((int(path.stem) for path in found), default=-1)
-
-    def record(self) -> str | None:
-        return _record_of(max(self._commits.glob("[0-9]*.json"), default=None))
-
-    def columns(self) -> dict[str, pa.DataType]:
-        """From the last batch of each writer; merged files may lack newer columns."""
-        files = self.paths()
-        found: dict[str, pa.DataType] = {}
-        for file in _last_batch_files(files) or files:
-            for field in pq.read_schema(file):
-                had = found.get(field.name)
-                found[field.name] = field.type if had is None or fits(had, field.type) else had
-        return {DAY: pa.date32(), **found} if found and DAY in self.layout.path_only_columns else found
-
-    def commit(self, batch: int, staged: Staged) -> None:
-        place = self._place
-        moves = {str(file.path): str(place.path / file.name) for file in staged.files}
-        _sync(moves)
-        commit = self._commits / f"{batch:09}.json"
-        self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
-        self._finish()
-        for old in sorted(self._commits.glob("[0-9]*.json"))[:-_MAX_COMMITS]:
-            old.unlink()
-
+    @abstractmethod
     def paths(self) -> list[Path]:
-        return sorted(self._place.folder.glob(self.layout.partitioning.pattern))
+        """Every file of the table."""
 
     def sizes(self) -> dict[Path, int]:
         return {}
@@ -102,27 +69,69 @@ class ParquetFolder:
         return {path: self.layout.partitioning.partition_of_file(path.as_posix()) for path in self.paths()}
 
     def retire(self, before_s: float) -> tuple[()]:
-        """A folder has no history."""
         return ()
+
+
+class ParquetFolder(_Folder):
+    """A table in a folder."""
+
+    def __init__(self, location: TableLocation) -> None:
+        super().__init__(location)
+        self._commits = location.folder / f"{OWN_FOLDER}{location.lane}"
+        self._old_commits = location.state / f"commits{location.lane}"  # where earlier releases had them
+        self._merge_file = location.state / _MERGE_FILE
+        if not location.is_read_only:
+            self._finish()
+            self._finish_merge()
+
+    def last_batch(self) -> int:
+        commits = [*self._commits.glob("[0-9]*.json"), *self._old_commits.glob("*.json")]
+        return max((int(path.stem) for path in commits), default=-1)
+
+    def record(self) -> str | None:
+        return _commit_record(_last_commit(self._commits))
+
+    def columns(self) -> dict[str, pa.DataType]:
+        """From the last batch of each writer; merged files may lack newer columns."""
+        files = self.paths()
+        columns: dict[str, pa.DataType] = {}
+        for file in _last_batch_files(files) or files:
+            for field in pq.read_schema(file):
+                known_type = columns.get(field.name)
+                columns[field.name] = field.type if known_type is None or fits(known_type, field.type) else known_type
+        return {DAY: pa.date32(), **columns} if columns and DAY in self.layout.path_only_columns else columns
+
+    def commit(self, batch: int, staged: Staged) -> None:
+        location = self._location
+        moves = {str(file.path): str(location.path / file.name) for file in staged.files}
+        _sync_files(moves)
+        commit = self._commits / f"{batch:09}.json"
+        self._write(commit, {"moves": moves, "record": staged.record}, is_new=True)
+        self._finish()
+        for old_commit in sorted(self._commits.glob("[0-9]*.json"))[:-_MAX_COMMIT_FILES]:
+            old_commit.unlink()
+
+    def paths(self) -> list[Path]:
+        return sorted(self._location.folder.glob(self.layout.partitioning.pattern))
 
     def rewrite(self, staged: Staged) -> None:
         """Each file is replaced under its name, so no reader misses a row or sees it twice."""
-        moves = {str(file.path): str(self._place.folder / file.name) for file in staged.files}
-        _sync(moves)
-        gone = {str(path) for path in self.paths()} - set(moves.values())
-        self._write(self._merges, {"moves": moves, "gone": sorted(gone)})
+        moves = {str(file.path): str(self._location.folder / file.name) for file in staged.files}
+        _sync_files(moves)
+        replaced = {str(path) for path in self.paths()} - set(moves.values())
+        self._write(self._merge_file, {"moves": moves, "gone": sorted(replaced)})
         self._finish_merge()
 
     def compact(self, before: date) -> None:
         """A reader during the merge may miss rows, or see rows twice."""
         partitioning = self.layout.partitioning
         for folder in self._folders(lambda partition: partitioning.starts_before(partition, before)):
-            for group in group_small_files(sorted(folder.glob("*.parquet")), self._place.file_bytes):
-                merged = self._place.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
+            for group in group_small_files(sorted(folder.glob("*.parquet")), self._location.file_bytes):
+                merged = self._location.state / "compacted" / f"compacted-{uuid.uuid4().hex}.parquet"
                 merge_files(group, merged)
                 moves = {str(merged): str(folder / merged.name)}
-                _sync(moves)
-                self._write(self._merges, {"moves": moves, "gone": [str(file) for file in group]})
+                _sync_files(moves)
+                self._write(self._merge_file, {"moves": moves, "gone": [str(file) for file in group]})
                 self._finish_merge()
 
     def expire(self, before: date) -> int:
@@ -137,24 +146,24 @@ class ParquetFolder:
 
     def _finish_merge(self) -> None:
         """Replace files by the merged one; after a crash the next start finishes this."""
-        if not self._merges.exists():
+        if not self._merge_file.exists():
             return
-        begun = _read_commit(self._merges)
-        _move(begun["moves"])
-        for file in begun["gone"]:
+        merge = _read_commit(self._merge_file)
+        _move_files(merge["moves"])
+        for file in merge["gone"]:
             Path(file).unlink(missing_ok=True)
-        self._merges.unlink()
+        self._merge_file.unlink()
 
     def _finish(self) -> None:
         """Move the files that the last commit has not moved yet. If one is gone, undo the commit."""
-        for folder in (self._earlier, self._commits):
+        for folder in (self._old_commits, self._commits):
             for commit in sorted(folder.glob("[0-9]*.json"))[-1:]:
-                said = _read_commit(commit)
-                moves = said.get("moves", {}) if folder == self._commits else said
+                content = _read_commit(commit)
+                moves = content.get("moves", {}) if folder == self._commits else content
                 if all(os.path.exists(staged) or os.path.exists(target) for staged, target in moves.items()):
-                    _move(moves)
+                    _move_files(moves)
                     if moves:
-                        self._write(commit, {"moves": {}, "record": said.get("record", "")})
+                        self._write(commit, {"moves": {}, "record": content.get("record", "")})
                 else:
                     for target in moves.values():
                         Path(target).unlink(missing_ok=True)
@@ -163,70 +172,73 @@ class ParquetFolder:
     def _write(self, path: Path, content: Mapping[str, Any], *, is_new: bool = False) -> None:
         """Write a file atomically, also in a power cut. Raises: ConfigError, a new file exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".tmp")
-        with open(new, "w") as file:
+        temporary = path.with_suffix(".tmp")
+        with open(temporary, "w") as file:
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())
         if not is_new:
-            new.rename(path)
+            temporary.rename(path)
             return
         try:
-            os.link(new, path)
+            os.link(temporary, path)
         except FileExistsError:
-            raise another_run_error(int(path.stem), self._place.path) from None
+            raise another_run_error(int(path.stem), self._location.path) from None
         finally:
-            new.unlink()
+            temporary.unlink()
 
 
 def _last_batch_files(files: Iterable[Path]) -> list[Path]:
     """Return a file of the last batch of each writer. File times are not reliable: clocks are set back."""
-    last: dict[str, tuple[int, Path]] = {}
+    last_files: dict[str, tuple[int, Path]] = {}
     for file in files:
-        if found := _BATCH_FILE.match(file.name):
-            last[found[1]] = max(last.get(found[1], (-1, file)), (int(found[2]), file))
-    return [file for _, file in last.values()]
+        if match := _BATCH_FILE.match(file.name):
+            last_files[match[1]] = max(last_files.get(match[1], (-1, file)), (int(match[2]), file))
+    return [file for _, file in last_files.values()]
 
 
 def commits_at(folder: Path, state: Path) -> list[str] | None:
     """Return the last commit of each writer; None while a commit or a merge is unfinished."""
-    last = [max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*"))]
-    commits = [commit for commit in last if commit is not None]
-    if (state / _MERGE).exists() or any(_read_commit(commit).get("moves") for commit in commits):
+    commits = [commit for commit in map(_last_commit, sorted(folder.glob(f"{OWN_FOLDER}*"))) if commit is not None]
+    if (state / _MERGE_FILE).exists() or any(_read_commit(commit).get("moves") for commit in commits):
         return None
     return [str(commit) for commit in commits]
 
 
 def record_at(folder: Path) -> str | None:
     """Return the record of the last batch of the stream's writer, else of another writer."""
-    last = (max(each.glob("[0-9]*.json"), default=None) for each in sorted(folder.glob(f"{OWN_FOLDER}*")))
-    return next((record for commit in last if (record := _record_of(commit)) is not None), None)
+    commits = map(_last_commit, sorted(folder.glob(f"{OWN_FOLDER}*")))
+    return next((record for commit in commits if (record := _commit_record(commit)) is not None), None)
 
 
-def _record_of(commit: Path | None) -> str | None:
+def _last_commit(folder: Path) -> Path | None:
+    return max(folder.glob("[0-9]*.json"), default=None)
+
+
+def _commit_record(commit: Path | None) -> str | None:
     return str(_read_commit(commit).get("record") or "") or None if commit else None
 
 
 def _read_commit(commit: Path) -> dict[str, Any]:
     """Raises: BadStore, the file is damaged. It was synced before its batch was done, so the disk lost it."""
     try:
-        said: object = json.loads(commit.read_text())
+        content: object = json.loads(commit.read_text())
     except ValueError:
-        said = None
-    if not isinstance(said, dict):
+        content = None
+    if not isinstance(content, dict):
         raise BadStore(
             f"{commit} is damaged, and it says which files its batch has; restore the table and its state from a backup"
         )
-    return said
+    return content
 
 
-def _sync(files: Iterable[str]) -> None:
+def _sync_files(files: Iterable[str]) -> None:
     """Sync files before a commit names them: neither Spark nor pyarrow does."""
     for file in files:
         sync(Path(file))
 
 
-def _move(moves: Mapping[str, str]) -> None:
+def _move_files(moves: Mapping[str, str]) -> None:
     for staged, target in moves.items():
         if os.path.exists(staged):
             move_file(staged, Path(target))
@@ -241,24 +253,23 @@ class _Commit(msgspec.Struct):
     record: str
 
 
-class RemoteParquetFolder:
-    """A table in a folder."""
+class RemoteParquetFolder(_Folder):
+    """A table at an address."""
 
-    def __init__(self, place: TableLocation) -> None:
-        assert isinstance(place.path, Address)
-        self._place = place
-        self.layout = Layout(place.partitioning, keeps_columns=False, has_log=False)
-        self._storage = place.path.storage
-        self._commits = f"{OWN_FOLDER}/commits{place.lane}/"
-        if not place.is_read_only and (last := self._last()) is not None:
-            self._finish(last)
+    def __init__(self, location: TableLocation) -> None:
+        super().__init__(location)
+        assert isinstance(location.path, Address)
+        self._storage = location.path.storage
+        self._commits = f"{OWN_FOLDER}/commits{location.lane}/"
+        if not location.is_read_only and (last_commit := self._last_commit_name()) is not None:
+            self._finish(last_commit)
 
     def last_batch(self) -> int:
-        last = self._last()
+        last = self._last_commit_name()
         return -1 if last is None else int(PurePosixPath(last).stem)
 
     def record(self) -> str | None:
-        last = self._last()
+        last = self._last_commit_name()
         return None if last is None else self._load(last).record or None
 
     def columns(self) -> dict[str, pa.DataType]:
@@ -272,54 +283,48 @@ class RemoteParquetFolder:
 
     def commit(self, batch: int, staged: Staged) -> None:
         assert staged.folder is not None
-        added = self.layout.partitioning.columns(staged.schema.remove_metadata())
-        schema = pa.unify_schemas([self._schema(), added])
+        added_columns = self.layout.partitioning.columns(staged.schema.remove_metadata())
+        schema = pa.unify_schemas([self._schema(), added_columns])
         columns = schema.serialize().to_pybytes()
         name = f"{self._commits}{batch:09}.json"
         self._save(name, _Commit(staged.folder, [file.name for file in staged.files], columns, staged.record))
         self._finish(name)
-        for old in self._names(self._commits)[:-_MAX_COMMITS]:
-            self._storage.delete(old)
+        for old_commit in self._names(self._commits)[:-_MAX_COMMIT_FILES]:
+            self._storage.delete(old_commit)
 
     def clear_staged(self) -> None:
         """Remove the files of no commit; opening the folder has moved those of the last commit."""
-        staging_address(self._place).storage.clear()
+        staging_address(self._location).storage.clear()
 
     def paths(self) -> list[Path]:
-        return [Path(each.path) for each in self._storage.list() if each.path.endswith(".parquet")]
-
-    def sizes(self) -> dict[Path, int]:
-        return {}
-
-    def partitions(self) -> dict[Path, str]:
-        return {path: self.layout.partitioning.partition_of_file(path.as_posix()) for path in self.paths()}
-
-    def retire(self, before_s: float) -> tuple[()]:
-        """A folder has no history."""
-        return ()
+        return [Path(info.path) for info in self._storage.list() if info.path.endswith(".parquet")]
 
     def rewrite(self, staged: Staged) -> None:
-        raise ConfigError(f"{self._place.path}: only files on this machine are written again")
+        raise ConfigError(f"{self._location.path}: only files on this machine are written again")
 
     def compact(self, before: date) -> None:
         raise ConfigError(
-            f"{self._place.path} is a folder of Parquet files, and those are put together only on this machine; "
+            f"{self._location.path} is a folder of Parquet files, and those are put together only on this machine; "
             "keep tables behind addresses as delta or iceberg"
         )
 
     def expire(self, before: date) -> int:
         partitioning = self.layout.partitioning
         limit = partitioning.period_start(before)
-        old = {path: each for path, each in self.partitions().items() if partitioning.starts_before(each, limit)}
-        for path in old:
+        old_files = {
+            path: partition
+            for path, partition in self.partitions().items()
+            if partitioning.starts_before(partition, limit)
+        }
+        for path in old_files:
             self._storage.files.delete_file(path.as_posix())
-        return len(set(old.values()))
+        return len(set(old_files.values()))
 
     def _names(self, prefix: str = f"{OWN_FOLDER}/commits") -> list[str]:
-        found = (self._storage.relative(each.path) for each in self._storage.list(OWN_FOLDER))
-        return sorted(name for name in found if name.startswith(prefix) and name.endswith(".json"))
+        names = (self._storage.relative(info.path) for info in self._storage.list(OWN_FOLDER))
+        return sorted(name for name in names if name.startswith(prefix) and name.endswith(".json"))
 
-    def _last(self) -> str | None:
+    def _last_commit_name(self) -> str | None:
         return max(self._names(self._commits), default=None)
 
     def _load(self, name: str) -> _Commit:
@@ -329,7 +334,7 @@ class RemoteParquetFolder:
         except msgspec.MsgspecError as error:
             raise ConfigError(
                 f"{self._storage.path(name)} cannot be read ({error}); restore it, or move the table and "
-                f"{self._place.state} away to begin again"
+                f"{self._location.state} away to begin again"
             ) from None
 
     def _save(self, name: str, commit: _Commit) -> None:
@@ -339,19 +344,19 @@ class RemoteParquetFolder:
         commit = self._load(commit_name)
         if not commit.moves:
             return
-        staged = staging_address(self._place).storage
+        staged = staging_address(self._location).storage
         for name in commit.moves:
-            self._move(staged.path(f"{commit.staged}/{name}"), name)
+            self._move_staged(staged.path(f"{commit.staged}/{name}"), name)
         self._save(commit_name, _Commit("", [], commit.columns, commit.record))
 
-    def _move(self, source: str, name: str) -> None:
+    def _move_staged(self, source: str, name: str) -> None:
         files, target = self._storage.files, self._storage.path(name)
-        found, there = files.get_file_info([source, target])
-        if found.type == fs.FileType.File:
+        source_info, target_info = files.get_file_info([source, target])
+        if source_info.type == fs.FileType.File:
             self._storage.make_folder(name)
             files.move(source, target)
-        elif there.type != fs.FileType.File:
+        elif target_info.type != fs.FileType.File:
             raise ConfigError(
                 f"{source} is gone before it was moved to {target}; restore it, or move the table and "
-                f"{self._place.state} away to begin again"
+                f"{self._location.state} away to begin again"
             )

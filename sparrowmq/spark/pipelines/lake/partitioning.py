@@ -36,19 +36,19 @@ IDENTITY: Final = "identity"
 TIME_TRANSFORMS: Final = ("year", "month", "day", "hour")
 NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 
-_NAMES: Final = {"bucket": "bucket", "truncate": "trunc", **{time: time for time in TIME_TRANSFORMS}}
+_COLUMN_SUFFIXES: Final = {"bucket": "bucket", "truncate": "trunc", **{time: time for time in TIME_TRANSFORMS}}
 _MAX_WIDTHS: Final = {"bucket": 10_000, "truncate": (1 << 31) - 1}
-_WORDS: Final = ("none", IDENTITY, *_MAX_WIDTHS)
+_RESERVED_WORDS: Final = ("none", IDENTITY, *_MAX_WIDTHS)
 # Spark's and Trino's names of the same transforms.
 _ALIASES: Final = {"date": "day", "date_hour": "hour", **{f"{time}s": time for time in TIME_TRANSFORMS}}
 _MAX_FIELDS: Final = 4  # the names of files on S3 have 1,024 bytes at most
 # Of the name and the value of a field, as files have them: 255 are the limit of most systems.
 _MAX_SEGMENT_BYTES: Final = 200
-_ITEM: Final = re.compile(r"\s*(?:(\w+)\s*\(([^()]*)\)|([^(),]+?))\s*(?:,|$)")
+_FIELD_OR_TRANSFORM: Final = re.compile(r"\s*(?:(\w+)\s*\(([^()]*)\)|([^(),]+?))\s*(?:,|$)")
 _FIELD: Final = re.compile(r"[\w-]{1,100}")
 _NUMBER: Final = re.compile(r"[0-9]+")
-_RARE: Final = re.compile(r"[^A-Za-z0-9=/._-]")
-_UNSAFE: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')  # what Spark writes as % and two digits
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9=/._-]")
+_ESCAPED_CHARACTERS: Final = re.compile(r'[\x00-\x1f"#%\'*/:=?\\{\[\]^\x7f]')  # what Spark writes as % and two digits
 _EXAMPLE: Final = "write fields and transforms, as `country, bucket(16, id)`"
 
 
@@ -65,12 +65,14 @@ class PartitionField:
         """The name of the partition column, as Iceberg names it."""
         if self.transform == IDENTITY:
             return self.source
-        return f"_{self.transform}" if self.source == STORE_TIME else f"{self.source}_{_NAMES[self.transform]}"
+        return (
+            f"_{self.transform}" if self.source == STORE_TIME else f"{self.source}_{_COLUMN_SUFFIXES[self.transform]}"
+        )
 
     def __str__(self) -> str:
         if self.source in (DAY, STORE_TIME):
             return "day" if self.source == DAY else self.transform
-        is_word = _NUMBER.fullmatch(self.source) or self.source.lower() in (*_WORDS, *TIME_TRANSFORMS)
+        is_word = _NUMBER.fullmatch(self.source) or self.source.lower() in (*_RESERVED_WORDS, *TIME_TRANSFORMS)
         source = f"`{self.source}`" if is_word else self.source
         if self.transform == IDENTITY:
             return source
@@ -85,11 +87,11 @@ class PartitionField:
         """The length of a period of the store time: year, month, day or hour."""
         return "day" if self.source == DAY else self.transform
 
-    def text_of(self, time: date) -> str:
+    def period_text(self, time: date) -> str:
         return time_text(self.unit, time)
 
     def last_text(self, day: date) -> str:
-        return self.text_of(datetime(day.year, day.month, day.day, 23))
+        return self.period_text(datetime(day.year, day.month, day.day, 23))
 
     def column_type(self, source: pa.DataType) -> pa.DataType:
         """The type of the partition column."""
@@ -109,14 +111,14 @@ class PartitionField:
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
         encoded = values.dictionary_encode()
-        text = self._text(values.type)
-        return [None if each is None else text(each) for each in encoded.dictionary.to_pylist()], encoded.indices
+        text = self._text_function(values.type)
+        return [None if value is None else text(value) for value in encoded.dictionary.to_pylist()], encoded.indices
 
-    def _text(self, kind: pa.DataType) -> Callable[[Any], str]:
+    def _text_function(self, kind: pa.DataType) -> Callable[[Any], str]:
         match self.transform:
             case "bucket":
-                number_of = _bucket_of(kind, self.width)
-                return lambda value: str(number_of(value))
+                bucket_for = _bucket_function(kind, self.width)
+                return lambda value: str(bucket_for(value))
             case "truncate":
                 return lambda value: partition_text(_truncate(value, self.width))
             case "identity":
@@ -136,7 +138,7 @@ class Partitioning:
     @classmethod
     def parse(cls, text: str) -> Partitioning:
         """Read `country, bucket(16, id)`. Raises: ConfigError, with what is wrong and what to write."""
-        return _parse(text)
+        return _parse_partitioning(text)
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.fields)) or "none"
@@ -158,8 +160,8 @@ class Partitioning:
         """Return the columns of rows with the partition columns that they lack."""
         for field in self.fields:
             if field.name in self.derived_names:
-                at = rows.get_field_index(field.source)
-                kind = field.column_type(pa.null() if at < 0 else rows.field(at).type)
+                index = rows.get_field_index(field.source)
+                kind = field.column_type(pa.null() if index < 0 else rows.field(index).type)
                 rows = rows.append(pa.field(field.name, kind))
         return rows
 
@@ -170,15 +172,15 @@ class Partitioning:
         return parts[0] if len(parts) == 1 else pc.binary_join_element_wise(*parts, "/")
 
     def _segments(self, field: PartitionField, rows: pa.RecordBatch, empty_is_null: bool) -> pa.Array:
-        none = field.segment(None)
-        values = _column(rows, field.source)
+        null_segment = field.segment(None)
+        values = _source_column(rows, field.source)
         if values is None:
-            return pa.repeat(pa.scalar(none), rows.num_rows)
+            return pa.repeat(pa.scalar(null_segment), rows.num_rows)
         texts, indices = field.texts(values)
         segments = pa.array(
             [field.segment(None if empty_is_null and not text else text) for text in texts], pa.string()
         )
-        return pc.fill_null(segments.take(indices), none)
+        return pc.fill_null(segments.take(indices), null_segment)
 
     def too_long_reasons(self, column: Callable[[PartitionField], pa.Array | None]) -> pa.Array | None:
         """Return for each row why no partition can hold it; None if all rows fit."""
@@ -188,11 +190,13 @@ class Partitioning:
             if values is None or not pa.types.is_string(values.type):
                 continue
             texts, indices = field.texts(values)
-            long = [text is not None and len(field.segment(text).encode()) > _MAX_SEGMENT_BYTES for text in texts]
-            if any(long):
-                why = f"{field.source} is too long for a partition"
-                found = pa.array([why if each else None for each in long], pa.string()).take(indices)
-                reasons = found if reasons is None else pc.coalesce(reasons, found)
+            is_long = [text is not None and len(field.segment(text).encode()) > _MAX_SEGMENT_BYTES for text in texts]
+            if any(is_long):
+                reason = f"{field.source} is too long for a partition"
+                field_reasons = pa.array(
+                    [reason if row_is_long else None for row_is_long in is_long], pa.string()
+                ).take(indices)
+                reasons = field_reasons if reasons is None else pc.coalesce(reasons, field_reasons)
         return reasons
 
     def values(self, path: str) -> dict[str, str | None]:
@@ -212,8 +216,6 @@ class Partitioning:
         """The glob pattern of the files, below the folder of a table."""
         return "/".join([*(f"{name}=*" for name in self.names), "*.parquet"])
 
-    # Days ---------------------------------------------------------------------------------------------------------
-
     @cached_property
     def time_field(self) -> PartitionField | None:
         return next((field for field in self.fields if field.is_of_store_time), None)
@@ -231,21 +233,19 @@ class Partitioning:
         return first is None or first < before
 
     def period_start(self, before: date) -> date:
-        """The first day of the period that a day is in: earlier periods have ended before this day.
-
-        Raises: ConfigError, the table is not divided by the store time.
-        """
+        """The first day of the period that a day is in: earlier periods have ended before. Raises: ConfigError."""
         if self.time_field is None:
+            with_day = ", ".join([*map(str, self.fields), "day"])
             raise ConfigError(
                 f"a table with the partition {self} has no old days to take out, as its files have messages of all "
-                f"days; leave keep_days out, or begin a table with the partition {days_besides(self)}"
+                f"days; leave keep_days out, or begin a table with the partition {with_day}"
             )
-        return date.fromisoformat(f"{self.time_field.text_of(before)}-01-01"[:10])
+        return date.fromisoformat(f"{self.time_field.period_text(before)}-01-01"[:10])
 
     def sql_before(self, limit: date) -> str:
         """Return the SQL condition for the partitions before a day."""
         assert self.time_field is not None
-        text = self.time_field.text_of(datetime(limit.year, limit.month, limit.day))
+        text = self.time_field.period_text(datetime(limit.year, limit.month, limit.day))
         match self.time_field.unit:
             case "day":
                 return f"{self.time_field.name} < CAST('{text}' AS DATE)"
@@ -258,9 +258,8 @@ class Partitioning:
 class Layout:
     """The files of a table.
 
-    Attributes:
-        keeps: whether files have the columns by which they are divided, and not only their paths or a log.
-        has_log: whether a log says which partition a file is of, so that its name is free.
+    With `keeps_columns`, files have the columns by which they are divided, and not only their paths or a log. With
+    `has_log`, a log says which partition a file is of, so that its name is free.
     """
 
     partitioning: Partitioning
@@ -269,7 +268,7 @@ class Layout:
 
     def name(self, partition: str, stem: str) -> str:
         """Return the name of a file. Libraries differ about spaces and % in names, so names in logs have neither."""
-        folder = _RARE.sub("_", partition) if self.has_log else partition
+        folder = _NOT_IN_NAMES.sub("_", partition) if self.has_log else partition
         return f"{folder}/{stem}.parquet" if folder else f"{stem}.parquet"
 
     def file_schema(self, rows: pa.Schema) -> pa.Schema:
@@ -284,19 +283,19 @@ class Layout:
         """Yield the rows of each partition, in the order of paths, with the columns that files have."""
         if not rows.num_rows:
             return
-        kept = rows.drop_columns([name for name in self.path_only_columns if name in rows.schema.names])
-        found = self.partitioning.paths(rows, empty_is_null=not self.keeps_columns).dictionary_encode()
-        if len(found.dictionary) == 1:
-            yield found.dictionary[0].as_py(), kept
+        file_rows = rows.drop_columns([name for name in self.path_only_columns if name in rows.schema.names])
+        partitions = self.partitioning.paths(rows, empty_is_null=not self.keeps_columns).dictionary_encode()
+        if len(partitions.dictionary) == 1:
+            yield partitions.dictionary[0].as_py(), file_rows
             return
-        order = pc.sort_indices(found.dictionary).to_pylist()
+        order = pc.sort_indices(partitions.dictionary).to_pylist()
         rank = pa.array(sorted(range(len(order)), key=order.__getitem__), pa.int32())
-        ranks = rank.take(found.indices)
-        by_rank, begin = kept.take(pc.sort_indices(ranks)), 0
-        counts = {each["values"]: each["counts"] for each in pc.value_counts(ranks).to_pylist()}
-        for number, at in enumerate(order):
-            yield found.dictionary[at].as_py(), by_rank.slice(begin, counts[number])
-            begin += counts[number]
+        ranks = rank.take(partitions.indices)
+        by_rank, begin = file_rows.take(pc.sort_indices(ranks)), 0
+        counts = {count["values"]: count["counts"] for count in pc.value_counts(ranks).to_pylist()}
+        for position, index in enumerate(order):
+            yield partitions.dictionary[index].as_py(), by_rank.slice(begin, counts[position])
+            begin += counts[position]
 
     def add_path_columns(self, rows: pa.Table, path: str, schema: pa.Schema) -> pa.Table:
         """Add the columns that only the path of a file has; `schema` has their types."""
@@ -308,15 +307,11 @@ class Layout:
         return rows
 
 
-def days_besides(partitioning: Partitioning) -> str:
-    return ", ".join([*map(str, partitioning.fields), "day"])
-
-
 def escape_text(text: str) -> str:
     """Escape a value for folder names; a text that looks like Hive's null stays a text."""
     if text == NULL:
         return text.replace("_", "%5F")
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", text)
+    return _ESCAPED_CHARACTERS.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def partition_text(value: Any) -> str:
@@ -344,50 +339,47 @@ def _truncate(value: Any, width: int) -> Any:
     return value - value % width
 
 
-def _bucket_of(kind: pa.DataType, count: int) -> Callable[[Any], int]:
+def _bucket_function(kind: pa.DataType, count: int) -> Callable[[Any], int]:
     """Return Iceberg's hash function. Raises: ConfigError, pyiceberg is not installed."""
     try:
         from pyiceberg import transforms, types
     except ImportError as error:
         raise ConfigError("bucket needs the package pyiceberg: pip install 'sparrowmq[lake]'") from error
-    known: Any = types.LongType()
+    source_type: Any = types.LongType()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        known = types.StringType()
+        source_type = types.StringType()
     elif pa.types.is_decimal(kind):
-        known = types.DecimalType(kind.precision, kind.scale)
+        source_type = types.DecimalType(kind.precision, kind.scale)
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        known = types.DateType() if pa.types.is_date(kind) else types.TimestampType()
-    hashed: Any = transforms.BucketTransform(count).transform(known)
+        source_type = types.DateType() if pa.types.is_date(kind) else types.TimestampType()
+    bucket: Any = transforms.BucketTransform(count).transform(source_type)
     if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-        return lambda value: int(hashed(value))
+        return lambda value: int(bucket(value))
     number = pa.int32() if pa.types.is_date(kind) else pa.int64()
-    return lambda value: int(hashed(pa.scalar(value, kind).cast(number).as_py()))
+    return lambda value: int(bucket(pa.scalar(value, kind).cast(number).as_py()))
 
 
-def _column(rows: pa.RecordBatch, source: str) -> pa.Array | None:
+def _source_column(rows: pa.RecordBatch, source: str) -> pa.Array | None:
     if source == STORE_TIME:
-        place, _, field = STORE_TIME.partition(".")
-        return pc.struct_field(rows.column(place), field)
+        column, _, field = STORE_TIME.partition(".")
+        return pc.struct_field(rows.column(column), field)
     return rows.column(source) if source in rows.schema.names else None
 
 
-# Reading ----------------------------------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=1000)
-def _parse(text: str) -> Partitioning:
+def _parse_partitioning(text: str) -> Partitioning:
     if text.strip().lower() == "none":
         return Partitioning(())
-    found, at = list[PartitionField](), 0
-    while at < len(text) or not found:
-        item = _ITEM.match(text, at)
+    fields, position = list[PartitionField](), 0
+    while position < len(text) or not fields:
+        item = _FIELD_OR_TRANSFORM.match(text, position)
         if item is None:
-            raise ConfigError(f"the partition {text!r} cannot be read from {text[at:]!r} on; {_EXAMPLE}")
+            raise ConfigError(f"the partition {text!r} cannot be read from {text[position:]!r} on; {_EXAMPLE}")
         transform, arguments, field = item.groups()
-        found.append(_parse_word(field, text) if field else _parse_transform(transform, arguments, text))
-        at = item.end()
-    _check_distinct(found, text)
-    return Partitioning(tuple(found))
+        fields.append(_parse_word(field, text) if field else _parse_transform(transform, arguments, text))
+        position = item.end()
+    _check_distinct(fields, text)
+    return Partitioning(tuple(fields))
 
 
 def _parse_word(word: str, text: str) -> PartitionField:
@@ -396,39 +388,39 @@ def _parse_word(word: str, text: str) -> PartitionField:
         return PartitionField(IDENTITY, DAY) if name == "day" else PartitionField(name, STORE_TIME)
     if name == "none":
         raise ConfigError(f"the partition {text!r} has none beside others; write none alone, or leave it out")
-    if name in _WORDS:
+    if name in _RESERVED_WORDS:
         raise ConfigError(f"the partition {text!r} lacks the field of {name}; {_EXAMPLE}")
     return PartitionField(IDENTITY, _parse_field(word, text))
 
 
 def _parse_transform(word: str, arguments: str, text: str) -> PartitionField:
     transform = _ALIASES.get(word.lower(), word.lower())
-    given = [each.strip() for each in arguments.split(",")]
+    parts = [part.strip() for part in arguments.split(",")]
     if transform in _MAX_WIDTHS:
-        numbers = [each for each in given if _NUMBER.fullmatch(each)]
-        if len(given) != 2 or len(numbers) != 1:
+        numbers = [part for part in parts if _NUMBER.fullmatch(part)]
+        if len(parts) != 2 or len(numbers) != 1:
             raise ConfigError(
                 f"the partition {text!r} has {transform} without a number and a field; write {transform}(16, id)"
             )
         width = _parse_width(transform, numbers[0], text)
-        (field,) = (each for each in given if each != numbers[0])
+        (field,) = (part for part in parts if part != numbers[0])
         return PartitionField(transform, _parse_field(field, text), width)
     if transform not in (*TIME_TRANSFORMS, IDENTITY):
-        known = ", ".join([IDENTITY, *_MAX_WIDTHS, *TIME_TRANSFORMS])
-        raise ConfigError(f"the partition {text!r} has {word}, which is none of {known}; {_EXAMPLE}")
-    if len(given) != 1 or not given[0]:
+        transforms = ", ".join([IDENTITY, *_MAX_WIDTHS, *TIME_TRANSFORMS])
+        raise ConfigError(f"the partition {text!r} has {word}, which is none of {transforms}; {_EXAMPLE}")
+    if len(parts) != 1 or not parts[0]:
         raise ConfigError(f"the partition {text!r} has {word} without one field; write {word}(paid)")
-    field = _parse_field(given[0], text)
+    field = _parse_field(parts[0], text)
     if field == DAY and transform not in (IDENTITY, "day"):
         raise ConfigError(f"the partition {text!r} has {word}({DAY}); write {transform} for the store time")
     return PartitionField(IDENTITY if field == DAY else transform, field)
 
 
 def _parse_width(transform: str, number: str, text: str) -> int:
-    most = _MAX_WIDTHS[transform]
-    width = int(number) if len(number) <= len(str(most)) else most + 1
-    if not 1 <= width <= most:
-        raise ConfigError(f"the partition {text!r} has {transform} of {number[:20]}; write 1 to {most:,}")
+    max_width = _MAX_WIDTHS[transform]
+    width = int(number) if len(number) <= len(str(max_width)) else max_width + 1
+    if not 1 <= width <= max_width:
+        raise ConfigError(f"the partition {text!r} has {transform} of {number[:20]}; write 1 to {max_width:,}")
     return width
 
 
@@ -452,24 +444,24 @@ def _check_distinct(fields: Sequence[PartitionField], text: str) -> None:
         raise ConfigError(f"the partition {text!r} has {len(fields)} fields; write at most {_MAX_FIELDS}")
     for kind, names in (
         ("name", [field.name.lower() for field in fields]),
-        ("time", [_time_of(field) for field in fields]),
+        ("time", [_time_source(field) for field in fields]),
     ):
         if twice := _first_duplicate(name for name in names if name):
             raise ConfigError(f"the partition {text!r} has two fields of the {kind} {twice}; leave one of them out")
 
 
-def _time_of(field: PartitionField) -> str:
+def _time_source(field: PartitionField) -> str:
     if field.is_of_store_time:
         return "of storing"
     return field.source if field.transform in TIME_TRANSFORMS else ""
 
 
 def _first_duplicate(names: Iterable[str]) -> str:
-    seen = set[str]()
+    checked = set[str]()
     for name in names:
-        if name in seen:
+        if name in checked:
             return name
-        seen.add(name)
+        checked.add(name)
     return ""
 
 

@@ -53,16 +53,12 @@ class Ownership:
         self._owner = _Owner(writer, uuid.uuid4().hex)
 
     def claim(self) -> None:
-        """Make this run the owner.
-
-        Raises:
-            ConfigError: the table belongs to another state, or a new one is inside of another, or around it.
-        """
+        """Make this run the owner. Raises: ConfigError, the table is another state's, or one is inside of the other."""
         self._storage.check_bucket()
-        found = self._read_owner()
-        if found is None:
+        owner = self._read_owner()
+        if owner is None:
             self._check_apart()
-        if found is not None and found.writer != self._owner.writer:
+        if owner is not None and owner.writer != self._owner.writer:
             raise ConfigError(
                 f"{self._storage.url} belongs to another state folder, from another run's --state; "
                 "give that one, or write to another address"
@@ -71,13 +67,13 @@ class Ownership:
 
     def _check_apart(self) -> None:
         """A merge of a Delta table removes all files below its address that its log does not name."""
-        url, to = self._storage.url, "; write to another address"
-        for above in map(str, PurePosixPath(self._storage.path()).parents):
-            if above not in (".", "/") and self._has_owner(above):
-                raise ConfigError(f"{url} is inside of the table at {above}{to}")
-        for each in self._storage.list():
-            if each.path.endswith(f"/{OWNER}"):
-                raise ConfigError(f"{url} has the table at {each.path.removesuffix(f'/{OWNER}')} in it{to}")
+        url, advice = self._storage.url, "; write to another address"
+        for folder in map(str, PurePosixPath(self._storage.path()).parents):
+            if folder not in (".", "/") and self._has_owner(folder):
+                raise ConfigError(f"{url} is inside of the table at {folder}{advice}")
+        for file in self._storage.list():
+            if file.path.endswith(f"/{OWNER}"):
+                raise ConfigError(f"{url} has the table at {file.path.removesuffix(f'/{OWNER}')} in it{advice}")
 
     def _has_owner(self, folder: str) -> bool:
         try:
@@ -97,21 +93,20 @@ class Ownership:
         return None if content is None else msgspec.json.decode(content, type=_Owner)
 
 
-def open_remote_lake(place: TableLocation, lake_class: type[Lake]) -> RemoteLake:
+def open_remote_lake(location: TableLocation, lake_class: type[Lake]) -> RemoteLake:
     """A lake of a format, at the address of a place. Raises: ConfigError, it belongs to another state."""
-    assert isinstance(place.path, Address)
-    secrets = catalog_secrets(place.path)
-    patience = RetryPolicy(place.path.description, say=to_stderr, secrets=secrets, limit_s=place.wait_s)
-    owner = place.writer.removesuffix(place.lane)
-    ownership = None if place.is_read_only else Ownership(place.path.storage, owner)
-    return RemoteLake(lambda: lake_class(place), patience, ownership)
+    assert isinstance(location.path, Address)
+    secrets = catalog_secrets(location.path)
+    retry = RetryPolicy(location.path.description, say=to_stderr, secrets=secrets, limit_s=location.wait_s)
+    owner = location.writer.removesuffix(location.lane)
+    ownership = None if location.is_read_only else Ownership(location.path.storage, owner)
+    return RemoteLake(lambda: lake_class(location), retry, ownership)
 
 
 class RemoteLake:
-    """A lake behind an address; `opened` opens it, again after each fault."""
+    """A lake behind an address; `open_lake` opens it, again after each fault. `ownership` is None to look only."""
 
     def __init__(self, open_lake: Callable[[], Lake], retry: RetryPolicy, ownership: Ownership | None) -> None:
-        """`ownership`: None to look only."""
         self._layout: Layout | None = None
         self._open = open_lake
         self._retry = retry
@@ -180,7 +175,7 @@ class RemoteLake:
     def _call(self, operation: Callable[[Lake], R], *, writes: bool = False) -> R:
         """Call the lake. Raises: ConfigError, a write, or an unfinished commit, and another run owns the table."""
 
-        def ask() -> R:
+        def attempt() -> R:
             if self._ownership is not None and (writes or self._lake is None):
                 self._ownership.check()
             lake = self._lake or self._open()
@@ -189,4 +184,4 @@ class RemoteLake:
             self._lake = lake
             return answer
 
-        return self._retry.call(ask)
+        return self._retry.call(attempt)

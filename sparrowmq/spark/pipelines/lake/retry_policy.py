@@ -35,7 +35,7 @@ _LIBRARY_ERRORS: Final = {
 }
 
 # Amazon's names of errors, without the underscores that Arrow writes between their words, in small letters.
-_PERMANENT: Final = {
+_PERMANENT_FAULTS: Final = {
     "nosuchbucket": "make the bucket, or correct its name",
     "invalidbucketname": "correct the name of the bucket",
     "invalidaccesskeyid": "correct AWS_ACCESS_KEY_ID, or the profile (AWS_PROFILE)",
@@ -50,45 +50,20 @@ _PERMANENT: Final = {
     "unauthorizederror": "correct the token or the credential of the catalog",
     "forbiddenerror": "give the token of the catalog the right to do this",
 }
-_TRANSIENT: Final = (
-    *(
-        "networkconnection",
-        "slowdown",
-        "serviceunavailable",
-        "internalfailure",
-        "internalerror",
-        "requesttimeout",
-    ),
-    *("requesttimetooskewed", "throttling", "toomanyrequests", "error sending request", "connection refused"),
-    *("connection reset", "connection aborted", "timed out", "timeout", "could not connect", "broken pipe"),
-    *(
-        "500 internal",
-        "502 bad",
-        "503 service",
-        "504 gateway",
-        "429 too many",
-        "operationalerror",
-        "servererror",
-    ),
-    *(
-        "commitfailedexception",
-        "commitstateunknownexception",
-        "commit failed",
-        "is starting up",
-        "remotedisconnected",
-    ),
-)
-_SECRET: Final = re.compile("secret|password|token|credential|access.key|user-?info", re.IGNORECASE)
-_OF_URL: Final = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]+)@")
+_TRANSIENT_FAULTS: Final = (
+    "networkconnection", "slowdown", "serviceunavailable", "internalfailure", "internalerror", "requesttimeout",
+    "requesttimetooskewed", "throttling", "toomanyrequests", "error sending request", "connection refused",
+    "connection reset", "connection aborted", "timed out", "timeout", "could not connect", "broken pipe",
+    "500 internal", "502 bad", "503 service", "504 gateway", "429 too many", "operationalerror", "servererror",
+    "commitfailedexception", "commitstateunknownexception", "commit failed", "is starting up", "remotedisconnected",
+)  # fmt: skip
+_SECRET_NAME: Final = re.compile("secret|password|token|credential|access.key|user-?info", re.IGNORECASE)
+_URL_ACCOUNT: Final = re.compile(r"(?<=://)([^/@\s:]*):([^@\s]+)@")
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Retries calls of one store or catalog, named `target` in errors.
-
-    Attributes:
-        say: gets a line for each pause. secrets: texts that no error shows. limit_s: of all pauses together.
-    """
+    """Retries calls of a store or catalog, named `target` in errors, which never show `secrets`."""
 
     target: str
     say: Callable[[str], None] = lambda _line: None
@@ -97,27 +72,23 @@ class RetryPolicy:
     sleep: Callable[[float], None] = time.sleep
 
     def call(self, do: Callable[[], T]) -> T:
-        """Return the result of `do`, which is repeated after a transient fault.
-
-        Raises:
-            ConfigError: a person has to change something. ConnectionError: it was away for too long.
-        """
-        waited, pause = 0.0, 1.0
+        """Return the result of `do`, repeated after transient faults. Raises: ConfigError; ConnectionError."""
+        waited_s, pause_s = 0.0, 1.0
         while True:
             try:
                 return do()
             except storage_errors() as error:
-                why = self.describe(error)
-                if advice := advice_for(why):
-                    raise ConfigError(f"{self.target}: {why}; {advice}") from None
-                if not is_transient(why):
+                reason = self.describe(error)
+                if advice := advice_for(reason):
+                    raise ConfigError(f"{self.target}: {reason}; {advice}") from None
+                if not is_transient(reason):
                     raise
-                if waited >= self.limit_s:
-                    since = f"was away for {waited:,.0f} s" if waited else "is away"
-                    raise ConnectionError(f"{self.target} {since}: {why}") from None
-            self.say(f"{self.target} is away ({why}); trying again in {pause:.0f} s")
-            self.sleep(pause)
-            waited, pause = waited + pause, min(2 * pause, _MAX_PAUSE_S)
+                if waited_s >= self.limit_s:
+                    absence = f"was away for {waited_s:,.0f} s" if waited_s else "is away"
+                    raise ConnectionError(f"{self.target} {absence}: {reason}") from None
+            self.say(f"{self.target} is away ({reason}); trying again in {pause_s:.0f} s")
+            self.sleep(pause_s)
+            waited_s, pause_s = waited_s + pause_s, min(2 * pause_s, _MAX_PAUSE_S)
 
     def describe(self, error: BaseException) -> str:
         """Return the type and the text of an error in one line, without secrets."""
@@ -127,37 +98,37 @@ class RetryPolicy:
 
 def storage_errors() -> tuple[type[Exception], ...]:
     """Return the errors of storage, catalogs and formats."""
-    found: list[type[Exception]] = [OSError]
+    errors: list[type[Exception]] = [OSError]
     for module, names in _LIBRARY_ERRORS.items():
         if (loaded := sys.modules.get(module)) is not None:
-            found += [getattr(loaded, name) for name in names]
-    return tuple(found)
+            errors += [getattr(loaded, name) for name in names]
+    return tuple(errors)
 
 
 def advice_for(text: str) -> str | None:
     """Return advice about a permanent fault; None for others."""
-    known = _fold(text)
-    return next((advice for kind, advice in _PERMANENT.items() if kind in known), None)
+    normalized = _normalize(text)
+    return next((advice for kind, advice in _PERMANENT_FAULTS.items() if kind in normalized), None)
 
 
 def is_transient(text: str) -> bool:
     """Whether a fault may pass by itself."""
-    known = _fold(text)
-    return any(kind in known for kind in _TRANSIENT)
+    normalized = _normalize(text)
+    return any(kind in normalized for kind in _TRANSIENT_FAULTS)
 
 
 def secret_values(options: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the values of options and variables whose names mean a secret."""
-    named = [value for name, value in (*options.items(), *environ.items()) if _SECRET.search(name)]
-    return [value for value in named if len(value) > 3]
+    values = [value for name, value in (*options.items(), *environ.items()) if _SECRET_NAME.search(name)]
+    return [value for value in values if len(value) > 3]
 
 
 def mask_secrets(text: str, secrets: Iterable[str]) -> str:
     """A text with `***` for secrets and for passwords in addresses."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
-    return _OF_URL.sub(r"\1:***@", text)
+    return _URL_ACCOUNT.sub(r"\1:***@", text)
 
 
-def _fold(text: str) -> str:
+def _normalize(text: str) -> str:
     return text.lower().replace("_", "")

@@ -30,7 +30,7 @@ from sparrowmq.spark.pipelines.running.folders import local_path
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-_ROWS: Final = 10_000
+_ROWS_PER_BATCH: Final = 10_000
 
 
 def read_table(
@@ -41,10 +41,8 @@ def read_table(
 ) -> DataFrame:
     """The rows of a table that the pipeline `table` made.
 
-    Args:
-        kinds: the types of columns that only the paths of files have: readers guess them, and take 007 for 7.
-    Raises:
-        ConfigError: there is none, or it is empty. BadStore: a fault of the disk hides rows from readers.
+    `kinds` are the types of columns that only the paths of files have: readers guess them, and take 007 for 7.
+    Raises: ConfigError, there is none, or it is empty; BadStore, a fault of the disk hides rows from readers.
     """
     if isinstance(path, Address):
         return read_remote_table(spark, path, partitioning)
@@ -61,18 +59,18 @@ def _reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("mergeSchema", "true")
 
 
-def _demand_some(path: Path, files: list[str]) -> list[str]:
+def _check_not_empty(path: Path, files: list[str]) -> list[str]:
     if not files:
         raise ConfigError(f"{path} has no rows; name the folder of a table")
     return files
 
 
 def _read_folders(spark: SparkSession, path: Path, files: list[str], kinds: Mapping[str, DataType]) -> DataFrame:
-    found = _reader(spark).option("basePath", str(path)).parquet(*_demand_some(path, files))
-    known = StructType([StructField(each.name, kinds.get(each.name, each.dataType)) for each in found.schema])
-    if [each.dataType for each in known] == [each.dataType for each in found.schema]:
-        return found
-    return _reader(spark).schema(known).option("basePath", str(path)).parquet(*files)
+    rows = _reader(spark).option("basePath", str(path)).parquet(*_check_not_empty(path, files))
+    schema = StructType([StructField(field.name, kinds.get(field.name, field.dataType)) for field in rows.schema])
+    if schema.simpleString() == rows.schema.simpleString():
+        return rows
+    return _reader(spark).schema(schema).option("basePath", str(path)).parquet(*files)
 
 
 def _read_delta(
@@ -82,17 +80,20 @@ def _read_delta(
     from sparrowmq.spark.pipelines.lake.delta import check_log, delta_files  # needs deltalake
 
     check_log(path)
-    found = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
-    files = _demand_some(path, sorted(found))
-    if all(partitioning.partition_of_file(file) == partition for file, partition in found.items()):
+    partitions = {str(path / name): partition for name, partition in delta_files(str(path), partitioning).items()}
+    files = _check_not_empty(path, sorted(partitions))
+    if all(partitioning.partition_of_file(file) == partition for file, partition in partitions.items()):
         return _read_folders(spark, path, files, kinds)
-    names, values = partitioning.names, [partitioning.values(found[file]) for file in files]
-    each = [(PurePath(file).name, *(some[name] for name in names)) for file, some in zip(files, values, strict=True)]
-    own = StructType([StructField(name, StringType()) for name in ("name", *names)])
-    known = spark.createDataFrame(each, own)
+    names, values = partitioning.names, [partitioning.values(partitions[file]) for file in files]
+    file_values = [
+        (PurePath(file).name, *(partition_values[name] for name in names))
+        for file, partition_values in zip(files, values, strict=True)
+    ]
+    file_schema = StructType([StructField(name, StringType()) for name in ("name", *names)])
+    values_by_file = spark.createDataFrame(file_values, file_schema)
     rows = _reader(spark).parquet(*files)
-    joined = rows.join(f.broadcast(known), f.col("_metadata.file_name") == known["name"])
-    columns = [known[name].cast(kinds.get(name, StringType())).alias(name) for name in names]
+    joined = rows.join(f.broadcast(values_by_file), f.col("_metadata.file_name") == values_by_file["name"])
+    columns = [values_by_file[name].cast(kinds.get(name, StringType())).alias(name) for name in names]
     quoted = (name.replace("`", "``") for name in rows.columns)
     return joined.select(*(rows[f"`{name}`"] for name in quoted), *columns)
 
@@ -107,8 +108,7 @@ def _read_iceberg(spark: SparkSession, path: Path) -> DataFrame:
     with name_damage(table):
         tasks = list(table.scan().plan_files())
     check_no_deletes(path, tasks)
-    found = sorted(task.file.file_path for task in tasks)
-    files = _demand_some(path, found)
+    files = _check_not_empty(path, sorted(task.file.file_path for task in tasks))
     kinds = from_arrow_schema(table.schema().as_arrow(), prefer_timestamp_ntz=True)
     return spark.read.schema(kinds).parquet(*files)
 
@@ -123,15 +123,15 @@ class TableFiles:
 
 def read_remote_table(spark: SparkSession, address: Address, partitioning: Partitioning = BY_DAY) -> DataFrame:
     """Read a table behind an address. Raises: ConfigError, there is none, or it is empty."""
-    found = RetryPolicy(address.description, secrets=catalog_secrets(address)).call(
+    table_files = RetryPolicy(address.description, secrets=catalog_secrets(address)).call(
         lambda: list_files(address, partitioning)
     )
-    if not found.files:
+    if not table_files.files:
         raise ConfigError(f"{address} has no rows; give the address of a table, and its own state")
-    names = spark.createDataFrame(sorted(found.files.items()), "name string, partition string")
-    shares = names.repartition(min(len(found.files), 4 * spark.sparkContext.defaultParallelism))
-    kinds = from_arrow_schema(found.schema, prefer_timestamp_ntz=True)
-    return shares.mapInArrow(ReadFiles(address.storage, found.schema, partitioning), kinds)
+    names = spark.createDataFrame(sorted(table_files.files.items()), "name string, partition string")
+    tasks = names.repartition(min(len(table_files.files), 4 * spark.sparkContext.defaultParallelism))
+    kinds = from_arrow_schema(table_files.schema, prefer_timestamp_ntz=True)
+    return tasks.mapInArrow(ReadFiles(address.storage, table_files.schema, partitioning), kinds)
 
 
 def list_files(address: Address, partitioning: Partitioning = BY_DAY) -> TableFiles:
@@ -141,17 +141,17 @@ def list_files(address: Address, partitioning: Partitioning = BY_DAY) -> TableFi
         return _remote_delta(address, partitioning)
     if storage.list("metadata", deep=False):
         return _remote_iceberg(address)
-    files = sorted(storage.relative(each.path) for each in storage.list() if each.path.endswith(".parquet"))
+    files = sorted(storage.relative(info.path) for info in storage.list() if info.path.endswith(".parquet"))
     schemas = [pq.read_schema(storage.path(name), filesystem=storage.files) for name in files]
-    merged = pa.unify_schemas([pa.schema([]), *(schema.remove_metadata() for schema in schemas)])
-    missing = [name for name in partitioning.names if name not in merged.names]
+    schema = pa.unify_schemas([pa.schema([]), *(schema.remove_metadata() for schema in schemas)])
+    missing = [name for name in partitioning.names if name not in schema.names]
     kinds = (
         RemoteParquetFolder(TableLocation(address, address.state, "", is_read_only=True)).columns() if missing else {}
     )
     for name in missing:
-        unknown = pa.date32() if name == DAY else pa.string()  # there is no table yet
-        merged = merged.append(pa.field(name, kinds.get(name, unknown)))
-    return TableFiles({name: partitioning.partition_of_file(name) for name in files}, merged)
+        default = pa.date32() if name == DAY else pa.string()  # there is no table yet
+        schema = schema.append(pa.field(name, kinds.get(name, default)))
+    return TableFiles({name: partitioning.partition_of_file(name) for name in files}, schema)
 
 
 def _remote_delta(address: Address, partitioning: Partitioning) -> TableFiles:
@@ -168,10 +168,10 @@ def _remote_iceberg(address: Address) -> TableFiles:
     from sparrowmq.spark.pipelines.lake.iceberg_metadata import check_no_deletes  # needs pyiceberg
 
     table = open_catalog(address, address.state).load_table(table_identifier(address))
-    place = f"{iceberg_location(address)}/"
+    prefix = f"{iceberg_location(address)}/"
     tasks = list(table.scan().plan_files())
     check_no_deletes(address, tasks)
-    files = [task.file.file_path.removeprefix(place) for task in tasks]
+    files = [task.file.file_path.removeprefix(prefix) for task in tasks]
     return TableFiles(dict.fromkeys(files, ""), table.schema().as_arrow())
 
 
@@ -190,7 +190,7 @@ class ReadFiles:
 
     def _rows(self, name: str, partition: str) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(self.storage.path(name), filesystem=self.storage.files) as file:
-            for rows in file.iter_batches(_ROWS):
+            for rows in file.iter_batches(_ROWS_PER_BATCH):
                 columns = [self._column(rows, field, partition) for field in self.schema]
                 yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 

@@ -35,12 +35,7 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A Parquet file with rows of one partition; `name` is where it belongs, relative to the table's folder.
-
-    Attributes:
-        path: where it is; None if it was written where it belongs, under a name that no other has.
-        partition: its path.
-    """
+    """A Parquet file with rows of one partition; `path` is None if it was written under its `name` in the table."""
 
     path: Path | None
     name: str
@@ -55,12 +50,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The rows of one batch.
-
-    Attributes:
-        record: what its commit says about it (`progress.py`). folder: where they were written, behind an address.
-        removed: files of the table that the same commit takes out.
-    """
+    """The rows of one batch, in `folder` behind an address; its commit takes the files `removed` out of the table."""
 
     files: Sequence[StagedFile]
     schema: pa.Schema
@@ -74,17 +64,13 @@ class Staged:
 
 
 def move_into_place(staged: Staged, folder: Path | Address, prefix: str, *, has_leftovers: bool) -> None:
-    """Move the files to where they belong below `folder`. At an address they are there already.
-
-    Args:
-        may_have_left: an earlier attempt may have left files with this prefix; they go. It takes a look at all files.
-    """
+    """Move files to their places in a folder; at an address they are there. Other files of the prefix may go."""
     if not isinstance(folder, Path):
         return
     names = {file.name for file in staged.files}
-    for left in folder.rglob(f"{prefix}-*.parquet") if has_leftovers else ():
-        if str(left.relative_to(folder)) not in names:
-            left.unlink()
+    for leftover in folder.rglob(f"{prefix}-*.parquet") if has_leftovers else ():
+        if str(leftover.relative_to(folder)) not in names:
+            leftover.unlink()
     for file in staged.files:
         assert file.path is not None
         sync(file.path)  # before a commit names it: neither Spark nor pyarrow does
@@ -93,20 +79,16 @@ def move_into_place(staged: Staged, folder: Path | Address, prefix: str, *, has_
 
 @dataclass
 class PartitionFiles:
-    """The files of one table's rows. Use it as a context: files are whole when it was left without an error.
-
-    Attributes:
-        schema: of the rows. written: the files, without the names that they get in the table.
-    """
+    """The files of one table's rows, without names in the table; whole when this context was left without an error."""
 
     folder: Path
     schema: pa.Schema
     layout: Layout
     files: list[StagedFile] = field(default_factory=list)
-    _open: dict[str, _OneFile] = field(default_factory=dict)
+    _open: dict[str, _OpenFile] = field(default_factory=dict)
     _stack: ExitStack = field(default_factory=ExitStack)
-    _held: list[pa.RecordBatch] = field(default_factory=list)
-    _held_bytes: int = 0
+    _buffered: list[pa.RecordBatch] = field(default_factory=list)
+    _buffered_bytes: int = 0
 
     def __enter__(self) -> Self:
         return self
@@ -116,40 +98,40 @@ class PartitionFiles:
             if kind is None:
                 self._flush()
                 for partition in sorted(self._open):
-                    self._end(partition)
+                    self._close_file(partition)
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows, each to the file of its partition."""
-        self._held.append(rows)
-        self._held_bytes += rows.nbytes
-        if self._held_bytes >= BUFFER_BYTES:
+        self._buffered.append(rows)
+        self._buffered_bytes += rows.nbytes
+        if self._buffered_bytes >= BUFFER_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        held, self._held, self._held_bytes = self._held, [], 0
-        if held:
-            for rows in pa.Table.from_batches(held).combine_chunks().to_batches():
-                for partition, some in self.layout.split_rows(rows):
-                    self._of(partition).write(some)
+        batches, self._buffered, self._buffered_bytes = self._buffered, [], 0
+        if batches:
+            for rows in pa.Table.from_batches(batches).combine_chunks().to_batches():
+                for partition, partition_rows in self.layout.split_rows(rows):
+                    self._file_for(partition).write(partition_rows)
 
-    def _of(self, partition: str) -> _OneFile:
+    def _file_for(self, partition: str) -> _OpenFile:
         if partition not in self._open:
             if len(self._open) >= MAX_OPEN_FILES:
-                self._end(next(iter(self._open)))
+                self._close_file(next(iter(self._open)))
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{uuid.uuid4().hex}.parquet"
             writer = self._stack.enter_context(pq.ParquetWriter(path, self.layout.file_schema(self.schema)))
-            self._open[partition] = _OneFile(path, writer)
+            self._open[partition] = _OpenFile(path, writer)
         return self._open[partition]
 
-    def _end(self, partition: str) -> None:
+    def _close_file(self, partition: str) -> None:
         file = self._open.pop(partition)
         file.writer.close()
         self.files.append(StagedFile(file.path, "", partition, file.rows, file.path.stat().st_size))
 
 
 @dataclass
-class _OneFile:
+class _OpenFile:
     path: Path
     writer: pq.ParquetWriter
     rows: int = 0
@@ -161,8 +143,9 @@ class _OneFile:
 
 def files_to_rows(files: Iterable[StagedFile]) -> pa.RecordBatch:
     """Return files as rows, for the driver."""
-    found = [{name: getattr(file, name) for name in _SCHEMA.names} for file in files]
-    return pa.RecordBatch.from_pylist(found, _SCHEMA)
+    return pa.RecordBatch.from_pylist(
+        [{name: getattr(file, name) for name in _SCHEMA.names} for file in files], _SCHEMA
+    )
 
 
 def files_from_rows(rows: Iterable[Any]) -> list[StagedFile]:

@@ -32,59 +32,57 @@ class UnusedFiles:
     ) -> None:
         self._path = path
         self._monotonic = monotonic
-        self._ahead_s = clock() - monotonic()
-        self._since: dict[str, float] = snapshot.load(path, dict[str, float]) or {}
+        self._clock_offset_s = clock() - monotonic()
+        self._noted_at: dict[str, float] = snapshot.load(path, dict[str, float]) or {}
 
     def now_s(self) -> float:
         """Return the time that notes are compared with, in seconds since 1970."""
-        return self._monotonic() + self._ahead_s
+        return self._monotonic() + self._clock_offset_s
 
     def note(self, files: Iterable[str]) -> None:
         """Note files, in memory; `remove` and `keep` write them down."""
         for file in files:
-            self._since.setdefault(file, self.now_s())
+            self._noted_at.setdefault(file, self.now_s())
 
     def forget(self, files: Iterable[str]) -> None:
         """Drop the notes of files, in memory."""
         for file in files:
-            self._since.pop(file, None)
+            self._noted_at.pop(file, None)
 
     def save(self) -> None:
         """Write the notes down."""
-        snapshot.save(self._path, self._since, encode=msgspec.json.encode)
+        snapshot.save(self._path, self._noted_at, encode=msgspec.json.encode)
 
     def has_due(self, stay_s: float) -> bool:
         """Whether a file was noted so long ago that it may go."""
-        self._set_back()
-        return min(self._since.values(), default=math.inf) <= self.now_s() - stay_s
+        self._limit_to_now()
+        return min(self._noted_at.values(), default=math.inf) <= self.now_s() - stay_s
 
-    def _set_back(self) -> None:
+    def _limit_to_now(self) -> None:
         now_s = self.now_s()
-        if max(self._since.values(), default=now_s) > now_s:
-            self._since = {file: min(since_s, now_s) for file, since_s in self._since.items()}
+        if max(self._noted_at.values(), default=now_s) > now_s:
+            self._noted_at = {file: min(since_s, now_s) for file, since_s in self._noted_at.items()}
 
     def remove(
         self, delete: Callable[[str], None], stay_s: float, needed: Collection[str] = (), max_count: int | None = None
     ) -> None:
         """Remove the files that were noted long ago, and keep the notes of the others.
 
-        Args:
-            needed: files that stay, and are noted no more. most: above this count the oldest files go at once.
-        Raises:
-            OSError: a file cannot be removed; it stays noted.
+        Files that are `needed` stay, and are noted no more. Above `max_count`, the oldest files go at once.
+        Raises: OSError, a file cannot be removed; it stays noted.
         """
-        self._set_back()
-        self._since = {file: since for file, since in self._since.items() if file not in needed}
-        before = self.now_s() - stay_s
-        by_age = sorted(self._since, key=self._since.__getitem__)
-        at_once = 0 if max_count is None else len(by_age) - max_count
+        self._limit_to_now()
+        self._noted_at = {file: noted_s for file, noted_s in self._noted_at.items() if file not in needed}
+        limit_s = self.now_s() - stay_s
+        by_age = sorted(self._noted_at, key=self._noted_at.__getitem__)
+        surplus = 0 if max_count is None else len(by_age) - max_count
         try:
             for number, file in enumerate(by_age):
-                if self._since[file] > before and number >= at_once:
+                if self._noted_at[file] > limit_s and number >= surplus:
                     break
                 with suppress(FileNotFoundError):  # a run that died before it kept its notes has removed it
                     delete(file)
-                del self._since[file]
+                del self._noted_at[file]
         finally:
             self.save()
 
@@ -115,10 +113,7 @@ class ReplacedFiles:
             self._notes.save()
 
     def remove(self, lake: Lake) -> None:
-        """Remove those that have stayed for long enough. One that cannot be removed is tried again next time.
-
-        A restored table has files again that were noted: they stay, and are noted no more.
-        """
+        """Remove files that have stayed for long enough; those that a restored table has again are noted no more."""
         if self.has_due:
             now_s = max(self._notes.now_s(), self.clock())  # a lake notes the wall clock's time of a snapshot
             needed = [*lake.retire(now_s - self.stay_s), *lake.paths()]

@@ -95,16 +95,17 @@ def widen_values(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return values in a wider type. Raises: pa.ArrowInvalid, a value is not exactly one of the new type."""
     old = values.type
     if kinds.is_struct(old):
-        return _widened_struct(values, kind)
+        return _widen_struct(values, kind)
     if _is_list(old):
-        items = widen_values(_items(values), kind.value_type)
+        begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
+        items = widen_values(values.values[begin:end], kind.value_type)
         return pa.ListArray.from_arrays(_offsets(values), items, type=kind, mask=values.is_null())
     if kinds.is_map(old):
-        return _widened_map(values, kind)
+        return _widen_map(values, kind)
     return values if old.equals(kind) else values.cast(kind, safe=True)
 
 
-def _widened_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
+def _widen_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArray:
     names = {field.name for field in values.type}
     columns = [
         widen_values(values.field(field.name), field.type) if field.name in names else pa.nulls(len(values), field.type)
@@ -113,7 +114,7 @@ def _widened_struct(values: pa.StructArray, kind: pa.StructType) -> pa.StructArr
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=values.is_null())
 
 
-def _widened_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
+def _widen_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
     begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
     keys, items = values.keys[begin:end], values.items[begin:end]
     return pa.MapArray.from_arrays(
@@ -123,11 +124,6 @@ def _widened_map(values: pa.MapArray, kind: pa.MapType) -> pa.MapArray:
         type=kind,
         mask=values.is_null(),
     )
-
-
-def _items(values: pa.ListArray) -> pa.Array:
-    begin, end = values.offsets[0].as_py(), values.offsets[-1].as_py()
-    return values.values[begin:end]
 
 
 def _offsets(values: pa.ListArray | pa.MapArray) -> pa.Array:

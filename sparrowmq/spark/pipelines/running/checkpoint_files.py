@@ -35,21 +35,18 @@ _PLANS, _COMMITS = "offsets", "commits"
 _VERSION: Final = re.compile(r"v[0-9]+")
 _KNOWN_VERSION: Final = "v1"
 _NO_OFFSET: Final = "-"  # Spark's mark for a source without an offset
-_HEADER: Final = b"crc\0"  # of Hadoop's checksums; the bytes of each follow, and the checksums
+_CHECKSUM_HEADER: Final = b"crc\0"  # of Hadoop's checksums; the bytes of each follow, and the checksums
 
 
 def is_planned(checkpoint: Path) -> bool:
     """Whether a stream has ever had a batch; of those Spark keeps the last hundred."""
-    return bool(batches_in(checkpoint / _PLANS))
+    return bool(list_batches(checkpoint / _PLANS))
 
 
 def check_planned(checkpoint: Path) -> None:
-    """Look whether the checkpoint of a stream that has had a batch is still there; Spark would begin another one.
-
-    Raises: BadStore, its plans are gone, or the id that Spark writes at a start alone.
-    """
+    """Raises: BadStore, the checkpoint of a stream that has had a batch is gone: Spark would begin another stream."""
     if not (is_planned(checkpoint) and (checkpoint / _METADATA).exists()):
-        raise _beyond_repair(checkpoint / _PLANS)
+        raise _unrepairable(checkpoint / _PLANS)
 
 
 def sync_plan(checkpoint: Path, batch: int) -> None:
@@ -57,29 +54,26 @@ def sync_plan(checkpoint: Path, batch: int) -> None:
     check_planned(checkpoint)
     files = checkpoint / _METADATA, checkpoint / _PLANS / str(batch), checkpoint / _COMMITS / str(batch - 1)
     folders = *(file.parent for file in files), checkpoint.parent
-    for path in (*files, *map(_checksums_of, files), *folders):
+    for path in (*files, *map(_checksum_file, files), *folders):
         if path.exists():
             sync(path)
 
 
-def last_done(checkpoint: Path) -> int:
+def last_done_batch(checkpoint: Path) -> int:
     """Return the number of the last batch that is done; -1 before the first."""
-    return max(batches_in(checkpoint / _COMMITS), default=-1)
+    return max(list_batches(checkpoint / _COMMITS), default=-1)
 
 
-def redo(checkpoint: Path, batch: int) -> None:
+def repeat_batch(checkpoint: Path, batch: int) -> None:
     """Let Spark do the last batch again with the same messages; the batch behind it is planned again."""
     for folder, first in ((_PLANS, batch + 1), (_COMMITS, batch)):
-        for number in batches_in(checkpoint / folder):
+        for number in list_batches(checkpoint / folder):
             if number >= first:
                 _remove(checkpoint / folder / str(number))
 
 
 def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
-    """Remove the damaged files without which Spark goes on at the same place; `say` gets a line for each.
-
-    Raises: BadStore, it is not known where the stream is.
-    """
+    """Remove damaged files that Spark can make again, and say so. Raises: BadStore, the stream's place is not known."""
     if not checkpoint.is_dir():
         return
     for file in _damaged_at_end(checkpoint / _COMMITS):
@@ -87,7 +81,7 @@ def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
         say(f"{file} was damaged, and is removed: its batch is done again, which changes nothing")
     for file in _lost_plans(checkpoint):
         if not may_plan_again(int(file.name)):
-            raise _beyond_repair(file)
+            raise _unrepairable(file)
         _remove(checkpoint / _COMMITS / file.name)
         _remove(file)
         say(f"{file} was damaged or gone; its batch is planned again")
@@ -95,15 +89,15 @@ def repair(checkpoint: Path, may_plan_again: MayPlanAgain, say: Say) -> None:
     if is_planned(checkpoint):
         _restore_metadata(checkpoint / _METADATA, say)
     else:
-        _clear(checkpoint)
+        _remove_first_plan(checkpoint)
 
 
 def _check_before_last(plans: Path) -> None:
     """Raises: BadStore, the plan before the last one is damaged or gone: Spark takes the begin of a batch from it."""
-    for before, last in list(pairwise((-1, *batches_in(plans))))[-1:]:
+    for previous, last in list(pairwise((-1, *list_batches(plans))))[-1:]:
         file = plans / str(last - 1)
-        if last and (before != last - 1 or not _is_whole(file)):
-            raise _beyond_repair(file)
+        if last and (previous != last - 1 or not _is_whole(file)):
+            raise _unrepairable(file)
 
 
 def _restore_metadata(file: Path, say: Say) -> None:
@@ -111,14 +105,14 @@ def _restore_metadata(file: Path, say: Say) -> None:
     if _is_whole(file):
         return
     _remove(file)
-    new = file.with_name(f"{file.name}.tmp")
-    new.write_text(json.dumps({"id": str(uuid.uuid4())}))
-    sync(new)
-    new.rename(file)
+    temporary = file.with_name(f"{file.name}.tmp")
+    temporary.write_text(json.dumps({"id": str(uuid.uuid4())}))
+    sync(temporary)
+    temporary.rename(file)
     say(f"{file} was damaged or gone, and is replaced: it contains only the id of the query")
 
 
-def _clear(checkpoint: Path) -> None:
+def _remove_first_plan(checkpoint: Path) -> None:
     """Remove the files of a driver that died in its first plan: Spark 4.2 begins in empty folders only."""
     for folder in (_PLANS, _COMMITS):
         for unfinished in (checkpoint / folder).glob(".*"):
@@ -127,21 +121,21 @@ def _clear(checkpoint: Path) -> None:
         _remove(checkpoint / _METADATA)
 
 
-def _beyond_repair(file: Path) -> BadStore:
+def _unrepairable(file: Path) -> BadStore:
     return BadStore(
         f"{file} is damaged or gone, so it is not known where the stream is; restore {file.parent.parent} from a "
         "backup, or see `A damaged checkpoint` in docs/use/pipelines.md"
     )
 
 
-def batches_in(folder: Path) -> list[int]:
+def list_batches(folder: Path) -> list[int]:
     """Return the batches that have a file in a folder of a checkpoint, rising."""
     numbers = (whole_number(path.name) for path in folder.glob("[0-9]*"))
     return sorted(number for number in numbers if number is not None)
 
 
 def _damaged_at_end(folder: Path) -> Iterator[Path]:
-    for number in reversed(batches_in(folder)):
+    for number in reversed(list_batches(folder)):
         file = folder / str(number)
         if _is_whole(file):
             return
@@ -152,18 +146,18 @@ def _lost_plans(checkpoint: Path) -> list[Path]:
     """The plans behind the last whole one, the newest first: damaged ones, and those of done batches that are gone."""
     plans = checkpoint / _PLANS
     damaged = [int(file.name) for file in _damaged_at_end(plans)]
-    last = max({-1, *batches_in(plans)} - set(damaged))
-    missing = {number for number in batches_in(checkpoint / _COMMITS) if number > last}
+    last = max({-1, *list_batches(plans)} - set(damaged))
+    missing = {number for number in list_batches(checkpoint / _COMMITS) if number > last}
     return [plans / str(number) for number in sorted(missing.union(damaged), reverse=True)]
 
 
 def _remove(file: Path) -> None:
     """Remove a file, and before that its checksums: those of another content would spoil the next file of the name."""
-    _checksums_of(file).unlink(missing_ok=True)
+    _checksum_file(file).unlink(missing_ok=True)
     file.unlink(missing_ok=True)
 
 
-def _checksums_of(file: Path) -> Path:
+def _checksum_file(file: Path) -> Path:
     return file.with_name(f".{file.name}.crc")
 
 
@@ -174,7 +168,7 @@ def _is_whole(file: Path) -> bool:
         is_complete = _is_complete(lines, file)
     except (FileNotFoundError, ValueError):
         return False
-    return is_complete and _fits(content, _checksums_of(file))
+    return is_complete and _matches_checksums(content, _checksum_file(file))
 
 
 def _is_complete(lines: Sequence[str], file: Path) -> bool:
@@ -191,11 +185,11 @@ def _is_complete(lines: Sequence[str], file: Path) -> bool:
     return len(lines) >= (2 if file.parent.name == _COMMITS else 3)
 
 
-def _fits(content: bytes, checksums: Path) -> bool:
+def _matches_checksums(content: bytes, checksums: Path) -> bool:
     """Whether Hadoop takes a content for undamaged. It ignores checksums that are gone, or have no header."""
-    written = checksums.read_bytes() if checksums.exists() else b""
-    if len(written) < len(_HEADER) + 4 or not written.startswith(_HEADER):
+    stored = checksums.read_bytes() if checksums.exists() else b""
+    if len(stored) < len(_CHECKSUM_HEADER) + 4 or not stored.startswith(_CHECKSUM_HEADER):
         return True
-    size = max(int.from_bytes(written[4:8], "big"), 1)
-    parts = (content[at : at + size] for at in range(0, len(content), size))
-    return written[8:] == b"".join(crc32(part).to_bytes(4, "big") for part in parts)
+    size = max(int.from_bytes(stored[4:8], "big"), 1)
+    parts = (content[begin : begin + size] for begin in range(0, len(content), size))
+    return stored[8:] == b"".join(crc32(part).to_bytes(4, "big") for part in parts)

@@ -45,43 +45,40 @@ def lock_file(file: IO[str], path: Path) -> None:
 def replace_file(path: Path, text: str, *, is_safe: bool = False) -> None:
     """Write the whole file or nothing, in a folder that is made if needed; `is_safe`: also if the power fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.tmp")
-    with open(new, "w") as file:
+    temporary = path.with_name(f"{path.name}.tmp")
+    with open(temporary, "w") as file:
         file.write(text)
         if is_safe:
             file.flush()
             os.fsync(file.fileno())
-    new.rename(path)
+    temporary.rename(path)
 
 
-def keep_sealed(path: Path, value: Mapping[str, Any], indent: int | None = None) -> None:
+def write_sealed(path: Path, value: Mapping[str, Any], indent: int | None = None) -> None:
     """Write an object in JSON with its checksum, the whole file or nothing, also if the power fails."""
     replace_file(path, with_checksum(json.dumps(value, indent=indent).encode()).decode(), is_safe=True)
 
 
 def read_sealed(path: Path) -> Any:
-    """Return what `keep_sealed` wrote, or JSON without a checksum. Raises: OSError; ValueError, it is damaged."""
+    """Return what `write_sealed` wrote, or JSON without a checksum. Raises: OSError; ValueError, it is damaged."""
     return json.loads(without_checksum(path.read_bytes()))
 
 
 def move_file(source: str | Path, target: Path) -> None:
-    """Move a file to a folder that is made if needed, perhaps on another disk; no reader sees a part of the file.
-
-    Raises: OSError; the file is where it was then.
-    """
+    """Move a file, perhaps to another disk, so that no reader sees a part. Raises: OSError; it is where it was then."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.replace(source, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        new = target.with_name(f".{target.name}.tmp")
+        temporary = target.with_name(f".{target.name}.tmp")
         try:
-            shutil.copyfile(source, new)
-            sync(new)
-            os.replace(new, target)
+            shutil.copyfile(source, temporary)
+            sync(temporary)
+            os.replace(temporary, target)
         finally:
-            new.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         os.unlink(source)
 
 
@@ -92,10 +89,7 @@ def scheme_of(folder: str | Path) -> str | None:
 
 
 def local_path(folder: str | Path) -> Path:
-    """Return the absolute path of a folder on this machine.
-
-    Raises: ConfigError, it is the address of another place, or blank, which would be the folder of the process.
-    """
+    """Return the absolute path of a folder on this machine. Raises: ConfigError, it is an address, or blank."""
     if not str(folder).strip():
         raise ConfigError("the path of a folder is blank; write it, as /lake/orders")
     if (scheme := scheme_of(folder)) is not None:
@@ -107,37 +101,31 @@ def local_path(folder: str | Path) -> Path:
 
 
 def check_absent(to: str | Path) -> None:
-    """Look before the work whether its result can be written.
-
-    Raises: ConfigError, the folder exists; OSError, it cannot be made.
-    """
-    whole = local_path(to)
-    if whole.exists():
+    """Check before the work that its result can be written. Raises: ConfigError, the folder exists; OSError."""
+    folder = local_path(to)
+    if folder.exists():
         raise ConfigError(f"{to} is there already; name another folder")
     try:
-        with tempfile.TemporaryFile(dir=next(each for each in whole.parents if each.exists())):
+        with tempfile.TemporaryFile(dir=next(parent for parent in folder.parents if parent.exists())):
             pass
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(whole)) from None
+        raise OSError(error.errno, error.strerror, str(folder)) from None
 
 
 @contextmanager
 def new_folder(to: str | Path) -> Iterator[Path]:
-    """Yield a folder for files, which becomes `to` when all are in it; one that a killed run has left is removed.
-
-    Raises: ConfigError, as `check_absent`, or another run is at work on the same folder.
-    """
+    """Yield a folder for files, which becomes `to` when all are in it. Raises: ConfigError, `to` exists."""
     check_absent(to)
-    whole = local_path(to)
-    unfinished = whole.with_name(f".{whole.name}.begun")
+    target = local_path(to)
+    unfinished = target.with_name(f".{target.name}.begun")
     with lock_folder(unfinished):
         check_absent(to)  # another run may have ended since
         files = unfinished / "files"
         shutil.rmtree(files, ignore_errors=True)
         yield files
-        for each in files.rglob("*"):  # a power cut would leave a folder with its name and without its rows
-            sync(each)
-        files.rename(whole)
+        for path in files.rglob("*"):  # a power cut would leave a folder with its name and without its rows
+            sync(path)
+        files.rename(target)
         shutil.rmtree(unfinished)
 
 

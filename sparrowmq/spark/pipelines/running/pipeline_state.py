@@ -15,43 +15,36 @@ from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import addresses
 from sparrowmq.spark.pipelines.running.checkpoint_files import is_planned
-from sparrowmq.spark.pipelines.running.folders import check_same, keep_sealed, local_path, read_sealed
+from sparrowmq.spark.pipelines.running.folders import check_same, local_path, read_sealed, write_sealed
 from sparrowmq.spark.source.partition_ranges import BrokerTopic, Offsets
 
 Pairs = dict[MessageQueue, MessageQueue]
 
-_FILE: Final = "pipeline.json"
+_STATE_FILE: Final = "pipeline.json"
 _LAST_BATCH_FILE: Final = "begun.json"
-_CLUSTERS: Final = ("from", "to")  # settings that are name servers
+_CLUSTER_SETTINGS: Final = ("from", "to")  # settings that are name servers
 
 _log = logging.getLogger(__name__)
 
 
 class _LastBatch(msgspec.Struct):
-    """The batch that was begun last, and where targets ended then: topic, broker, queue and offset.
-
-    Attributes:
-        incarnations: of the targets: topic, broker and number.
-    """
+    """The batch that was begun last, and then the ends (topic, broker, queue, offset) and incarnations of targets."""
 
     batch: int = -1
     floors: list[tuple[str, str, int, int]] = []
     incarnations: list[tuple[str, str, int]] = []
 
     @property
-    def named(self) -> dict[BrokerTopic, int]:
+    def incarnation_by_topic(self) -> dict[BrokerTopic, int]:
         return {(topic, broker): incarnation for topic, broker, incarnation in self.incarnations}
 
 
 class State:
     """The folder of one pipeline.
 
-    Attributes:
-        folder: its absolute path.
-        label: marks the copies of this pipeline.
-        targets: the target queue of each queue.
-        begin: the first offsets by topic, broker and queue, if they depend on the moment of the first start.
-        incarnations: of the topics, as they were when the pipeline read them first; 0 if they were not known then.
+    `label` marks the copies of this pipeline, and `targets` has the target queue of each queue. `begin` are the first
+    offsets by topic, broker and queue, if they depend on the moment of the first start. `incarnations` are those of the
+    topics when the pipeline read them first; 0 if they were not known then.
     """
 
     def __init__(self, folder: str | Path, settings: Mapping[str, str]) -> None:
@@ -59,7 +52,7 @@ class State:
         self.folder = local_path(folder)
         self._settings = dict(settings)
         saved = self._saved_settings()
-        self._has_moved = saved is not None and saved["settled"] != self._settings
+        self._has_new_servers = saved is not None and saved["settled"] != self._settings
         self.begin: dict[str, Any] | None = (saved or {}).get("begin")
         self.label: str = saved["label"] if saved else uuid.uuid4().hex[:12]
         self.incarnations: dict[BrokerTopic, int] = {
@@ -75,14 +68,14 @@ class State:
 
     @property
     def is_begun(self) -> bool:
-        return (self.folder / _FILE).exists()
+        return (self.folder / _STATE_FILE).exists()
 
     def part(self, name: str) -> Path:
         return self.folder / name
 
-    def keep(self, targets: Pairs) -> None:
+    def keep_targets(self, targets: Pairs) -> None:
         """Fix the targets of queues."""
-        if targets == self.targets and self.is_begun and not self._has_moved:
+        if targets == self.targets and self.is_begun and not self._has_new_servers:
             return
         is_new, self.targets = not self.is_begun, targets
         self._write()
@@ -99,12 +92,14 @@ class State:
         last = self._last_batch()
         return last is None or last.batch <= batch
 
-    def made_again(self, incarnations: Mapping[BrokerTopic, int]) -> dict[BrokerTopic, int]:
+    def recreated(self, incarnations: Mapping[BrokerTopic, int]) -> dict[BrokerTopic, int]:
         """Return those of these incarnations that are not the first ones that the pipeline has read."""
-        if unknown := incarnations.keys() - self.incarnations.keys():
-            self.incarnations |= {part: max(incarnations[part], 0) for part in unknown}
+        if new_topics := incarnations.keys() - self.incarnations.keys():
+            self.incarnations |= {part: max(incarnations[part], 0) for part in new_topics}
             self._write()
-        return {part: each for part, each in incarnations.items() if each != self.incarnations[part]}
+        return {
+            part: incarnation for part, incarnation in incarnations.items() if incarnation != self.incarnations[part]
+        }
 
     def _write(self) -> None:
         """Raises: ConfigError, another first start has written the file since this one has looked."""
@@ -118,50 +113,53 @@ class State:
         content = {"settled": self._settings, "label": self.label, "targets": rows, "incarnations": incarnations}
         if self.begin is not None:
             content["begin"] = self.begin
-        keep_sealed(self.folder / _FILE, content, indent=1)
-        self._has_moved = False
+        write_sealed(self.folder / _STATE_FILE, content, indent=1)
+        self._has_new_servers = False
 
     def floors(self, batch: int, ends: Callable[[Collection[MessageQueue]], Offsets]) -> Offsets:
         """Return the end of each target when a batch was begun the first time, or an earlier place.
 
-        If that is not known, the places are 0: to look further back is never wrong.
-
-        Args:
-            ends: asks brokers. A broker that is away does not answer; then the floor is that of an earlier batch, or 0.
+        If that is not known, the places are 0: to look further back is never wrong. `ends` asks brokers; if a broker is
+        away, the floor is that of an earlier batch, or 0.
         """
-        noted = self._last_batch()
-        is_known = noted is not None and batch - 1 <= noted.batch <= batch
-        last = noted or _LastBatch()
+        stored = self._last_batch()
+        is_known = stored is not None and batch - 1 <= stored.batch <= batch
+        last = stored or _LastBatch()
         floors = {MessageQueue(topic, broker, queue): end for topic, broker, queue, end in last.floors}
-        new = {queue for queue in self.targets.values() if last.batch != batch or queue not in floors}
-        if new:
-            asked_ends = ends(new)
-            floors = dict.fromkeys(new, 0) | floors | asked_ends
+        new_targets = {queue for queue in self.targets.values() if last.batch != batch or queue not in floors}
+        if new_targets:
+            current_ends = ends(new_targets)
+            floors = dict.fromkeys(new_targets, 0) | floors | current_ends
             if not is_known:
                 _log.warning(
                     "%s is damaged, gone, or does not match the checkpoint; searches each target queue from its end to "
                     "its begin for the last copies",
                     self.folder / _LAST_BATCH_FILE,
                 )
-                floors |= dict.fromkeys(new, 0)
-            rows = [(each.topic, each.broker_name, each.queue_id, end) for each, end in sorted(floors.items())]
-            named = [
-                (*part, incarnation) for part, incarnation in sorted((last.named | asked_ends.incarnations).items())
+                floors |= dict.fromkeys(new_targets, 0)
+            rows = [(queue.topic, queue.broker_name, queue.queue_id, end) for queue, end in sorted(floors.items())]
+            incarnation_by_topic = [
+                (*part, incarnation)
+                for part, incarnation in sorted((last.incarnation_by_topic | current_ends.incarnations).items())
             ]
-            snapshot.save(self.folder / _LAST_BATCH_FILE, _LastBatch(batch, rows, named))
+            snapshot.save(self.folder / _LAST_BATCH_FILE, _LastBatch(batch, rows, incarnation_by_topic))
         return Offsets(floors)
 
-    def targets_made_again(self, ends: Offsets) -> list[BrokerTopic]:
+    def recreated_targets(self, ends: Offsets) -> list[BrokerTopic]:
         """Return the targets that are not those of the batch that was begun last. `ends`: as brokers say them now."""
         last = self._last_batch()
-        before = last.named if last is not None else {}
-        return sorted(part for part, now in ends.incarnations.items() if before.get(part, now) != now)
+        old_incarnations = last.incarnation_by_topic if last is not None else {}
+        return sorted(
+            part
+            for part, incarnation in ends.incarnations.items()
+            if old_incarnations.get(part, incarnation) != incarnation
+        )
 
     def _last_batch(self) -> _LastBatch | None:
         """Return what was noted last; None if that is damaged or gone, also if an older copy of it is there."""
-        older: list[str] = []
-        noted = snapshot.load(self.folder / _LAST_BATCH_FILE, _LastBatch, report=older.append)
-        return None if older else noted
+        problems: list[str] = []
+        batch = snapshot.load(self.folder / _LAST_BATCH_FILE, _LastBatch, report=problems.append)
+        return None if problems else batch
 
     def _saved_settings(self) -> dict[str, Any] | None:
         has_more = (self.folder / _LAST_BATCH_FILE).exists() or is_planned(Path(self.checkpoint))
@@ -169,14 +167,14 @@ class State:
             return None
         saved = self._read()
         owner = f"the pipeline of {self.folder}"
-        before = {**saved["settled"]}
-        for name in self._settings.keys() & before.keys() & set(_CLUSTERS):
-            before[name] = _check_same_cluster(owner, before[name], self._settings[name])
-        check_same(owner, before, self._settings)
+        old_settings = {**saved["settled"]}
+        for name in self._settings.keys() & old_settings.keys() & set(_CLUSTER_SETTINGS):
+            old_settings[name] = _check_same_cluster(owner, old_settings[name], self._settings[name])
+        check_same(owner, old_settings, self._settings)
         return saved
 
     def _read(self) -> dict[str, Any]:
-        path = self.folder / _FILE
+        path = self.folder / _STATE_FILE
         try:
             content: dict[str, Any] = read_sealed(path)
             _ = content["settled"], content["label"]
@@ -189,10 +187,7 @@ class State:
 
 
 def _check_same_cluster(owner: str, before: str, now: str) -> str:
-    """Return the name servers of now, which may be others of the same cluster. Raises: ConfigError, none has stayed.
-
-    A copy in another cluster would go on behind offsets that are not its own, so somebody must say that it is the same.
-    """
+    """Return the name servers of now, of which one must have stayed: offsets of other clusters mean nothing here."""
     old, new = addresses(before), addresses(now)
     if before != now and not set(old) & set(new):
         raise ConfigError(

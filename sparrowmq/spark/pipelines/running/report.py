@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from sparrowmq.protocol.subscription import ALL
-from sparrowmq.spark.lag import Lag, Losses, declare_lags, declare_losses, lag_of, missing, offset_in
+from sparrowmq.spark.lag import Lag, Losses, count_missing, declare_lags, declare_losses, offset_in, query_lag
 from sparrowmq.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -27,16 +27,13 @@ Say = Callable[[str], None]
 class Report:
     """The work that a pipeline did.
 
-    Attributes:
-        read: messages; None if they are not counted. written, errors: rows of the table, and of the table of errors.
-        offsets: where it is in each queue: topic, broker, queue id, next offset.
-        lost: offsets that were passed without a message, as retention had removed them. bad: messages whose body was
-            damaged. Both are None if they cannot be counted: a filter passes over offsets, too. `lost` is also None
-            after a topic was made again.
-        lag: how far a stream was behind at its last batch.
-        stopped: whether it was stopped before it had done all. error: why it failed. restarts: how often a stream was
-            started again after a failure. away: brokers whose messages a run with an end lacks, as they did not answer.
-            The line has each only if so.
+    `read` counts messages; None if they are not counted. `written` and `errors` are rows of the table, and of the table
+    of errors. `offsets` are by topic, broker and queue id. `lost` are offsets without a message, as retention had
+    removed it, and `bad` messages whose body was damaged. Both are None if they cannot be counted, as with a filter;
+    `lost` also after a topic was made again.
+
+    The line has these only if they are set: `stopped`, before all was done; `error`; `restarts` of a stream after
+    failures; `away`, brokers whose messages a run with an end lacks.
     """
 
     read: int | None = 0
@@ -52,7 +49,7 @@ class Report:
     _read: dict[int, int] = field(default_factory=dict, repr=False)
     # Its number, messages, damaged ones.
     _last_batch: tuple[int, int, int] = field(default=(-1, 0, 0), repr=False)
-    _leaves_bad_ones_out: bool = field(default=False, repr=False)
+    _drops_damaged: bool = field(default=False, repr=False)
     restarts: int = field(default=0, repr=False)
     stopped: bool = field(default=False, repr=False)
     error: str | None = field(default=None, repr=False)
@@ -71,7 +68,7 @@ class Report:
         """From now on, unless a filter passes over offsets."""
         if options.expression == ALL and options.sql is None:
             self.lost = self.bad = 0
-            self._leaves_bad_ones_out = options.bad_records == "dlq" and options.fail_on_data_loss
+            self._drops_damaged = options.bad_records == "dlq" and options.fail_on_data_loss
 
     def add_batch(self, batch: int, rows: int, bad: int = 0) -> None:
         """Count the messages of a batch, of which `bad` are damaged; a batch that comes again is counted once."""
@@ -91,17 +88,17 @@ class Report:
             source = progress["sources"][0]
             end = offset_in(source["endOffset"])
             self.offsets = end["topics"] if end else {}
-            self.lag = lag_of([(source["endOffset"], source["latestOffset"])]) or self.lag
+            self.lag = query_lag([(source["endOffset"], source["latestOffset"])]) or self.lag
             rows = self._read.pop(progress["batchId"], None)
             if rows is not None and self.lost is not None and self.bad is not None:
-                lost = missing(source["startOffset"], source["endOffset"], rows)
-                if self._leaves_bad_ones_out:
+                lost = count_missing(source["startOffset"], source["endOffset"], rows)
+                if self._drops_damaged:
                     self.bad += lost or 0
                 else:
                     self.lost = None if lost is None else self.lost + lost
 
     def declare_metrics(self, figures: Figures, name: str) -> None:
-        for entry, help in _MEANINGS.items():
+        for entry, help in _COUNTER_HELP.items():
             figures.counters(f"sparrowmq_pipeline_{entry}_total", help, ("query",), partial(self._row, name, entry))
         declare_lags(figures, lambda: {} if self.lag is None else {name: self.lag})
         declare_losses(figures, lambda: {} if self.lost is None else {name: Losses(self.lost, self.bad or 0)})
@@ -110,33 +107,29 @@ class Report:
         return [((name,), float(getattr(self, entry) or 0))]
 
     def line(self) -> str:
-        shown = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
-        shown["seconds"] = round(self.seconds, 3)
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.repr}
+        values["seconds"] = round(self.seconds, 3)
         if self.restarts:
-            shown["restarts"] = self.restarts
+            values["restarts"] = self.restarts
         if self.stopped:
-            shown["stopped"] = True
+            values["stopped"] = True
         if self.away:
-            shown["away"] = list(self.away)
+            values["away"] = list(self.away)
         if self.error is not None:
-            shown["error"] = self.error
-        return json.dumps(shown, separators=(",", ":"))
+            values["error"] = self.error
+        return json.dumps(values, separators=(",", ":"))
 
 
 _latest: Final = ContextVar[Report | None]("sparrowmq_report", default=None)
 
 
 def latest_since(begin_s: float) -> Report:
-    """The report that was begun last, of a pipeline that did not come to its end: if none was, one of nothing.
-
-    Args:
-        begin_s: by time.monotonic; what was begun before is another's.
-    """
+    """The report that was begun last, since `begin_s` by time.monotonic; else one of nothing."""
     report = _latest.get()
     return report if report is not None and report._begin_s >= begin_s else Report()
 
 
-_MEANINGS: Final = {
+_COUNTER_HELP: Final = {
     "read": "messages that were read",
     "written": "rows or messages that were written",
     "errors": "messages that became no row",

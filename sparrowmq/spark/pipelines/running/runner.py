@@ -9,8 +9,8 @@ A pipeline checks its own arguments, and provides the function for a batch. The 
 returns a few words for the line about the batch. Control-C and SIGTERM end a stream after the batch at hand. A stream
 that fails is started again from its checkpoint (`Restarts`).
 
-Spark 4.1 makes one batch of `Trigger.AvailableNow`, and does not say where its stream is. There the source reads the
-checkpoint (`UnlimitedStreamReader`), and one such run follows the other until they have reached the end.
+Spark 4.1 makes one batch of `Trigger.AvailableNow`. There the source reads the checkpoint (`UnlimitedStreamReader`) and
+one such run follows the other until they have reached the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sparrowmq.errors import ConfigError
-from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, failure_from, has_ended
+from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, failure_from, has_session_ended
 from sparrowmq.spark.options import SourceOptions, parse
 from sparrowmq.spark.pipelines.running.checkpoint_files import (
     MayPlanAgain,
@@ -109,17 +109,14 @@ class Runner:
 
     @contextmanager
     def at_work(self, folder: Path, name: str = "") -> Iterator[None]:
-        """Hold the folder of a pipeline's state, and answer Prometheus about the pipeline `name`.
-
-        Raises: ConfigError, another run holds the folder, or the address cannot be used.
-        """
+        """Lock the folder of a pipeline's state, and answer Prometheus about it as `name`. Raises: ConfigError."""
         with ExitStack() as stack:
             stack.enter_context(lock_folder(folder))
             if self.metrics is not None:
                 from sparrowmq.spark.exposed import exposed  # needs the extra `server`
 
-                tell = partial(self.report.declare_metrics, name=name)
-                figures = exposed(self.metrics, tell, insecure=self.insecure)
+                declare = partial(self.report.declare_metrics, name=name)
+                figures = exposed(self.metrics, declare, insecure=self.insecure)
                 to_stderr(f"figures at http://{stack.enter_context(figures)}/metrics")
             yield
 
@@ -134,10 +131,10 @@ class Runner:
     def batch(self, step: Step, rows: DataFrame, number: int) -> None:
         """Do one batch, count it, and say a line about it."""
         begin = time.monotonic()
-        done = step(rows, number)
+        result = step(rows, number)
         self.report.batches += 1
         self._newest = max(self._newest, number)
-        self.say(f"batch {number}: {done}, {time.monotonic() - begin:.1f} s")
+        self.say(f"batch {number}: {result}, {time.monotonic() - begin:.1f} s")
 
     def stream(
         self,
@@ -148,13 +145,9 @@ class Runner:
     ) -> None:
         """Do the batches of a stream until all is read (`once`), or until a signal comes; start it again if it fails.
 
-        Args:
-            options: options of the source.
-            may_plan_again: whether a batch whose plan is damaged may have other messages than before.
-        Raises:
-            ConfigError: `every` is no time.
-            BadStore: the checkpoint is damaged, or was removed.
-            StreamingQueryException: a batch failed, and would fail again.
+        `may_plan_again` says whether a batch whose plan is damaged may have other messages than before.
+        Raises: ConfigError, `every` is no time; BadStore, the checkpoint is damaged, or was removed;
+        StreamingQueryException, a batch failed, and would fail again.
         """
         report, restarts = self.report, Restarts(MAX_FAILURES_WITH_END if self.once else None)
         report.count_losses(parse(SourceOptions, options))
@@ -164,7 +157,7 @@ class Runner:
                 if report.restarts and was_planned:
                     check_planned(Path(checkpoint))
                 repair(Path(checkpoint), may_plan_again, self.say)
-                was_planned, before = is_planned(Path(checkpoint)), self._newest
+                was_planned, newest_before = is_planned(Path(checkpoint)), self._newest
                 try:
                     self._stream(options, step, checkpoint, is_stopped)
                     return
@@ -175,8 +168,8 @@ class Runner:
                         check_planned(Path(checkpoint))
                     if not isinstance(error, PySparkException):
                         raise
-                    pause_s = restarts.pause_s(error, went_on=self._newest > before)
-                    if pause_s is None or has_ended(self.session):
+                    pause_s = restarts.pause_s(error, made_progress=self._newest > newest_before)
+                    if pause_s is None or has_session_ended(self.session):
                         raise
                     report.restarts += 1
                     cause = failure_from(str(error)).reason
@@ -187,7 +180,7 @@ class Runner:
     def _stream(self, source_options: Mapping[str, str], step: Step, checkpoint: str, is_stopped: IsStopped) -> None:
         """Do the batches from the checkpoint on."""
 
-        def do(rows: DataFrame, number: int) -> None:
+        def do_batch(rows: DataFrame, number: int) -> None:
             sync_plan(Path(checkpoint), number)
             self.batch(step, rows, number)
             check_planned(Path(checkpoint))  # before Spark notes that the batch is done
@@ -197,12 +190,12 @@ class Runner:
                 self.session, source_options
             )
             rows = self.session.readStream.format("rocketmq").options(**options).load()
-            writing = rows.writeStream.foreachBatch(do)
+            writer = rows.writeStream.foreachBatch(do_batch)
             try:
-                writing = writing.trigger(processingTime=self.every).trigger(**trigger)
+                writer = writer.trigger(processingTime=self.every).trigger(**trigger)
             except (IllegalArgumentException, PySparkValueError):
                 raise ConfigError(f"every={self.every!r} is no time; write 10 seconds, or 1 minute") from None
-            return writing.option("checkpointLocation", checkpoint).start()
+            return writer.option("checkpointLocation", checkpoint).start()
 
         if not self.once:
             self._watch(start({"processingTime": self.every}), is_stopped)
@@ -212,19 +205,19 @@ class Runner:
             self.report.stopped = not self._watch(start(_AVAILABLE_NOW), is_stopped)
         else:
             self._stream_by_batches(ends, lambda: start(_AVAILABLE_NOW), is_stopped)
-        if not self.report.stopped and (away := unread_brokers(source_options, checkpoint, ends)):
-            self.report.away = away
-            self.say(unread_notice(away))
+        if not self.report.stopped and (brokers := unread_brokers(source_options, checkpoint, ends)):
+            self.report.away = brokers
+            self.say(unread_notice(brokers))
 
     def _stream_by_batches(self, ends: Ends, start: Callable[[], StreamingQuery], is_stopped: IsStopped) -> None:
         """Start a query for each batch: that of a driver that died, or the next one."""
         report = self.report
-        end, has_more = offsets_by_topic(ends.there), True
+        end, has_more = offsets_by_topic(ends.present), True
         while has_more:
             batches = report.batches
-            ended_by_itself = self._watch(start(), is_stopped)
-            report.stopped = not ended_by_itself
-            has_more = ended_by_itself and report.batches > batches and _is_before(report.offsets, end)
+            has_ended = self._watch(start(), is_stopped)
+            report.stopped = not has_ended
+            has_more = has_ended and report.batches > batches and _is_before(report.offsets, end)
 
     def _watch(self, query: StreamingQuery, is_stopped: IsStopped) -> bool:
         """Wait until a query ends, or stop it at a signal. Returns whether it ended by itself."""
@@ -240,7 +233,7 @@ class Runner:
 
     def _is_stopped_with_java(self, is_stopped: IsStopped) -> bool:
         """Whether a stream failed because a signal went to all processes, as that of systemd does, and ended Java."""
-        if not has_ended(self.session):
+        if not has_session_ended(self.session):
             return False
         self._pause(_SIGNAL_WAIT_S, is_stopped)
         if is_stopped():

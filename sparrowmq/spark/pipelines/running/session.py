@@ -42,10 +42,8 @@ def own_session(
 ) -> SparkSession:
     """A session beside `spark`, or beside one that is made if there is none.
 
-    Args:
-        sees_views: whether it has the views, functions and settings that `spark` has now.
-    Raises:
-        ConfigError: it is one of Spark Connect, whose driver, and with it states and checkpoints, is elsewhere.
+    With `sees_views` it has the views, functions and settings that `spark` has now.
+    Raises: ConfigError, it is one of Spark Connect, whose driver, and with it states and checkpoints, is elsewhere.
     """
     if spark is None:
         from sparrowmq.spark.register import is_submitted, session
@@ -59,18 +57,15 @@ def own_session(
             "where the cluster can be reached, by `sparrowmq spark submit`"
         )
     # A session with the state of another; pyspark has no name for what Spark uses inside.
-    copied = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession()) if sees_views else None
-    own = copied or spark.newSession()
+    clone = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession()) if sees_views else None
+    new_session = clone or spark.newSession()
     for name, value in (checkpoint_settings(spark) | settings).items():
-        own.conf.set(name, value)
-    return own
+        new_session.conf.set(name, value)
+    return new_session
 
 
 def shuffle_settings(spark: SparkSession) -> dict[str, str]:
-    """A number of partitions for sorting, unless the user has set one.
-
-    Spark makes 200, even for a few thousand rows; to start their tasks takes longer than to sort most batches.
-    """
+    """A number of partitions for sorting, unless the user set one: Spark's 200 take longer to start than to sort."""
     context = spark.sparkContext
     if context.getConf().contains(_SHUFFLES):
         return {}
@@ -78,29 +73,26 @@ def shuffle_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def checkpoint_settings(spark: SparkSession) -> dict[str, str]:
-    """The class that writes a pipeline's checkpoint, which is a local folder, unless the user has set another.
-
-    Spark 4.1 and 4.2 have it. A version without it would end each query at its start, so it is looked for.
-    """
+    """The class that writes local checkpoints, unless the user set another, or this version of Spark lacks it."""
     if spark.sparkContext.getConf().contains(_FILE_MANAGER):
         return {}
     java: Any = spark._jvm
-    is_there = java.org.apache.spark.util.Utils.classIsLoadable(_FILE_SYSTEM_MANAGER)
-    return {_FILE_MANAGER: _FILE_SYSTEM_MANAGER} if is_there else {}
+    is_available = java.org.apache.spark.util.Utils.classIsLoadable(_FILE_SYSTEM_MANAGER)
+    return {_FILE_MANAGER: _FILE_SYSTEM_MANAGER} if is_available else {}
 
 
 @contextmanager
-def unlogged() -> Iterator[None]:
+def without_error_log() -> Iterator[None]:
     """Keep Spark from logging the errors that it raises, with their Java stacks."""
     log = PySparkLogger.getLogger("SQLQueryContextLogger")
-    was, log.disabled = log.disabled, True
+    was_disabled, log.disabled = log.disabled, True
     try:
         yield
     finally:
-        log.disabled = was
+        log.disabled = was_disabled
 
 
-def reason(error: PySparkException) -> str:
+def first_line(error: PySparkException) -> str:
     """The first line of an error; the others show Spark's plan."""
     return str(error).strip().splitlines()[0]
 
@@ -110,12 +102,12 @@ def is_deterministic(rows: DataFrame) -> bool:
     return bool(rows._jdf.queryExecution().analyzed().deterministic())
 
 
-def depends_on_row(chosen: DataFrame, rows: DataFrame) -> bool:
+def depends_on_row(selected: DataFrame, rows: DataFrame) -> bool:
     """Whether one selected expression is a function of columns of `rows`: no constant, sum, window or time of now."""
-    plan, below = (each._jdf.queryExecution().analyzed() for each in (chosen, rows))
+    plan, source_plan = (frame._jdf.queryExecution().analyzed() for frame in (selected, rows))
     java: Any = rows.sparkSession._jvm
     now = java.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
-    is_projection = plan.nodeName() == "Project" and plan.children().head() == below
+    is_projection = plan.nodeName() == "Project" and plan.children().head() == source_plan
     return bool(is_projection and not plan.references().isEmpty() and not plan.containsPattern(now))
 
 
@@ -126,7 +118,7 @@ def note_signals() -> Iterator[Callable[[], bool]]:
     A KeyboardInterrupt during a call to Spark breaks the bridge to Java, which is needed to stop the query. Control-C
     is noted, and SIGTERM if it has a handler that raises. Only the main thread gets signals.
     """
-    came: list[int] = []
+    signals: list[int] = []
     handlers: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -136,15 +128,15 @@ def note_signals() -> Iterator[Callable[[], bool]]:
                 raise KeyboardInterrupt
             handlers[number](number, frame)
         except KeyboardInterrupt:
-            came.append(number)
+            signals.append(number)
 
     if threading.current_thread() is threading.main_thread():
-        for each in (signal.SIGINT, signal.SIGTERM):
-            if callable(handler := signal.getsignal(each)):
-                handlers[each] = handler
-                signal.signal(each, note)
+        for noted in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(noted)):
+                handlers[noted] = handler
+                signal.signal(noted, note)
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(signals)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -160,10 +152,10 @@ def restore_handler() -> Iterator[None]:
     try:
         yield
     finally:
-        if not _may_go(handler) and threading.current_thread() is threading.main_thread():
+        if not _is_replaceable(handler) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)
 
 
-def _may_go(handler: Any) -> bool:
+def _is_replaceable(handler: Any) -> bool:
     is_of_spark = str(getattr(handler, "__module__", "")).startswith("pyspark.")
     return handler is None or handler is signal.default_int_handler or is_of_spark

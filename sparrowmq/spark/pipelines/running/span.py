@@ -32,7 +32,7 @@ from sparrowmq.spark.source.partition_ranges import (
     to_json,
 )
 from sparrowmq.spark.source.query_offsets import OffsetClient, QueueOffsets
-from sparrowmq.spark.source.stream_source import newest_planned
+from sparrowmq.spark.source.stream_source import newest_planned_end
 from sparrowmq.spark.worker import connect
 
 # The options for the begin and the end of a query; a span replaces them.
@@ -62,14 +62,14 @@ class Span:
     def batch_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options of a source for just these rows."""
         others = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
-        places = {"startingOffsets": self.start, "endingOffsets": self.end}
-        return others | {name: json.dumps(offsets_by_topic(place)) for name, place in places.items()}
+        ranges = {"startingOffsets": self.start, "endingOffsets": self.end}
+        return others | {name: json.dumps(offsets_by_topic(offsets)) for name, offsets in ranges.items()}
 
     def stream_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """Return the options of a stream that begins with these rows."""
-        places = self.batch_options(options)
-        del places["endingOffsets"]
-        return places
+        ranges = self.batch_options(options)
+        del ranges["endingOffsets"]
+        return ranges
 
 
 def stream_options_from(reached: Offsets, options: Mapping[str, str]) -> dict[str, str]:
@@ -82,48 +82,43 @@ def stream_options_from(reached: Offsets, options: Mapping[str, str]) -> dict[st
         RowsLost: a topic was made again, or messages behind the offsets are gone, and `options` wants to know.
         NoRoute, NetworkError: as `span_of`.
     """
-    everywhere = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
-    span = span_of({**everywhere, "startingOffsets": "earliest"})
+    other_options = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
+    span = span_of({**other_options, "startingOffsets": "earliest"})
     bounds_now = {
         queue: Bounds(start, span.end[queue], span.end.incarnations.get(broker_topic(queue)))
         for queue, start in span.start.items()
     }
     fail = parse(SourceOptions, options).fail_on_data_loss
-    again = recreated_topics(reached, stream_ends(reached, bounds_now, lambda bounds: bounds.end, fail=fail))
-    still_valid = {queue: offset for queue, offset in reached.items() if broker_topic(queue) not in again}
-    for queue in sorted(still_valid.keys() - bounds_now.keys()):
+    recreated = recreated_topics(reached, stream_ends(reached, bounds_now, lambda bounds: bounds.end, fail=fail))
+    valid_offsets = {queue: offset for queue, offset in reached.items() if broker_topic(queue) not in recreated}
+    for queue in sorted(valid_offsets.keys() - bounds_now.keys()):
         raise ConfigError(
-            f"{queue} cannot be read, and was read to offset {still_valid[queue]}: its broker is away, or the topic "
+            f"{queue} cannot be read, and was read to offset {valid_offsets[queue]}: its broker is away, or the topic "
             "has fewer queues now. Start again when the broker is back, or give the topic its queues again by "
             "updateTopic"
         )
     start = {
-        queue: clamp_offset(queue, still_valid.get(queue, bounds.start), bounds, fail=fail)
+        queue: clamp_offset(queue, valid_offsets.get(queue, bounds.start), bounds, fail=fail)
         for queue, bounds in bounds_now.items()
     }
     return Span(start, span.end).stream_options(options)
 
 
-def start_moves(options: Mapping[str, str]) -> bool:
+def has_moving_start(options: Mapping[str, str]) -> bool:
     """Whether a later start may begin elsewhere with these options, as with `startingOffsets=latest`."""
     starts = {name.lower(): value.strip().lower() for name, value in options.items() if name.lower() in _RANGE_OPTIONS}
     return bool(starts) and starts != {"startingoffsets": "earliest"}
 
 
 def first_span(options: Mapping[str, str], begin_before: Mapping[str, Any] | None) -> Span:
-    """Return the rows that a stream without a batch has to read.
-
-    Args:
-        begin_before: where an earlier start was to begin: this one begins no later, or it would leave messages out.
-    Raises: as `span_of`.
-    """
+    """Return the rows that a stream without a batch has to read, from `begin_before` or earlier."""
     span = span_of(options)
-    if begin_before is None or not start_moves(options):
+    if begin_before is None or not has_moving_start(options):
         return span
     earlier = from_json({"v": VERSION, "topics": begin_before})
-    everywhere = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
-    new = span_of({**everywhere, "startingOffsets": "earliest"}).start  # of a queue that was made meanwhile
-    start = {queue: min(offset, earlier.get(queue, new[queue])) for queue, offset in span.start.items()}
+    other_options = {name: value for name, value in options.items() if name.lower() not in _RANGE_OPTIONS}
+    new_starts = span_of({**other_options, "startingOffsets": "earliest"}).start  # of a queue that was made meanwhile
+    start = {queue: min(offset, earlier.get(queue, new_starts[queue])) for queue, offset in span.start.items()}
     return Span(start, span.end)
 
 
@@ -134,24 +129,21 @@ def since_until(since: str | None, until: str | None) -> dict[str, str]:
 
 
 def span_of(options: Mapping[str, str]) -> Span:
-    """Return the rows that a batch with these options of the source would read now.
-
-    Raises: ConfigError, NoRoute, RowsLost, NetworkError, as the source itself.
-    """
-    parsed = parse(SourceOptions, options)
-    with connect(parsed) as network:
-        plan = OffsetClient(network, parsed)
-        bounds = plan.bounds()
-        start, end = plan.starts(bounds, otherwise="earliest"), plan.ends(bounds)
+    """Return the rows that a batch with these options of the source would read now. Raises: as the source itself."""
+    source_options = parse(SourceOptions, options)
+    with connect(source_options) as network:
+        offset_client = OffsetClient(network, source_options)
+        bounds = offset_client.bounds()
+        start, end = offset_client.starts(bounds, otherwise="earliest"), offset_client.ends(bounds)
     ends = {queue: max(offset, start[queue]) for queue, offset in end.items()}
     return Span(start, Offsets(ends, end.incarnations))
 
 
 def newest_ms(options: Mapping[str, str], queues: Collection[MessageQueue]) -> dict[str, int]:
     """Return by broker when it stored its newest message. Raises: as `OffsetClient.newest_ms`."""
-    parsed = parse(SourceOptions, options)
-    with connect(parsed) as network:
-        return OffsetClient(network, parsed).newest_ms(queues)
+    source_options = parse(SourceOptions, options)
+    with connect(source_options) as network:
+        return OffsetClient(network, source_options).newest_ms(queues)
 
 
 def ends_before(options: Mapping[str, str], time_ms: int) -> QueueOffsets:
@@ -171,7 +163,7 @@ def offsets_by_topic(offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
 class Ends:
     """The ends of the queues whose brokers are there, and the names of the brokers that are away."""
 
-    there: Offsets
+    present: Offsets
     away: frozenset[str] = frozenset()
 
 
@@ -179,18 +171,15 @@ _UNKNOWN: Final = Ends(Offsets())
 
 
 def current_ends(options: Mapping[str, str], checkpoint: str) -> Ends:
-    """Ask the brokers of a stream: those of its topics, and those that it has read before.
-
-    Without an answer of name servers nothing is known; then the stream itself fails.
-    """
-    parsed, read = parse(SourceOptions, options), newest_planned(checkpoint) or Offsets()
-    with connect(parsed) as network:
-        plan = OffsetClient(network, parsed)
+    """Ask the brokers of a stream, of its topics and those read before; nothing is known without name servers."""
+    source_options, read_offsets = parse(SourceOptions, options), newest_planned_end(checkpoint) or Offsets()
+    with connect(source_options) as network:
+        offset_client = OffsetClient(network, source_options)
         try:
-            routed, unrouted = plan.queues(read)
+            routed, unrouted = offset_client.queues(read_offsets)
         except (NetworkError, NoRoute):
             return _UNKNOWN
-        answers = plan.reachable_bounds([*routed, *unrouted], read)
+        answers = offset_client.reachable_bounds([*routed, *unrouted], read_offsets)
     present = {
         queue: bounds for queue, bounds in answers.items() if isinstance(bounds, Bounds) and bounds.incarnation != 0
     }
@@ -203,10 +192,10 @@ def current_ends(options: Mapping[str, str], checkpoint: str) -> Ends:
 
 def unread_brokers(options: Mapping[str, str], checkpoint: str, begin: Ends) -> list[str]:
     """Return the brokers whose messages a run that has ended lacks; `begin` is how they were at its begin."""
-    now = current_ends(options, checkpoint) if begin.away else _UNKNOWN
-    reached = newest_planned(checkpoint) or Offsets()
-    late = {queue: end for queue, end in now.there.items() if queue.broker_name in begin.away}
-    lacks = _behind(reached, begin.there) | _behind(reached, Offsets(late, now.there.incarnations))
+    current = current_ends(options, checkpoint) if begin.away else _UNKNOWN
+    reached = newest_planned_end(checkpoint) or Offsets()
+    late = {queue: end for queue, end in current.present.items() if queue.broker_name in begin.away}
+    lacks = _behind(reached, begin.present) | _behind(reached, Offsets(late, current.present.incarnations))
     answered = {queue.broker_name for queue in late}
     return sorted(lacks | (begin.away - answered))
 
@@ -227,6 +216,6 @@ def _behind(reached: Offsets, ends: Offsets) -> set[str]:
     }
 
 
-def _is_another(part: BrokerTopic, one_offsets: Offsets, other_offsets: Offsets) -> bool:
-    one, other = one_offsets.incarnations.get(part, 0), other_offsets.incarnations.get(part, 0)
-    return one != other and min(one, other) > 0
+def _is_another(part: BrokerTopic, first_offsets: Offsets, second_offsets: Offsets) -> bool:
+    first, second = first_offsets.incarnations.get(part, 0), second_offsets.incarnations.get(part, 0)
+    return first != second and min(first, second) > 0

@@ -10,9 +10,8 @@ At an address:
     task 0: rows -> a file on the worker's disk -> s3://bucket/orders/data/_day=…/w-000000007-3f…-0.parquet
     driver: the names, partitions and sizes of all -> one commit
 
-Each file has a name that no other attempt uses, and no reader sees it before the commit. A task that fails removes the
-files that it has written; `compact` removes those of a killed worker. A file is complete on the worker's disk before
-the upload starts. So a store that is away only delays the task, and memory does not grow with the file.
+Each file has a name that no other attempt uses, and no reader sees it before the commit. A task that fails removes its
+files; `compact` removes those of a killed worker. A store that is away only delays a task.
 """
 
 from __future__ import annotations
@@ -55,26 +54,24 @@ _FOLDER_DAY = "_folder_day"
 
 
 def stage_rows(rows: DataFrame, folder: Path, prefix: str, layout: Layout) -> Staged:
-    """Write rows into a new folder in `folder`, after removing what earlier attempts left there.
-
-    Args:
-        prefix: of the files' names in the table; the same for the same batch.
-    """
+    """Write rows into a new folder in `folder`, which is cleared; `prefix` begins names in the table, by the batch."""
     shutil.rmtree(folder, ignore_errors=True)
-    own = folder / uuid.uuid4().hex
+    batch_folder = folder / uuid.uuid4().hex
     schema, partitioning = arrow_schema(rows.schema), layout.partitioning
     if partitioning.fields == BY_DAY.fields:
-        files = _by_engine(rows, own, layout)
+        files = _write_by_engine(rows, batch_folder, layout)
     else:
-        found = cluster_rows(rows, partitioning).mapInArrow(_TaskFiles(own, schema, layout), FILE_ROWS).collect()
-        files = [replace(file, path=Path(file.name)) for file in files_from_rows(found)]
+        task_rows = (
+            cluster_rows(rows, partitioning).mapInArrow(_TaskFiles(batch_folder, schema, layout), FILE_ROWS).collect()
+        )
+        files = [replace(file, path=Path(file.name)) for file in files_from_rows(task_rows)]
     return Staged([file.with_name(f"{prefix}-{number:05}", layout) for number, file in enumerate(files)], schema)
 
 
-def _by_engine(rows: DataFrame, own: Path, layout: Layout) -> list[StagedFile]:
-    by = _FOLDER_DAY if layout.keeps_columns else DAY
-    placed = rows.withColumn(by, f.col(DAY)) if layout.keeps_columns else rows
-    placed.write.partitionBy(by).parquet(str(own))
+def _write_by_engine(rows: DataFrame, batch_folder: Path, layout: Layout) -> list[StagedFile]:
+    partition_column = _FOLDER_DAY if layout.keeps_columns else DAY
+    divided = rows.withColumn(partition_column, f.col(DAY)) if layout.keeps_columns else rows
+    divided.write.partitionBy(partition_column).parquet(str(batch_folder))
     return [
         StagedFile(
             path,
@@ -83,7 +80,7 @@ def _by_engine(rows: DataFrame, own: Path, layout: Layout) -> list[StagedFile]:
             pq.read_metadata(path).num_rows,
             path.stat().st_size,
         )
-        for path in sorted(own.glob(f"{by}=*/*.parquet"))
+        for path in sorted(batch_folder.glob(f"{partition_column}=*/*.parquet"))
     ]
 
 
@@ -111,13 +108,7 @@ def cluster_rows(rows: DataFrame, partitioning: Partitioning) -> DataFrame:
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """A place for the files of one batch.
-
-    Attributes:
-        folder: below the storage, where they wait for the commit. prefix: of their names, behind the partition.
-        layout: of the table.
-        wait_s: how long a task waits for a store that is away.
-    """
+    """A place for the files of one batch, below a storage; a task waits for `wait_s` for a store that is away."""
 
     storage: Storage
     folder: str
@@ -127,17 +118,19 @@ class UploadTarget:
 
     def upload_files(self, files: Sequence[StagedFile]) -> list[StagedFile]:
         """Upload files of this machine: all of them, or none."""
-        patience = RetryPolicy(self.storage.url, secrets=secret_values({}), limit_s=self.wait_s)
-        found = list[StagedFile]()
+        retry = RetryPolicy(self.storage.url, secrets=secret_values({}), limit_s=self.wait_s)
+        uploaded = list[StagedFile]()
         try:
             for number, file in enumerate(files):
-                new = replace(file.with_name(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None)
-                found.append(new)
-                patience.call(partial(self.storage.upload, str(file.path), self.storage_name(new.name)))
+                target_file = replace(
+                    file.with_name(f"{self.prefix}-{uuid.uuid4().hex}-{number:05}", self.layout), path=None
+                )
+                uploaded.append(target_file)
+                retry.call(partial(self.storage.upload, str(file.path), self.storage_name(target_file.name)))
         except BaseException:
-            self.remove(found)
+            self.remove(uploaded)
             raise
-        return found
+        return uploaded
 
     def remove(self, files: Iterable[StagedFile]) -> None:
         """Remove files that belong to no commit, as far as possible."""
@@ -149,26 +142,23 @@ class UploadTarget:
         return f"{self.folder}/{name}" if self.folder else name
 
 
-def upload_target(lake: Lake, place: TableLocation, kind: str, prefix: str) -> UploadTarget:
-    """The target of a batch for a table behind an address; `prefix` begins the names of its files.
-
-    Raises: ConfigError, another run has become the owner.
-    """
-    to, folder = place.path, DATA_FOLDERS.get(kind, "")
-    assert isinstance(to, Address)
+def upload_target(lake: Lake, location: TableLocation, kind: str, prefix: str) -> UploadTarget:
+    """The target of a batch for a table behind an address. Raises: ConfigError, another run has become the owner."""
+    address, folder = location.path, DATA_FOLDERS.get(kind, "")
+    assert isinstance(address, Address)
     if kind == "parquet":  # It has no log of commits: readers would see files at once.
-        to, folder = staging_address(place), uuid.uuid4().hex
+        address, folder = staging_address(location), uuid.uuid4().hex
         assert isinstance(lake, RemoteLake)
         lake.clear_staged()
-    return UploadTarget(to.storage, folder, prefix, lake.layout, place.wait_s)
+    return UploadTarget(address.storage, folder, prefix, lake.layout, location.wait_s)
 
 
-def stage_remote_rows(rows: DataFrame, lake: Lake, place: TableLocation, kind: str, prefix: str) -> Staged:
+def stage_remote_rows(rows: DataFrame, lake: Lake, location: TableLocation, kind: str, prefix: str) -> Staged:
     """Write rows for a table behind an address. Raises: ConfigError, another run has become the owner."""
-    target, schema = upload_target(lake, place, kind, prefix), arrow_schema(rows.schema)
+    target, schema = upload_target(lake, location, kind, prefix), arrow_schema(rows.schema)
     write = RemoteTaskFiles(target, schema)
-    found = files_from_rows(cluster_rows(rows, lake.layout.partitioning).mapInArrow(write, FILE_ROWS).collect())
-    return Staged(sorted(found, key=lambda file: file.name), schema, folder=target.folder)
+    files = files_from_rows(cluster_rows(rows, lake.layout.partitioning).mapInArrow(write, FILE_ROWS).collect())
+    return Staged(sorted(files, key=lambda file: file.name), schema, folder=target.folder)
 
 
 @dataclass(frozen=True)
@@ -183,5 +173,5 @@ class RemoteTaskFiles:
             with PartitionFiles(Path(spool), self.schema, self.target.layout) as files:
                 for batch in batches:
                     files.write(batch.select(self.schema.names).cast(self.schema))
-            found = files_to_rows(self.target.upload_files(files.files))
-        yield found
+            file_rows = files_to_rows(self.target.upload_files(files.files))
+        yield file_rows

@@ -11,7 +11,7 @@ from typing import Final
 
 from pyspark.sql import types as t
 
-_SIMPLE: Final[dict[str, t.DataType]] = {
+_SIMPLE_TYPES: Final[dict[str, t.DataType]] = {
     "boolean": t.BooleanType(),
     "tinyint": t.ByteType(),
     "smallint": t.ShortType(),
@@ -27,7 +27,7 @@ _SIMPLE: Final[dict[str, t.DataType]] = {
 }
 _TOKEN: Final = re.compile(r"`((?:[^`]|``)*)`|([A-Za-z0-9_]+)|([<>(),:])|\s+", re.DOTALL)
 _WORD: Final = re.compile(r"`((?:[^`]|``)*)`|'[^']*'|\"[^\"]*\"|([<>(),])|([^\s`'\"<>(),:]+)", re.DOTALL)
-_WHOLE: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.DOTALL | re.IGNORECASE)
+_STRUCT: Final = re.compile(r"\s*struct\s*<(.*)>\s*", re.DOTALL | re.IGNORECASE)
 _PLAIN_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -47,9 +47,9 @@ def ddl_of(kind: t.DataType) -> str:
 def type_of(ddl: str) -> t.DataType:
     """Return the type that `ddl_of` wrote. Raises: ValueError, it is none."""
     reader = _Reader(ddl)
-    found = reader.type()
+    kind = reader.type()
     reader.end()
-    return found
+    return kind
 
 
 def types_of(fields: Mapping[str, str]) -> dict[str, t.DataType]:
@@ -59,17 +59,17 @@ def types_of(fields: Mapping[str, str]) -> dict[str, t.DataType]:
 
 def names_in(schema: str) -> list[str]:
     """Return the names of the columns of a schema that a user wrote, as `id bigint, name string`."""
-    whole = _WHOLE.fullmatch(schema)
-    found, depth, is_name = [], 0, True
-    for word in _WORD.finditer(whole[1] if whole else schema):
+    struct = _STRUCT.fullmatch(schema)
+    names, depth, is_name = [], 0, True
+    for word in _WORD.finditer(struct[1] if struct else schema):
         quoted, sign, plain = word.groups()
         if sign:
             depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
             is_name = sign == "," and not depth
         elif is_name:
-            found.append(plain or (quoted or "").replace("``", "`"))
+            names.append(plain or (quoted or "").replace("``", "`"))
             is_name = False
-    return found
+    return names
 
 
 class _Reader:
@@ -78,12 +78,12 @@ class _Reader:
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
         self._tokens = list(_tokens(ddl))
-        self._at = 0
+        self._position = 0
 
     def type(self) -> t.DataType:
         word = self._next().lower()
-        if word in _SIMPLE:
-            return _SIMPLE[word]
+        if word in _SIMPLE_TYPES:
+            return _SIMPLE_TYPES[word]
         match word:
             case "decimal":
                 precision, scale = self._numbers(2)
@@ -93,68 +93,68 @@ class _Reader:
             case "char":
                 return t.CharType(*self._numbers(1))
             case "array":
-                (element,) = self._within(1)
+                (element,) = self._inner_types(1)
                 return t.ArrayType(element)
             case "map":
-                key, value = self._within(2)
+                key, value = self._inner_types(2)
                 return t.MapType(key, value)
             case "struct":
                 return t.StructType(self._fields())
-        raise self._wrong()
+        raise self._error()
 
     def end(self) -> None:
-        if self._at < len(self._tokens):
-            raise self._wrong()
+        if self._position < len(self._tokens):
+            raise self._error()
 
     def _numbers(self, count: int) -> list[int]:
         self._expect("(")
-        found = []
-        for at in range(count):
-            found.append(int(self._next()))
-            self._expect(")" if at == count - 1 else ",")
-        return found
+        numbers = []
+        for index in range(count):
+            numbers.append(int(self._next()))
+            self._expect(")" if index == count - 1 else ",")
+        return numbers
 
-    def _within(self, count: int) -> list[t.DataType]:
+    def _inner_types(self, count: int) -> list[t.DataType]:
         self._expect("<")
-        found = []
-        for at in range(count):
-            found.append(self.type())
-            self._expect(">" if at == count - 1 else ",")
-        return found
+        kinds = []
+        for index in range(count):
+            kinds.append(self.type())
+            self._expect(">" if index == count - 1 else ",")
+        return kinds
 
     def _fields(self) -> list[t.StructField]:
         self._expect("<")
-        found: list[t.StructField] = []
-        while not found or self._next() == ",":
+        fields: list[t.StructField] = []
+        while not fields or self._next() == ",":
             name = self._next()
             self._expect(":")
-            found.append(t.StructField(name, self.type()))
-        self._at -= 1
+            fields.append(t.StructField(name, self.type()))
+        self._position -= 1
         self._expect(">")
-        return found
+        return fields
 
     def _expect(self, token: str) -> None:
         if self._next() != token:
-            raise self._wrong()
+            raise self._error()
 
     def _next(self) -> str:
-        if self._at == len(self._tokens):
-            raise self._wrong()
-        self._at += 1
-        return self._tokens[self._at - 1]
+        if self._position == len(self._tokens):
+            raise self._error()
+        self._position += 1
+        return self._tokens[self._position - 1]
 
-    def _wrong(self) -> ValueError:
+    def _error(self) -> ValueError:
         return ValueError(f"{self._ddl!r} is no type")
 
 
 def _tokens(ddl: str) -> Iterator[str]:
-    at = 0
-    while at < len(ddl):
-        found = _TOKEN.match(ddl, at)
-        if found is None:
+    position = 0
+    while position < len(ddl):
+        match = _TOKEN.match(ddl, position)
+        if match is None:
             raise ValueError(f"{ddl!r} is no type")
-        at = found.end()
-        quoted, word, sign = found.groups()
+        position = match.end()
+        quoted, word, sign = match.groups()
         if quoted is not None:
             yield quoted.replace("``", "`")
         elif word or sign:

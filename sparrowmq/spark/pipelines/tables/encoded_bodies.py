@@ -42,7 +42,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError, InvalidBody, InvalidSchema
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.schemas.avro import (
     Array,
     AvroReader,
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 VALUE: Final = "value"  # the column of a schema that is no record
 MAX_TYPES: Final = 2000  # of the columns of a schema, those inside of others included
 _MAX_DIGITS: Final = 38
-_PRIMITIVES: Final[Mapping[str, t.DataType]] = {
+_PRIMITIVE_TYPES: Final[Mapping[str, t.DataType]] = {
     "boolean": t.BooleanType(),
     "int": t.LongType(),
     "long": t.LongType(),
@@ -87,7 +87,7 @@ _PRIMITIVES: Final[Mapping[str, t.DataType]] = {
     "bytes": t.BinaryType(),
     "string": t.StringType(),
 }
-_LOGICAL: Final[Mapping[str, t.DataType]] = {
+_LOGICAL_TYPES: Final[Mapping[str, t.DataType]] = {
     "date": t.DateType(),
     "time-millis": t.StringType(),
     "time-micros": t.StringType(),
@@ -98,7 +98,7 @@ _LOGICAL: Final[Mapping[str, t.DataType]] = {
     "uuid": t.StringType(),
 }
 # Each value of the Python type fits the column as it is.
-_PLAIN: Final[Mapping[type[t.DataType], type]] = {
+_PYTHON_TYPES: Final[Mapping[type[t.DataType], type]] = {
     t.BooleanType: bool,
     t.DoubleType: float,
     t.StringType: str,
@@ -108,7 +108,7 @@ _PLAIN: Final[Mapping[type[t.DataType], type]] = {
 NO_SCHEMA_ID: Final = -1  # of the schema of bodies without the id of one
 _MAX_HEADS: Final = 10_000  # of a task: any sender can invent more
 _MAX_BATCH_VALUES: Final = 1_000_000  # in memory: a batch of Arrow may have thousands of large bodies
-TOO_MANY: Final = "the batch has too many schemas that were never seen before"
+TOO_MANY_SCHEMAS: Final = "the batch has too many schemas that were never seen before"
 _MAX_READERS: Final = 1000
 
 
@@ -119,8 +119,8 @@ def avro_columns(schema: AvroType) -> Columns:
     """Return the columns of an Avro schema. Raises: InvalidSchema, no table can have them."""
     types = _AvroTypes()
     if not isinstance(schema, Record):
-        found = types.of(schema, ())
-        return {} if found is None else {VALUE: found}
+        kind = types.of(schema, ())
+        return {} if kind is None else {VALUE: kind}
     fields = ((name, types.of(kind, (schema,))) for name, kind in schema.fields)
     return {name: kind for name, kind in fields if kind is not None}
 
@@ -137,44 +137,46 @@ class _TypeCounter:
     def __init__(self) -> None:
         self._count = 0
 
-    def count(self) -> None:
+    def count_type(self) -> None:
         self._count += 1
         if self._count > MAX_TYPES:
             raise InvalidSchema(f"its columns have more than {MAX_TYPES:,} types inside")
 
 
 class _AvroTypes(_TypeCounter):
-    def of(self, kind: AvroType, above: tuple[AvroType, ...]) -> t.DataType | None:
-        """The type of a column; None for nulls. `above`: the records that contain it."""
-        self.count()
+    def of(self, kind: AvroType, outer: tuple[AvroType, ...]) -> t.DataType | None:
+        """The type of a column; None for nulls. `outer`: the records that contain it."""
+        self.count_type()
         match kind:
             case Primitive(name="null"):
                 return None
             case Primitive(logical="decimal") | Fixed(logical="decimal"):
                 return t.DecimalType(kind.precision, kind.scale) if kind.precision <= _MAX_DIGITS else t.StringType()
             case Primitive() | Fixed() if kind.logical:
-                return _LOGICAL[kind.logical]
+                return _LOGICAL_TYPES[kind.logical]
             case Primitive():
-                return _PRIMITIVES[kind.name]
+                return _PRIMITIVE_TYPES[kind.name]
             case Fixed():
                 return t.BinaryType()
             case Enumeration():
                 return t.StringType()
             case Array():
-                return t.ArrayType(self._inside(kind.items, above))
+                return t.ArrayType(self._inner_type(kind.items, outer))
             case Map():
-                return t.MapType(t.StringType(), self._inside(kind.values, above))
+                return t.MapType(t.StringType(), self._inner_type(kind.values, outer))
             case Union():
-                return self._union(kind, above)
-        if any(kind is each for each in above):
+                return self._union_type(kind, outer)
+        if any(kind is record for record in outer):
             return t.StringType()
-        return _struct_type(kind.name, ((name, self.of(each, (*above, kind))) for name, each in kind.fields))
+        return _struct_type(
+            kind.name, ((name, self.of(field_type, (*outer, kind))) for name, field_type in kind.fields)
+        )
 
-    def _inside(self, kind: AvroType, above: tuple[AvroType, ...]) -> t.DataType:
-        return self.of(kind, above) or t.StringType()
+    def _inner_type(self, kind: AvroType, outer: tuple[AvroType, ...]) -> t.DataType:
+        return self.of(kind, outer) or t.StringType()
 
-    def _union(self, kind: Union, above: tuple[AvroType, ...]) -> t.DataType | None:
-        branches = [(name, self.of(each, above)) for name, each in named_branches(kind)]
+    def _union_type(self, kind: Union, outer: tuple[AvroType, ...]) -> t.DataType | None:
+        branches = [(name, self.of(branch, outer)) for name, branch in named_branches(kind)]
         if len(branches) > 1:
             return _struct_type("a union", branches)
         return branches[0][1] if branches else None
@@ -182,16 +184,16 @@ class _AvroTypes(_TypeCounter):
 
 class _ProtobufTypes(_TypeCounter):
     def of(self, field: Any) -> t.DataType:
-        self.count()
+        self.count_type()
         if is_map(field):
             fields = field.message_type.fields_by_name
-            return t.MapType(self._one(fields["key"]), self._one(fields["value"]))
-        one = self._one(field)
-        return t.ArrayType(one) if field.is_repeated else one
+            return t.MapType(self._item_type(fields["key"]), self._item_type(fields["value"]))
+        item_type = self._item_type(field)
+        return t.ArrayType(item_type) if field.is_repeated else item_type
 
-    def _one(self, field: Any) -> t.DataType:
+    def _item_type(self, field: Any) -> t.DataType:
         if field.message_type is not None:
-            return self._message(field.message_type)
+            return self._message_type(field.message_type)
         match field.cpp_type:
             case field.CPPTYPE_BOOL:
                 return t.BooleanType()
@@ -203,7 +205,7 @@ class _ProtobufTypes(_TypeCounter):
                 return t.DoubleType()
         return t.BinaryType() if field.type == field.TYPE_BYTES else t.StringType()
 
-    def _message(self, message: Any) -> t.DataType:
+    def _message_type(self, message: Any) -> t.DataType:
         if message.full_name == TIMESTAMP:
             return t.TimestampType()
         if message.full_name == DURATION:
@@ -216,111 +218,107 @@ class _ProtobufTypes(_TypeCounter):
 
 
 def _struct_type(name: str, fields: Iterable[tuple[str, t.DataType | None]]) -> t.DataType:
-    found: dict[str, t.StructField] = {}
-    for each, kind in fields:
+    fields_by_name: dict[str, t.StructField] = {}
+    for field_name, kind in fields:
         if kind is not None:
-            if other := found.get(each.lower()):
+            if other := fields_by_name.get(field_name.lower()):
                 raise InvalidSchema(
-                    f"the fields {other.name} and {each} of {name} differ only in case; most readers treat them as one"
+                    f"the fields {other.name} and {field_name} of {name} differ only in case; most readers treat them "
+                    "as one"
                 )
-            found[each.lower()] = t.StructField(each, kind)
-    return t.StructType(list(found.values())) if found else t.BooleanType()
+            fields_by_name[field_name.lower()] = t.StructField(field_name, kind)
+    return t.StructType(list(fields_by_name.values())) if fields_by_name else t.BooleanType()
 
 
-def add_columns(known: Mapping[str, str], schemas: Iterable[Columns], own: Iterable[str], most: int) -> dict[str, str]:
-    """Return the columns `known`, and behind them those that schemas add: Spark types by name, as DDL.
-
-    Args:
-        own: columns that the table has beside them. most: how many columns a table has.
-    """
-    found = dict(known)
-    taken = {name.lower() for name in (*own, *known)}
-    for columns in schemas:
-        for name, kind in columns.items():
-            if name.lower() not in taken and len(found) < most:
-                taken.add(name.lower())
-                found[name] = kind.simpleString()
-    return found
+def add_columns(
+    columns: Mapping[str, str], schemas: Iterable[Columns], own_names: Iterable[str], max_columns: int
+) -> dict[str, str]:
+    """Return `columns`, as DDL, and behind them those that schemas add; `own_names` are taken by the table."""
+    merged = dict(columns)
+    used_names = {name.lower() for name in (*own_names, *columns)}
+    for schema_columns in schemas:
+        for name, kind in schema_columns.items():
+            if name.lower() not in used_names and len(merged) < max_columns:
+                used_names.add(name.lower())
+                merged[name] = kind.simpleString()
+    return merged
 
 
 def encoded_converter(kind: t.DataType) -> Convert:
-    """Return a function that makes a decoded value one of a type, and raises Misfit; null stays null.
+    """Return a function that converts decoded values, and raises Misfit. Raises: ConfigError, another type."""
+    convert, expected, python_type = _exact_converter(kind), kind.simpleString(), _PYTHON_TYPES.get(type(kind))
 
-    Raises: ConfigError, no decoded value becomes this type.
-    """
-    convert, shown, plain = _exact(kind), kind.simpleString(), _PLAIN.get(type(kind))
-
-    def run(value: Any) -> Any:
-        if value is None or type(value) is plain:
+    def convert_value(value: Any) -> Any:
+        if value is None or type(value) is python_type:
             return value
         try:
             return convert(value)
         except MISFITS:
-            raise Misfit("", shown) from None
+            raise Misfit("", expected) from None
 
-    return run
+    return convert_value
 
 
-def _exact(kind: t.DataType) -> Convert:
+def _exact_converter(kind: t.DataType) -> Convert:
     """Return a function for values that are not null; it raises errors of values and types."""
     match kind:
         case t.BooleanType():
-            return _boolean
+            return _convert_boolean
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return integer(kind)
         case t.FloatType() | t.DoubleType():
-            return _double
+            return _convert_double
         case t.DecimalType():
-            return lambda value: exact_decimal(_only(value, type(value) in (int, Decimal)), kind)
+            return lambda value: exact_decimal(_require(value, type(value) in (int, Decimal)), kind)
         case t.StringType():
-            return _string
+            return _convert_text
         case t.BinaryType():
-            return _binary
+            return _convert_binary
         case t.DateType():
-            return lambda value: _only(value, type(value) is date)
+            return lambda value: _require(value, type(value) is date)
         case t.TimestampType():
-            return lambda value: _only(value, isinstance(value, datetime) and value.tzinfo is not None)
+            return lambda value: _require(value, isinstance(value, datetime) and value.tzinfo is not None)
         case t.TimestampNTZType():
-            return lambda value: _only(value, isinstance(value, datetime) and value.tzinfo is None)
+            return lambda value: _require(value, isinstance(value, datetime) and value.tzinfo is None)
         case t.ArrayType():
             return array(encoded_converter(kind.elementType))
         case t.MapType():
             return pairs(encoded_converter(kind.keyType), encoded_converter(kind.valueType))
         case t.StructType():
-            return _exact_struct({field.name: encoded_converter(field.dataType) for field in kind.fields})
+            return _struct_converter({field.name: encoded_converter(field.dataType) for field in kind.fields})
     raise ConfigError(f"{kind.simpleString()} is no type for Avro and Protobuf; use another table")
 
 
-def _only(value: Any, fits: bool) -> Any:
+def _require(value: Any, fits: bool) -> Any:
     if not fits:
         raise TypeError
     return value
 
 
-def _boolean(value: Any) -> bool:
+def _convert_boolean(value: Any) -> bool:
     """A record without fields is true: it is there."""
-    return bool(_only(value is True or value == {}, isinstance(value, bool) or value == {}))
+    return bool(_require(value is True or value == {}, isinstance(value, bool) or value == {}))
 
 
-def _double(value: Any) -> float:
-    found = float(_only(value, type(value) in (int, float)))
-    if type(value) is int and int(found) != value:
+def _convert_double(value: Any) -> float:
+    number = float(_require(value, type(value) in (int, float)))
+    if type(value) is int and int(number) != value:
         raise OverflowError
-    return found
+    return number
 
 
-def _string(value: Any) -> str:
+def _convert_text(value: Any) -> str:
     match value:
         case str():
             return value
         case bytes():
             return value.decode()
         case bool() | int() | float() | dict() | list():
-            return json.dumps(value, ensure_ascii=False, default=_plain)
-    return _plain(value)
+            return json.dumps(value, ensure_ascii=False, default=_plain_text)
+    return _plain_text(value)
 
 
-def _plain(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     match value:
         case Decimal():
             return f"{value:f}"
@@ -333,22 +331,22 @@ def _plain(value: Any) -> str:
     raise TypeError
 
 
-def _binary(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(_only(value, isinstance(value, bytes)))
+def _convert_binary(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(_require(value, isinstance(value, bytes)))
 
 
-def _exact_struct(converts: Mapping[str, Convert]) -> Convert:
+def _struct_converter(converts: Mapping[str, Convert]) -> Convert:
     """Return a function that refuses fields which the column lacks."""
     struct = struct_of(converts)
 
-    def run(value: Any) -> dict[str, Any]:
-        for name, each in _only(value, isinstance(value, dict)).items():
-            if name not in converts and each is not None:
+    def convert(value: Any) -> dict[str, Any]:
+        for name, field_value in _require(value, isinstance(value, dict)).items():
+            if name not in converts and field_value is not None:
                 raise Misfit(f".{name}", "field of its column")
-        found: dict[str, Any] = struct(value)
-        return found
+        struct_value: dict[str, Any] = struct(value)
+        return struct_value
 
-    return run
+    return convert
 
 
 # The begin of a body: the id of its schema, and for Protobuf which message of it.
@@ -368,12 +366,11 @@ class SchemaSource:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The schemas of the bodies of a batch, and the form of the bodies.
+    """The schemas of the bodies of a batch, by id, and the form of the bodies.
 
-    Attributes:
-        is_framed: whether bodies begin with the id of a schema; otherwise theirs is NO_ID.
-        schemas: by id. missing: the reasons why other ids have none.
-        key: of the table. A schema in which its type cannot be a key adds no columns, and its bodies are errors.
+    Bodies begin with the id of a schema if they are framed; otherwise theirs is NO_SCHEMA_ID. `missing` has the reasons
+    why other ids have none. A schema in which the type of the table's `key` cannot be a key adds no columns, and its
+    bodies are errors.
     """
 
     mode: str
@@ -391,23 +388,23 @@ class Encoding:
             if body is None or (not body and self.mode == "avro"):
                 raise InvalidBody("the body is empty")
             return (NO_SCHEMA_ID, ()), body
-        schema_id = codecs.read_schema_id(body)
+        schema_id = wire_format.read_schema_id(body)
         assert body is not None
         if self.mode == "avro":
-            return (schema_id, ()), codecs.avro_payload(body)
-        indexes, rest = codecs.protobuf_payload(body)
+            return (schema_id, ()), wire_format.avro_payload(body)
+        indexes, rest = wire_format.protobuf_payload(body)
         return (schema_id, indexes), rest
 
     def columns(self, head: BodyHead) -> Columns:
         """Return the columns that bodies with a head need. Raises: InvalidSchema."""
         source = self._source(head[0])
         if self.mode == "avro":
-            found = avro_columns(parse_schema(_schema(source)))
+            columns = avro_columns(parse_schema(_schema(source)))
         else:
-            found = protobuf_columns(_message(source, head[1]))
-        if self.key in found and (why := key_fault(self.key, found[self.key])):
-            raise InvalidSchema(why)
-        return found
+            columns = protobuf_columns(_protobuf_message(source, head[1]))
+        if self.key in columns and (fault := key_fault(self.key, columns[self.key])):
+            raise InvalidSchema(fault)
+        return columns
 
     def reader(self) -> Callable[[bytes | None], tuple[dict[str, Any], int]]:
         """Return a function for the fields and the count of values of a body; it raises InvalidBody, InvalidSchema."""
@@ -419,10 +416,10 @@ class Encoding:
                 if len(readers) > _MAX_READERS:
                     readers.clear()
                 readers[head] = self._open_reader(head)
-            found = readers[head]
-            if isinstance(found, InvalidSchema):
-                raise InvalidBody(f"schema {head[0]}: {found}" if self.is_framed else str(found))
-            return found(rest)
+            reader = readers[head]
+            if isinstance(reader, InvalidSchema):
+                raise InvalidBody(f"schema {head[0]}: {reader}" if self.is_framed else str(reader))
+            return reader(rest)
 
         return read
 
@@ -432,14 +429,14 @@ class Encoding:
             source = self._source(head[0])
             if self.mode == "avro":
                 return _avro_reader(source)
-            return ProtobufReader(_message(source, head[1])).read_counted
+            return ProtobufReader(_protobuf_message(source, head[1])).read_counted
         except InvalidSchema as error:
             return error
 
     def _source(self, schema_id: int) -> SchemaSource:
-        if (found := self.schemas.get(schema_id)) is None:
-            raise InvalidSchema(self.missing.get(schema_id, TOO_MANY))
-        return found
+        if (source := self.schemas.get(schema_id)) is None:
+            raise InvalidSchema(self.missing.get(schema_id, TOO_MANY_SCHEMAS))
+        return source
 
 
 def _schema(source: SchemaSource) -> Schema:
@@ -459,7 +456,7 @@ def _avro_reader(source: SchemaSource) -> _Read:
     return read
 
 
-def _message(source: SchemaSource, indexes: Sequence[int]) -> Any:
+def _protobuf_message(source: SchemaSource, indexes: Sequence[int]) -> Any:
     if source.kind == AVRO:
         raise InvalidSchema(f"the schema is of the type {AVRO}, not PROTOBUF")
     file = _file(source.text)
@@ -471,24 +468,23 @@ def _file(text: str) -> ProtobufFile:
     return ProtobufFile(base64.b64decode(text))
 
 
-def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], found: Counter[BodyHead]) -> None:
+def count_heads(encoding: Encoding, bodies: Iterable[bytes | None], counts: Counter[BodyHead]) -> None:
     """Add the heads of bodies to the counts."""
     for body in bodies:
         with suppress(InvalidBody):
-            found[encoding.head(body)] += 1
+            counts[encoding.head(body)] += 1
 
 
-def frequent_heads(found: Counter[BodyHead]) -> list[tuple[int, tuple[int, ...], int]]:
+def frequent_heads(counts: Counter[BodyHead]) -> list[tuple[int, tuple[int, ...], int]]:
     """Return the most frequent heads, each with its count."""
-    return [(schema_id, indexes, count) for (schema_id, indexes), count in found.most_common(_MAX_HEADS)]
+    return [(schema_id, indexes, count) for (schema_id, indexes), count in counts.most_common(_MAX_HEADS)]
 
 
 class EncodedReader:
     """A function for `mapInArrow`: it adds the reason why a body is no row, or the columns of the body.
 
-    Args:
-        kinds: the columns, by name. added: the reason and the columns, as Arrow fields.
-        own: columns that the table has beside them.
+    `kinds` are the columns, by name. `added` are the reason and the columns, as Arrow fields. `own` are names of
+    columns that the table has beside them.
     """
 
     def __init__(
@@ -497,24 +493,24 @@ class EncodedReader:
         self._encoding = encoding
         self._kinds = dict(kinds)
         self._added = list(added)
-        self._by_lower = {name.lower(): name for name in (*own, *kinds)}
+        self._names_by_lower = {name.lower(): name for name in (*own, *kinds)}
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         converts = {name: encoded_converter(kind) for name, kind in self._kinds.items()}
         read = self._encoding.reader()
         for batch in batches:
             begin, count, rows = 0, 0, []
-            for at in range(batch.num_rows):
-                row, values = self._row(batch.column(BODY)[at].as_py(), read, converts)
+            for index in range(batch.num_rows):
+                row, values = self._row(batch.column(BODY)[index].as_py(), read, converts)
                 rows.append(row)
                 count += values
                 if count > _MAX_BATCH_VALUES:
                     yield self._add_columns(batch.slice(begin, len(rows)), rows)
-                    begin, count, rows = at + 1, 0, []
+                    begin, count, rows = index + 1, 0, []
             yield self._add_columns(batch.slice(begin, len(rows)), rows)
 
     def _add_columns(self, batch: pa.RecordBatch, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-        added = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(self._added)]
+        added = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(self._added)]
         schema = pa.schema([*batch.schema, *self._added])
         return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
@@ -529,8 +525,8 @@ class EncodedReader:
             fields, count = read(body)
         except InvalidBody as error:
             return (str(error), *([None] * len(converts))), 0
-        if why := self._refusal(fields):
-            return (why, *([None] * len(converts))), count
+        if refusal := self._refusal(fields):
+            return (refusal, *([None] * len(converts))), count
         try:
             return (None, *convert_fields(fields, converts)), count
         except NoRow as misfits:
@@ -539,9 +535,9 @@ class EncodedReader:
     def _refusal(self, fields: Mapping[str, Any]) -> str:
         for name, value in fields.items():
             if name not in self._kinds and value is not None:
-                if other := self._by_lower.get(name.lower()):
+                if column := self._names_by_lower.get(name.lower()):
                     return (
-                        f"the field {name} and the column {other} differ only in case, and most readers treat them as "
+                        f"the field {name} and the column {column} differ only in case, and most readers treat them as "
                         "one; rename one of them"
                     )
                 return f"the table has {len(self._kinds):,} columns, and {name} is none of them"

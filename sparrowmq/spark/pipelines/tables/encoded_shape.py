@@ -35,7 +35,7 @@ from sparrowmq.schemas.avro import parse_schema
 from sparrowmq.schemas.protobuf import ProtobufFile, compile_file, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, RegistryClient, Schema
 from sparrowmq.spark.pipelines.lake.partitioning import Partitioning
-from sparrowmq.spark.pipelines.running.folders import keep_sealed, read_sealed
+from sparrowmq.spark.pipelines.running.folders import read_sealed, write_sealed
 from sparrowmq.spark.pipelines.tables.encoded_bodies import (
     NO_SCHEMA_ID,
     BodyHead,
@@ -71,47 +71,44 @@ class _KnownSchemas:
 
 
 class BatchSchemas:
-    """The schemas of the batches of one table.
+    """The schemas of a table's batches, kept in `path`; `lookup` raises InvalidSchema if there is none."""
 
-    Args:
-        ask: returns a schema by its id; raises InvalidSchema if there is none, and NetworkError if it cannot say.
-        path: of the file; None keeps nothing.
-    """
-
-    def __init__(self, ask: SchemaLookup, path: Path | None) -> None:
-        self._lookup = ask
+    def __init__(self, lookup: SchemaLookup, path: Path | None) -> None:
+        self._lookup = lookup
         self._path = path
         self._state = _read(path) if path is not None and path.exists() else _KnownSchemas()
 
     def schemas_for(self, batch: int, ids: Iterable[int]) -> tuple[Mapping[int, SchemaSource], Mapping[int, str]]:
-        """Return the schemas of a batch, and why some ids have none.
+        """Return the schemas of a batch, at least of the first `ids`, and why some have none. Raises: NetworkError."""
+        state, wanted_ids = self._state, list(ids)
+        if batch > state.batch or self._path is None:
+            new_ids = [
+                schema_id for schema_id in wanted_ids if str(schema_id) not in state.known or schema_id == NO_SCHEMA_ID
+            ]
+            if new_ids:
+                self._ask_registry(batch, new_ids[:MAX_NEW_SCHEMAS])
+        known = {
+            schema_id: _schema_source(state.known[str(schema_id)])
+            for schema_id in wanted_ids
+            if str(schema_id) in state.known
+        }
+        return known, {
+            int(schema_id): reason for schema_id, reason in state.missing.items() if int(schema_id) not in known
+        }
 
-        Args:
-            ids: those in the bodies, the most frequent ones first.
-        Raises:
-            NetworkError: the registry is away. ConfigError: it refuses.
-        """
-        kept, wanted = self._state, list(ids)
-        if batch > kept.batch or self._path is None:
-            new = [each for each in wanted if str(each) not in kept.known or each == NO_SCHEMA_ID]
-            if new:
-                self._ask_registry(batch, new[:MAX_NEW_SCHEMAS])
-        known = {each: _source(kept.known[str(each)]) for each in wanted if str(each) in kept.known}
-        return known, {int(each): why for each, why in kept.missing.items() if int(each) not in known}
-
-    def _ask_registry(self, batch: int, new: Iterable[int]) -> None:
-        kept = self._state
-        before = json.dumps(asdict(kept))
-        found, missing = {}, {}
-        for each in new:
+    def _ask_registry(self, batch: int, ids: Iterable[int]) -> None:
+        state = self._state
+        stored = json.dumps(asdict(state))
+        schemas, missing = {}, {}
+        for schema_id in ids:
             try:
-                found[str(each)] = asdict(self._lookup(each))
+                schemas[str(schema_id)] = asdict(self._lookup(schema_id))
             except InvalidSchema as error:
-                missing[str(each)] = str(error)
-        kept.batch, kept.missing = batch, missing
-        kept.known |= found
-        if self._path is not None and json.dumps(asdict(kept)) != before:
-            keep_sealed(self._path, asdict(kept))
+                missing[str(schema_id)] = str(error)
+        state.batch, state.missing = batch, missing
+        state.known |= schemas
+        if self._path is not None and json.dumps(asdict(state)) != stored:
+            write_sealed(self._path, asdict(state))
 
 
 def _read(path: Path) -> _KnownSchemas:
@@ -124,18 +121,15 @@ def _read(path: Path) -> _KnownSchemas:
         ) from None
 
 
-def _source(kept: Mapping[str, Any]) -> SchemaSource:
-    references = tuple((name, text) for name, text in kept["references"])
-    return SchemaSource(kept["kind"], kept["text"], references, kept["message"])
+def _schema_source(stored: Mapping[str, Any]) -> SchemaSource:
+    references = tuple((name, text) for name, text in stored["references"])
+    return SchemaSource(stored["kind"], stored["text"], references, stored["message"])
 
 
 def body_settings(
     mode: str, registry: str | None, schema_file: str | Path | None, message: str | None
 ) -> dict[str, Any] | None:
-    """Return the settings of a table about the bodies of a mode; None if it needs none.
-
-    Raises: ConfigError, the arguments do not fit, or a package is not installed.
-    """
+    """Return the settings of a table about the bodies of a mode; None if it needs none. Raises: ConfigError."""
     if mode not in ENCODED_MODES:
         if registry or schema_file or message:
             raise ConfigError("a registry, a schema's file and a message go with mode avro or protobuf only")
@@ -153,8 +147,8 @@ def body_settings(
 
 def _check_installed(mode: str) -> None:
     """Raises: ConfigError, a package is missing; workers need the same ones, without protoc."""
-    needed = ("fastavro",) if mode == "avro" else ("google", "grpc_tools")
-    if any(find_spec(name) is None for name in needed):
+    packages = ("fastavro",) if mode == "avro" else ("google", "grpc_tools")
+    if any(find_spec(name) is None for name in packages):
         raise ConfigError(f"mode {mode} needs more packages: pip install 'sparrowmq[schemas]'")
 
 
@@ -170,9 +164,9 @@ def _avro_file(path: Path) -> SchemaSource:
 
 
 def _protobuf_file(path: Path, message: str | None) -> SchemaSource:
-    found = compile_file(path)
-    name = ProtobufFile(found).message_named(message).full_name
-    return SchemaSource(PROTOBUF, base64.b64encode(found).decode(), message=name)
+    compiled = compile_file(path)
+    name = ProtobufFile(compiled).message_named(message).full_name
+    return SchemaSource(PROTOBUF, base64.b64encode(compiled).decode(), message=name)
 
 
 def schema_lookup(mode: str, bodies: Mapping[str, Any]) -> SchemaLookup:
@@ -181,7 +175,7 @@ def schema_lookup(mode: str, bodies: Mapping[str, Any]) -> SchemaLookup:
         return lambda schema_id: SchemaSource(bodies["kind"], bodies["text"], message=bodies["message"])
     client = RegistryClient(bodies["registry"])
 
-    def ask(schema_id: int) -> SchemaSource:
+    def look_up(schema_id: int) -> SchemaSource:
         schema = client.schema(schema_id)
         if schema.kind != SCHEMA_KINDS[mode]:
             raise InvalidSchema(f"it is of the type {schema.kind}, and bodies of this table are {SCHEMA_KINDS[mode]}")
@@ -190,7 +184,7 @@ def schema_lookup(mode: str, bodies: Mapping[str, Any]) -> SchemaLookup:
             return SchemaSource(AVRO, schema.text, schema.references)
         return SchemaSource(PROTOBUF, base64.b64encode(compile_schema(schema)).decode())
 
-    return ask
+    return look_up
 
 
 Heads = Iterable[tuple[int, Sequence[int], int]]
@@ -215,35 +209,30 @@ class EncodedBodies:
         self._settings = settings
         self._is_framed = "registry" in settings.bodies
         self._schemas = BatchSchemas(schema_lookup(settings.mode, settings.bodies), path)
-        self._empty = Encoding(settings.mode, self._is_framed, key=settings.key)
-        self.known_encoding = self._empty  # of the batches of this process
+        self._empty_encoding = Encoding(settings.mode, self._is_framed, key=settings.key)
+        self.known_encoding = self._empty_encoding  # of the batches of this process
 
     def shape(self, messages: DataFrame, batch: int) -> EncodedRows:
-        """Return the shape of a batch, with the columns that its schemas add.
-
-        Raises:
-            NetworkError: the registry is away. ConfigError: it refuses.
-        """
-        parts = messages.select(BODY).mapInArrow(partial(_heads, self._empty), "found string").collect()
+        """Return the shape of a batch, with the columns that its schemas add. Raises: NetworkError; ConfigError."""
+        parts = (
+            messages.select(BODY)
+            .mapInArrow(partial(_count_batch_heads, self._empty_encoding), "found string")
+            .collect()
+        )
         return self.shape_for_heads(batch, [json.loads(part.found) for part in parts])
 
     def grown_shape(
         self, used: Encoding, fields: Mapping[str, str] | None, batch: int, parts: Sequence[Heads]
     ) -> EncodedRows | None:
-        """Return the shape of a batch if it needs more than was used; None if it does not.
-
-        Args:
-            used: the schemas. fields: the columns; None if it can have no others.
-        Raises:
-            NetworkError: the registry is away. ConfigError: it refuses.
-        """
+        """Return the shape of a batch if it needs more than was used; `fields` is None if it can have no others."""
         shape = self.shape_for_heads(batch, parts)
-        found = shape.encoding
-        self.known_encoding = replace(self.known_encoding, schemas={**self.known_encoding.schemas, **found.schemas})
+        encoding = shape.encoding
+        self.known_encoding = replace(self.known_encoding, schemas={**self.known_encoding.schemas, **encoding.schemas})
         ids = {schema_id for part in parts for schema_id, _, _ in part}
         is_used = all(
-            found.schemas.get(each) == used.schemas.get(each) and found.missing.get(each) == used.missing.get(each)
-            for each in ids
+            encoding.schemas.get(schema_id) == used.schemas.get(schema_id)
+            and encoding.missing.get(schema_id) == used.missing.get(schema_id)
+            for schema_id in ids
         )
         return None if is_used and fields in (None, shape.fields) else shape
 
@@ -251,26 +240,26 @@ class EncodedBodies:
         """Return the shape of a batch whose bodies have these heads. Raises: as `shape`."""
         heads: Counter[BodyHead] = Counter()
         ids: Counter[int] = Counter()
-        for schema_id, indexes, count in (each for part in parts for each in part):
+        for schema_id, indexes, count in (head for part in parts for head in part):
             heads[schema_id, tuple(indexes)] += count
             ids[schema_id] += count
-        by_count = sorted(ids, key=lambda each: (-ids[each], each))
+        by_count = sorted(ids, key=lambda schema_id: (-ids[schema_id], schema_id))
         schemas, missing = self._schemas.schemas_for(batch, by_count)
-        encoding = replace(self._empty, schemas=schemas, missing=missing)
-        columns = list(_columns(encoding, sorted(heads)))
-        settled = self._settings
-        fields = add_columns(settled.fields, columns, settled.own_columns, MAX_COLUMNS)
-        fields = pin_types(settled.partitioning, settled.fields, fields)
-        return EncodedRows(fields, encoding, settled.partitioning)
+        encoding = replace(self._empty_encoding, schemas=schemas, missing=missing)
+        columns = list(_schema_columns(encoding, sorted(heads)))
+        settings = self._settings
+        fields = add_columns(settings.fields, columns, settings.own_columns, MAX_COLUMNS)
+        fields = pin_types(settings.partitioning, settings.fields, fields)
+        return EncodedRows(fields, encoding, settings.partitioning)
 
 
-def _columns(encoding: Encoding, heads: Iterable[BodyHead]) -> Iterator[Columns]:
+def _schema_columns(encoding: Encoding, heads: Iterable[BodyHead]) -> Iterator[Columns]:
     for head in heads:
         with suppress(InvalidSchema):  # which is the reason of each of its bodies
             yield encoding.columns(head)
 
 
-def _heads(encoding: Encoding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found: Counter[BodyHead] = Counter()
-    count_heads(encoding, (body for batch in batches for body in batch.column(BODY).to_pylist()), found)
-    yield pa.RecordBatch.from_pydict({"found": [json.dumps(frequent_heads(found))]})
+def _count_batch_heads(encoding: Encoding, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    heads: Counter[BodyHead] = Counter()
+    count_heads(encoding, (body for batch in batches for body in batch.column(BODY).to_pylist()), heads)
+    yield pa.RecordBatch.from_pydict({"found": [json.dumps(frequent_heads(heads))]})

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS: Final = 1000  # of a table, with the fields within them; later ones are errors of their rows
 MAX_DEPTH: Final = 10  # of objects and lists within a field; what is deeper becomes text
-_LONG: Final = range(-(1 << 63), 1 << 63)
-_EXACT_IN_DOUBLE: Final = range(-(1 << 53), (1 << 53) + 1)
+_LONG_VALUES: Final = range(-(1 << 63), 1 << 63)
+_EXACT_DOUBLES: Final = range(-(1 << 53), (1 << 53) + 1)
 _DECIMAL_LIMIT: Final = 10**38
 # The changes of types that a table allows: numbers to wider types of numbers; or also numbers to text.
 WIDEN: Final = "widen"
 ANY: Final = "any"
-_ITEM: Final = "element"  # what readers call the values in a list
+_ITEM_NAME: Final = "element"  # what readers call the values in a list
 BODY: Final = "body"
 
 
@@ -68,12 +68,10 @@ _NUMBER_KINDS: Final = (*_WITHOUT_POINT, ValueKind.DOUBLE)
 
 
 class FieldKinds(msgspec.Struct, array_like=True):
-    """The kinds of the values of a field, from workers to the driver.
+    """The kinds of the values of a field, from workers to the driver: of its objects, of its lists, and all together.
 
-    Attributes:
-        kind: of its values. count: of the objects that have it.
-        fields: of its objects. items: of its lists.
-        number: the kind of its numbers alone; STRING if no type of numbers holds them all.
+    `count` is that of the objects that have the field. `number` is the kind of its numbers alone; STRING if no type of
+    numbers holds them all.
     """
 
     kind: ValueKind = ValueKind.NULL
@@ -87,13 +85,13 @@ class FieldKinds(msgspec.Struct, array_like=True):
         self.count += 1
         kind = value_kind(value)
         if kind >= ValueKind.LIST:
-            kind = self._see_nested(value, depth) if depth else ValueKind.STRING
+            kind = self._note_nested(value, depth) if depth else ValueKind.STRING
         if kind is not self.kind:
             self.kind = wider_kind(self.kind, kind)
             if kind in _NUMBER_KINDS:
                 self.number = wider_kind(self.number, kind)
 
-    def _see_nested(self, value: Any, depth: int) -> ValueKind:
+    def _note_nested(self, value: Any, depth: int) -> ValueKind:
         if isinstance(value, dict):
             note_fields(self.fields, value, depth - 1)
             return ValueKind.OBJECT
@@ -132,16 +130,16 @@ def value_kind(value: Any) -> ValueKind:
 
 
 def _kind_of_int(value: int) -> ValueKind:
-    if value in _EXACT_IN_DOUBLE:
+    if value in _EXACT_DOUBLES:
         return ValueKind.INT53
-    if value in _LONG:
+    if value in _LONG_VALUES:
         return ValueKind.LONG
     return ValueKind.DECIMAL if abs(value) < _DECIMAL_LIMIT else ValueKind.STRING
 
 
-def wider_kind(one: ValueKind, other: ValueKind) -> ValueKind:
+def wider_kind(first: ValueKind, second: ValueKind) -> ValueKind:
     """Return the narrowest kind that holds the values of both."""
-    low, high = sorted((one, other))
+    low, high = sorted((first, second))
     if low in (ValueKind.NULL, high) or (low in _WITHOUT_POINT and high in _WITHOUT_POINT):
         return high
     return ValueKind.DOUBLE if (low, high) == (ValueKind.INT53, ValueKind.DOUBLE) else ValueKind.STRING
@@ -149,7 +147,7 @@ def wider_kind(one: ValueKind, other: ValueKind) -> ValueKind:
 
 def fields_in(bodies: Iterable[bytes | None], depth: int = MAX_DEPTH, key: str | None = None) -> BodyFields:
     """Return the fields of the bodies that may become rows. With a depth of 0, objects and lists in them are text."""
-    found: BodyFields = {}
+    kinds: BodyFields = {}
     for body in bodies:
         try:
             fields = read_object(body)
@@ -157,44 +155,44 @@ def fields_in(bodies: Iterable[bytes | None], depth: int = MAX_DEPTH, key: str |
             check_key(fields, key)
         except NoRow:
             continue
-        note_fields(found, fields, depth)
-    return found
+        note_fields(kinds, fields, depth)
+    return kinds
 
 
 def note_fields(kinds: BodyFields, fields: Object, depth: int) -> None:
     for name, value in fields.items():
-        seen = kinds.get(name)
-        if seen is None:
+        field_kinds = kinds.get(name)
+        if field_kinds is None:
             if not is_name(name):
                 continue
-            seen = kinds[name] = FieldKinds()
-        seen.note(value, depth)
+            field_kinds = kinds[name] = FieldKinds()
+        field_kinds.note(value, depth)
 
 
 def add_body_fields(kinds: BodyFields, more: Mapping[str, FieldKinds]) -> None:
     """Add what another worker found."""
-    for name, seen in more.items():
+    for name, values in more.items():
         if name in kinds:
-            kinds[name].add(seen)
+            kinds[name].add(values)
         else:
-            kinds[name] = seen
+            kinds[name] = values
 
 
 def merge_body_fields(parts: Iterable[Mapping[str, FieldKinds]]) -> BodyFields:
     """Return what several workers found, together."""
-    found: BodyFields = {}
+    merged: BodyFields = {}
     for part in parts:
-        add_body_fields(found, part)
-    return found
+        add_body_fields(merged, part)
+    return merged
 
 
 def check_field_count(fields: Object, depth: int) -> None:
     """Raises: NoRow, an object has more fields, with those within them that become columns, than any table."""
     if len(fields) <= MAX_COLUMNS and (not depth or _count_names(fields, MAX_COLUMNS) <= MAX_COLUMNS):
         return
-    seen = FieldKinds()
-    seen.note(fields, depth + 1)
-    count = _count_fields(seen)
+    values = FieldKinds()
+    values.note(fields, depth + 1)
+    count = _count_fields(values)
     if count > MAX_COLUMNS:
         raise NoRow(f"the body has {count:,} fields; a table has at most {MAX_COLUMNS:,}")
 
@@ -216,22 +214,22 @@ def _count_names(value: Any, enough: int) -> int:
         count, parts = len(value), value.values()
     else:
         count, parts = 0, value
-    for each in parts:
+    for part in parts:
         if count > enough:
             break
-        if type(each) in (dict, list):
-            count += _count_names(each, enough)
+        if type(part) in (dict, list):
+            count += _count_names(part, enough)
     return count
 
 
-def _count_fields(seen: FieldKinds) -> int:
-    count = sum(1 + _count_fields(each) for each in seen.fields.values())
-    return count + (0 if seen.items is None else _count_fields(seen.items))
+def _count_fields(values: FieldKinds) -> int:
+    count = sum(1 + _count_fields(field_kinds) for field_kinds in values.fields.values())
+    return count + (0 if values.items is None else _count_fields(values.items))
 
 
 def is_name(name: str) -> bool:
     """Whether a column can have a name: some readers end names at a null character."""
-    return bool(name) and "\0" not in name and not any("\ud800" <= each <= "\udfff" for each in name)
+    return bool(name) and "\0" not in name and not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def is_empty(value: Any) -> bool:
@@ -241,8 +239,12 @@ def is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(map(is_empty, value)))
 
 
-_NUMBERS: Final = {"bigint": ValueKind.INT53, "decimal(38,0)": ValueKind.DECIMAL, "double": ValueKind.DOUBLE}
-_TYPES: Final[dict[ValueKind, t.DataType]] = {
+_NUMBER_KIND_OF_TYPE: Final = {
+    "bigint": ValueKind.INT53,
+    "decimal(38,0)": ValueKind.DECIMAL,
+    "double": ValueKind.DOUBLE,
+}
+_TYPE_OF_KIND: Final[dict[ValueKind, t.DataType]] = {
     ValueKind.BOOLEAN: t.BooleanType(),
     ValueKind.INT53: t.LongType(),
     ValueKind.LONG: t.LongType(),
@@ -260,54 +262,47 @@ def json_columns(
     *,
     type_changes: str = WIDEN,
 ) -> dict[str, str]:
-    """Return the columns `known`, wider where they must be, and those that `found` adds: Spark types by name.
-
-    Args:
-        own: columns that the table has beside them.
-        long: columns with integers that a double does not hold.
-        type_changes: WIDEN or ANY.
-    """
-    names, is_any = _Names(own), type_changes == ANY
-    kept = types_of(columns)
-    chosen = {name: kind for name, kind in kept.items() if names.take(name, kind)}
-    for name in chosen:
+    """Return `columns`, as wide as needed, and those that bodies add; a double does not hold the integers of `long`."""
+    names, is_any = _UsedNames(own), type_changes == ANY
+    types = {name: kind for name, kind in types_of(columns).items() if names.take_column(name, kind)}
+    for name in types:
         if name in body_fields:
-            chosen[name] = _grow_type(
-                chosen[name], body_fields[name], (name,), names, is_long=name in long, is_any=is_any
+            types[name] = _grow_type(
+                types[name], body_fields[name], (name,), names, is_long=name in long, is_any=is_any
             )
-    for name, seen in _by_count(body_fields):
-        if name not in chosen and (kind := _new_type(seen, (name,), names)) is not None:
-            chosen[name] = kind
-    return {name: ddl_of(kind) for name, kind in sorted(chosen.items())}
+    for name, values in _by_count(body_fields):
+        if name not in types and (kind := _new_type(values, (name,), names)) is not None:
+            types[name] = kind
+    return {name: ddl_of(kind) for name, kind in sorted(types.items())}
 
 
-class _Names:
+class _UsedNames:
     """The names of all columns, and of the fields within them, as readers write them."""
 
     def __init__(self, own: Iterable[str]) -> None:
         self._used = {name.lower() for name in own}
-        self._left = MAX_COLUMNS
+        self._names_left = MAX_COLUMNS
 
-    def take_one(self, path: tuple[str, ...]) -> bool:
+    def take_name(self, path: tuple[str, ...]) -> bool:
         """Take a name, unless it is taken, or there are too many."""
         name = ".".join(path).lower()
-        if not is_name(path[-1]) or name in self._used or not self._left:
+        if not is_name(path[-1]) or name in self._used or not self._names_left:
             return False
         self._used.add(name)
-        self._left -= 1
+        self._names_left -= 1
         return True
 
     def take_item(self, path: tuple[str, ...]) -> bool:
         """Take the name that the values in a list have to readers."""
-        name = ".".join((*path, _ITEM)).lower()
+        name = ".".join((*path, _ITEM_NAME)).lower()
         if name in self._used:
             return False
         self._used.add(name)
         return True
 
-    def take(self, name: str, kind: t.DataType) -> bool:
+    def take_column(self, name: str, kind: t.DataType) -> bool:
         """Take the names of a column that the table has."""
-        if not self.take_one((name,)):
+        if not self.take_name((name,)):
             return False
         self._take_within((name,), kind)
         return True
@@ -315,77 +310,77 @@ class _Names:
     def _take_within(self, path: tuple[str, ...], kind: t.DataType) -> None:
         if isinstance(kind, t.ArrayType):
             self.take_item(path)
-            self._take_within((*path, _ITEM), kind.elementType)
+            self._take_within((*path, _ITEM_NAME), kind.elementType)
         elif isinstance(kind, t.StructType):
             for field in kind.fields:
-                self.take_one((*path, field.name))
+                self.take_name((*path, field.name))
                 self._take_within((*path, field.name), field.dataType)
 
 
-def _new_type(seen: FieldKinds, path: tuple[str, ...], names: _Names) -> t.DataType | None:
-    if not _has_values(seen) or not names.take_one(path):
+def _new_type(values: FieldKinds, path: tuple[str, ...], names: _UsedNames) -> t.DataType | None:
+    if not _has_values(values) or not names.take_name(path):
         return None
-    return _type_of(seen, path, names)
+    return _type_of(values, path, names)
 
 
-def _type_of(seen: FieldKinds, path: tuple[str, ...], names: _Names) -> t.DataType | None:
+def _type_of(values: FieldKinds, path: tuple[str, ...], names: _UsedNames) -> t.DataType | None:
     """Return the type of what was seen, of which the name is taken already."""
-    if seen.kind is ValueKind.LIST:
-        item = _type_of(seen.items, (*path, _ITEM), names) if seen.items and names.take_item(path) else None
+    if values.kind is ValueKind.LIST:
+        item = _type_of(values.items, (*path, _ITEM_NAME), names) if values.items and names.take_item(path) else None
         return t.ArrayType(item) if item is not None else None
-    if seen.kind is ValueKind.OBJECT:
-        fields = _new_fields(seen, (), path, names)
+    if values.kind is ValueKind.OBJECT:
+        fields = _new_fields(values, (), path, names)
         return t.StructType(fields) if fields else None
-    return _TYPES.get(seen.kind)
+    return _TYPE_OF_KIND.get(values.kind)
 
 
 def _new_fields(
-    seen: FieldKinds, names_before: Collection[str], path: tuple[str, ...], names: _Names
+    values: FieldKinds, names_before: Collection[str], path: tuple[str, ...], names: _UsedNames
 ) -> list[t.StructField]:
-    found = []
-    for name, each in _by_count(seen.fields):
-        if name not in names_before and (kind := _new_type(each, (*path, name), names)) is not None:
-            found.append(t.StructField(name, kind))
-    return sorted(found, key=lambda field: str(field.name))
+    fields = []
+    for name, field_values in _by_count(values.fields):
+        if name not in names_before and (kind := _new_type(field_values, (*path, name), names)) is not None:
+            fields.append(t.StructField(name, kind))
+    return sorted(fields, key=lambda field: str(field.name))
 
 
 def _grow_type(
-    kind: t.DataType, seen: FieldKinds, path: tuple[str, ...], names: _Names, *, is_long: bool, is_any: bool
+    kind: t.DataType, values: FieldKinds, path: tuple[str, ...], names: _UsedNames, *, is_long: bool, is_any: bool
 ) -> t.DataType:
     """Return a type, wider if what was seen needs it."""
-    grown = partial(_grow_type, names=names, is_long=is_long, is_any=is_any)
-    if isinstance(kind, t.StructType) and seen.kind is ValueKind.OBJECT:
+    grow = partial(_grow_type, names=names, is_long=is_long, is_any=is_any)
+    if isinstance(kind, t.StructType) and values.kind is ValueKind.OBJECT:
         fields = [
             t.StructField(
                 field.name,
-                grown(field.dataType, seen.fields[field.name], (*path, field.name))
-                if field.name in seen.fields
+                grow(field.dataType, values.fields[field.name], (*path, field.name))
+                if field.name in values.fields
                 else field.dataType,
             )
             for field in kind.fields
         ]
-        return t.StructType([*fields, *_new_fields(seen, kind.fieldNames(), path, names)])
-    if isinstance(kind, t.ArrayType) and seen.kind is ValueKind.LIST and seen.items is not None:
-        return t.ArrayType(grown(kind.elementType, seen.items, (*path, _ITEM)))
-    number = _NUMBERS.get(kind.simpleString())
+        return t.StructType([*fields, *_new_fields(values, kind.fieldNames(), path, names)])
+    if isinstance(kind, t.ArrayType) and values.kind is ValueKind.LIST and values.items is not None:
+        return t.ArrayType(grow(kind.elementType, values.items, (*path, _ITEM_NAME)))
+    number = _NUMBER_KIND_OF_TYPE.get(kind.simpleString())
     if number is None:
         return kind
     if number is ValueKind.INT53 and is_long:
         number = ValueKind.LONG
-    wider = wider_kind(number, seen.kind if is_any else seen.number)
-    return kind if wider is ValueKind.STRING and not is_any else _TYPES[wider]
+    wider = wider_kind(number, values.kind if is_any else values.number)
+    return kind if wider is ValueKind.STRING and not is_any else _TYPE_OF_KIND[wider]
 
 
-def _has_values(seen: FieldKinds) -> bool:
-    if seen.kind is ValueKind.OBJECT:
-        return any(map(_has_values, seen.fields.values()))
-    if seen.kind is ValueKind.LIST:
-        return seen.items is not None and _has_values(seen.items)
-    return seen.kind is not ValueKind.NULL
+def _has_values(values: FieldKinds) -> bool:
+    if values.kind is ValueKind.OBJECT:
+        return any(map(_has_values, values.fields.values()))
+    if values.kind is ValueKind.LIST:
+        return values.items is not None and _has_values(values.items)
+    return values.kind is not ValueKind.NULL
 
 
 def _by_count(fields: BodyFields) -> list[tuple[str, FieldKinds]]:
-    return sorted(fields.items(), key=lambda each: (-each[1].count, each[0]))
+    return sorted(fields.items(), key=lambda entry: (-entry[1].count, entry[0]))
 
 
 def count_columns(kinds: Iterable[t.DataType]) -> int:
@@ -400,11 +395,7 @@ def _fields_within(kind: t.DataType) -> int:
 
 
 class ColumnCheck:
-    """Finds a field of an object that a row of the table would lose.
-
-    Args:
-        kinds: of the columns. own: columns that the table has beside them.
-    """
+    """Finds a field that a row of the table would lose; `own` are names of columns beside those of bodies."""
 
     def __init__(self, kinds: Mapping[str, t.DataType], own: Iterable[str]) -> None:
         self._kinds = dict(kinds)
@@ -422,28 +413,30 @@ class ColumnCheck:
         for name, value in fields.items():
             kind = kinds.get(name)
             if kind is not None:
-                why = self._lost_in_value(value, kind, f"{path}{name}")
+                reason = self._lost_in_value(value, kind, f"{path}{name}")
             else:
-                why = "" if is_empty(value) else self._no_column_reason(name, value, path, (*own, *kinds))
-            if why:
-                return why
+                reason = "" if is_empty(value) else self._no_column_reason(name, value, path, (*own, *kinds))
+            if reason:
+                return reason
         return ""
 
     def _lost_in_value(self, value: object, kind: t.DataType, path: str) -> str:
         if isinstance(kind, t.StructType) and isinstance(value, dict):
-            within = {field.name: field.dataType for field in kind.fields}
-            return self._lost_in_object(value, within, f"{path}.")
+            inner_kinds = {field.name: field.dataType for field in kind.fields}
+            return self._lost_in_object(value, inner_kinds, f"{path}.")
         if isinstance(kind, t.ArrayType) and isinstance(value, list):
-            reasons = (self._lost_in_value(each, kind.elementType, f"{path}[{at}]") for at, each in enumerate(value))
+            reasons = (
+                self._lost_in_value(item, kind.elementType, f"{path}[{index}]") for index, item in enumerate(value)
+            )
             return next(filter(None, reasons), "")
         return ""
 
     def _no_column_reason(self, name: str, value: object, path: str, names: Iterable[str]) -> str:
-        within = f" of {path[:-1]}" if path else ""
+        place = f" of {path[:-1]}" if path else ""
         if not name:
-            return f"a field{within} has no name"
+            return f"a field{place} has no name"
         if not is_name(name):
-            return f"a field{within} has a null character, or half of a character, in its name"
+            return f"a field{place} has a null character, or half of a character, in its name"
         if isinstance(value, dict) and not is_empty(value.get("")):
             return f"a field of {path}{name} has no name"
         for other in names:
@@ -463,12 +456,9 @@ Reader: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatc
 class BodyReader:
     """A function for `mapInArrow`: it adds the reason why a body is no row, or the columns of the body.
 
-    Args:
-        kinds: the columns, by name.
-        added: the reason and the columns, as Arrow fields.
-        own: columns that the table has beside them.
-        is_closed: whether fields without a column are left out; otherwise they are an error.
-        depth: of objects and lists within columns. key: the column of which each value has one row.
+    `kinds` are the columns, by name; `added` are the reason and the columns, as Arrow fields; `own` are columns that
+    the table has beside them. With `is_closed`, fields without a column are left out; otherwise they are an error.
+    `depth` is that of objects and lists within columns, and `key` the column of which each value has one row.
     """
 
     def __init__(
@@ -491,8 +481,8 @@ class BodyReader:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         converters = {name: converter(kind) for name, kind in self._kinds.items()}
         for batch in batches:
-            read = [self._read(body, converters) for body in batch.column(BODY).to_pylist()]
-            added = [pa.array([row[at] for row in read], field.type) for at, field in enumerate(self._added)]
+            rows = [self._read(body, converters) for body in batch.column(BODY).to_pylist()]
+            added = [pa.array([row[index] for row in rows], field.type) for index, field in enumerate(self._added)]
             schema = pa.schema([*batch.schema, *self._added])
             yield pa.RecordBatch.from_arrays([*batch.columns, *added], schema=schema)
 
@@ -503,8 +493,8 @@ class BodyReader:
             if not self._is_closed:
                 check_field_count(fields, self._depth)
                 check_key(fields, self._key)
-                if why := self._column_check.lost_field(fields):
-                    raise NoRow(why)
+                if reason := self._column_check.lost_field(fields):
+                    raise NoRow(reason)
             return None, *convert_fields(fields, converters)
         except NoRow as error:
             return str(error), *([None] * len(converters))
@@ -512,13 +502,13 @@ class BodyReader:
 
 def convert_fields(fields: Object, converters: Mapping[str, Convert]) -> list[Any]:
     """Return a value for each column. Raises: NoRow, with all that do not fit."""
-    found: list[Any] = []
+    converted: list[Any] = []
     misfits = []
     for name, convert in converters.items():
         try:
-            found.append(convert(fields.get(name)))
+            converted.append(convert(fields.get(name)))
         except Misfit as misfit:
             misfits.append(f"{name}{misfit.path} is no {misfit.kind}")
     if misfits:
         raise NoRow(", ".join(misfits))
-    return found
+    return converted

@@ -32,7 +32,7 @@ from pyspark.sql import types as t
 
 from sparrowmq.errors import ConfigError
 
-_SPACED: Final = re.compile(rb'"[ \t\r\n]+:')
+_SPACED_NAME: Final = re.compile(rb'"[ \t\r\n]+:')
 _INTEGER_RANGES: Final[Mapping[type[t.DataType], range]] = {
     kind: range(-(1 << bits - 1), 1 << bits - 1)
     for kind, bits in ((t.ByteType, 8), (t.ShortType, 16), (t.IntegerType, 32), (t.LongType, 64))
@@ -40,7 +40,7 @@ _INTEGER_RANGES: Final[Mapping[type[t.DataType], range]] = {
 _MAX_TYPE_CHARS: Final = 100  # characters of a type in a reason
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLOAT: Final = struct.Struct("<f")
-_WIDE: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
+_DECIMAL_CONTEXT: Final = Context(prec=1000, traps=[InvalidOperation, Inexact])
 MISFITS: Final = (ValueError, OverflowError, TypeError, InvalidOperation, Inexact)
 
 
@@ -62,27 +62,27 @@ def read_object(body: bytes | None) -> Object:
     if not body:
         raise NoRow("the body is empty")
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        found = _FAST.decode(body)
-        if type(found) is dict and _has_no_repeats(body, found):
-            return found
+        fields = _FAST_DECODER.decode(body)
+        if type(fields) is dict and _has_no_repeats(body, fields):
+            return fields
     return _read_slowly(body)
 
 
 def _has_no_repeats(body: bytes, value: Object) -> bool:
     """Whether no object has a name twice: then there are as many `":` as names. False if texts have some as well."""
-    return body.count(b'":') == _names(value) and _SPACED.search(body) is None
+    return body.count(b'":') == _count_names(value) and _SPACED_NAME.search(body) is None
 
 
-def _names(value: Any) -> int:
+def _count_names(value: Any) -> int:
     if type(value) is dict:
-        return len(value) + sum(_names(each) for each in value.values() if type(each) in (dict, list))
-    return sum(_names(each) for each in value if type(each) in (dict, list))
+        return len(value) + sum(_count_names(item) for item in value.values() if type(item) in (dict, list))
+    return sum(_count_names(item) for item in value if type(item) in (dict, list))
 
 
 def _read_slowly(body: bytes) -> Object:
     """Return the object in a body. Raises: NoRow, with the reason."""
     try:
-        found = _DECODER.decode(body.decode())
+        fields = _STRICT_DECODER.decode(body.decode())
     except UnicodeDecodeError:
         raise NoRow("the body is not UTF-8") from None
     except RecursionError:
@@ -91,31 +91,31 @@ def _read_slowly(body: bytes) -> Object:
         raise NoRow("the body is not JSON") from None
     except ValueError:
         raise NoRow("a number has too many digits") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise NoRow("the body is JSON, but no object")
-    return found
+    return fields
 
 
-def as_json(value: object) -> str:
+def to_json_text(value: object) -> str:
     """Return a value as JSON, with its numbers as they were written."""
     if isinstance(value, Real):
         return value
     if isinstance(value, dict):
-        return "{" + ",".join(f"{as_json(name)}:{as_json(each)}" for name, each in value.items()) + "}"
+        return "{" + ",".join(f"{to_json_text(name)}:{to_json_text(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(as_json, value)) + "]"
+        return "[" + ",".join(map(to_json_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> Object:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    seen = set()
+    fields = dict(pairs)
+    if len(fields) == len(pairs):
+        return fields
+    names = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in names:
             raise NoRow(f"the field {name} is there twice")
-        seen.add(name)
+        names.add(name)
     raise AssertionError("one of them is there twice")
 
 
@@ -123,8 +123,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise NoRow(f"{name} is not JSON")
 
 
-_FAST: Final = msgspec.json.Decoder(float_hook=Real)
-_DECODER: Final = json.JSONDecoder(
+_FAST_DECODER: Final = msgspec.json.Decoder(float_hook=Real)
+_STRICT_DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_without_repeats, parse_float=Real, parse_constant=_refuse_constant
 )
 
@@ -133,12 +133,7 @@ Convert: TypeAlias = Callable[[Any], Any]
 
 
 class Misfit(Exception):
-    """A value is not of its column's type.
-
-    Attributes:
-        path: of the part that does not fit, such as `.lines[3].price`.
-        kind: the type of that part.
-    """
+    """A value does not fit: `path` is that of the part that does not, as `.lines[3].price`, and `kind` its type."""
 
     def __init__(self, path: str, kind: str) -> None:
         super().__init__(path, kind)
@@ -147,157 +142,154 @@ class Misfit(Exception):
 
 
 def converter(kind: t.DataType) -> Convert:
-    """Return a function that makes a JSON value one of a type, and raises Misfit; null stays null.
+    """Return a function that converts JSON values, but null, or raises Misfit. Raises: ConfigError, an unknown type."""
+    convert, type_name = _exact_converter(kind), kind.simpleString()
+    if len(type_name) > _MAX_TYPE_CHARS:
+        type_name = kind.typeName()
 
-    Raises: ConfigError, no JSON value becomes this type.
-    """
-    convert, shown = _exact(kind), kind.simpleString()
-    if len(shown) > _MAX_TYPE_CHARS:
-        shown = kind.typeName()
-
-    def run(value: Any) -> Any:
+    def convert_value(value: Any) -> Any:
         if value is None:
             return None
         try:
             return convert(value)
         except MISFITS:
-            raise Misfit("", shown) from None
+            raise Misfit("", type_name) from None
 
-    return run
+    return convert_value
 
 
-def _exact(kind: t.DataType) -> Convert:
+def _exact_converter(kind: t.DataType) -> Convert:
     """Return a function for values that are not null; it raises one of MISFITS."""
     match kind:
         case t.BooleanType():
-            return _boolean
+            return _convert_boolean
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
             return integer(kind)
         case t.FloatType():
-            return lambda value: _nearest(value, _as_float)
+            return lambda value: _nearest_float(value, _round_to_float)
         case t.DoubleType():
-            return lambda value: _nearest(value, float)
+            return lambda value: _nearest_float(value, float)
         case t.DecimalType():
-            return lambda value: exact_decimal(_number(value), kind)
+            return lambda value: exact_decimal(_require_number(value), kind)
         case t.StringType():
-            return _string
+            return _convert_text
         case t.DateType():
-            return lambda value: date.fromisoformat(_text(value))
+            return lambda value: date.fromisoformat(_require_text(value))
         case t.TimestampType():
-            return _timestamp
+            return _convert_timestamp
         case t.TimestampNTZType():
-            return lambda value: _local(datetime.fromisoformat(_text(value)))
+            return lambda value: _require_no_zone(datetime.fromisoformat(_require_text(value)))
         case t.BinaryType():
-            return lambda value: base64.b64decode(_text(value), validate=True)
+            return lambda value: base64.b64decode(_require_text(value), validate=True)
         case t.ArrayType():
             return array(converter(kind.elementType))
         case t.MapType(keyType=t.StringType()):
-            return pairs(_string, converter(kind.valueType))
+            return pairs(_convert_text, converter(kind.valueType))
         case t.StructType():
             return struct_of({field.name: converter(field.dataType) for field in kind.fields})
     raise ConfigError(f"{kind.simpleString()} is no type for JSON; write the column as string, and cast it later")
 
 
-def _boolean(value: Any) -> bool:
+def _convert_boolean(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError
     return value
 
 
-def _number(value: Any) -> int | Real:
+def _require_number(value: Any) -> int | Real:
     if type(value) is not int and not isinstance(value, Real):
         raise TypeError
     return value
 
 
-def _nearest(value: Any, rounded: Callable[[float], float]) -> float:
-    found = rounded(float(_number(value)))
-    if isinf(found) or (type(value) is int and int(found) != value):
+def _nearest_float(value: Any, rounded: Callable[[float], float]) -> float:
+    number = rounded(float(_require_number(value)))
+    if isinf(number) or (type(value) is int and int(number) != value):
         raise OverflowError
-    return found
+    return number
 
 
-def _as_float(value: float) -> float:
-    (found,) = _FLOAT.unpack(_FLOAT.pack(value))
-    assert isinstance(found, float)
-    return found
+def _round_to_float(value: float) -> float:
+    (number,) = _FLOAT.unpack(_FLOAT.pack(value))
+    assert isinstance(number, float)
+    return number
 
 
-def _string(value: Any) -> str:
-    found = _text(value) if type(value) is str else as_json(value)
-    found.encode()  # half of a surrogate pair is no character
-    return found
+def _convert_text(value: Any) -> str:
+    text = _require_text(value) if type(value) is str else to_json_text(value)
+    text.encode()  # half of a surrogate pair is no character
+    return text
 
 
-def _text(value: Any) -> str:
+def _require_text(value: Any) -> str:
     if type(value) is not str:
         raise TypeError
     return value
 
 
-def _timestamp(value: Any) -> datetime:
+def _convert_timestamp(value: Any) -> datetime:
     if type(value) is int:
         return _EPOCH + timedelta(seconds=value)
-    found = datetime.fromisoformat(_text(value))
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    time = datetime.fromisoformat(_require_text(value))
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
-def _local(time: datetime) -> datetime:
+def _require_no_zone(time: datetime) -> datetime:
     if time.tzinfo is not None:
         raise ValueError
     return time
 
 
-# Of bodies in Avro and Protobuf, too --------------------------------------------------------------------------------
-
-
 def integer(kind: t.IntegralType) -> Convert:
-    held = _INTEGER_RANGES[type(kind)]
+    values = _INTEGER_RANGES[type(kind)]
 
-    def run(value: Any) -> int:
-        if type(value) is not int or value not in held:
+    def convert(value: Any) -> int:
+        if type(value) is not int or value not in values:
             raise TypeError
         return value
 
-    return run
+    return convert
 
 
 def exact_decimal(value: int | str | Decimal, kind: t.DecimalType) -> Decimal:
     """A number with at most `scale` digits behind the point, and `precision` in all; zeros at its end do not count."""
-    found = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_WIDE)
-    if len(found.as_tuple().digits) > kind.precision:
+    number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale), context=_DECIMAL_CONTEXT)
+    if len(number.as_tuple().digits) > kind.precision:
         raise OverflowError
-    return found
+    return number
 
 
 def array(convert: Convert) -> Convert:
-    def run(value: Any) -> list[Any]:
+    def convert_list(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise TypeError
-        return [_part(convert, each, f"[{at}]") for at, each in enumerate(value)]
+        return [_convert_part(convert, item, f"[{index}]") for index, item in enumerate(value)]
 
-    return run
+    return convert_list
 
 
 def pairs(key: Convert, value: Convert) -> Convert:
-    def run(entries: Any) -> list[tuple[Any, Any]]:
+    def convert_pairs(entries: Any) -> list[tuple[Any, Any]]:
         if not isinstance(entries, dict):
             raise TypeError
-        return [(_part(key, name, f"[{name!r}]"), _part(value, each, f"[{name!r}]")) for name, each in entries.items()]
+        return [
+            (_convert_part(key, name, f"[{name!r}]"), _convert_part(value, item, f"[{name!r}]"))
+            for name, item in entries.items()
+        ]
 
-    return run
+    return convert_pairs
 
 
 def struct_of(converts: Mapping[str, Convert]) -> Convert:
-    def run(value: Any) -> dict[str, Any]:
+    def convert_object(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise TypeError
-        return {name: _part(convert, value.get(name), f".{name}") for name, convert in converts.items()}
+        return {name: _convert_part(convert, value.get(name), f".{name}") for name, convert in converts.items()}
 
-    return run
+    return convert_object
 
 
-def _part(convert: Convert, value: Any, path: str) -> Any:
+def _convert_part(convert: Convert, value: Any, path: str) -> Any:
     try:
         return convert(value)
     except Misfit as misfit:

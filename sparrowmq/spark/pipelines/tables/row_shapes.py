@@ -40,9 +40,17 @@ COORDINATES: Final = "_mq"
 MODES: Final = ("raw", "json", "schema", "avro", "protobuf", "whole")
 
 OWN_COLUMNS: Final = (COORDINATES, DAY)
-_ORIGIN: Final = ("topic", "brokerName", "queueId", "queueOffset", "msgId", "bornTimestamp", "storeTimestamp")
+_COORDINATE_COLUMNS: Final = (
+    "topic",
+    "brokerName",
+    "queueId",
+    "queueOffset",
+    "msgId",
+    "bornTimestamp",
+    "storeTimestamp",
+)
 REASON: Final = "reason"
-_FIELD: Final = "field_"  # then a number: a body's own names may be anything
+_FIELD_PREFIX: Final = "field_"  # then a number: a body's own names may be anything
 
 
 class Shape(Protocol):
@@ -51,17 +59,15 @@ class Shape(Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to read from the source."""
-        ...
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Return the rows of the table, and of the table of errors if the mode has one."""
-        ...
 
 
 class RawMessages:
     """Each message as it is."""
 
-    columns: Final = (*_ORIGIN, "keys", "tags", "properties", "body")
+    columns: Final = (*_COORDINATE_COLUMNS, "keys", "tags", "properties", "body")
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, None]:
         return messages.select(*_origin_columns(), "keys", "tags", "properties", "body"), None
@@ -79,12 +85,11 @@ class WholeMessages:
 class Objects:
     """Bodies that are JSON objects, with a column for each of `fields`: names and Spark types, as DDL has them.
 
-    Args:
-        is_closed: whether fields without a column are left out; otherwise they are an error.
-        depth: of objects and lists within columns. partitioning: of the table.
+    With `is_closed`, fields without a column are left out; otherwise they are an error. `depth` is that of objects and
+    lists within columns.
     """
 
-    columns: Final = (*_ORIGIN, BODY)
+    columns: Final = (*_COORDINATE_COLUMNS, BODY)
 
     def __init__(
         self, fields: Mapping[str, str], *, is_closed: bool, depth: int = 0, partitioning: Partitioning = BY_DAY
@@ -96,13 +101,13 @@ class Objects:
 
     def split(self, messages: DataFrame) -> tuple[DataFrame, DataFrame]:
         rows = self.rows(messages)
-        return self.good(rows), self.bad(rows)
+        return self.table_rows(rows), self.error_rows(rows)
 
     def rows(self, messages: DataFrame) -> DataFrame:
         """Return each message with the columns of its body, or with the reason why it is no row."""
-        read = messages.select(*_origin_columns(), BODY)
+        bodies = messages.select(*_origin_columns(), BODY)
         added = reader_columns(types_of(self.fields).values())
-        return read.mapInArrow(self.body_reader(), StructType([*read.schema.fields, *added.fields]))
+        return bodies.mapInArrow(self.body_reader(), StructType([*bodies.schema.fields, *added.fields]))
 
     def body_reader(self) -> Reader:
         """Return a function for Arrow batches that adds the reason and the columns of each body."""
@@ -115,17 +120,17 @@ class Objects:
         own = (*OWN_COLUMNS, *self.partitioning.derived_names)
         return BodyReader(kinds, added, own, is_closed=self.is_closed, depth=self.depth)
 
-    def good(self, rows: DataFrame) -> DataFrame:
-        taken = [f.col(f"{_FIELD}{at}").alias(name) for at, name in enumerate(self.fields)]
-        return rows.where(f.col(REASON).isNull()).select(*OWN_COLUMNS, *taken)
+    def table_rows(self, rows: DataFrame) -> DataFrame:
+        values = [f.col(f"{_FIELD_PREFIX}{index}").alias(name) for index, name in enumerate(self.fields)]
+        return rows.where(f.col(REASON).isNull()).select(*OWN_COLUMNS, *values)
 
-    def bad(self, rows: DataFrame) -> DataFrame:
+    def error_rows(self, rows: DataFrame) -> DataFrame:
         return rows.where(f.col(REASON).isNotNull()).select(*OWN_COLUMNS, f.col(REASON).alias("reason"), "body")
 
 
 def reader_columns(kinds: Iterable[DataType]) -> StructType:
     """Return the columns that a reader adds to bodies: the reason why there is no row, and the values."""
-    columns = [StructField(f"{_FIELD}{at}", kind) for at, kind in enumerate(kinds)]
+    columns = [StructField(f"{_FIELD_PREFIX}{index}", kind) for index, kind in enumerate(kinds)]
     return StructType([StructField(REASON, StringType()), *columns])
 
 
@@ -141,10 +146,7 @@ def arrow_types(fields: Mapping[str, str]) -> dict[str, pa.DataType]:
 
 
 def parse_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
-    """The columns of a schema that a user wrote, as `id bigint, name string`. `spark` is what reads DDL.
-
-    Raises: ConfigError, it is no schema, or one that no table can have.
-    """
+    """The columns of a schema that a user wrote, as `id bigint, name string`; `spark` reads it. Raises: ConfigError."""
     del spark  # it is active while it exists
     try:
         declared = DataType.fromDDL(ddl)
@@ -160,21 +162,21 @@ def parse_fields(ddl: str, spark: SparkSession) -> dict[str, str]:
 
 def check_names(ddl: str, names: Iterable[str]) -> None:
     """Raises: ConfigError, a column's name is repeated, or is one of the table's own."""
-    taken = {name.lower(): f"{name}, which the table has itself" for name in OWN_COLUMNS}
+    used_names = {name.lower(): f"{name}, which the table has itself" for name in OWN_COLUMNS}
     for name in names:
-        if name.lower() in taken:
-            raise ConfigError(f"{ddl!r} names the column {name} beside {taken[name.lower()]}; rename one of them")
-        taken[name.lower()] = name
+        if name.lower() in used_names:
+            raise ConfigError(f"{ddl!r} names the column {name} beside {used_names[name.lower()]}; rename one of them")
+        used_names[name.lower()] = name
 
 
 def _origin_columns() -> list[Column]:
-    return [f.struct(*_ORIGIN).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
+    return [f.struct(*_COORDINATE_COLUMNS).alias(COORDINATES), f.to_date("storeTimestamp").alias(DAY)]
 
 
-def rows_after(had: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
+def rows_after(offsets: Mapping[MessageQueue, int], rows: DataFrame) -> DataFrame:
     """Return the rows from these offsets on; all rows of other queues."""
     prefix = f"{COORDINATES}." if COORDINATES in rows.columns else ""
-    place = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))
-    names = ((f"{queue.topic}/{queue.broker_name}/{queue.queue_id}", end) for queue, end in had.items())
-    limits = f.create_map(*(f.lit(each) for pair in names for each in pair))
-    return rows.where(f.col(f"{prefix}queueOffset") >= f.coalesce(limits[f.concat_ws("/", *place)], f.lit(0)))
+    queue_columns = (f.col(f"{prefix}{name}").cast("string") for name in ("topic", "brokerName", "queueId"))
+    names = ((f"{queue.topic}/{queue.broker_name}/{queue.queue_id}", end) for queue, end in offsets.items())
+    limits = f.create_map(*(f.lit(value) for pair in names for value in pair))
+    return rows.where(f.col(f"{prefix}queueOffset") >= f.coalesce(limits[f.concat_ws("/", *queue_columns)], f.lit(0)))

@@ -18,7 +18,7 @@ from sparrowmq.spark.pipelines.lake.parquet import commits_at
 from sparrowmq.spark.pipelines.lake.partitioning import BY_DAY, Partitioning
 from sparrowmq.spark.pipelines.lake.spark_reader import read_table
 from sparrowmq.spark.pipelines.lake.widening import fits
-from sparrowmq.spark.pipelines.running.folders import check_same, keep_sealed, lock_folder, read_sealed
+from sparrowmq.spark.pipelines.running.folders import check_same, lock_folder, read_sealed, write_sealed
 from sparrowmq.spark.pipelines.tables.ddl import type_of
 from sparrowmq.spark.pipelines.tables.json_bodies import WIDEN
 from sparrowmq.spark.pipelines.tables.partition_columns import key_fault, partition_column_types
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.running.runner import Runner
 
 
-_STEADY_S: Final = 30.0  # for files of a batch or a merge to get to their places
+_COMMIT_WAIT_S: Final = 30.0  # for files of a batch or a merge to get to their places
 _POLL_S: Final = 0.1
 
 
@@ -78,11 +78,11 @@ class TableSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings for a file, without defaults that earlier releases do not know."""
-        found = asdict(self)
+        values = asdict(self)
         for name, default in (("partition", str(BY_DAY)), ("type_changes", WIDEN)):
-            if found[name] == default:
-                del found[name]
-        return found
+            if values[name] == default:
+                del values[name]
+        return values
 
     def at_root(self, root: Path | Address) -> TableSettings:
         """Return the settings of a table at a root. Raises: ConfigError, a catalog without Iceberg."""
@@ -125,25 +125,19 @@ def check_no_key(root: Path | Address, settings: TableSettings, operation: str) 
 
 
 def drop_unusable_key(settings: TableSettings) -> TableSettings:
-    """Return the settings without the type of a key that a schema of bodies made unusable.
-
-    Raises: ConfigError, the schema that a user wrote gives the key another type than that of a key.
-    """
+    """Return the settings without an unusable type of the key. Raises: ConfigError, a user's schema has that type."""
     key = settings.key
-    why = key_fault(key, type_of(settings.fields[key])) if key in settings.fields else ""
-    if not why:
+    fault = key_fault(key, type_of(settings.fields[key])) if key in settings.fields else ""
+    if not fault:
         return settings
     if settings.schema is not None:
-        raise ConfigError(why)
+        raise ConfigError(fault)
     return replace(settings, fields={name: ddl for name, ddl in settings.fields.items() if name != key})
 
 
 @contextmanager
 def lock_table(root: Path | Address, runner: Runner, name: str = "") -> Iterator[None]:
-    """Lock the state of a table, and a table in a folder itself: a copy of the state would allow a second run.
-
-    Raises: ConfigError, as `Runner.at_work`.
-    """
+    """Lock a table's state, and a table in a folder itself: a copy of the state would allow a second run."""
     here = lock_folder(root / OWN_FOLDER) if isinstance(root, Path) else nullcontext()
     with runner.at_work(state_folder(root), name), here:
         yield
@@ -154,75 +148,73 @@ def locate_table(
 ) -> Path | Address:
     """Return the folder of an existing table, or its address with its catalog. Raises: ConfigError."""
     root = table_root(table, state)
-    settled = load_settings(root)
-    if settled is None or settled.address is None:
+    settings = load_settings(root)
+    if settings is None or settings.address is None:
         return root
-    given = root.url if isinstance(root, Address) else root.as_uri()
-    check_same(f"the table of {state_folder(root)}", {"address": settled.address}, {"address": given})
+    address = root.url if isinstance(root, Address) else root.as_uri()
+    check_same(f"the table of {state_folder(root)}", {"address": settings.address}, {"address": address})
     catalog = None
-    if settled.catalog is not None:
-        name, _, known_as = settled.catalog.partition(":")
+    if settings.catalog is not None:
+        name, _, known_as = settings.catalog.partition(":")
         catalog = Catalog(name, known_as, dict(catalog_options or {}))
-    return Address(settled.address, state_folder(root), catalog)
+    return Address(settings.address, state_folder(root), catalog)
 
 
 def create_or_load_settings(root: Path | Address, settings: TableSettings) -> TableSettings:
     """Return the settings of the first start; this is the first start if there are none. Raises: ConfigError."""
-    begun = load_checked_settings(root, settings)
-    if begun is None:
+    stored = load_checked_settings(root, settings)
+    if stored is None:
         save_settings(state_folder(root), settings)
         return settings
-    return begun
+    return stored
 
 
 def load_checked_settings(root: Path | Address, settings: TableSettings) -> TableSettings | None:
-    """Return the settings of an earlier start, with the new and wider columns of the schema.
-
-    Raises: ConfigError, the settings differ.
-    """
-    found = load_settings(root)
-    if found is None:
+    """Return the settings of an earlier start, with new and wider columns. Raises: ConfigError, they differ."""
+    stored = load_settings(root)
+    if stored is None:
         if _has_rows(root, settings.partitioning):
             raise ConfigError(
                 f"{root} has rows, but {state_folder(root)} is gone, so it is not known which messages they are; "
                 "restore it, or name another folder"
             )
         return None
-    what = f"the table at {root}"
-    fixed = ("topic", "format", "mode", "address", "catalog", "key", "deletes")
-    check_same(what, asdict(found), {name: getattr(settings, name) for name in fixed})
-    if found.partition != settings.partition:
+    owner = f"the table at {root}"
+    fixed_names = ("topic", "format", "mode", "address", "catalog", "key", "deletes")
+    check_same(owner, asdict(stored), {name: getattr(settings, name) for name in fixed_names})
+    if stored.partition != settings.partition:
         raise ConfigError(
-            f"{what} was begun with the partition {found.partition}, not {settings.partition}; all rows must use the "
-            f"same partitioning: write the partition `{found.partition}`, or name another folder"
+            f"{owner} was begun with the partition {stored.partition}, not {settings.partition}; all rows must use the "
+            f"same partitioning: write the partition `{stored.partition}`, or name another folder"
         )
-    if ("registry" in (found.bodies or {})) != ("registry" in (settings.bodies or {})):
+    if ("registry" in (stored.bodies or {})) != ("registry" in (settings.bodies or {})):
         raise ConfigError(
-            f"the table at {root} was begun {'with' if found.bodies and 'registry' in found.bodies else 'without'} "
+            f"the table at {root} was begun {'with' if stored.bodies and 'registry' in stored.bodies else 'without'} "
             "a registry, and that cannot change; name another folder"
         )
-    found.bodies = settings.bodies  # a registry may move, and a file may get new fields
-    found.type_changes = settings.type_changes
-    if found.schema == settings.schema:
-        return found
-    for each in found.partitioning.body_fields:
-        had, asked = found.fields.get(each.source), settings.fields.get(each.source)
-        if asked is not None and had != asked:
+    stored.bodies = settings.bodies  # a registry may move, and a file may get new fields
+    stored.type_changes = settings.type_changes
+    if stored.schema == settings.schema:
+        return stored
+    for divider in stored.partitioning.body_fields:
+        old_type, new_type = stored.fields.get(divider.source), settings.fields.get(divider.source)
+        if new_type is not None and old_type != new_type:
             raise ConfigError(
-                f"{what} is divided by {each}, so {each.source} stays {had}; name another folder for {asked}"
+                f"{owner} is divided by {divider}, so {divider.source} stays {old_type}; name another folder for "
+                f"{new_type}"
             )
-    return replace(found, schema=settings.schema, fields=extend_fields(what, found.fields, settings.fields))
+    return replace(stored, schema=settings.schema, fields=extend_fields(owner, stored.fields, settings.fields))
 
 
-def extend_fields(context: str, known_fields: Mapping[str, str], new_fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of a new schema. Raises: ConfigError, it lacks one of the columns `known`, or changes one."""
-    old, new = arrow_types(known_fields), arrow_types(new_fields)
-    for name, ddl in known_fields.items():
+def extend_fields(context: str, old_fields: Mapping[str, str], new_fields: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of a new schema. Raises: ConfigError, it lacks one of `old_fields`, or changes one."""
+    old_types, new_types = arrow_types(old_fields), arrow_types(new_fields)
+    for name, ddl in old_fields.items():
         if name not in new_fields:
             raise ConfigError(
                 f"{context} has the column {name}, and the schema lacks it; add `{name} {ddl}` to the schema"
             )
-        if not fits(old[name], new[name]):
+        if not fits(old_types[name], new_types[name]):
             raise ConfigError(
                 f"{context} has the column {name} as {ddl}, which cannot become {new_fields[name]}: a new type must "
                 "hold all values of the old one; name another folder for another type"
@@ -233,23 +225,20 @@ def extend_fields(context: str, known_fields: Mapping[str, str], new_fields: Map
 def _has_rows(root: Path | Address, partitioning: Partitioning) -> bool:
     folder = root.folder if isinstance(root, Address) else root
     return folder is not None and any(
-        next(folder.glob(f"**/{each.pattern}"), None) is not None for each in (BY_DAY, partitioning)
+        next(folder.glob(f"**/{layout.pattern}"), None) is not None for layout in (BY_DAY, partitioning)
     )
 
 
 def read_rows(spark: SparkSession, root: Path | Address) -> DataFrame:
-    """Read a table, in the partitions and types of its settings: all rows of a batch or none.
-
-    Raises: ConfigError, as `read_table`, or a killed run has left a batch half done in a Parquet folder.
-    """
-    if (settled := load_settings(root)) is None:
+    """Read a table: all rows of a batch or none. Raises: ConfigError, also if a killed run left a batch half done."""
+    if (settings := load_settings(root)) is None:
         return read_table(spark, root)
-    partitioning = settled.partitioning
-    kinds = partition_column_types(partitioning, settled.fields)
-    if isinstance(root, Address) or settled.format != "parquet":
+    partitioning = settings.partitioning
+    kinds = partition_column_types(partitioning, settings.fields)
+    if isinstance(root, Address) or settings.format != "parquet":
         return read_table(spark, root, partitioning, kinds)
-    until_s = time.monotonic() + _STEADY_S
-    while time.monotonic() < until_s:
+    end_s = time.monotonic() + _COMMIT_WAIT_S
+    while time.monotonic() < end_s:
         commits = commits_at(root, state_folder(root))
         if commits is None:
             time.sleep(_POLL_S)
@@ -271,12 +260,12 @@ def load_settings(root: Path | Address) -> TableSettings | None:
     Raises: BadStore, the settings are damaged, and the table does not have them.
     """
     path = state_folder(root) / "table.json"
-    is_there = path.exists()
-    if is_there:
+    exists = path.exists()
+    if exists:
         with suppress(ValueError, TypeError):
             return TableSettings(**read_sealed(path))
     record = parse_record(record_at(root)) if isinstance(root, Path) else None
-    if record is None and is_there:
+    if record is None and exists:
         raise BadStore(
             f"{path}, the settings of the table, is damaged; restore it from a backup, or move {path.parent} away if "
             "the table has no rows yet"
@@ -293,7 +282,7 @@ def save_settings(state: Path, settings: TableSettings) -> None:
                 f"another run has begun the table of {state} at the same time; start this one again when the other "
                 "one has ended"
             )
-    keep_sealed(path, settings.to_json(), indent=2)
+    write_sealed(path, settings.to_json(), indent=2)
 
 
 def state_folder(root: Path | Address) -> Path:

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from sparrowmq.core.safe_text import counted
 from sparrowmq.errors import BadStore, ConfigError
 from sparrowmq.spark.pipelines.lake.address import Address
-from sparrowmq.spark.pipelines.lake.compaction import can_widen, check_no_wider, widen_columns
+from sparrowmq.spark.pipelines.lake.compaction import can_widen, check_needs_no_wider_types, widen_columns
 from sparrowmq.spark.pipelines.lake.lake import Lake, TableLocation, missing_files_warning, open_lake
 from sparrowmq.spark.pipelines.lake.remote_lake import RemoteLake
 from sparrowmq.spark.pipelines.lake.widening import grows, retypes
@@ -39,11 +39,11 @@ from sparrowmq.spark.pipelines.tables.progress import (
     Record,
     check_committed,
     check_errors_exist,
-    known_offsets_in,
     parse_record,
     parse_stream_record,
     resume_offsets,
     state_difference,
+    table_offsets_in,
 )
 from sparrowmq.spark.pipelines.tables.row_shapes import Objects, arrow_types, rows_after
 from sparrowmq.spark.pipelines.tables.table_settings import TableSettings, save_settings, state_folder
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from sparrowmq.spark.pipelines.lake.staged_files import Staged
 
 
-Stage = Callable[["Offsets | None"], "Staged"]
+StageRows = Callable[["Offsets | None"], "Staged"]
 ROWS, ERRORS = "rows", "errors"
 
 
@@ -68,23 +68,20 @@ class TableProgress:
         self._settings = settings
         self._tables = tables
         self._checkpoint: Checkpoint | None = None
-        self._had: dict[str, Offsets] = {}
+        self._table_offsets: dict[str, Offsets] = {}
         self._last_batches = LastBatches()
         self._fields: dict[str, str] | None = None
         self.log: dict[str, Any] | None = None  # as `Record` has it, for the next commits
 
     def newest_record(self) -> Record | None:
-        """Return the record of the last commit to one of the tables; None if its history does not say it (any more).
-
-        Raises: ConfigError, a table was restored from another time than the other one.
-        """
-        last = {name: each.last_batch() for name, each in self._tables.items()}
+        """Return the record of the last commit to one of the tables, if known. Raises: ConfigError."""
+        last_batches = {name: lake.last_batch() for name, lake in self._tables.items()}
         rows, errors = (parse_record(self._tables[name].record()) for name in (ROWS, ERRORS))
-        found = [each for each in (errors, rows) if each is not None]  # errors come last in a batch
-        newest = max(found, key=lambda record: record.batch, default=None)
-        if newest is None or newest.batch < max(last.values()):
+        records = [record for record in (errors, rows) if record is not None]  # errors come last in a batch
+        newest = max(records, key=lambda record: record.batch, default=None)
+        if newest is None or newest.batch < max(last_batches.values()):
             return None
-        if newest.log is not None and newest.other != last[ROWS if newest is errors else ERRORS]:
+        if newest.log is not None and newest.other != last_batches[ROWS if newest is errors else ERRORS]:
             raise ConfigError(
                 f"{self._root} and {self._root}.errors are of different times, so a message could be missing or twice; "
                 "restore both from the same time"
@@ -94,50 +91,50 @@ class TableProgress:
     def resume(self, folder: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
         """Compare the tables with the checkpoint in `folder`, and prepare for writing.
 
-        Returns: The offsets where a new checkpoint is to begin; None if Spark may go on, or the table is a new one.
+        Returns the offsets where a new checkpoint is to begin; None if Spark may go on, or the table is a new one.
         Raises: ConfigError, it is not known which messages the table has.
         """
-        settled, last = self._settings, {name: each.last_batch() for name, each in self._tables.items()}
-        records = {name: parse_stream_record(each.record()) for name, each in self._tables.items()}
+        settings, last_batches = self._settings, {name: lake.last_batch() for name, lake in self._tables.items()}
+        records = {name: parse_stream_record(lake.record()) for name, lake in self._tables.items()}
         rows, errors = records[ROWS], records[ERRORS]
         self._last_batches = LastBatches.load(folder)
-        self._had = {name: from_json(each.end) for name, each in records.items() if each and each.end}
+        self._table_offsets = {name: from_json(record.end) for name, record in records.items() if record and record.end}
         self._checkpoint = checkpoint = self._checkpoint_in(folder)
-        damage = self._damage(folder, max(last.values()), say)
-        if last[ROWS] < 0 <= self._last_batches.rows:
+        damage = self._repair_checkpoint(folder, max(last_batches.values()), say)
+        if last_batches[ROWS] < 0 <= self._last_batches.rows:
             raise ConfigError(
                 f"{self._root} is empty, but {folder} ends with batch {self._last_batches.rows}; restore the table, or "
                 f"move {folder.parent} away to begin again"
             )
-        if max(self._last_batches.errors, rows.other if rows else -1) >= 0 and last[ERRORS] < 0:
+        if max(self._last_batches.errors, rows.other if rows else -1) >= 0 and last_batches[ERRORS] < 0:
             check_errors_exist(self._root)
-        if max(last.values()) >= 0 and rows is None and errors is None and not (folder / "metadata").exists():
+        if max(last_batches.values()) >= 0 and rows is None and errors is None and not (folder / "metadata").exists():
             raise ConfigError(
                 f"{self._root} has rows, but {folder} is gone, so it is not known which messages they are; "
                 f"restore it, or move the table and {folder.parent} away to begin again"
             )
-        why = damage or state_difference(rows, errors, self._last_batches, checkpoint)
-        if damage and max(last.values()) < 0:
+        difference = damage or state_difference(rows, errors, self._last_batches, checkpoint)
+        if damage and max(last_batches.values()) < 0:
             checkpoint.move_aside()
             say(f"{damage}; the table has no rows yet, and is begun again")
-            why = None
-        if why is None:
-            return settled.resumed if checkpoint.last() < settled.first else None
+            difference = None
+        if difference is None:
+            return settings.resumed if checkpoint.last() < settings.first else None
         if isinstance(self._root, Path):
             for table in self._tables.values():
-                check_committed(table, settled.writer)
-        place = resume_offsets(rows, errors)
-        if place is None:
-            raise ConfigError(f"{self._root}: {why}, and not all of it is there; restore the table or its state")
-        known = (*last.values(), self._last_batches.rows, self._last_batches.errors, checkpoint.last())
+                check_committed(table, settings.writer)
+        offsets = resume_offsets(rows, errors)
+        if offsets is None:
+            raise ConfigError(f"{self._root}: {difference}, and not all of it is there; restore the table or its state")
+        known_batches = (*last_batches.values(), self._last_batches.rows, self._last_batches.errors, checkpoint.last())
         checkpoint.move_aside()
-        settled.first, settled.resumed = max(known) + 1, place
-        reached = {name: last[name] if each is None else each.batch for name, each in records.items()}
+        settings.first, settings.resumed = max(known_batches) + 1, offsets
+        reached = {name: last_batches[name] if record is None else record.batch for name, record in records.items()}
         self._checkpoint, self._last_batches = self._checkpoint_in(folder), LastBatches(reached[ROWS], reached[ERRORS])
-        say(f"{self._root}: {why}; goes on behind what the table has, with a new checkpoint")
-        return place
+        say(f"{self._root}: {difference}; goes on behind what the table has, with a new checkpoint")
+        return offsets
 
-    def _damage(self, folder: Path, last: int, say: Callable[[str], None]) -> str | None:
+    def _repair_checkpoint(self, folder: Path, last: int, say: Callable[[str], None]) -> str | None:
         first = self._settings.first
         try:
             repair(folder, lambda batch: batch + first > last, say)
@@ -147,16 +144,15 @@ class TableProgress:
         return None
 
     def _checkpoint_in(self, folder: Path) -> Checkpoint:
-        settled = self._settings
-        begin = settled.resumed or (settled.begin and {"v": 1, "topics": settled.begin})
-        return Checkpoint(folder, settled.first, begin)
+        settings = self._settings
+        begin = settings.resumed or (settings.begin and {"v": 1, "topics": settings.begin})
+        return Checkpoint(folder, settings.first, begin)
 
-    def add(self, table: str, batch: int, stage: Stage, *, is_half: bool = False) -> int:
+    def add(self, table: str, batch: int, stage: StageRows, *, is_half: bool = False) -> int:
         """Add a batch to a table, unless that has it; returns its rows.
 
-        Args:
-            stage: writes the files of a batch, without rows before some offsets.
-            is_half: the batch has errors, too, which are added next.
+        `stage` writes the files of a batch, without rows before some offsets. If it `is_half`, the batch has errors,
+        too, which are added next.
         """
         lake = self._tables[table]
         if batch <= lake.last_batch():
@@ -164,17 +160,20 @@ class TableProgress:
         self._check_not_rolled_back(table)
         staged = stage(self._overlap(table, batch))
         if staged.files:
-            lake.commit(batch, replace(staged, record=self._record(table, batch, is_half=is_half)))
-            self._note_commit(table, batch)
+            lake.commit(batch, replace(staged, record=self._commit_record(table, batch, is_half=is_half)))
+            if self._checkpoint is not None:
+                rows, errors = self._last_batches.rows, self._last_batches.errors
+                self._last_batches = LastBatches(batch, errors) if table == ROWS else LastBatches(rows, batch)
+                self._last_batches.save(self._checkpoint.folder)
         return staged.rows
 
     def _check_not_rolled_back(self, table: str) -> None:
         """Raises: ConfigError, another program took a table back meanwhile, as `RESTORE` of Delta does."""
         record = parse_stream_record(self._tables[table].record())
-        known = self._last_batches.rows if table == ROWS else self._last_batches.errors
-        if record is not None and record.batch < known:
+        last_known = self._last_batches.rows if table == ROWS else self._last_batches.errors
+        if record is not None and record.batch < last_known:
             raise ConfigError(
-                f"another program took {self._root} back from batch {known} to batch {record.batch}; start again: "
+                f"another program took {self._root} back from batch {last_known} to batch {record.batch}; start again: "
                 "then what it lacks is read again"
             )
 
@@ -193,30 +192,24 @@ class TableProgress:
 
     def _overlap(self, table: str, batch: int) -> Offsets | None:
         """Return the offsets behind which a table lacks rows, if a batch begins before them."""
-        had = self._had.get(table)
-        if had is None or self._checkpoint is None:
+        table_offsets = self._table_offsets.get(table)
+        if table_offsets is None or self._checkpoint is None:
             return None
         start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
         if start is None or end is None:
             return None
-        found = known_offsets_in(had, from_json(start), from_json(end))
-        if found is None:
-            del self._had[table]
-        return found
+        overlap = table_offsets_in(table_offsets, from_json(start), from_json(end))
+        if overlap is None:
+            del self._table_offsets[table]
+        return overlap
 
-    def _record(self, table: str, batch: int, *, is_half: bool) -> str:
+    def _commit_record(self, table: str, batch: int, *, is_half: bool) -> str:
         start = end = None
         if self._checkpoint is not None:
             start, end = self._checkpoint.start(batch), self._checkpoint.end(batch)
         other = self._tables[ROWS if table == ERRORS else ERRORS].last_batch()
-        settled = self._settings.to_json() | ({} if self._fields is None else {"fields": self._fields})
-        return Record(batch, start, end, is_half, other, settled, self.log).text()
-
-    def _note_commit(self, table: str, batch: int) -> None:
-        if self._checkpoint is not None:
-            rows, errors = self._last_batches.rows, self._last_batches.errors
-            self._last_batches = LastBatches(batch, errors) if table == ROWS else LastBatches(rows, batch)
-            self._last_batches.save(self._checkpoint.folder)
+        settings = self._settings.to_json() | ({} if self._fields is None else {"fields": self._fields})
+        return Record(batch, start, end, is_half, other, settings, self.log).text()
 
 
 class TableWriter:
@@ -225,23 +218,23 @@ class TableWriter:
     def __init__(self, root: Path | Address, settings: TableSettings, report: Report, lane: str = "") -> None:
         """`lane` separates writers that each number their own batches."""
         self.root = root
-        self.settled = settings
+        self.settings = settings
         self._state = state_folder(root)
         self.report = report
         self._writer, self._lane = settings.writer + lane, lane
         self._encoded = (
             EncodedBodies(settings, self._state / f"schemas{lane}.json") if settings.mode in ENCODED_MODES else None
         )
-        place = TableLocation(root, self._state, self._writer, lane, partitioning=settings.partitioning)
-        self._places = {ROWS: place, ERRORS: place.errors}
-        self._lakes = {name: open_lake(settings.format, place) for name, place in self._places.items()}
+        location = TableLocation(root, self._state, self._writer, lane, partitioning=settings.partitioning)
+        self._locations = {ROWS: location, ERRORS: location.errors}
+        self._lakes = {name: open_lake(settings.format, location) for name, location in self._locations.items()}
         self._rows, self._errors = self._lakes[ROWS], self._lakes[ERRORS]
         settings.fields = restore_fields(settings, self._rows)
         self._progress = TableProgress(root, settings, self._lakes)
 
     @property
     def _first(self) -> int:
-        return 0 if self._lane else self.settled.first
+        return 0 if self._lane else self.settings.first
 
     @property
     def last_batch(self) -> int:
@@ -249,17 +242,14 @@ class TableWriter:
         return max(self._rows.last_batch(), self._errors.last_batch())
 
     def resume(self, checkpoint: Path, say: Say) -> dict[str, Any] | None:
-        """Find out where the stream is to begin. Returns: as `TableProgress.resume`.
-
-        Raises: ConfigError, as there, or a new schema has a type that does not hold the values of a column.
-        """
-        for name in _inexact_columns(self._rows, self.settled.fields):
+        """As `TableProgress.resume`. Raises: ConfigError, also if a type does not hold the values of a column."""
+        for name in _inexact_columns(self._rows, self.settings.fields):
             raise ConfigError(
-                f"{self.root} has integers in {name} that {self.settled.fields[name]} does not hold exactly; "
+                f"{self.root} has integers in {name} that {self.settings.fields[name]} does not hold exactly; "
                 "make the column decimal(38,0) or string"
             )
         for name, lake in self._lakes.items():
-            if warning := missing_files_warning(self._places[name].path, lake):
+            if warning := missing_files_warning(self._locations[name].path, lake):
                 say(warning)
         return self._progress.resume(checkpoint, say)
 
@@ -268,9 +258,9 @@ class TableWriter:
         """The record of the last commit of this writer. Raises: ConfigError, as `TableProgress.newest_record`."""
         return self._progress.newest_record()
 
-    def note_log(self, noted: dict[str, Any]) -> None:
+    def note_log(self, log_state: dict[str, Any]) -> None:
         """Record in the next commits which parts of a stored log the table has."""
-        self._progress.log = noted
+        self._progress.log = log_state
 
     def may_plan_again(self, batch: int) -> bool:
         """Whether neither table has rows of a batch of the stream."""
@@ -279,19 +269,21 @@ class TableWriter:
     def write(self, messages: DataFrame, batch: int) -> str:
         """Add a batch to the tables, unless they have it; returns a summary in words."""
         report = self.report
-        before = report.written, report.errors
+        counts_before = report.written, report.errors
         batch += self._first
-        if self.settled.mode in ("json", "schema", *ENCODED_MODES):
+        if self.settings.mode in ("json", "schema", *ENCODED_MODES):
             self._write_objects(messages, batch)
         else:
             self._write_raw(messages, batch)
-        return f"{counted(report.written - before[0], 'row')}, {counted(report.errors - before[1], 'error')}"
+        return (
+            f"{counted(report.written - counts_before[0], 'row')}, {counted(report.errors - counts_before[1], 'error')}"
+        )
 
     def _write_raw(self, messages: DataFrame, batch: int) -> None:
         if batch > self._rows.last_batch():
             count = Observation()
-            rows, _ = self.settled.shape().split(messages.observe(count, *_counts()))
-            self.report.written += self._add(ROWS, rows, batch)
+            rows, _ = self.settings.shape().split(messages.observe(count, *_counts()))
+            self.report.written += self._add_rows(ROWS, rows, batch)
             self.report.add_batch(batch - self._first, count.get["rows"], count.get["bad"])
 
     def _write_objects(self, messages: DataFrame, batch: int) -> None:
@@ -313,44 +305,44 @@ class TableWriter:
             self._save_fields(shape.fields)
             return shape
         if (fields := self._progress.columns(batch)) is not None:
-            return self.settled.objects(fields)
-        fields = grow_fields(self.settled, messages, self._rows)
+            return self.settings.objects(fields)
+        fields = grow_fields(self.settings, messages, self._rows)
         if isinstance(self.root, Address):  # files there are not written again: other types are errors
-            fields = {name: self.settled.fields.get(name, kind) for name, kind in fields.items()}
+            fields = {name: self.settings.fields.get(name, kind) for name, kind in fields.items()}
         self._save_fields(fields)
-        return self.settled.objects()
+        return self.settings.objects()
 
     def _save_fields(self, fields: dict[str, str]) -> None:
         """Save the columns first: if that fails, the next attempt has the earlier ones."""
-        if fields != self.settled.fields:
-            save_settings(self._state, replace(self.settled, fields=fields))
-            self.settled.fields = fields
+        if fields != self.settings.fields:
+            save_settings(self._state, replace(self.settings, fields=fields))
+            self.settings.fields = fields
 
     def _write_rows(self, shape: Objects, rows: DataFrame, batch: int) -> None:
-        count, bad, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]
-        self.report.add_batch(batch - self._first, count, bad)
+        count, damaged, errors = rows.agg(*_counts(), f.count("reason").alias("errors")).collect()[0]
+        self.report.add_batch(batch - self._first, count, damaged)
         if errors < count:
-            self.report.written += self._add(ROWS, shape.good(rows), batch, is_half=errors > 0)
+            self.report.written += self._add_rows(ROWS, shape.table_rows(rows), batch, is_half=errors > 0)
         if errors:
-            self.report.errors += self._add(ERRORS, shape.bad(rows), batch)
+            self.report.errors += self._add_rows(ERRORS, shape.error_rows(rows), batch)
 
-    def _add(self, table: str, rows: DataFrame, batch: int, *, is_half: bool = False) -> int:
-        def staged(had: Offsets | None) -> Staged:
-            return self._stage(table, rows if had is None else rows_after(had, rows), batch)
+    def _add_rows(self, table: str, rows: DataFrame, batch: int, *, is_half: bool = False) -> int:
+        def stage(offsets: Offsets | None) -> Staged:
+            return self._stage(table, rows if offsets is None else rows_after(offsets, rows), batch)
 
-        return self._progress.add(table, batch, staged, is_half=is_half)
+        return self._progress.add(table, batch, stage, is_half=is_half)
 
     def _stage(self, table: str, rows: DataFrame, batch: int) -> Staged:
-        lake, place, prefix = self._lakes[table], self._places[table], f"{self._writer}-{batch:09}"
-        if isinstance(place.path, Address):
-            found = stage_remote_rows(rows, lake, place, self.settled.format, prefix)
-            if found.files:
-                check_no_wider(lake, found.schema, place.path)
-            return found
-        found = stage_rows(rows, self._state / f"staged{self._lane}" / table, prefix, lake.layout)
-        if found.files:
-            widen_columns(lake, found.schema, self._state / f"rewritten{self._lane}")
-        return found
+        lake, location, prefix = self._lakes[table], self._locations[table], f"{self._writer}-{batch:09}"
+        if isinstance(location.path, Address):
+            staged = stage_remote_rows(rows, lake, location, self.settings.format, prefix)
+            if staged.files:
+                check_needs_no_wider_types(lake, staged.schema, location.path)
+            return staged
+        staged = stage_rows(rows, self._state / f"staged{self._lane}" / table, prefix, lake.layout)
+        if staged.files:
+            widen_columns(lake, staged.schema, self._state / f"rewritten{self._lane}")
+        return staged
 
 
 def _counts() -> tuple[Column, Column]:
@@ -359,42 +351,38 @@ def _counts() -> tuple[Column, Column]:
 
 
 def grow_fields(settings: TableSettings, messages: DataFrame, table: Lake | None = None) -> dict[str, str]:
-    """Return the columns with those that these messages add, and wider where they need it.
-
-    Args:
-        table: the table, if there is one. Names of `settings` that clash with one of its columns are dropped.
-    """
+    """Return the columns with those that these messages add, and wider where they need it."""
     if settings.mode != "json":
         return settings.fields
     parts = messages.select(BODY).mapInArrow(partial(_fields_in_partition, settings.depth), "found binary").collect()
-    found = merge_body_fields(msgspec.json.decode(part.found, type=BodyFields) for part in parts)
-    return merge_fields(found, settings, table)
+    body_fields = merge_body_fields(msgspec.json.decode(part.found, type=BodyFields) for part in parts)
+    return merge_fields(body_fields, settings, table)
 
 
 def merge_fields(body_fields: BodyFields, settings: TableSettings, table: Lake | None) -> dict[str, str]:
     """Return the columns of a table with those that bodies add; a bigint stays one if a double is not exact."""
     fields, partitioning = settings.fields, settings.partitioning
     present = table.columns() if table is not None else {}
-    known = dict(sorted(fields.items(), key=lambda each: each[0] not in present))
-    chosen_with = partial(json_columns, body_fields, known, settings.own_columns, type_changes=settings.type_changes)
-    chosen = pin_types(partitioning, known, chosen_with())
+    columns = dict(sorted(fields.items(), key=lambda column: column[0] not in present))
+    choose = partial(json_columns, body_fields, columns, settings.own_columns, type_changes=settings.type_changes)
+    new_columns = pin_types(partitioning, columns, choose())
     if table is None or isinstance(table, RemoteLake):
-        return chosen
-    long = _inexact_columns(table, chosen)
-    return pin_types(partitioning, known, chosen_with(long)) if long else chosen
+        return new_columns
+    long = _inexact_columns(table, new_columns)
+    return pin_types(partitioning, columns, choose(long)) if long else new_columns
 
 
 def restore_fields(settings: TableSettings, table: Lake) -> dict[str, str]:
     """Return the columns, at least as wide as in the table: the settings may be older than the table."""
-    found, had = dict(settings.fields), arrow_types(settings.fields)
+    fields, old_types = dict(settings.fields), arrow_types(settings.fields)
     for name, kind in table.columns().items() if settings.mode in ("json", "schema", *ENCODED_MODES) else ():
-        if name in had:
-            is_known = not (retypes(had[name], kind) or grows(had[name], kind))
+        if name in old_types:
+            is_known = not (retypes(old_types[name], kind) or grows(old_types[name], kind))
         else:
             is_known = name in settings.own_columns or settings.mode == "schema"
         if not is_known:
-            found[name] = ddl_of(from_arrow_type(kind))
-    return found
+            fields[name] = ddl_of(from_arrow_type(kind))
+    return fields
 
 
 def _inexact_columns(table: Lake, fields: Mapping[str, str]) -> list[str]:
@@ -407,5 +395,5 @@ def _inexact_columns(table: Lake, fields: Mapping[str, str]) -> list[str]:
 
 
 def _fields_in_partition(depth: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found = fields_in((body for batch in batches for body in batch.column(BODY).to_pylist()), depth)
-    yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(found)]})
+    body_fields = fields_in((body for batch in batches for body in batch.column(BODY).to_pylist()), depth)
+    yield pa.RecordBatch.from_pydict({"found": [msgspec.json.encode(body_fields)]})

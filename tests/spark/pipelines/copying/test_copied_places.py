@@ -74,12 +74,12 @@ def test_what_all_groups_have_reached_is_forgotten():
 
 
 def test_the_place_of_a_returned_copy():
-    returned = ReturnedPlaces(since=7, begin=100)
+    returned = ReturnedPlaces(begin=7, end=100)
     for position, original in enumerate((7, 8, None, 20), 100):
         returned.add(position, original)
     assert [returned.place_of(original) for original in (6, 7, 8, 9, 20)] == [None, 100, 101, None, 103]
     returned.forget(8)
-    assert (returned.since, returned.end) == (8, 104)
+    assert (returned.begin, returned.end) == (8, 104)
     assert [returned.place_of(original) for original in (7, 8, 20)] == [None, 101, 103]
 
 

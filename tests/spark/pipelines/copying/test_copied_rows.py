@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.spark.pipelines.message_copies import originals
+from sparrowmq.spark.pipelines.message_copies import read_originals
 
 
 def batch(**changed):
@@ -32,7 +32,7 @@ def batch(**changed):
 
 
 def test_a_row_is_the_message_that_it_was_read_from():
-    (found,) = originals(batch())
+    (found,) = read_originals(batch())
     assert found.queue == MessageQueue("t", "b", 2)
     assert (found.offset, found.flag, found.sys_flag, found.body) == (9, 4, 1, b"x")
     assert found.properties == {"TAGS": "paid"}
@@ -40,6 +40,6 @@ def test_a_row_is_the_message_that_it_was_read_from():
 
 
 def test_what_a_row_lacks_is_nothing_or_now():
-    (found,) = originals(batch(bornTimestamp=None, properties=None, body=None, flag=None))
+    (found,) = read_originals(batch(bornTimestamp=None, properties=None, body=None, flag=None))
     assert (found.flag, found.body, found.properties) == (0, b"", {})
     assert found.born_ms > 1_769_817_600_000

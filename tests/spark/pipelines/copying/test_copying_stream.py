@@ -19,10 +19,10 @@ def is_chosen(route: Route, topic: str) -> bool:
 
 
 def test_topics_keep_their_names_or_get_another():
-    assert build_route("a,b", "near:1", Target("far:1")).name_of("b") == "b"
-    assert build_route("a", "near:1", Target("near:1", "b"), {"tags": "x"}).name_of("a") == "b"
-    assert build_route("a,b", "near:1", Target("near:1", "{topic}-copy")).name_of("b") == "b-copy"
-    assert build_route("a,b", "near:1", Target("near:1", "c", joins=True)).name_of("b") == "c"
+    assert build_route("a,b", "near:1", Target("far:1")).target_name("b") == "b"
+    assert build_route("a", "near:1", Target("near:1", "b"), {"tags": "x"}).target_name("a") == "b"
+    assert build_route("a,b", "near:1", Target("near:1", "{topic}-copy")).target_name("b") == "b-copy"
+    assert build_route("a,b", "near:1", Target("near:1", "c", joins=True)).target_name("b") == "c"
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_keys_that_a_fault_of_the_disk_has_taken_are_missed_at_the_next_start(tm
 
 def test_a_run_that_was_killed_while_it_deleted_spans_misses_none(tmp_path, monkeypatch):
     fill(tmp_path)
-    monkeypatch.setattr(KnownKeys, "_drop", lambda _, span: (tmp_path / span.file).unlink())  # and is killed
+    monkeypatch.setattr(KnownKeys, "_delete_span", lambda _, span: (tmp_path / span.file).unlink())  # and is killed
     with KnownKeys(tmp_path, DAY_MS) as known:
         known.forget(NOW_MS + 9 * DAY_MS, lambda _: True)
     with KnownKeys(tmp_path, DAY_MS) as known:

@@ -18,7 +18,15 @@ from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests.headers import PullMessageReply
 from sparrowmq.protocol.wire.command import Command
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
-from sparrowmq.spark.pipelines.message_copies import ORIGIN, Copier, Copying, Original, ends_of, pair_queues, pulled
+from sparrowmq.spark.pipelines.message_copies import (
+    ORIGIN,
+    Copier,
+    Copying,
+    Original,
+    ends_of,
+    pair_queues,
+    pull_messages,
+)
 from sparrowmq.spark.source.partition_ranges import Range
 from sparrowmq.spark.source.pulls import Pulls
 from sparrowmq.spark.worker import connect
@@ -69,7 +77,7 @@ def stored(namesrv, target):
         options = parse(SourceOptions, {"nameServer": namesrv, "topic": target.topic})
         with connect(options) as network:
             pulls = Pulls(network, [Range(target, 0, number)], options)
-            return [record.decode(each) for pulled in pulls.answers() for each in record.walk(pulled.body)]
+            return [record.decode(each) for answer in pulls.answers() for each in record.walk(answer.body)]
 
     return stored
 
@@ -83,7 +91,7 @@ def test_copies_have_their_ids_properties_and_born_times_and_are_in_order(copier
     rows = [original(offset, born_ms=1_700_000_000_000 + offset // 3) for offset in range(10)]
     with copier() as made:
         made.copy(rows)
-        assert (made.copied.sent, made.copied.there) == (10, 0)
+        assert (made.copied.sent, made.copied.already_there) == (10, 0)
     found = stored(10)
     assert [each.body for each in found] == [b"%d" % offset for offset in range(10)]
     assert [each.unique_key for each in found] == [f"id-{offset}" for offset in range(10)]
@@ -97,7 +105,7 @@ def test_what_is_there_is_not_sent_again_by_whoever_comes_next(copier, stored):
         first.copy([original(offset) for offset in range(5)])
     with copier() as second:
         second.copy([original(offset) for offset in range(8)])
-        assert (second.copied.sent, second.copied.there) == (3, 5)
+        assert (second.copied.sent, second.copied.already_there) == (3, 5)
     assert [each.body for each in stored(8)] == [b"%d" % offset for offset in range(8)]
 
 
@@ -111,7 +119,7 @@ def test_two_sources_of_one_queue_and_two_pipelines_are_told_apart(copier, store
         assert made.copied.sent == 1
     with copier() as made:
         made.copy([original(49), original(50)])
-        assert (made.copied.sent, made.copied.there) == (1, 1)
+        assert (made.copied.sent, made.copied.already_there) == (1, 1)
     assert len(stored(54)) == 54
 
 
@@ -121,7 +129,7 @@ def test_a_copy_is_found_behind_however_much_others_wrote_since_the_batch_began(
         made.copy([original(offset, OTHER) for offset in range(9000)])
     with copier(floors={target: 0}) as again:
         again.copy([original(offset) for offset in range(6)])
-        assert (again.copied.sent, again.copied.there) == (1, 5)
+        assert (again.copied.sent, again.copied.already_there) == (1, 5)
 
 
 def test_what_others_wrote_into_the_property_of_copies_is_passed_over(namesrv, copier, target):
@@ -132,7 +140,7 @@ def test_what_others_wrote_into_the_property_of_copies_is_passed_over(namesrv, c
             mq.send(target.topic, b"-", properties={ORIGIN: f"m/far@broker-a:3:{odd}"})
     with copier() as again:
         again.copy([original(offset) for offset in range(4)])
-        assert (again.copied.sent, again.copied.there) == (1, 3)
+        assert (again.copied.sent, again.copied.already_there) == (1, 3)
 
 
 def test_ends_are_those_of_brokers_that_are_there(namesrv, copier, target):
@@ -148,7 +156,7 @@ def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):
     """The broker stores a parcel, and the connection ends before it says so."""
     with copier() as made:
         made.copy([original(0)])
-        send = made._try
+        send = made._send_once
         lost: list[object] = []
 
         def lose_one(parcel, target):
@@ -157,7 +165,7 @@ def test_an_answer_that_is_lost_makes_no_double(copier, stored, monkeypatch):
                 lost.append(parcel)
                 raise ConnectionClosed("the test", None)
 
-        monkeypatch.setattr(made, "_try", lose_one)
+        monkeypatch.setattr(made, "_send_once", lose_one)
         made.copy([original(offset, born_ms=offset) for offset in range(1, 4)])
         assert lost and made.copied.sent == 4
     assert [each.body for each in stored(4)] == [b"0", b"1", b"2", b"3"]
@@ -167,7 +175,7 @@ def test_copies_of_mirrors_are_copied_only_if_told_to(copier, stored):
     rows = [original(0), original(1, properties={ORIGIN: "x/t@b:0:9"})]
     with copier() as made:
         made.copy(rows)
-        assert (made.copied.sent, made.copied.passed) == (1, 1)
+        assert (made.copied.sent, made.copied.skipped) == (1, 1)
     with copier("chained", chained=True) as made:
         made.copy(rows)
         assert made.copied.sent == 2
@@ -211,9 +219,9 @@ def test_messages_of_a_topic_that_was_made_again_are_others(copier, stored):
         made.copy([original(offset) for offset in range(5)])
     for incarnation in (9_000, -1):
         for there in (0, 3):
-            with copier(again={part: incarnation}) as made:
+            with copier(incarnations={part: incarnation}) as made:
                 made.copy([original(offset) for offset in range(3)])
-                assert (made.copied.sent, made.copied.there) == (3 - there, there)
+                assert (made.copied.sent, made.copied.already_there) == (3 - there, there)
     with copier() as made:
         made.copy([original(5)])
     origins = [each.properties[ORIGIN] for each in stored(12)]
@@ -235,7 +243,7 @@ def pulled_from(*replies):
             return Command(code, ext=header, body=body)
 
     link: Any = BlockingLink()
-    return list(pulled(link, MessageQueue("orders", "broker-0", 0), 3, 9))
+    return list(pull_messages(link, MessageQueue("orders", "broker-0", 0), 3, 9))
 
 
 @pytest.mark.parametrize("code", [ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY])

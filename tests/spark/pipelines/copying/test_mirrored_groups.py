@@ -16,7 +16,7 @@ from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.options import SinkOptions, SourceOptions, parse
 from sparrowmq.spark.pipelines import mirrored_groups
-from sparrowmq.spark.pipelines.message_copies import Copier, Copying, Original, pulled
+from sparrowmq.spark.pipelines.message_copies import Copier, Copying, Original, pull_messages
 from sparrowmq.spark.pipelines.mirrored_groups import MirroredGroups
 from sparrowmq.spark.pipelines.running.pipeline_state import State
 from sparrowmq.spark.worker import connect
@@ -63,7 +63,7 @@ class Side:
             queue = MessageQueue(self.topic, "broker-0", number)
             with connect(parse(SourceOptions, {"nameServer": self.namesrv, "topic": self.topic})) as network:
                 network.route(self.topic)
-                found = [record.decode(each) for each in pulled(network.link(queue), queue, 0, 1000)]
+                found = [record.decode(each) for each in pull_messages(network.link(queue), queue, 0, 1000)]
             if found:
                 return queue, found
         raise AssertionError("no message")
@@ -75,7 +75,7 @@ class Mirror:
         self.sink = parse(SinkOptions, {"nameServer": target.namesrv})
         self.state = State(folder, {"topic": source.topic})
         queues = [MessageQueue(source.topic, "broker-0", number) for number in range(QUEUES)]
-        self.state.keep(dict(zip(queues, queues, strict=True)))
+        self.state.keep_targets(dict(zip(queues, queues, strict=True)))
         options = parse(SourceOptions, {"nameServer": source.namesrv, "topic": source.topic})
         self.groups = MirroredGroups(groups, options, self.sink, self.state, None, say)
 
@@ -254,7 +254,7 @@ def test_memory_does_not_grow_with_a_group_that_stays_behind(sides, mirrored, mo
 
     def carry():
         while mirror.groups.carry():
-            for parts in mirror.groups._copies.values():
+            for parts in mirror.groups._copied_parts.values():
                 assert len(parts) <= 3 and all(part.places.run_count <= 4 for part in parts)
 
     carry()
@@ -297,7 +297,7 @@ def test_carrying_goes_on_after_a_failure(sides, mirrored, monkeypatch):
         return carry()
 
     monkeypatch.setattr(mirror.groups, "carry", fails_first)
-    monkeypatch.setattr("sparrowmq.spark.pipelines.mirrored_groups._EVERY_S", 0.05)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.mirrored_groups._ROUND_INTERVAL_S", 0.05)
     with mirror.groups.in_background(once=False):
         deadline = time.monotonic() + 20
         while not any("carries the offsets" in line for line in lines):
@@ -350,7 +350,7 @@ def test_a_broker_that_is_away_holds_up_its_own_queues_only(tmp_path, mirrored, 
             mq.admin.reset("billing-there", "only-there", to="latest")
         mirror = mirrored(near, there)
         pairs = {MessageQueue("only-there", "broker-1", number) for number in range(QUEUES)}
-        mirror.state.keep(mirror.state.targets | {queue: queue for queue in pairs})
+        mirror.state.keep_targets(mirror.state.targets | {queue: queue for queue in pairs})
         mirror.groups.carry()
         mirror.copy()
         stopped = near_cluster if away == "near" else far_cluster

@@ -13,7 +13,14 @@ pytest.importorskip("pyspark")
 from sparrowmq.errors import BadStore, NoRoute
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.spark.pipelines import seen_keys
-from sparrowmq.spark.pipelines.seen_keys import KnownKeys, Repeats, SeenMessage, find_repeats, messages_in, take_over
+from sparrowmq.spark.pipelines.seen_keys import (
+    KnownKeys,
+    Repeats,
+    SeenMessage,
+    find_repeats,
+    sort_messages,
+    take_over_earlier_keys,
+)
 
 QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 ROWS = (
@@ -78,7 +85,7 @@ def test_messages_of_a_batch_come_in_the_order_of_their_times_and_places():
             "queueOffset": [0, 7, 9, 8],
         }
     )
-    assert list(messages_in(rows)) == [
+    assert list(sort_messages(rows)) == [
         SeenMessage(None, 1, QUEUE, 8),
         SeenMessage(b"a", 1, QUEUE, 9),
         SeenMessage(b"b", 1, OTHER, 7),
@@ -111,7 +118,7 @@ def test_what_an_earlier_release_did_not_write_to_its_end_is_left_out(tmp_path):
         if is_done:
             (tmp_path / f"keys-{number:09}" / "_SUCCESS").touch()
     with KnownKeys(tmp_path, 1000) as known:
-        take_over(tmp_path, known, 9)
+        take_over_earlier_keys(tmp_path, known, 9)
         keys = {number: seen_keys.key_of(f"{number}") for number in (3, 4)}
         found = known.times([(key, 500) for key in keys.values()], 1000)
     assert found == {keys[3]: [1000]}
@@ -140,11 +147,11 @@ def noted(folder, batches):
 @pytest.mark.parametrize("damaged", [["last.json"], ["last.json", "last.json.bak"]], ids=len)
 def test_a_batch_whose_keys_a_disk_has_lost_is_done_again(tmp_path, checkpoint, damaged):
     repeats, said = noted(tmp_path / "seen", 3), list[str]()
-    repeats.regain(checkpoint, said.append)
+    repeats.repeat_lost_batch(checkpoint, said.append)
     assert said == []
     for name in damaged:
         (tmp_path / "seen" / name).write_bytes(b"")
-    repeats.regain(checkpoint, said.append)
+    repeats.repeat_lost_batch(checkpoint, said.append)
     assert len(said) == 1 and said[0].startswith("the keys of batch 2 in ")
     left = sorted(str(path.relative_to(checkpoint)) for path in checkpoint.rglob("?"))
     assert left == ["commits/0", "commits/1", "offsets/0", "offsets/1", "offsets/2"]
@@ -154,18 +161,18 @@ def test_a_batch_whose_keys_a_disk_has_lost_is_done_again(tmp_path, checkpoint, 
 def test_keys_that_are_gone_or_older_than_the_checkpoint_are_refused(tmp_path, checkpoint, batches):
     repeats = noted(tmp_path / "seen", batches)
     with pytest.raises(BadStore, match=r"lacks the keys of batches up to 2, .*; restore the folder of the state"):
-        repeats.regain(checkpoint, print)
+        repeats.repeat_lost_batch(checkpoint, print)
     assert (checkpoint / "commits" / "2").exists()
 
 
 def test_keys_that_an_earlier_release_has_left_count_as_those_of_all_batches(tmp_path, checkpoint):
     (tmp_path / "keys-000000001").mkdir()
-    Repeats(tmp_path, "msgId", 1000).regain(checkpoint, print)
+    Repeats(tmp_path, "msgId", 1000).repeat_lost_batch(checkpoint, print)
     (tmp_path / "keys-000000001").rmdir()
     repeats = Repeats(tmp_path, "msgId", 1000)
     with repeats.keys as known:
         known.add_earlier([(b"k" * 16, 1)])
-    repeats.regain(checkpoint, print)
+    repeats.repeat_lost_batch(checkpoint, print)
     assert (checkpoint / "commits" / "2").exists()
 
 
@@ -180,7 +187,7 @@ def test_keys_are_kept_while_a_queue_is_behind_or_its_broker_away(tmp_path, monk
         return answer
 
     monkeypatch.setattr(seen_keys, "ends_before", ends_before)
-    monkeypatch.setattr(seen_keys, "planned", lambda checkpoint, batch: read)
+    monkeypatch.setattr(seen_keys, "planned_end", lambda checkpoint, batch: read)
     monkeypatch.setattr(seen_keys, "_CLEANUP_PERIOD_S", 0)
     repeats = Repeats(tmp_path, "msgId", 1000)
     with repeats.keys as known:

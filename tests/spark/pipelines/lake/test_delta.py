@@ -17,7 +17,7 @@ from deltalake.exceptions import CommitFailedError
 
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake import delta
-from sparrowmq.spark.pipelines.lake.compaction import TINY_FILES
+from sparrowmq.spark.pipelines.lake.compaction import MERGE_AT_TINY_FILES
 from sparrowmq.spark.pipelines.lake.lake import TableLocation, open_lake
 from tests.spark.pipelines.lake.tables import DAY, WRITER, Table
 
@@ -65,14 +65,14 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
         lake.commit(batch, staged)
         took.append(time.process_time() - before)
     assert sum(took[-100:]) / 100 < 6 * median(took[10:50])
-    assert len(table.open().paths()) <= TINY_FILES + 1
+    assert len(table.open().paths()) <= MERGE_AT_TINY_FILES + 1
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
 
 
 @pytest.mark.slow
 def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 100)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._MAX_VERSIONS", 100)
     table = Table(tmp_path, "delta")
     lake, log = table.open(), table.place.folder / "_delta_log"
     for batch in range(281):
@@ -90,7 +90,7 @@ def test_the_log_in_a_folder_stays_short_and_a_reader_that_has_begun_goes_on(tmp
 
 @pytest.mark.slow
 def test_the_log_of_an_owner_who_wants_a_longer_history_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._VERSIONS", 4)
+    monkeypatch.setattr("sparrowmq.spark.pipelines.lake.delta._MAX_VERSIONS", 4)
     table = Table(tmp_path, "delta")
     table.add(0, 0)
     longer = {"delta.logRetentionDuration": "interval 30 days"}

@@ -43,9 +43,9 @@ def upkeep_is_soon(monkeypatch, request):
     """Merge 20 small files, not 100, and remove others as often: a fifth of the commits shows the same."""
     if request.node.get_closest_marker("nightly"):
         return
-    monkeypatch.setattr(iceberg_metadata, "_COMMITS", 20)
+    monkeypatch.setattr(iceberg_metadata, "_COMMITS_PER_UPKEEP", 20)
     for module in (iceberg_metadata, compaction):
-        monkeypatch.setattr(module, "TINY_FILES", 20)
+        monkeypatch.setattr(module, "MERGE_AT_TINY_FILES", 20)
 
 
 def grown(table: Table, commits: int, begin: int = 0) -> list[float]:
@@ -79,8 +79,8 @@ def test_a_late_commit_costs_what_an_early_one_did(tmp_path, commits):
     found = loaded(table)
     assert len(found.snapshots()) == 10
     assert len(found.current_snapshot().manifests(found.io)) < 60
-    assert len(table.open().paths()) < 2 * compaction.TINY_FILES
-    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_metadata._MAX_UNUSED
+    assert len(table.open().paths()) < 2 * compaction.MERGE_AT_TINY_FILES
+    assert len(list((table.place.folder / "metadata").iterdir())) < 2 * iceberg_metadata._MAX_UNUSED_FILES
     assert table.numbers() == list(range(commits))
     assert table.open().last_batch() == commits - 1
 
@@ -94,7 +94,7 @@ def test_files_stay_for_readers_that_began_before_and_go_later(tmp_path, monkeyp
     assert early.metadata_location != loaded(table).metadata_location
     assert early.scan().to_arrow()["number"].to_pylist() == [4, 3, 2, 1, 0]
     there = files(table)
-    monkeypatch.setattr(iceberg_metadata, "UNUSED_S", 0.0)
+    monkeypatch.setattr(iceberg_metadata, "UNUSED_DELAY_S", 0.0)
     grown(table, 45, 35)
     assert not there & files(table)
     assert len(files(table)) < 100
@@ -107,7 +107,7 @@ def files(table: Table) -> set[str]:
 
 
 def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_metadata, "UNUSED_S", 0.0)
+    monkeypatch.setattr(iceberg_metadata, "UNUSED_DELAY_S", 0.0)
     table = Table(tmp_path, "iceberg")
     grown(table, 2)
     there = [f"file://{path}" for path in table.open().paths()]
@@ -119,7 +119,7 @@ def test_a_file_that_the_table_has_again_after_a_roll_back_stays(tmp_path, monke
 
 @pytest.mark.slow
 def test_no_more_than_a_thousand_unused_files_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(iceberg_metadata, "_MAX_UNUSED", 20)
+    monkeypatch.setattr(iceberg_metadata, "_MAX_UNUSED_FILES", 20)
     table = Table(tmp_path, "iceberg")
     grown(table, 62)
     assert len(files(table)) < 20 + 2 * 20 + 20

@@ -29,13 +29,13 @@ def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     land.send("a", 4)
     land.send("b", 4)
     begin = current_ends(land.options, str(checkpoint))
-    assert not begin.away and sum(begin.there.values()) == 8
+    assert not begin.away and sum(begin.present.values()) == 8
     assert unread_brokers(land.options, str(checkpoint), begin) == [], "of a stream without a batch nothing is known"
-    plan(checkpoint, 0, begin.there, b=1)
+    plan(checkpoint, 0, begin.present, b=1)
     assert unread_brokers(land.options, str(checkpoint), begin) == ["b"], (
         "it was away when its messages were to be read"
     )
-    plan(checkpoint, 1, begin.there)
+    plan(checkpoint, 1, begin.present)
     assert unread_brokers(land.options, str(checkpoint), begin) == []
     land.brokers["b"].kill()
     begin = current_ends(land.options, str(checkpoint))
@@ -46,9 +46,9 @@ def test_a_broker_is_named_only_if_the_run_lacks_its_messages(land, tmp_path):
     assert unread_brokers(land.options, str(checkpoint), begin) == [], "it came back, and has nothing else"
     land.send("b", 2)
     assert unread_brokers(land.options, str(checkpoint), begin) == ["b"]
-    other = {part: known + 1 for part, known in begin.there.incarnations.items()}
+    other = {part: known + 1 for part, known in begin.present.incarnations.items()}
     assert other.keys() == {(test_outage.TOPIC, "a")}
-    plan(checkpoint, 2, Offsets(begin.there, other), a=0)
+    plan(checkpoint, 2, Offsets(begin.present, other), a=0)
     assert "a" not in unread_brokers(land.options, str(checkpoint), begin), "the offsets are those of another topic"
 
 

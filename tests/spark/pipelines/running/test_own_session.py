@@ -15,10 +15,10 @@ from pyspark.errors import AnalysisException
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.running.session import (
     checkpoint_settings,
+    first_line,
     own_session,
-    reason,
     shuffle_settings,
-    unlogged,
+    without_error_log,
 )
 
 pytestmark = pytest.mark.timeout(240)
@@ -52,10 +52,10 @@ def test_a_class_for_checkpoints_that_the_user_has_set_stays_and_none_that_is_mi
 
 
 def test_an_error_is_told_in_a_line_and_not_logged(spark, caplog, capfd):
-    with unlogged(), pytest.raises(AnalysisException) as caught:
+    with without_error_log(), pytest.raises(AnalysisException) as caught:
         spark.sql("select nothing")
-    assert "nothing" in reason(caught.value)
-    assert "\n" not in reason(caught.value)
+    assert "nothing" in first_line(caught.value)
+    assert "\n" not in first_line(caught.value)
     assert "UNRESOLVED" not in capfd.readouterr().err
 
 

@@ -17,7 +17,7 @@ PAIRS = {MessageQueue("a", "x", 0): MessageQueue("b", "y", 1)}
 def test_what_was_settled_is_there_again_and_nothing_is_written_before(tmp_path):
     state = State(tmp_path / "s", {"topic": "a"})
     assert not (tmp_path / "s").exists()
-    state.keep(PAIRS)
+    state.keep_targets(PAIRS)
     again = State(tmp_path / "s", {"topic": "a"})
     assert (again.label, again.targets) == (state.label, PAIRS)
     assert State(tmp_path / "other", {"topic": "a"}).label != state.label
@@ -27,13 +27,13 @@ def test_a_cluster_may_have_other_name_servers_if_one_of_the_old_is_named_beside
     def state(source, target="c:1"):
         return State(tmp_path, {"topic": "a", "from": source, "to": target})
 
-    state("a:1;b:1").keep(PAIRS)
+    state("a:1;b:1").keep_targets(PAIRS)
     label = state("b:1;a:1").label
     with pytest.raises(ConfigError, match=r"was begun with the name servers a:1;b:1, not d:1.* once, as d:1;a:1; for"):
         state("d:1")
-    state("b:1;d:1").keep(PAIRS)
+    state("b:1;d:1").keep_targets(PAIRS)
     moved = state("d:1")
-    moved.keep(PAIRS)
+    moved.keep_targets(PAIRS)
     assert (moved.label, moved.targets) == (label, PAIRS)
     with pytest.raises(ConfigError, match="name servers c:1, not d:1"):
         state("d:1", "d:1")
@@ -44,7 +44,7 @@ def test_floors_are_those_of_the_first_time_that_a_batch_was_begun(tmp_path):
 
     def floors(batch, ends):
         state = State(tmp_path, {"topic": "a"})
-        state.keep(PAIRS | {MessageQueue("a", "x", 1): other})
+        state.keep_targets(PAIRS | {MessageQueue("a", "x", 1): other})
         return state.floors(batch, lambda _: Offsets(ends))
 
     assert floors(0, {one: 10}) == {one: 10, other: 0}  # the other's broker is away
@@ -62,7 +62,7 @@ def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began
     """Others may have written any number of messages behind the copies of a batch that is repeated."""
     (target,) = PAIRS.values()
     file, noted = tmp_path / "begun.json", list[bytes]()
-    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    State(tmp_path, {"topic": "a"}).keep_targets(PAIRS)
 
     def begin(batch, end):
         return State(tmp_path, {"topic": "a"}).floors(batch, lambda _: Offsets({target: end}))
@@ -85,10 +85,10 @@ def test_copies_are_looked_for_everywhere_if_it_is_not_known_where_a_batch_began
 def test_a_target_that_was_made_again_is_noticed_until_a_batch_is_begun_with_it(tmp_path):
     target, part = next(iter(PAIRS.values())), ("b", "y")
     state = State(tmp_path, {"topic": "a"})
-    state.keep(PAIRS)
+    state.keep_targets(PAIRS)
 
     def made_again(incarnation):
-        return State(tmp_path, {"topic": "a"}).targets_made_again(Offsets({}, {part: incarnation}))
+        return State(tmp_path, {"topic": "a"}).recreated_targets(Offsets({}, {part: incarnation}))
 
     assert made_again(7) == []
     state.floors(0, lambda _: Offsets({target: 10}, {part: 7}))
@@ -100,7 +100,7 @@ def test_a_target_that_was_made_again_is_noticed_until_a_batch_is_begun_with_it(
 
 def test_a_batch_may_be_planned_again_until_the_next_one_is_begun(tmp_path):
     state = State(tmp_path, {"topic": "a"})
-    state.keep(PAIRS)
+    state.keep_targets(PAIRS)
     assert state.may_plan_again(0)
     state.floors(3, lambda _: Offsets())
     assert [state.may_plan_again(batch) for batch in (2, 3, 4)] == [False, True, True]
@@ -116,16 +116,16 @@ def test_the_begin_is_there_again(tmp_path):
 def test_of_two_first_starts_at_the_same_time_one_is_refused(tmp_path):
     """The copies of each have a mark of their own, so a run with the other mark would copy all again."""
     one, other = State(tmp_path, {"topic": "a"}), State(tmp_path, {"topic": "a"})
-    one.keep(PAIRS)
+    one.keep_targets(PAIRS)
     with pytest.raises(ConfigError, match=r"another run has begun the pipeline .* at the same time; start this"):
-        other.keep(PAIRS)
+        other.keep_targets(PAIRS)
     assert State(tmp_path, {"topic": "a"}).label == one.label
 
 
 def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
     """A pipeline with another mark does not find its copies, and would copy messages twice."""
     state = State(tmp_path, {"topic": "a"})
-    state.keep(PAIRS)
+    state.keep_targets(PAIRS)
     changed = f"{state.label[:-1]}{'b' if state.label.endswith('a') else 'a'}"
     file = tmp_path / "pipeline.json"
     file.write_text(file.read_text().replace(state.label, changed))
@@ -135,7 +135,7 @@ def test_a_mark_with_a_changed_byte_is_noticed(tmp_path):
 
 def test_the_file_of_an_earlier_release_has_no_checksum_and_is_read(tmp_path):
     state = State(tmp_path, {"topic": "a"})
-    state.keep(PAIRS)
+    state.keep_targets(PAIRS)
     kept = json.loads((tmp_path / "pipeline.json").read_text())
     del kept["checksum"]
     (tmp_path / "pipeline.json").write_text(json.dumps(kept, indent=1))
@@ -144,7 +144,7 @@ def test_the_file_of_an_earlier_release_has_no_checksum_and_is_read(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b'{"settled": {"to', b"{}", b"[]", b"5", b"\xff"])
 def test_a_damaged_state_is_told(tmp_path, content):
-    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    State(tmp_path, {"topic": "a"}).keep_targets(PAIRS)
     (tmp_path / "pipeline.json").write_bytes(content)
     with pytest.raises(BadStore, match=r"pipeline.json is damaged or gone, .* restore it from a backup"):
         State(tmp_path, {"topic": "a"})
@@ -159,7 +159,7 @@ def test_a_state_whose_mark_is_gone_is_told(tmp_path, left):
 
 
 def test_the_folder_of_another_pipeline_is_refused(tmp_path):
-    State(tmp_path, {"topic": "a"}).keep(PAIRS)
+    State(tmp_path, {"topic": "a"}).keep_targets(PAIRS)
     with pytest.raises(ConfigError, match="begun with topic 'a', not 'b'; name another folder"):
         State(tmp_path, {"topic": "b"})
 
@@ -168,7 +168,7 @@ def test_a_topic_that_was_made_again_is_known_after_a_restart(tmp_path):
     named, counted = ("orders", "a"), ("orders", "apache")
 
     def made_again(incarnations):
-        return State(tmp_path, {"topic": "a"}).made_again(incarnations)
+        return State(tmp_path, {"topic": "a"}).recreated(incarnations)
 
     assert made_again({}) == {}
     assert made_again({named: 7_000}) == {}, "the first one"

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JNetworkError
 
-from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, has_ended
+from sparrowmq.spark.failures import MAX_FAILURES_WITH_END, Restarts, has_session_ended
 
 PASSING = RuntimeError("sparrowmq.errors.BrokerUnreachable: b is away")
 PERMANENT = RuntimeError("sparrowmq.errors.ConfigError: x is wrong")
@@ -18,23 +18,23 @@ PERMANENT = RuntimeError("sparrowmq.errors.ConfigError: x is wrong")
 
 def test_pauses_grow_to_a_minute_until_a_batch_is_done():
     restarts = Restarts()
-    assert [restarts.pause_s(PASSING, went_on=False) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert restarts.pause_s(PASSING, went_on=True) == 1
-    assert restarts.pause_s(PASSING, went_on=False) == 2
+    assert [restarts.pause_s(PASSING, made_progress=False) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert restarts.pause_s(PASSING, made_progress=True) == 1
+    assert restarts.pause_s(PASSING, made_progress=False) == 2
 
 
 def test_a_stream_without_an_end_is_never_given_up_for_what_may_pass():
     restarts = Restarts()
-    assert all(restarts.pause_s(PASSING, went_on=False) for _ in range(10_000))
-    assert restarts.pause_s(PERMANENT, went_on=True) is None
+    assert all(restarts.pause_s(PASSING, made_progress=False) for _ in range(10_000))
+    assert restarts.pause_s(PERMANENT, made_progress=True) is None
 
 
 def test_a_stream_with_an_end_is_given_up_after_some_failures_in_a_row():
     restarts = Restarts(MAX_FAILURES_WITH_END)
     for _ in range(3):
-        pauses = [restarts.pause_s(PASSING, went_on=number == 0) for number in range(MAX_FAILURES_WITH_END)]
+        pauses = [restarts.pause_s(PASSING, made_progress=number == 0) for number in range(MAX_FAILURES_WITH_END)]
         assert None not in pauses
-    assert restarts.pause_s(PASSING, went_on=False) is None
+    assert restarts.pause_s(PASSING, made_progress=False) is None
 
 
 class Context:
@@ -59,4 +59,4 @@ class Context:
 )
 def test_a_session_without_its_java_has_ended(answer, ended):
     session: Any = Context(answer)
-    assert has_ended(session) is ended
+    assert has_session_ended(session) is ended

@@ -68,7 +68,7 @@ def test_a_batch_that_a_killed_run_has_left_half_done_is_not_read(tmp_path, monk
     commits.mkdir(parents=True)
     moves = {str(tmp_path / "staged"): str(root / "_day=2026-01-31" / "w-000000000-00000.parquet")}
     (commits / "000000000.json").write_text(json.dumps({"moves": moves, "record": ""}))
-    monkeypatch.setattr(table_settings, "_STEADY_S", 0.2)
+    monkeypatch.setattr(table_settings, "_COMMIT_WAIT_S", 0.2)
     with pytest.raises(ConfigError, match=r"if it was killed, start the pipeline that fills the table again"):
         read_rows(None, root)  # type: ignore[arg-type]  # Spark is not asked
 

@@ -19,7 +19,7 @@ from google.protobuf import message_factory
 from pyspark.sql import types as t
 
 from sparrowmq.errors import InvalidSchema
-from sparrowmq.schemas import codecs
+from sparrowmq.schemas import wire_format
 from sparrowmq.schemas.protobuf import ProtobufFile, compile_schema
 from sparrowmq.schemas.registry import AVRO, PROTOBUF, Schema
 from sparrowmq.spark.pipelines.tables import encoded_bodies
@@ -117,7 +117,7 @@ def test_bodies_without_ids_have_the_only_schema():
 def test_a_protobuf_body_names_its_message():
     of = encoding("protobuf", _1=shop(), _2=source(POINT))
     framed = ((1, b"\x08\x01", (1,)), (1, b"", (0, 1)), (1, b"", (5,)), (2, b"", (0,)))
-    bodies = [codecs.frame_body(*each) for each in framed]
+    bodies = [wire_format.frame_body(*each) for each in framed]
     fields = {"yes": "boolean", "sku": "string", "count": "bigint"}
     found = read(of, fields, bodies)
     assert [(row["yes"], row["sku"], row["count"], row["reason"]) for row in found] == [
@@ -132,10 +132,10 @@ def test_a_protobuf_body_names_its_message():
 
 def test_heads_are_counted_and_limited(monkeypatch):
     of = encoding()
-    bodies = [codecs.frame_body(number, b"") for number in (1, 2, 2, 3, 3, 3)]
+    bodies = [wire_format.frame_body(number, b"") for number in (1, 2, 2, 3, 3, 3)]
     monkeypatch.setattr(encoded_bodies, "_MAX_HEADS", 2)
     assert heads_in(of, [*bodies, b"{}", None]) == [(3, (), 3), (2, (), 2)]
-    assert heads_in(encoding("protobuf"), [codecs.frame_body(1, b"x", (1, 2))]) == [(1, (1, 2), 1)]
+    assert heads_in(encoding("protobuf"), [wire_format.frame_body(1, b"x", (1, 2))]) == [(1, (1, 2), 1)]
 
 
 def heads_in(of, bodies):
@@ -153,7 +153,7 @@ def test_a_schema_that_no_table_can_have_is_the_reason_of_its_bodies():
     of = encoding(_1=source({"type": "record", "name": "R", "fields": [{"name": "i", "type": inner}]}))
     with pytest.raises(InvalidSchema):
         of.columns((1, ()))
-    (row,) = read(of, {"i": "string"}, [codecs.frame_body(1, b"\2\2")])
+    (row,) = read(of, {"i": "string"}, [wire_format.frame_body(1, b"\2\2")])
     assert row["reason"] == ("schema 1: the fields a and A of I differ only in case; most readers treat them as one")
 
 
@@ -161,7 +161,7 @@ def test_large_bodies_are_not_in_memory_together():
     of = encoding(_1=source({"type": "array", "items": "boolean"}))
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema({"type": "array", "items": "boolean"}), [True] * 600_000)
-    bodies = [codecs.frame_body(1, out.getvalue())] * 5
+    bodies = [wire_format.frame_body(1, out.getvalue())] * 5
     found = batches(of, {"value": "string"}, bodies)
     assert [batch.num_rows for batch in found] == [2, 2, 1]
 
@@ -173,7 +173,7 @@ def test_changed_and_invented_bodies_are_rows_or_have_a_reason():
     order = message_factory.GetMessageClass(ProtobufFile(base64.b64decode(shop().text)).message_named("Order"))
     whole = order(id=5, text="x")
     whole.lines.add(sku="s", count=3)
-    good = {"avro": ORDER_BODY, "protobuf": codecs.frame_body(1, whole.SerializeToString(), (0,))}
+    good = {"avro": ORDER_BODY, "protobuf": wire_format.frame_body(1, whole.SerializeToString(), (0,))}
     of = {"avro": encoding(_1=source(ORDER)), "protobuf": encoding("protobuf", _1=shop())}
     rows = errors = 0
     total = int(os.environ.get("SPARROWMQ_BODIES", "10000"))

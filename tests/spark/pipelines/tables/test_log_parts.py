@@ -19,7 +19,7 @@ pytest.importorskip("duckdb")
 from sparrowmq.errors import ConfigError
 from sparrowmq.spark.pipelines.lake.lake import open_lake
 from sparrowmq.spark.pipelines.running.runner import Runner
-from sparrowmq.spark.pipelines.tables.log_parts import LogParts, counted_end, last_batches
+from sparrowmq.spark.pipelines.tables.log_parts import LogParts, end_by_batches, last_batches
 from sparrowmq.spark.pipelines.tables.progress import Record, parse_record
 from sparrowmq.spark.pipelines.tables.table_settings import TableSettings
 from sparrowmq.spark.pipelines.tables.table_writer import ERRORS, ROWS, TableProgress
@@ -236,7 +236,7 @@ def test_what_was_added_changes_with_rows_alone(tmp_path, add):
 
 def test_files_that_were_only_counted_are_there(tmp_path, add):
     writer: Any = Writer(tmp_path, last_batch=1)
-    add(writer, 0, 1, 2, before=counted_end(writer, FILES))
+    add(writer, 0, 1, 2, before=end_by_batches(writer, FILES))
     assert writer.given == [(200, 2)]
     add(writer, 0, 1, 2)
     assert writer.given == [(200, 2)]

@@ -12,11 +12,11 @@ from sparrowmq.spark.pipelines.tables.progress import (
     Checkpoint,
     LastBatches,
     Record,
-    known_offsets_in,
     parse_record,
     parse_stream_record,
     resume_offsets,
     state_difference,
+    table_offsets_in,
 )
 from sparrowmq.spark.source.partition_ranges import from_json
 
@@ -101,7 +101,7 @@ def test_a_table_that_is_behind_a_topic_made_again_is_read_from_where_it_was_in_
     ],
 )
 def test_the_rows_of_a_batch_that_a_table_has_are_those_of_the_same_topic(had, start, end, wanted):
-    found = known_offsets_in(*map(from_json, (had, start, end)))
+    found = table_offsets_in(*map(from_json, (had, start, end)))
     assert found == (None if wanted is None else from_json(wanted))
 
 

@@ -119,10 +119,10 @@ def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
     settled = load_settings(root)
     assert settled is not None
     looked = Retry(root, settled, is_read_only=True).count_fitting()
-    assert (looked.fit, looked.remaining) == (3, 3)
+    assert (looked.fitting, looked.remaining) == (3, 3)
     assert len(seen(root, kind)[1]) == len(BODIES)
     tried = retry(root).run()
-    assert (tried.fit, tried.remaining, sorted(tried.reasons)) == (3, 3, sorted(why for why, _ in BAD.values()))
+    assert (tried.fitting, tried.remaining, sorted(tried.reasons)) == (3, 3, sorted(why for why, _ in BAD.values()))
     assert seen(root, kind) == (GOOD, BAD)
     found = load_settings(root)
     assert found is not None and found.fields == {"amount": "double", "more": "string"}
@@ -130,7 +130,7 @@ def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
     (state_folder(root) / "table.json").unlink()
     assert load_settings(root) == found  # its commits say it, too
     again = retry(root).run()
-    assert (again.fit, again.remaining) == (0, 3)
+    assert (again.fitting, again.remaining) == (0, 3)
     assert seen(root, kind) == (GOOD, BAD)
     assert last_batches(state_folder(root)) == {"retried": 0}
     rows, errors = opened(root, kind)
@@ -141,7 +141,7 @@ def test_errors_that_fit_now_become_rows_and_leave_the_errors(tmp_path, kind):
 def test_a_table_whose_errors_all_fit_has_none_left(tmp_path):
     for kind in KINDS:
         root = make(tmp_path / kind, kind, "schema", {"amount": "double"}, [b'{"amount":1.5}', b'{"amount":2}'])
-        assert retry(root).run().fit == 2
+        assert retry(root).run().fitting == 2
         assert seen(root, kind) == ({0: 5.0, 1: 1.5, 2: 2.0}, {})
         put(opened(root, kind)[1], root, 2, ERRORS, [
             {"_mq": place(9), "_day": date.fromisoformat(DAYS[0]), "reason": "x", "body": b"x"}
@@ -227,7 +227,7 @@ def test_a_retry_that_died_between_the_two_tables_is_finished_first(tmp_path, ki
     settled.fields["amount"] = "string"  # wider than when the retry began
     finish_retry(root, settled)
     assert seen(root, kind) == (GOOD, BAD)
-    assert json.loads((state_folder(root) / error_retry.PLAN).read_text())["is_done"]
+    assert json.loads((state_folder(root) / error_retry.PLAN_FILE).read_text())["is_done"]
 
 
 def _die(*_args):

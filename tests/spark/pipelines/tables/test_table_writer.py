@@ -57,9 +57,9 @@ def test_names_that_clash_stop_no_table(topic, tmp_path, kind):
     topic.send_bodies([b'{"order":1}', b'{"ORDER":2}', b'{"_day":3}', b'{"order":4}', b'{"":5}'])
     first = writer(tmp_path / "orders", "json", kind)
     assert first.write(topic.read(), 0) == "2 rows, 3 errors"
-    assert first.settled.fields == {"order": "bigint"}
+    assert first.settings.fields == {"order": "bigint"}
     topic.send_bodies([b'{"Order":6,"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}', b'{"a b":1,"a.b`c,;{}()":2,"=\\n\\t":3}'])
-    assert writer(tmp_path / "orders", "json", kind, first.settled.fields).write(topic.read(), 1) == "3 rows, 4 errors"
+    assert writer(tmp_path / "orders", "json", kind, first.settings.fields).write(topic.read(), 1) == "3 rows, 4 errors"
     found = rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")
     assert sorted(row["order"] for row in found if row["order"] is not None) == [1, 1, 4, 4]
     assert [row["a.b`c,;{}()"] for row in found if row["a b"] == 1] == [2]
@@ -73,7 +73,7 @@ def test_a_table_that_a_clash_had_stopped_goes_on(topic, tmp_path):
     topic.send_bodies([b'{"ORDER":2}'])
     again = writer(tmp_path / "orders", "json", fields={"ORDER": "bigint", "order": "bigint", "_day": "bigint"})
     assert again.write(topic.read(), 1) == "1 row, 1 error"
-    assert again.settled.fields == {"order": "bigint"}
+    assert again.settings.fields == {"order": "bigint"}
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_columns_get_wider_and_grow_from_batch_to_batch(topic, tmp_path, kind):
         assert written.write(topic.read().where(f"body = cast('{body.decode()}' as binary)"), batch) == (
             "1 row, 0 errors"
         )
-        fields = written.settled.fields
+        fields = written.settings.fields
         assert wanted.items() <= fields.items()
     assert fields == {
         "amount": "string",
@@ -123,7 +123,7 @@ def test_values_that_would_make_a_column_of_numbers_text_are_errors(topic, tmp_p
     topic.send_bodies([b'{"id":"poison"}', b'{"id":%s}' % (b"9" * 44)])
     again = writer(tmp_path / "orders", "json", fields={"id": "bigint"})
     assert again.write(topic.read(), 1) == "1 row, 2 errors"
-    assert again.settled.fields == {"id": "bigint"} and files <= set((tmp_path / "orders").rglob("*.parquet"))
+    assert again.settings.fields == {"id": "bigint"} and files <= set((tmp_path / "orders").rglob("*.parquet"))
     reasons = [row["reason"] for row in rows_of("parquet", tmp_path / "orders.errors", tmp_path / "state")]
     assert reasons == ["id is no bigint"] * 2
 
@@ -136,10 +136,10 @@ def test_hostile_bodies_are_errors_and_the_table_goes_on(topic, tmp_path, kind):
     topic.send_bodies([b'{"a":{"b":1}}', b'{"a":{"b":2}}', b'{"a.b":3}', many, b'{"a":{"":4}}', b'{"\\ud800":5}'])
     written = writer(tmp_path / "orders", "json", kind, depth=MAX_DEPTH)
     assert written.write(topic.read(), 0) == "2 rows, 4 errors"
-    assert written.settled.fields == {"a": "struct<b:bigint>"}
+    assert written.settings.fields == {"a": "struct<b:bigint>"}
     topic.send_bodies([b'{"a":5}', b'{"a":{"b":6}}'])
     assert written.write(topic.read(), 1) == "3 rows, 5 errors"
-    assert written.settled.fields == {"a": "struct<b:bigint>"}
+    assert written.settings.fields == {"a": "struct<b:bigint>"}
     assert len(rows_of(kind, tmp_path / "orders", tmp_path / "orders.state")) == 5
 
 
@@ -163,7 +163,7 @@ def test_a_batch_that_one_table_has_is_ended_with_the_columns_that_it_began_with
     root = tmp_path / "orders"
     first = writer(root, "schema", fields={"id": "bigint"})
     with monkeypatch.context() as patch:
-        patch.setattr(Objects, "bad", _die)
+        patch.setattr(Objects, "error_rows", _die)
         with pytest.raises(_DeadError):
             first.write(topic.read(), 0)
     again = writer(root, "schema", fields={"id": "string"})
@@ -206,9 +206,9 @@ def test_columns_that_an_older_copy_of_the_settings_lacks_are_those_of_the_table
     root = tmp_path / "orders"
     writer(root, "json", kind)._rows.commit(0, staged(tmp_path, kind, {"amount": 5.5, "at": {"x": "far"}}))
     again = writer(root, "json", kind, {"amount": "bigint"})
-    assert again.settled.fields == {"amount": "double", "at": "struct<x:string>"}
-    assert writer(root, "schema", kind, {"amount": "bigint"}).settled.fields == {"amount": "double"}
-    assert writer(root, "raw", kind).settled.fields == {}
+    assert again.settings.fields == {"amount": "double", "at": "struct<x:string>"}
+    assert writer(root, "schema", kind, {"amount": "bigint"}).settings.fields == {"amount": "double"}
+    assert writer(root, "raw", kind).settings.fields == {}
 
 
 def staged(folder, kind, row):

@@ -53,31 +53,31 @@ def avro_payload(body: bytes) -> bytes:
 
 def protobuf_payload(body: bytes) -> tuple[tuple[int, ...], bytes]:
     """Return the indexes of the message, and what follows them. Raises: InvalidBody."""
-    count, at = _varint(body, _HEAD_BYTES)
+    count, position = _varint(body, _HEAD_BYTES)
     if count == 0:
-        return (0,), body[at:]
+        return (0,), body[position:]
     if not 0 < count <= _MAX_INDEXES:
         raise InvalidBody(f"the body names its message by {count} indexes; the most is {_MAX_INDEXES}")
-    found = []
+    indexes = []
     for _ in range(count):
-        index, at = _varint(body, at)
+        index, position = _varint(body, position)
         if index < 0:
             raise InvalidBody(f"the body names a message by the index {index}")
-        found.append(index)
-    return tuple(found), body[at:]
+        indexes.append(index)
+    return tuple(indexes), body[position:]
 
 
-def _varint(body: bytes, at: int) -> tuple[int, int]:
+def _varint(body: bytes, position: int) -> tuple[int, int]:
     """Return a zigzag number, and the place behind it. Raises: InvalidBody."""
-    found = 0
+    number = 0
     for place in range(_MAX_VARINT_BYTES):
-        if at >= len(body):
+        if position >= len(body):
             raise InvalidBody("the body ends within the indexes of its message")
-        byte = body[at]
-        at += 1
-        found |= (byte & 0x7F) << (7 * place)
+        byte = body[position]
+        position += 1
+        number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), at
+            return (number >> 1) ^ -(number & 1), position
     raise InvalidBody("an index of the body's message is too large")
 
 
@@ -91,12 +91,12 @@ def _encode_indexes(indexes: Sequence[int] | None) -> bytes:
 
 def _zigzag(number: int) -> bytes:
     rest = number << 1
-    found = bytearray()
+    encoded = bytearray()
     while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
+        encoded.append(rest & 0x7F | 0x80)
         rest >>= 7
-    found.append(rest)
-    return bytes(found)
+    encoded.append(rest)
+    return bytes(encoded)
 
 
 M = TypeVar("M", bound="Message")
@@ -108,18 +108,11 @@ class Registry(RegistryClient):
     def avro(
         self, subject: str, schema: str | Mapping[str, Any] | Sequence[Any], *, registers: bool = True
     ) -> AvroCodec:
-        """Return a codec for a schema, which becomes a version of the subject unless it is one.
-
-        Args:
-            registers: False demands that the subject has it.
-        Raises:
-            InvalidSchema: it is no schema, the registry refuses it, or the subject does not have it.
-            NetworkError: the registry is away. ConfigError: it refuses the account, or is none.
-        """
+        """Return a codec for a schema, which becomes a version of the subject if `registers`, and it is none."""
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        given = Schema(AVRO, text)
-        normal, _ = normal_form(given)
-        return AvroCodec(self, self.register(subject, given, looks_only=not registers), normal)
+        avro_schema = Schema(AVRO, text)
+        normal, _ = normal_form(avro_schema)
+        return AvroCodec(self, self.register(subject, avro_schema, looks_only=not registers), normal)
 
     def protobuf(self, subject: str, message: type[M], *, registers: bool = True) -> ProtobufCodec[M]:
         """Return a codec for a generated message class; its file, and those that it imports, are registered.
@@ -132,14 +125,14 @@ class Registry(RegistryClient):
         return ProtobufCodec(schema_id, message)
 
     def _registered_imports(self, file: FileDescriptor, *, looks_only: bool) -> list[Reference]:
-        found = []
-        for each in file.dependencies:
-            if not each.name.startswith("google/protobuf/"):
-                references = self._registered_imports(each, looks_only=looks_only)
-                self.register(each.name, _descriptor_schema(each), references, looks_only=looks_only)
-                version = self.version_of(each.name, _descriptor_schema(each), references)
-                found.append(Reference(each.name, each.name, version))
-        return found
+        registered = []
+        for imported_file in file.dependencies:
+            if not imported_file.name.startswith("google/protobuf/"):
+                references = self._registered_imports(imported_file, looks_only=looks_only)
+                self.register(imported_file.name, _descriptor_schema(imported_file), references, looks_only=looks_only)
+                version = self.version_of(imported_file.name, _descriptor_schema(imported_file), references)
+                registered.append(Reference(imported_file.name, imported_file.name, version))
+        return registered
 
 
 class AvroCodec:
@@ -163,11 +156,7 @@ class AvroCodec:
         return frame_body(self.schema_id, out.getvalue())
 
     def decode(self, body: bytes) -> Any:
-        """Return the value of a body, read with the schema that it was written with.
-
-        Raises:
-            InvalidBody: it is damaged. InvalidSchema: the registry has no schema of its id. NetworkError: ask later.
-        """
+        """Return the value of a body, read with the schema of its writer. Raises: InvalidBody; as `schema`."""
         schema_id = read_schema_id(body)
         reader = self._readers.get(schema_id)
         if reader is None:
@@ -180,7 +169,7 @@ class ProtobufCodec(Generic[M]):
 
     def __init__(self, schema_id: int, message: type[M]) -> None:
         self.schema_id = schema_id
-        self._class = message
+        self._message_class = message
         self._indexes = indexes_of(message.DESCRIPTOR)
 
     def encode(self, message: M) -> bytes:
@@ -201,15 +190,15 @@ class ProtobufCodec(Generic[M]):
         if indexes != self._indexes:
             raise InvalidBody(f"the body is of message {indexes} of its file, not of {self._indexes}")
         try:
-            found: M = self._class.FromString(data)
-            return found
+            message: M = self._message_class.FromString(data)
+            return message
         except DecodeError as error:
-            raise InvalidBody(f"the body is no {self._class.DESCRIPTOR.full_name} ({error})") from None
+            raise InvalidBody(f"the body is no {self._message_class.DESCRIPTOR.full_name} ({error})") from None
 
 
 def _descriptor_schema(file: FileDescriptor) -> Schema:
     from google.protobuf import descriptor_pb2
 
-    found = descriptor_pb2.FileDescriptorProto()
-    file.CopyToProto(found)
-    return Schema(PROTOBUF, base64.b64encode(found.SerializeToString()).decode())
+    descriptor = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(descriptor)
+    return Schema(PROTOBUF, base64.b64encode(descriptor.SerializeToString()).decode())
