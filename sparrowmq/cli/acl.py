@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, check_changes, options, query, verb
+from sparrowmq.cli.terminal.cluster_command import CLUSTER_OPTION, HELP, ask, check_changes, options, query, verb
 from sparrowmq.cli.terminal.output import (
     ask_secret,
     confirm,
@@ -60,7 +60,7 @@ def _parse_perms(context: click.Context, option: click.Parameter, texts: tuple[s
 
 
 broker_options = options(
-    CLUSTER, click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
+    CLUSTER_OPTION, click.option("--broker", type=BROKER, metavar="NAME", help="Only at this broker and its slaves.")
 )
 
 
@@ -182,7 +182,7 @@ def white(cluster: str | None, broker: str | None, addresses: tuple[str, ...], y
 
 
 def _change_each(
-    cluster: str | None, broker: str | None, work: Callable[[Servers, Place], Coroutine[Any, Any, None]], done: str
+    cluster: str | None, broker: str | None, work: Callable[[Servers, Place], Coroutine[Any, Any, None]], sentence: str
 ) -> None:
     """Change one broker after the other, and print each; the first refusal ends it."""
     changed_places: list[Place] = []
@@ -190,7 +190,7 @@ def _change_each(
     async def run(admin: Admin) -> None:
         for place in await _places(admin.servers, cluster, broker):
             await work(admin.servers, place)
-            say(f"{done} at {place[0]} ({place[1]})")
+            say(f"{sentence} at {place[0]} ({place[1]})")
             changed_places.append(place)
 
     try:

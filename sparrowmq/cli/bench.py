@@ -52,10 +52,10 @@ FIGURE_HEADS: Final = split_heads("MESSAGES|SECONDS|MESSAGES/S|MB/S|P50 MS|P95 M
 ERROR_HEADS: Final = ("ERROR", "COUNT", "THE FIRST")
 REPORT_PERIOD_S: Final = 1.0
 
-_SECONDS: Final = click.option(
+_SECONDS_OPTION: Final = click.option(
     "--seconds", type=ABOVE_ZERO, help=f"End after so long; without --count after {DEFAULT_S:.0f}."
 )
-_COUNT: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
+_COUNT_OPTION: Final = click.option("--count", type=Whole(1), help="End after so many messages.")
 
 
 @click.group(context_settings=HELP)
@@ -94,26 +94,28 @@ class Load:
         )
 
     @property
-    def at_once(self) -> int:
+    def max_requests(self) -> int:
         """Requests in flight: no more than fit into the window of bytes of the client, where others would wait."""
         return min(self.in_flight, -(-ProducerSettings().window_bytes // (self.size * self.batch)))
 
     def messages(self, topic: str) -> Iterator[Message]:
         """Yield messages that differ only in their key."""
         body = (b"0123456789" * (self.size // 10 + 1))[: self.size]
-        own = {f"property{number}": f"value{number}" for number in range(self.properties)}
-        message = Message(topic, body, self.tag, properties=own, delay_level=self.delay_level)
+        extra_properties = {f"property{number}": f"value{number}" for number in range(self.properties)}
+        message = Message(topic, body, self.tag, properties=extra_properties, delay_level=self.delay_level)
         run_id = uuid.uuid4().hex[:8]
         for number in counting():
             if self.keys:
-                message = Message(topic, body, self.tag, f"{run_id}-{number}", own, delay_level=self.delay_level)
+                message = Message(
+                    topic, body, self.tag, f"{run_id}-{number}", extra_properties, delay_level=self.delay_level
+                )
             yield message
 
 
 @verb(bench)
 @click.argument("topic")
-@_SECONDS
-@_COUNT
+@_SECONDS_OPTION
+@_COUNT_OPTION
 @click.option("--size", type=Whole(1, MAX_BODY_BYTES), default=128, show_default=True, help="Bytes of a body.")
 @click.option(
     "--in-flight",
@@ -139,8 +141,8 @@ def send(topic: str, seconds: float | None, count: int | None, rate: float | Non
         clock = SystemClock()
         await _check_topic_exists(mq, topic)
         plan = Load(**load)
-        if plan.at_once < plan.in_flight:
-            say(f"requests are so large that {plan.at_once} at once are in flight, not {plan.in_flight}")
+        if plan.max_requests < plan.in_flight:
+            say(f"requests are so large that {plan.max_requests} at once are in flight, not {plan.in_flight}")
         sender = Sender(mq.producer(GROUP, plan.settings(chosen_timeout_s())), plan, topic, clock)
         turns = Turns(clock, count, _limit_s(seconds, count), rate)
         with interrupting(turns.stop), _progress_lines(sender.tally, "sent"):
@@ -164,7 +166,7 @@ class Sender:
         if count := await turns.take(self._load.batch):
             await self._send(count)
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(self._load.at_once):
+            for _ in range(self._load.max_requests):
                 tasks.create_task(self._keep_sending(turns))
 
     async def _keep_sending(self, turns: Turns) -> None:
@@ -205,8 +207,8 @@ class Sender:
 @verb(bench)
 @click.argument("topic")
 @click.option("--group", help="Consume as a member of this group; by default a new one, deleted in the end.")
-@_SECONDS
-@_COUNT
+@_SECONDS_OPTION
+@_COUNT_OPTION
 @click.option("--tag", help="Those with one of these tags: A, or 'A || B'.")
 @click.option("--where", help="Those whose properties fit this SQL92 expression: 'amount > 5'.")
 @click.option(
@@ -229,7 +231,7 @@ def consume(topic: str, group: str | None, seconds: float | None, count: int | N
             begin: Start = "new" if start == "latest" else "earliest"
             consumer = mq.subscribe(topic, group=name, start=begin, **chosen)
             async with consumer:
-                taker = Taker(consumer, SystemClock())
+                taker = MessageTaker(consumer, SystemClock())
                 await taker.run(count, _limit_s(seconds, count))
         return taker.tally
 
@@ -239,7 +241,7 @@ def consume(topic: str, group: str | None, seconds: float | None, count: int | N
     _print_summary(tally)
 
 
-class Taker:
+class MessageTaker:
     def __init__(self, consumer: Consumer, clock: Clock) -> None:
         self.tally = Tally(clock)
         self._consumer = consumer
@@ -354,7 +356,7 @@ class Turns:
         self, clock: Clock, count: int | None = None, seconds: float | None = None, rate: float | None = None
     ) -> None:
         self._clock = clock
-        self._left = sys.maxsize if count is None else count
+        self._remaining = sys.maxsize if count is None else count
         self._begun_s = clock.monotonic()
         self._end_s = self._begun_s + (inf if seconds is None else seconds)
         self._rate = rate
@@ -370,11 +372,11 @@ class Turns:
 
     async def take(self, limit: int = 1) -> int:
         """Wait for the next turn, and take up to `limit` of them at once; 0 when all is over."""
-        count = min(limit, self._left)
+        count = min(limit, self._remaining)
         if count <= 0 or self.is_over:
             return 0
         due_s = self._begun_s + self._handed_out / self._rate if self._rate else 0.0
-        self._left -= count
+        self._remaining -= count
         self._handed_out += count
         if due_s >= self._end_s:
             return 0
@@ -440,8 +442,8 @@ class Tally:
     def fail(self, error: BaseException | str, text: str = "", count: int = 1) -> None:
         """Count messages that failed, by an error or by a name."""
         name = error if isinstance(error, str) else name_of(error)
-        before, first = self._errors.get(name, (0, text or str(error)))
-        self._errors[name] = (before + count, first)
+        previous_count, first = self._errors.get(name, (0, text or str(error)))
+        self._errors[name] = (previous_count + count, first)
 
     @property
     def failed_count(self) -> int:

@@ -16,7 +16,7 @@ import click
 
 from sparrowmq.cli.servers.serve import broker as serving
 from sparrowmq.cli.terminal.arguments import BROKER
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, DefaultVerb, ask, query, verb
+from sparrowmq.cli.terminal.cluster_command import CLUSTER_OPTION, HELP, DefaultVerb, ask, query, verb
 from sparrowmq.cli.terminal.output import Progress, print_done, print_table, say
 from sparrowmq.client.admin import brokers
 from sparrowmq.client.admin.admin import Admin
@@ -43,7 +43,7 @@ broker.add_command(serving, "run")
 
 
 @verb(broker, "list")
-@CLUSTER
+@CLUSTER_OPTION
 def list_brokers(cluster: str | None) -> None:
     """Show each broker with its slaves: where it is, what it runs, and its messages per second."""
     rows = query(lambda admin: _rows(admin, cluster))

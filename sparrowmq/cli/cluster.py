@@ -20,7 +20,7 @@ import click
 
 from sparrowmq.cli.terminal.arguments import BROKER
 from sparrowmq.cli.terminal.cluster_command import (
-    CLUSTER,
+    CLUSTER_OPTION,
     EXPECT_OPTION,
     HELP,
     WAIT_OPTION,
@@ -66,7 +66,7 @@ def cluster() -> None:
 
 
 @verb(cluster)
-@CLUSTER
+@CLUSTER_OPTION
 @click.option("--messages", is_flag=True, help="Count the messages that slaves lack: a request for each topic.")
 def show(cluster: str | None, messages: bool) -> None:
     """Show the masters, the slaves in sync, the lag of each slave, and the messages per second of each broker.
@@ -149,13 +149,13 @@ def _row(standing: Standing) -> list[object]:
     return [*place, *log_and_lag, *rates, standing.version, standing.protocol, standing.problem]
 
 
-_DEFAULTS: Final = StepTimeouts()
+_DEFAULT_TIMEOUTS: Final = StepTimeouts()
 _SETTLE_OPTION = click.option(
     "--settle",
     "settle_s",
     metavar="SECONDS",
     type=Number(min=0),
-    default=_DEFAULTS.settle_s,
+    default=_DEFAULT_TIMEOUTS.settle_s,
     show_default=True,
     help="Time for producers to leave a drained broker: they look every 30 s.",
 )
@@ -171,7 +171,7 @@ _RESTART_OPTIONS = options(
         "back_s",
         metavar="SECONDS",
         type=Number(min=1),
-        default=_DEFAULTS.back_s,
+        default=_DEFAULT_TIMEOUTS.back_s,
         show_default=True,
         help="Give up if a broker is not well by then.",
     ),
@@ -179,7 +179,7 @@ _RESTART_OPTIONS = options(
 
 
 @verb(cluster)
-@CLUSTER
+@CLUSTER_OPTION
 @click.option("--since", metavar="TIME", type=click.DateTime(), help="Continue: leave out brokers that began after it.")
 @_RESTART_OPTIONS
 def restart(since: datetime | None, **options: Any) -> None:
@@ -189,12 +189,12 @@ def restart(since: datetime | None, **options: Any) -> None:
     well again. After an interruption, continue with the --since that is printed.
     """
     moment = since.timestamp() if since is not None else time.time()
-    again = datetime.fromtimestamp(moment).isoformat(timespec="seconds")
-    _run(options, int(moment * 1000), None, f"sparrowmq cluster restart --since {again}")
+    since_text = datetime.fromtimestamp(moment).isoformat(timespec="seconds")
+    _run(options, int(moment * 1000), None, f"sparrowmq cluster restart --since {since_text}")
 
 
 @verb(cluster)
-@CLUSTER
+@CLUSTER_OPTION
 @click.option("--to", "version", metavar="VERSION", default=VERSION, show_default=True, help="The version to reach.")
 @_RESTART_OPTIONS
 def upgrade(version: str, **options: Any) -> None:
@@ -244,7 +244,7 @@ def decommission(broker: str, dry_run: bool, yes: bool, **times: float) -> None:
         print_done(f"broker {broker} is empty: stop it and its slaves", broker=broker)
 
 
-def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str) -> None:
+def _run(options: dict[str, Any], since_ms: int, version: str | None, resume_command: str) -> None:
     timeouts = StepTimeouts(options["settle_s"], back_s=options["back_s"])
     begin = _restart_by_command(options["run"]) if options["run"] else None
 
@@ -257,7 +257,7 @@ def _run(options: dict[str, Any], since_ms: int, version: str | None, again: str
                 return []
             if not options["yes"]:
                 _confirm_plan(plan)
-            steps.begin(f"to continue after an interruption: {again}")
+            steps.begin(f"to continue after an interruption: {resume_command}")
             finished = await rolling.run(plan)
             others = [] if version is None else [broker for broker in await rolling.poll() if broker.version != version]
             if others:

@@ -14,13 +14,13 @@ from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.arguments import CONTEXT
 from sparrowmq.cli.terminal.cluster_command import HELP, errors_in_a_sentence
 from sparrowmq.cli.terminal.contexts import Context
-from sparrowmq.cli.terminal.output import OUTPUT, ask_secret
+from sparrowmq.cli.terminal.output import OUTPUT_OPTION, ask_secret
 from sparrowmq.client.cluster.credentials import Credentials
 from sparrowmq.client.cluster.name_servers import addresses_of
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings.argument_types import WrittenPath
 
-_NAME = click.argument("name", type=CONTEXT)
+_NAME_ARGUMENT = click.argument("name", type=CONTEXT)
 
 
 @click.group(context_settings=HELP)
@@ -35,7 +35,7 @@ def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
             with errors_in_a_sentence(click.get_current_context().command_path):
                 command(*args, **options)
 
-        return context.command(name)(OUTPUT(run))
+        return context.command(name)(OUTPUT_OPTION(run))
 
     return add
 
@@ -43,16 +43,16 @@ def _verb(name: str) -> Callable[[Callable[..., object]], click.Command]:
 @_verb("list")
 def list_contexts() -> None:
     """Print all contexts, without secrets."""
-    known = contexts.load()
+    saved = contexts.load()
     rows = []
-    for name, entry in sorted(known.by_name.items()):
+    for name, entry in sorted(saved.by_name.items()):
         tls = entry.tls_config or ("yes" if entry.tls else "no")
-        rows.append(("yes" if name == known.current else "no", name, entry.namesrv, entry.access_key, tls))
+        rows.append(("yes" if name == saved.current else "no", name, entry.namesrv, entry.access_key, tls))
     output.print_table(("IN USE", "NAME", "NAME SERVERS", "ACCOUNT", "TLS"), rows)
 
 
 @_verb("set")
-@_NAME
+@_NAME_ARGUMENT
 @click.option("-n", "--namesrv", metavar="ADDRESSES", envvar="NAMESRV_ADDR", required=True, help="Name servers.")
 @click.option("--access-key", metavar="KEY", envvar="ROCKETMQ_ACCESS_KEY", default="", help="The account.")
 @click.option(
@@ -83,10 +83,10 @@ def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: 
     if access_key or secret_key:
         Credentials(access_key, secret_key)
     file = str(tls_config.resolve()) if tls_config is not None else ""
-    known = contexts.load()
-    known.by_name[name] = Context(namesrv, access_key, secret_key, tls, file)
-    known.current = known.current or name
-    contexts.save(known)
+    saved = contexts.load()
+    saved.by_name[name] = Context(namesrv, access_key, secret_key, tls, file)
+    saved.current = saved.current or name
+    contexts.save(saved)
     account = f" as {access_key}" if access_key else ""
     output.print_done(
         f"context {name} is {namesrv}{account}, in {contexts.contexts_file()}", context=name, namesrv=namesrv
@@ -94,26 +94,26 @@ def set_context(name: str, namesrv: str, access_key: str, secret_key: str, tls: 
 
 
 @_verb("use")
-@_NAME
+@_NAME_ARGUMENT
 def use(name: str) -> None:
     """Let commands use the context NAME when they name no other one, and no address."""
-    known = contexts.load()
-    namesrv = known.named(name).namesrv
-    known.current = name
-    contexts.save(known)
+    saved = contexts.load()
+    namesrv = saved.named(name).namesrv
+    saved.current = name
+    contexts.save(saved)
     output.print_done(f"commands use context {name}, {namesrv}", context=name, namesrv=namesrv)
 
 
 @_verb("delete")
-@_NAME
+@_NAME_ARGUMENT
 def delete(name: str) -> None:
     """Forget the context NAME."""
-    known = contexts.load()
-    known.named(name)
-    del known.by_name[name]
-    if known.current == name:
-        known.current = ""
-    contexts.save(known)
+    saved = contexts.load()
+    saved.named(name)
+    del saved.by_name[name]
+    if saved.current == name:
+        saved.current = ""
+    contexts.save(saved)
     output.print_done(f"context {name} is forgotten", context=name)
 
 
@@ -124,10 +124,10 @@ def env(name: str | None) -> None:
 
     For programs that do not know contexts: eval "$(sparrowmq context env prod)"
     """
-    known = contexts.load()
-    if not (name or known.current):
+    saved = contexts.load()
+    if not (name or saved.current):
         raise ConfigError("no context is in use; name one, as `sparrowmq context list` shows them")
-    entry = known.named(name or known.current)
+    entry = saved.named(name or saved.current)
     variables = {
         "NAMESRV_ADDR": entry.namesrv,
         "ROCKETMQ_ACCESS_KEY": entry.access_key,

@@ -28,7 +28,7 @@ import click
 
 from sparrowmq.cli.terminal.arguments import GROUP, TOPIC
 from sparrowmq.cli.terminal.cluster_command import (
-    CLUSTER,
+    CLUSTER_OPTION,
     EXPECT_OPTION,
     HELP,
     ask,
@@ -38,7 +38,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     verb,
 )
 from sparrowmq.cli.terminal.output import (
-    OUTPUT,
+    OUTPUT_OPTION,
     is_for_people,
     print_done,
     print_line,
@@ -78,7 +78,7 @@ _OWNER_ONLY: Final = 0o600
 @click.option("--topic", type=TOPIC, metavar="NAME", help="Also check this topic.")
 @click.option("--group", type=GROUP, metavar="NAME", help="Also check this consumer group.")
 @EXPECT_OPTION
-@OUTPUT
+@OUTPUT_OPTION
 @click.option("-v", "--verbose", is_flag=True, help="Also show each check, and what is well.")
 def doctor(topic: str | None, group: str | None, expected: tuple[str, ...], verbose: bool) -> None:
     """Look for what is wrong with a cluster, and say how to fix it; programs get what is well, too."""
@@ -122,8 +122,8 @@ def _print_findings(findings: list[Finding], verbose: bool) -> None:
 
 @click.command(context_settings=HELP)
 @cluster_options
-@OUTPUT
-@CLUSTER
+@OUTPUT_OPTION
+@CLUSTER_OPTION
 @click.option(
     "--every",
     "every_s",
@@ -220,7 +220,7 @@ def connection() -> None:
 
 
 @verb(connection, "list")
-@CLUSTER
+@CLUSTER_OPTION
 @click.option("--group", type=GROUP, metavar="GROUP", help="Only the clients of this consumer or producer group.")
 def list_connections(cluster: str | None, group: str | None) -> None:
     """Show each online consumer and producer: its group, client id, language, version and connections.
@@ -247,7 +247,7 @@ def _client_row(client: OnlineClient) -> list[object]:
 
 @click.command("bundle", context_settings=HELP)
 @cluster_options
-@OUTPUT
+@OUTPUT_OPTION
 @click.argument("file", required=False, type=WrittenPath(dir_okay=False))
 def bundle(file: Path | None) -> None:
     """Write logs, settings, routes, metrics and stacks of all servers into FILE, a .tar.gz, within 30 seconds.

@@ -172,8 +172,8 @@ def _row(letter: ReceivedMessage, sent_again: datetime | None) -> tuple[object, 
     text = body.content.decode("utf-8", "replace") if body.trouble is None else body.trouble
     place = letter.queue.broker_name, letter.offset, letter.reconsume_times
     stored = datetime.fromtimestamp(letter.store_timestamp_ms // 1000).isoformat()
-    again = sent_again.replace(tzinfo=None).isoformat(timespec="seconds") if sent_again is not None else None
+    again_text = sent_again.replace(tzinfo=None).isoformat(timespec="seconds") if sent_again is not None else None
     reason = reason_of(letter)
     if is_for_people():
         reason, text = reason and first_line(reason), first_line(text)
-    return letter.msg_id, _origin(letter), *place, stored, again, reason, letter.stored.tags, text
+    return letter.msg_id, _origin(letter), *place, stored, again_text, reason, letter.stored.tags, text

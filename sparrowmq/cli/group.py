@@ -38,7 +38,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumerRunning, ConsumeSt
 from sparrowmq.protocol.requests.group_settings import text_of
 from sparrowmq.settings.argument_types import Whole
 
-_COUNT = Whole(0)
+_COUNT_TYPE = Whole(0)
 _ORDERED_HELP: Final = "5.x consumers, and those that pop, get a queue's messages in order."
 _DEFAULT_LIMIT: Final = 64  # dead letters
 _MEMBER_HEADS: Final = split_heads(
@@ -78,8 +78,10 @@ def _settings(config: GroupConfig) -> tuple[object, ...]:
 
 @verb(group)
 @name_and_cluster(GROUP)
-@click.option("--max-retries", type=_COUNT, default=16, show_default=True, help="Failures before the dead letters.")
-@click.option("--retry-queues", type=_COUNT, default=1, show_default=True, help="Queues of its retry topic.")
+@click.option(
+    "--max-retries", type=_COUNT_TYPE, default=16, show_default=True, help="Failures before the dead letters."
+)
+@click.option("--retry-queues", type=_COUNT_TYPE, default=1, show_default=True, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=True, show_default=True)
 @click.option("--may-broadcast/--may-not-broadcast", default=True, show_default=True)
 @click.option("--ordered/--not-ordered", default=False, show_default=True, help=_ORDERED_HELP)
@@ -93,8 +95,8 @@ def create(name: str, **settings: Any) -> None:
 
 @verb(group)
 @name_and_cluster(GROUP)
-@click.option("--max-retries", type=_COUNT, help="Failures before the dead letters.")
-@click.option("--retry-queues", type=_COUNT, help="Queues of its retry topic.")
+@click.option("--max-retries", type=_COUNT_TYPE, help="Failures before the dead letters.")
+@click.option("--retry-queues", type=_COUNT_TYPE, help="Queues of its retry topic.")
 @click.option("--may-consume/--may-not-consume", default=None)
 @click.option("--may-broadcast/--may-not-broadcast", default=None)
 @click.option("--ordered/--not-ordered", default=None, help=_ORDERED_HELP)

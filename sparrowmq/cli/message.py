@@ -26,7 +26,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     verb,
 )
 from sparrowmq.cli.terminal.output import (
-    OUTPUT,
+    OUTPUT_OPTION,
     Progress,
     as_json,
     confirm,
@@ -331,7 +331,7 @@ _TARGET_OPTIONS: Final = ("to_access_key", "to_secret_key", "to_tls", "to_tls_co
 # The options that choose messages, and those of the run.
 _SELECTION = options(
     cluster_options,
-    OUTPUT,
+    OUTPUT_OPTION,
     click.option("--tag", help="Only those with one of these tags: A, or 'A || B'."),
     click.option("--where", help="Only those whose properties fit this SQL92 expression: 'amount > 5'."),
     click.option(

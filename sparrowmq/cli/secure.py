@@ -69,8 +69,8 @@ authorityKeyIdentifier = keyid
 """
 AUTHORITY_DAYS: Final = 3650
 _MAX_BROKERS: Final = 26
-_FOLDER: Final = click.argument("folder", metavar="DIR", type=PATH)
-_DAYS: Final = click.option(
+_FOLDER_ARGUMENT: Final = click.argument("folder", metavar="DIR", type=PATH)
+_DAYS_OPTION: Final = click.option(
     "--days", type=Whole(1, AUTHORITY_DAYS), default=365, show_default=True, help="Days that certificates are valid."
 )
 
@@ -91,7 +91,7 @@ def secure() -> None:
 
 
 @secure.command()
-@_FOLDER
+@_FOLDER_ARGUMENT
 @click.option("--host", "hosts", multiple=True, metavar="HOST", help="Host of servers, 127.0.0.1; again for more.")
 @click.option("--name-servers", type=Whole(1, 9), default=1, show_default=True)
 @click.option("--brokers", type=Whole(1, _MAX_BROKERS), default=1, show_default=True)
@@ -106,7 +106,7 @@ def secure() -> None:
 @click.option("--namesrv-port", type=Whole(), default=NAMESRV_PORT, show_default=True)
 @click.option("--broker-port", type=Whole(), default=BROKER_PORT, show_default=True)
 @click.option("--etcd-port", type=Whole(), default=ETCD_PORT, show_default=True)
-@_DAYS
+@_DAYS_OPTION
 def init(folder: Path, days: int, **options: Any) -> None:
     """Make the files of a closed cluster in the new folder DIR.
 
@@ -124,8 +124,8 @@ def init(folder: Path, days: int, **options: Any) -> None:
 
 
 @secure.command()
-@_FOLDER
-@_DAYS
+@_FOLDER_ARGUMENT
+@_DAYS_OPTION
 def renew(folder: Path, days: int) -> None:
     """Sign all certificates of the cluster in DIR again.
 
@@ -140,9 +140,9 @@ def renew(folder: Path, days: int) -> None:
 
 
 @secure.command("add-client")
-@_FOLDER
+@_FOLDER_ARGUMENT
 @click.argument("name")
-@_DAYS
+@_DAYS_OPTION
 def add_client(folder: Path, name: str, days: int) -> None:
     """Make a certificate and an account for one more client, NAME, of the cluster in DIR."""
     with errors_in_a_sentence("secure add-client"):
@@ -214,10 +214,10 @@ def _read_plan(folder: Path) -> PlanFile:
 
 
 def _next_steps(folder: Path, cluster_plan: Plan, clients: Sequence[str]) -> str:
-    starts = "\n".join(f"    {line}" for line in cluster_plan.starts)
+    start_commands = "\n".join(f"    {line}" for line in cluster_plan.start_commands)
     return (
         f"{folder} has the files of the cluster. Copy the folder of each server to its machine, readable by the "
-        f"server's user only.\n\nStart the servers in this order:\n{starts}\n\n"
+        f"server's user only.\n\nStart the servers in this order:\n{start_commands}\n\n"
         f"Look at the cluster:\n    . {folder}/{ADMINISTRATOR}/environment\n    sparrowmq cluster\n\n"
         f"Give each program its folder ({', '.join(clients)}). Keep the *.key files of {folder} itself away from all "
         "servers: with them, new certificates are made."
@@ -304,7 +304,7 @@ class Plan:
     certificates: Sequence[Certificate]  # to sign, and the CAs that sign them
     copies: Mapping[str, str]  # copies of a CA's certificate, each with the stem of the CA
     authorities: Sequence[str]
-    starts: Sequence[str]  # the commands that start the servers, in order
+    start_commands: Sequence[str]  # the commands that start the servers, in order
     name_servers: str  # their addresses
 
 
@@ -314,7 +314,7 @@ class _PlanBuilder:
     texts: dict[str, str] = field(default_factory=dict)
     certificates: list[Certificate] = field(default_factory=list)
     copies: dict[str, str] = field(default_factory=dict)
-    starts: list[str] = field(default_factory=list)
+    start_commands: list[str] = field(default_factory=list)
 
     def certify(self, folder: str, hosts: tuple[str, ...] = (), *, file: str = "", authority: str = AUTHORITY) -> None:
         prefix = f"{folder}/{file}"
@@ -338,7 +338,7 @@ def make_plan(options: ClusterOptions) -> Plan:
         builder.texts[path] = _namesrv_conf(options, server)
         builder.texts[f"{server.folder}/accounts.yml"] = accounts
         builder.certify(server.folder, (server.host,))
-        builder.starts.append(f"mqnamesrv -c {options.place}/{path}")
+        builder.start_commands.append(f"mqnamesrv -c {options.place}/{path}")
     for broker in brokers:
         path = f"{broker.folder}/broker.conf"
         builder.texts[path] = _broker_conf(options, broker, addresses, ha_secret, etcd)
@@ -346,12 +346,12 @@ def make_plan(options: ClusterOptions) -> Plan:
         builder.certify(broker.folder, (broker.host,))
         if etcd:
             builder.certify(broker.folder, file="etcd-", authority=ETCD_AUTHORITY)
-        builder.starts.append(f"mqbroker -c {options.place}/{path}")
+        builder.start_commands.append(f"mqbroker -c {options.place}/{path}")
     for name, secret in client_secrets.items():
         builder.texts |= client_texts(options.place, name, secret, addresses)
         builder.certify(name)
     authorities = [AUTHORITY, ETCD_AUTHORITY] if etcd else [AUTHORITY]
-    return Plan(builder.texts, builder.certificates, builder.copies, authorities, builder.starts, addresses)
+    return Plan(builder.texts, builder.certificates, builder.copies, authorities, builder.start_commands, addresses)
 
 
 def client_texts(place: str, name: str, secret: str, name_servers: str) -> dict[str, str]:
@@ -503,7 +503,7 @@ def _account(name: str, secret: str, role: str) -> str:
 def _add_etcd(builder: _PlanBuilder, server: Server, group: Sequence[Server]) -> None:
     folder = f"{builder.options.place}/{server.folder}"
     builder.certify(server.folder, (server.host,), authority=ETCD_AUTHORITY)
-    peers = ",".join(f"{member.folder}=https://{_peer(member).address}" for member in group)
+    peers = ",".join(f"{member.folder}=https://{_peer_server(member).address}" for member in group)
     files = f"  cert-file: {folder}/certificate.pem\n  key-file: {folder}/key.pem\n"
     security = f"{files}  client-cert-auth: true\n  trusted-ca-file: {folder}/ca.pem\n"
     path = f"{server.folder}/etcd.yml"
@@ -511,17 +511,17 @@ def _add_etcd(builder: _PlanBuilder, server: Server, group: Sequence[Server]) ->
         f"name: {server.folder}\ndata-dir: {builder.options.folder_of(server)}/data\n"
         f"listen-client-urls: https://{server.url_host}:{server.port}\n"
         f"advertise-client-urls: https://{server.address}\n"
-        f"listen-peer-urls: https://{server.url_host}:{_peer(server).port}\n"
-        f"initial-advertise-peer-urls: https://{_peer(server).address}\n"
+        f"listen-peer-urls: https://{server.url_host}:{_peer_server(server).port}\n"
+        f"initial-advertise-peer-urls: https://{_peer_server(server).address}\n"
         f"initial-cluster: {peers}\ninitial-cluster-state: new\n"
         # Brokers use the gateway. It is on by etcd's flags, and off for etcd 3.4 with a file.
         "enable-grpc-gateway: true\n"
         f"client-transport-security:\n{security}peer-transport-security:\n{security}"
     )
-    builder.starts.append(f"etcd --config-file {builder.options.place}/{path}")
+    builder.start_commands.append(f"etcd --config-file {builder.options.place}/{path}")
 
 
-def _peer(server: Server) -> Server:
+def _peer_server(server: Server) -> Server:
     return Server(server.folder, server.host, server.port + 1)
 
 

@@ -30,7 +30,7 @@ from sparrowmq.cli.terminal.cluster_command import (
     options,
 )
 from sparrowmq.cli.terminal.output import (
-    OUTPUT,
+    OUTPUT_OPTION,
     Progress,
     confirm,
     is_for_people,
@@ -72,7 +72,7 @@ _AT_ONCE: Final = 64  # messages that are asked for, or sent, at once
 
 
 def _settings_options(command: F) -> F:
-    return FILE_OPTION(SET_OPTION(OUTPUT(command)))
+    return FILE_OPTION(SET_OPTION(OUTPUT_OPTION(command)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -106,7 +106,7 @@ def check(path: Path, file: str | None, changes: tuple[str, ...]) -> None:
 @click.argument("path", type=PATH)
 @click.option("--from", "start", metavar="OFFSET", type=Whole(0), help="Where to begin: see the numbers shown.")
 @click.option("--limit", metavar="N", type=Whole(1), help="How many records or entries to show.")
-@OUTPUT
+@OUTPUT_OPTION
 def inspect(path: Path, start: int | None, limit: int | None) -> None:
     """Show what is in PATH, in words: any file of a store, or its folder.
 
@@ -368,7 +368,7 @@ class _Plan:
 
 
 @store.command()
-@options(cluster_options, OUTPUT)
+@options(cluster_options, OUTPUT_OPTION)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=PATH)
 @click.option("--topic", "topics", type=TOPIC, multiple=True, help="Only messages of this topic; may be repeated.")
 @click.option("--delete", is_flag=True, help="Then delete the files: this ends the condition that names them.")

@@ -33,8 +33,8 @@ from sparrowmq.loop.clock import SystemClock
 from sparrowmq.settings.argument_types import Number, Whole
 
 _POLL_S: Final = 1.0
-_PERM = click.Choice(list(PERMS))
-_COUNT = Whole(1)
+_PERM_TYPE = click.Choice(list(PERMS))
+_COUNT_TYPE = Whole(1)
 _TYPE_OPTION = click.option(
     "--type", "message_type", type=click.Choice(TYPES[1:]), help="The type of messages that 5.x producers may send."
 )
@@ -80,8 +80,8 @@ def show(name: str) -> None:
 
 @verb(topic)
 @name_and_cluster(TOPIC)
-@click.option("-q", "--queues", type=_COUNT, default=8, show_default=True, help="Queues on each broker.")
-@click.option("--perm", type=_PERM, default="rw", show_default=True, help="What clients may do with it.")
+@click.option("-q", "--queues", type=_COUNT_TYPE, default=8, show_default=True, help="Queues on each broker.")
+@click.option("--perm", type=_PERM_TYPE, default="rw", show_default=True, help="What clients may do with it.")
 @click.option("--ordered", is_flag=True, help="Keys keep their queue while a broker is away: sends wait.")
 @_TYPE_OPTION
 @EXIST_OK_OPTION
@@ -93,10 +93,10 @@ def create(name: str, **settings: Any) -> None:
 
 @verb(topic)
 @name_and_cluster(TOPIC)
-@click.option("-q", "--queues", type=_COUNT, help="Queues on each broker.")
-@click.option("--read-queues", type=_COUNT, help="Queues that are consumed, if another number.")
-@click.option("--write-queues", type=_COUNT, help="Queues that messages are sent to, if another number.")
-@click.option("--perm", type=_PERM, help="What clients may do with it.")
+@click.option("-q", "--queues", type=_COUNT_TYPE, help="Queues on each broker.")
+@click.option("--read-queues", type=_COUNT_TYPE, help="Queues that are consumed, if another number.")
+@click.option("--write-queues", type=_COUNT_TYPE, help="Queues that messages are sent to, if another number.")
+@click.option("--perm", type=_PERM_TYPE, help="What clients may do with it.")
 @_TYPE_OPTION
 @click.option(
     "--wait",

@@ -11,7 +11,16 @@ from typing import Any, Final
 
 import click
 
-from sparrowmq.cli.terminal.cluster_command import CLUSTER, HELP, ask, check_changes, options, print_change, query, verb
+from sparrowmq.cli.terminal.cluster_command import (
+    CLUSTER_OPTION,
+    HELP,
+    ask,
+    check_changes,
+    options,
+    print_change,
+    query,
+    verb,
+)
 from sparrowmq.cli.terminal.output import ask_secret, confirm, print_tables, split_heads
 from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.admin import Admin
@@ -32,10 +41,10 @@ _USER_HEADS: Final = split_heads("BROKER|USER|TYPE|STATUS")
 _POLICY_HEADS: Final = split_heads("BROKER|USER|POLICY|RESOURCE|ACTIONS|FROM|DECISION")
 _ACTIONS: Final = ("All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 
-_NAME = options(CLUSTER, click.argument("name"))
-_PASSWORD = click.option("--password", metavar="KEY", help="Its password; - asks for it without showing it.")
-_SUPER = click.option("--super/--normal", "is_super", default=None, help="A Super user may do everything.")
-_YES = click.option("--yes", is_flag=True, help="Do not ask.")
+_NAME_AND_CLUSTER = options(CLUSTER_OPTION, click.argument("name"))
+_PASSWORD_OPTION = click.option("--password", metavar="KEY", help="Its password; - asks for it without showing it.")
+_SUPER_OPTION = click.option("--super/--normal", "is_super", default=None, help="A Super user may do everything.")
+_YES_OPTION = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.group(context_settings=HELP)
@@ -44,7 +53,7 @@ def user() -> None:
 
 
 @verb(user, "list")
-@CLUSTER
+@CLUSTER_OPTION
 def list_users(cluster: str | None) -> None:
     """Show the users of each master, and their policies."""
 
@@ -67,19 +76,21 @@ def list_users(cluster: str | None) -> None:
 
 
 @verb(user)
-@_NAME
-@_PASSWORD
-@_SUPER
+@_NAME_AND_CLUSTER
+@_PASSWORD_OPTION
+@_SUPER_OPTION
 def add(name: str, cluster: str | None, password: str | None, is_super: bool | None) -> None:
     """Add the user NAME at every master of the cluster."""
     entry = UserEntry(name, _ask_password(password or "-"), SUPER if is_super else NORMAL)
-    _change_masters("added", name, cluster, lambda admin, at: operations.create_user(admin.servers, at, entry))
+    _change_masters(
+        "added", name, cluster, lambda admin, address: operations.create_user(admin.servers, address, entry)
+    )
 
 
 @verb(user)
-@_NAME
-@_PASSWORD
-@_SUPER
+@_NAME_AND_CLUSTER
+@_PASSWORD_OPTION
+@_SUPER_OPTION
 @click.option("--enable/--disable", "is_enabled", default=None, help="Brokers refuse requests of a disabled user.")
 def change(
     name: str, cluster: str | None, password: str | None, is_super: bool | None, is_enabled: bool | None
@@ -92,27 +103,29 @@ def change(
         None if is_super is None else SUPER if is_super else NORMAL,
         None if is_enabled is None else ENABLED if is_enabled else DISABLED,
     )
-    _change_masters("changed", name, cluster, lambda admin, at: operations.update_user(admin.servers, at, entry))
+    _change_masters(
+        "changed", name, cluster, lambda admin, address: operations.update_user(admin.servers, address, entry)
+    )
 
 
 @verb(user)
-@_NAME
-@_YES
+@_NAME_AND_CLUSTER
+@_YES_OPTION
 def delete(name: str, cluster: str | None, yes: bool) -> None:
     """Delete the user NAME and its policies at every master."""
     if not yes:
         confirm(f"delete user {name}? Brokers refuse its requests from then on")
 
-    async def work(admin: Admin, at: str) -> None:
-        if await operations.user(admin.servers, at, name) is None:
+    async def work(admin: Admin, address: str) -> None:
+        if await operations.user(admin.servers, address, name) is None:
             raise ConfigError(f"there is no user {name}; `sparrowmq user list` shows all")
-        await operations.delete_user(admin.servers, at, name)
+        await operations.delete_user(admin.servers, address, name)
 
     _change_masters("deleted", name, cluster, work)
 
 
-_RULE = options(
-    _NAME,
+_RULE_OPTIONS = options(
+    _NAME_AND_CLUSTER,
     click.argument("resources", nargs=-1, required=True),
     click.option(
         "--action",
@@ -127,7 +140,7 @@ _RULE = options(
 
 
 @verb(user)
-@_RULE
+@_RULE_OPTIONS
 def allow(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
     """Allow the user NAME actions on RESOURCES, such as Topic:orders, 'Group:*', 'Cluster:*' or '*'.
 
@@ -137,16 +150,16 @@ def allow(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
 
 
 @verb(user)
-@_RULE
+@_RULE_OPTIONS
 def deny(name: str, cluster: str | None, **rule: tuple[str, ...]) -> None:
     """Deny the user NAME actions on RESOURCES. Among equally close resources, a denial wins."""
     _put_policy("denied", name, cluster, "Deny", **rule)
 
 
 @verb(user)
-@_NAME
+@_NAME_AND_CLUSTER
 @click.argument("resource", required=False)
-@_YES
+@_YES_OPTION
 def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> None:
     """Delete what the user NAME is allowed and denied for RESOURCE; without it, all of the user's policies."""
     if resource == "":
@@ -155,10 +168,10 @@ def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> N
         confirm(f"delete all policies of user {name}?")
     subject = f"{SUBJECT}{name}"
 
-    async def work(admin: Admin, at: str) -> None:
-        before = await operations.policies(admin.servers, at, subject)
-        await operations.delete_policies(admin.servers, at, subject, resource)
-        if before is not None and before == await operations.policies(admin.servers, at, subject):
+    async def work(admin: Admin, address: str) -> None:
+        before = await operations.policies(admin.servers, address, subject)
+        await operations.delete_policies(admin.servers, address, subject, resource)
+        if before is not None and before == await operations.policies(admin.servers, address, subject):
             known = ", ".join(rule.resource for policy in before.policies for rule in policy.entries)
             raise ConfigError(f"user {name} has no entry for {resource}; it has {known}")
 
@@ -166,7 +179,7 @@ def revoke(name: str, cluster: str | None, resource: str | None, yes: bool) -> N
 
 
 def _put_policy(
-    done: str,
+    past_verb: str,
     name: str,
     cluster: str | None,
     decision: str,
@@ -177,18 +190,21 @@ def _put_policy(
     rules = [PolicyRule(resource, list(actions), list(sources) or None, decision) for resource in resources]
     subject, policies = f"{SUBJECT}{name}", [Policy(None, rules)]
     _change_masters(
-        done, name, cluster, lambda admin, at: operations.update_policies(admin.servers, at, subject, policies)
+        past_verb,
+        name,
+        cluster,
+        lambda admin, address: operations.update_policies(admin.servers, address, subject, policies),
     )
 
 
 def _change_masters(
-    done: str, name: str, cluster: str | None, work: Callable[[Admin, str], Coroutine[Any, Any, None]]
+    past_verb: str, name: str, cluster: str | None, work: Callable[[Admin, str], Coroutine[Any, Any, None]]
 ) -> None:
     async def run(admin: Admin) -> list[str]:
         masters = await admin.servers.masters(cluster)
         return await admin.servers.change(f"changing user {name}", masters, lambda _, address: work(admin, address))
 
-    print_change(done, name, ask(run))
+    print_change(past_verb, name, ask(run))
 
 
 def _ask_password(password: str | None) -> str | None:

@@ -11,7 +11,7 @@ from sparrowmq import compiled, kernel
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.serve import identity, storage_line
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
-from sparrowmq.cli.terminal.output import OUTPUT, is_for_people, print_table
+from sparrowmq.cli.terminal.output import OUTPUT_OPTION, is_for_people, print_table
 from sparrowmq.errors import ConfigError
 from sparrowmq.settings import settings as config
 from sparrowmq.version import VERSION
@@ -20,7 +20,7 @@ from sparrowmq.version import VERSION
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @FILE_OPTION
 @SET_OPTION
-@OUTPUT
+@OUTPUT_OPTION
 def version(file: str | None, changes: tuple[str, ...]) -> None:
     """Show what runs here, and where and how safely a broker with these settings keeps messages."""
     environment = config.from_environment(BROKER_VARIABLES, os.environ)

@@ -170,7 +170,7 @@ def reset_offsets(group: str = "", topic: str = "") -> Action:
     async def dry_run(view: View, form: DialogForm) -> str:
         group, topic = form.values["group"], form.values["topic"]
         targets = await view.cluster.reset_targets(topic, position_of(form.values["position"], form.values["at"]))
-        return ResetEffect.of(await view.admin.lag(group, topic), targets).text(group, topic)
+        return ResetEffect.from_offsets(await view.admin.lag(group, topic), targets).text(group, topic)
 
     async def run(view: View, form: DialogForm) -> str:
         group, topic = form.values["group"], form.values["topic"]
@@ -479,8 +479,10 @@ def put_account(broker_accounts: BrokerAccounts) -> Action:
         )
         servers, places = view.cluster.servers, broker_accounts.places(values)
         description = f"saving account {request.access_key}"
-        done = await servers.change(description, places, lambda _, at: operations.put_account(servers, at, request))
-        return f"account {request.access_key} is saved at {', '.join(done)}"
+        broker_names = await servers.change(
+            description, places, lambda _, at: operations.put_account(servers, at, request)
+        )
+        return f"account {request.access_key} is saved at {', '.join(broker_names)}"
 
     return Action(
         "save account",
@@ -506,12 +508,12 @@ def put_account(broker_accounts: BrokerAccounts) -> Action:
 def set_white_addresses(broker_accounts: BrokerAccounts) -> Action:
     async def run(view: View, form: DialogForm) -> str:
         servers, patterns = view.cluster.servers, form.values["patterns"]
-        done = await servers.change(
+        broker_names = await servers.change(
             "saving the addresses without account",
             broker_accounts.places(form.values),
             lambda _, at: operations.set_white_addresses(servers, at, patterns),
         )
-        return f"the addresses are saved at {', '.join(done)}"
+        return f"the addresses are saved at {', '.join(broker_names)}"
 
     return Action(
         "set addresses without account",
@@ -560,7 +562,7 @@ class ResetEffect:
     skipped: int
 
     @staticmethod
-    def of(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
+    def from_offsets(lag: GroupLag, targets: Mapping[MessageQueue, int]) -> ResetEffect:
         committed = {queue_lag.queue: queue_lag.committed for queue_lag in lag.queues}
         steps = [target - committed.get(queue, target) for queue, target in targets.items()]
         return ResetEffect(-sum(step for step in steps if step < 0), sum(step for step in steps if step > 0))

@@ -135,9 +135,9 @@ class ClusterView:
         self._figures = TimedCache[TopicFigures](self.clock)
         self._reading = asyncio.Lock()
 
-    def watch(self, *more: Probe) -> None:
+    def watch(self, *probes: Probe) -> None:
         """Watch these conditions of the console too."""
-        self._probes += more
+        self._probes += probes
         self.conditions.watch(self._probes)
 
     async def __aenter__(self) -> Self:
@@ -291,7 +291,7 @@ class ClusterView:
     async def members(self, names: Sequence[str], age_s: float) -> dict[str, int | None]:
         """The number of online members of each group, at most so old; None if a broker does not report it."""
         masters = await self.servers.all_masters()
-        return await self._members.of(names, age_s, lambda name: groups.count_members(self.servers, name, masters))
+        return await self._members.read(names, age_s, lambda name: groups.count_members(self.servers, name, masters))
 
     async def topic_figures(self, names: Sequence[str], age_s: float) -> dict[str, TopicFigures | None]:
         """The figures of each topic, at most so old; None if a broker does not report them."""
@@ -303,7 +303,7 @@ class ClusterView:
                 self.servers, name, {broker: masters.get(broker) for broker in topics.get(name, ())}
             )
 
-        return await self._figures.of(names, age_s, read)
+        return await self._figures.read(names, age_s, read)
 
 
 async def _with_figures(servers: CountedServers, broker: BrokerNow) -> BrokerNow:
@@ -364,7 +364,9 @@ class TimedCache(Generic[V]):
         self._values: dict[str, tuple[float, V | None]] = {}
         self._reading = asyncio.Lock()  # visitors who want the same wait for one reading
 
-    async def of(self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]) -> dict[str, V | None]:
+    async def read(
+        self, names: Sequence[str], age_s: float, read: Callable[[str], Awaitable[V]]
+    ) -> dict[str, V | None]:
         """The values of some names, read again where they are older; None where the reading fails."""
         is_silent = False  # a broker does not answer, so each further question would wait for it
 
@@ -395,12 +397,12 @@ def hidden(key: str, value: str) -> str:
     return HIDDEN if value and (is_secret or any(word in value.lower() for word in _SECRET_MEMBERS)) else value
 
 
-async def broker_settings(asker: RequestSender, address: str) -> dict[str, str]:
-    return _without_secrets(await operations.broker_settings(asker, address))
+async def broker_settings(sender: RequestSender, address: str) -> dict[str, str]:
+    return _without_secrets(await operations.broker_settings(sender, address))
 
 
-async def namesrv_settings(asker: RequestSender, address: str) -> dict[str, str]:
-    return _without_secrets(await operations.namesrv_settings(asker, address))
+async def namesrv_settings(sender: RequestSender, address: str) -> dict[str, str]:
+    return _without_secrets(await operations.namesrv_settings(sender, address))
 
 
 def _without_secrets(settings: dict[str, str]) -> dict[str, str]:

@@ -98,7 +98,7 @@ class CountedRequests:
 
 
 def metrics_port(
-    door: Listener,
+    listener: Listener,
     servers: CountedServers,
     requests: CountedRequests,
     sessions: Callable[[], int],
@@ -131,4 +131,4 @@ def metrics_port(
         await cluster_table(servers)  # the error that it raises is the reason
         return await conditions.ready()
 
-    return MetricsPort(door, MetricsSettings(), figures, {"node_type": "console"}, {}, clock, ready=ready)
+    return MetricsPort(listener, MetricsSettings(), figures, {"node_type": "console"}, {}, clock, ready=ready)

@@ -223,7 +223,7 @@ async def _draw(view: View, page: Page, place: ui.column) -> bool:
                 ui.label("The console cannot show this page").classes("font-semibold")
                 ui.label(str(error)).classes("whitespace-pre-wrap").mark("error")
                 ui.label("`sparrowmq doctor` finds the reason.").classes("text-sm opacity-70")
-            TroublePanel(view, [trouble for trouble in view.samples.troubles.now() if trouble.is_urgent])
+            TroublePanel(view, [trouble for trouble in view.samples.troubles.current() if trouble.is_urgent])
     return True
 
 
@@ -294,7 +294,7 @@ def _alarm(view: View) -> None:
         label = ui.label()
 
     def show() -> None:
-        troubles = [trouble for trouble in view.samples.troubles.now() if not trouble.cause]
+        troubles = [trouble for trouble in view.samples.troubles.current() if not trouble.cause]
         critical = sum(trouble.is_urgent for trouble in troubles)
         link.classes(replace="alarm is-critical" if critical else "alarm is-warning")
         link.set_visibility(bool(troubles))

@@ -148,7 +148,7 @@ class Handshake(asyncio.Protocol):
         self._connection = connection
         self._context = context
         self._limit_s = limit_s
-        self._early = b""
+        self._early_bytes = b""
         self._is_lost = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -162,7 +162,7 @@ class Handshake(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Keep bytes that came with the end of the handshake."""
-        self._early += data
+        self._early_bytes += data
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
@@ -179,8 +179,8 @@ class Handshake(asyncio.Protocol):
             return
         encrypted.set_protocol(self._connection)
         self._connection.connection_made(encrypted)
-        if self._early:
-            self._connection.data_received(self._early)
+        if self._early_bytes:
+            self._connection.data_received(self._early_bytes)
 
 
 class _EagerTask:

@@ -285,7 +285,7 @@ class _Failures:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class AttemptResult:
     """The answer to an attempt: it may go on after a while, or is refused for so long."""
 
     wait_s: float
@@ -299,7 +299,7 @@ class Attempts:
         self._clock = clock
         self._failures: dict[Hashable, _Failures] = {}  # the oldest first
 
-    def begin(self, address: str, name: str, browser: str = "") -> Turn:
+    def begin(self, address: str, name: str, browser: str = "") -> AttemptResult:
         """Count an attempt as failed until it succeeds: simultaneous attempts all count before the first check.
 
         `browser` is the id of a browser that this account has used; "" for another one.
@@ -308,16 +308,16 @@ class Attempts:
         place, limited = _keys(address, name, browser)
         of_place = self._failures_of(place, now_s)
         if of_place.count >= MAX_FAILURES_OF_PLACE and of_place.last_s + PAUSE_S > now_s:
-            return Turn(of_place.last_s + PAUSE_S - now_s, is_refused=True)
+            return AttemptResult(of_place.last_s + PAUSE_S - now_s, is_refused=True)
         lines = [self._failures_of(key, now_s) for key in limited]
         wait_s = max((line.next_s - now_s for line in lines if line.count >= MAX_FAILURES_BEFORE_LINE), default=0.0)
         if wait_s > MAX_LINE_S:
-            return Turn(wait_s, is_refused=True)
+            return AttemptResult(wait_s, is_refused=True)
         for failures in (of_place, *lines):
             failures.count, failures.last_s = failures.count + 1, now_s
         for line in lines:
             line.next_s = max(now_s, line.next_s) + LINE_STEP_S if line.count >= MAX_FAILURES_BEFORE_LINE else 0.0
-        return Turn(max(0.0, wait_s))
+        return AttemptResult(max(0.0, wait_s))
 
     def succeeded(self, address: str, name: str, browser: str = "") -> None:
         """Forget the failed attempts of a place; its last attempt counts nowhere."""
@@ -360,21 +360,21 @@ def network_of(address: str) -> str:
 
 
 def new_cookie(account: Account) -> str:
-    ident = secrets.token_hex(16)
-    return f"{ident}.{_signature(account, ident)}"
+    browser_id = secrets.token_hex(16)
+    return f"{browser_id}.{_signature(account, browser_id)}"
 
 
 def browser_of(account: Account | None, cookie: str | None) -> str:
     """The id of the browser, if the account has used it; otherwise ""."""
-    ident, _, signature = (cookie or "").partition(".")
-    if account is None or not hmac.compare_digest(signature.encode(), _signature(account, ident).encode()):
+    browser_id, _, signature = (cookie or "").partition(".")
+    if account is None or not hmac.compare_digest(signature.encode(), _signature(account, browser_id).encode()):
         return ""
-    return ident
+    return browser_id
 
 
-def _signature(account: Account, ident: str) -> str:
+def _signature(account: Account, browser_id: str) -> str:
     key = hashlib.sha256(b"known browser " + account.password_hash.encode()).digest()
-    return hmac.new(key, f"{account.name} {ident}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, f"{account.name} {browser_id}".encode(), hashlib.sha256).hexdigest()
 
 
 _STYLE: Final = """

@@ -43,7 +43,7 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
     "<": operator.lt,
     "<=": operator.le,
-    "~": lambda value, wanted: str(wanted) in value if isinstance(value, str) else wanted in value,
+    "~": lambda value, expected: str(expected) in value if isinstance(value, str) else expected in value,
 }
 
 
@@ -148,7 +148,7 @@ class JsonPath:
 
     def fits(self, body: bytes) -> bool:
         """Return whether a body of at most 128 KiB is JSON that matches; a value that cannot be compared does not."""
-        value = _at(_json(body), self.steps)
+        value = _value_at(_json(body), self.steps)
         if value is _NOTHING:
             return False
         if not self.sign:
@@ -168,7 +168,7 @@ def _literal(text: str) -> Any:
         return text  # a word needs no quotes
 
 
-def _at(value: Any, steps: Sequence[str | int]) -> Any:
+def _value_at(value: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
         match value, step:
             case dict(), str() if step in value:

@@ -115,52 +115,52 @@ class Sessions:
     def begin(self, name: str, role: Role) -> str:
         """A new session; returns its cookie."""
         self.sweep()
-        own = [ident for ident, session in self._sessions.items() if session.name == name]
-        if len(own) >= _MAX_SESSIONS_OF_USER:
-            self._end(own[0])
+        own_ids = [session_id for session_id, session in self._sessions.items() if session.name == name]
+        if len(own_ids) >= _MAX_SESSIONS_OF_USER:
+            self._end(own_ids[0])
         elif len(self._sessions) >= _MAX_SESSIONS:
             self._end(next(iter(self._sessions)))
-        ident = secrets.token_hex(32)
-        self._sessions[ident] = Session(name, role, self._clock.monotonic() + SESSION_S)
-        return f"{ident}.{self._signature(ident)}"
+        session_id = secrets.token_hex(32)
+        self._sessions[session_id] = Session(name, role, self._clock.monotonic() + SESSION_S)
+        return f"{session_id}.{self._signature(session_id)}"
 
     def find(self, cookie: str | None) -> Session | None:
         """The session of a cookie, if the cookie is valid and the session has not ended."""
-        ident = self._ident(cookie)
-        session = self._sessions.get(ident) if ident is not None else None
+        session_id = self._session_id_in(cookie)
+        session = self._sessions.get(session_id) if session_id is not None else None
         if session is not None and session.ends_s <= self._clock.monotonic():
             self.sweep()
             return None
         return session
 
     def end(self, cookie: str | None) -> None:
-        ident = self._ident(cookie)
-        if ident in self._sessions:
-            self._end(ident)
+        session_id = self._session_id_in(cookie)
+        if session_id in self._sessions:
+            self._end(session_id)
 
     def end_sessions_of(self, names: Collection[str]) -> None:
-        for ident in [ident for ident, session in self._sessions.items() if session.name in names]:
-            self._end(ident)
+        for session_id in [session_id for session_id, session in self._sessions.items() if session.name in names]:
+            self._end(session_id)
 
     def sweep(self) -> None:
         """End the sessions whose time is over."""
         now_s = self._clock.monotonic()
-        for ident in [ident for ident, session in self._sessions.items() if session.ends_s <= now_s]:
-            self._end(ident)
+        for session_id in [session_id for session_id, session in self._sessions.items() if session.ends_s <= now_s]:
+            self._end(session_id)
 
-    def _end(self, ident: str) -> None:
-        session = self._sessions.pop(ident)
+    def _end(self, session_id: str) -> None:
+        session = self._sessions.pop(session_id)
         session.is_alive = False
         for page in session.pages:
             page.close()
 
-    def _ident(self, cookie: str | None) -> str | None:
-        ident, _, signature = (cookie or "").partition(".")
-        is_ours = hmac.compare_digest(signature.encode(), self._signature(ident).encode())
-        return ident if is_ours else None
+    def _session_id_in(self, cookie: str | None) -> str | None:
+        session_id, _, signature = (cookie or "").partition(".")
+        is_ours = hmac.compare_digest(signature.encode(), self._signature(session_id).encode())
+        return session_id if is_ours else None
 
-    def _signature(self, ident: str) -> str:
-        return hmac.new(self._key, ident.encode(), hashlib.sha256).hexdigest()
+    def _signature(self, session_id: str) -> str:
+        return hmac.new(self._key, session_id.encode(), hashlib.sha256).hexdigest()
 
 
 class BoundSockets:
@@ -195,8 +195,8 @@ def _on_connect(handler: Handler) -> Callable[..., Awaitable[Any]]:
     async def checked(sid: str, environ: Any = None, *rest: Any) -> Any:
         if environ is not core.sio.get_environ(sid):  # no browser sends a message that is called connect
             return False
-        ident = parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [""])[0]
-        if not may_use(environ, ident):
+        page_id = parse_qs(environ.get("QUERY_STRING", "")).get("client_id", [""])[0]
+        if not may_use(environ, page_id):
             raise ConnectionRefusedError(_LOAD_AGAIN)
         return await _result(handler(sid, environ, *rest))
 
@@ -225,10 +225,10 @@ def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
         session = _session_in(environ)
         name = session and session.name
         message = args[0] if args and isinstance(args[0], Mapping) else {}
-        ident = message.get("client_id")
-        if not isinstance(ident, str):
+        page_id = message.get("client_id")
+        if not isinstance(page_id, str):
             log.warning("a socket of %s sends %s without a page", name, event)
-        elif not may_use(environ, ident):
+        elif not may_use(environ, page_id):
             log.warning("a socket of %s may not send %s to a page of another log-in", name, event)
         elif event == "log":
             log.warning("a page of %s says: %s", name, shown(message.get("message")))
@@ -242,9 +242,9 @@ def _on_event(event: str, handler: Handler) -> Callable[..., Awaitable[Any]]:
     return checked
 
 
-def may_use(environ: Mapping[str, Any], ident: str) -> bool:
+def may_use(environ: Mapping[str, Any], page_id: str) -> bool:
     """Return whether a socket has the session of a page, which has not ended. An absent page does no harm."""
-    page, session = Client.instances.get(ident), _session_in(environ)
+    page, session = Client.instances.get(page_id), _session_in(environ)
     if page is None:
         return True
     return session is not None and session.is_alive and page.request.state.session is session

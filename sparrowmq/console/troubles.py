@@ -105,15 +105,15 @@ class Troubles:
         self._clock = clock
         self._names: dict[str, _KnownName] = {}
         self._since: dict[tuple[str, str], tuple[int, bool]] = {}
-        self._now: tuple[Trouble, ...] = ()
+        self._current: tuple[Trouble, ...] = ()
         self._lost: tuple[BrokerNow, ...] = ()
         self._groups: dict[str, tuple[float, tuple[str, ...]]] = {}
-        self._has_looked = False
+        self._has_polled = False
         self._slave_tables: dict[str, Mapping[str, TopicConfig]] = {}
         self._next_topics_s = 0.0
 
-    def now(self) -> tuple[Trouble, ...]:
-        return self._now
+    def current(self) -> tuple[Trouble, ...]:
+        return self._current
 
     def lost_brokers(self) -> tuple[BrokerNow, ...]:
         """The brokers that are not registered any more; none of them answers."""
@@ -121,21 +121,23 @@ class Troubles:
 
     def of_broker(self, broker: str) -> list[Trouble]:
         return self._with_causes(
-            [trouble for trouble in self._now if trouble.broker == broker or trouble.is_everywhere]
+            [trouble for trouble in self._current if trouble.broker == broker or trouble.is_everywhere]
         )
 
     def of_topics(self, topics: Iterable[str]) -> list[Trouble]:
         """The troubles that keep some topics from being used."""
-        wanted = set(topics)
+        topic_set = set(topics)
         return self._with_causes(
-            [trouble for trouble in self._now if trouble.is_everywhere or not wanted.isdisjoint(trouble.topics)]
+            [trouble for trouble in self._current if trouble.is_everywhere or not topic_set.isdisjoint(trouble.topics)]
         )
 
     def _with_causes(self, troubles: Sequence[Trouble]) -> list[Trouble]:
         titles = {trouble.title for trouble in troubles}
-        while more := {trouble.cause for trouble in self._now if trouble.title in titles and trouble.cause} - titles:
-            titles |= more
-        return [trouble for trouble in self._now if trouble.title in titles]
+        while (
+            causes := {trouble.cause for trouble in self._current if trouble.title in titles and trouble.cause} - titles
+        ):
+            titles |= causes
+        return [trouble for trouble in self._current if trouble.title in titles]
 
     def left_out_queues(self, topic: str, silent: Iterable[str] = ()) -> dict[str, int]:
         """The brokers whose messages of a topic cannot be read, and the number of its queues there; 0 if unknown.
@@ -144,7 +146,7 @@ class Troubles:
         """
         away = {
             trouble.broker
-            for trouble in self._now
+            for trouble in self._current
             if trouble.name in _AWAY and trouble.is_critical and topic in self._table(trouble.broker)
         }
         tables = {name: self._table(name) for name in sorted(away.union(silent))}
@@ -155,7 +157,9 @@ class Troubles:
         self._names.pop(broker, None)
         self._cluster.tables.pop(broker, None)
         self._lost = tuple(lost for lost in self._lost if lost.name != broker)
-        self._now = tuple(trouble for trouble in self._now if trouble.name != "missing" or trouble.broker != broker)
+        self._current = tuple(
+            trouble for trouble in self._current if trouble.name != "missing" or trouble.broker != broker
+        )
 
     async def poll(self) -> Sequence[BrokerNow]:
         """Poll all brokers, and return those that are registered. Raises: what `ClusterView.poll_brokers` raises."""
@@ -176,21 +180,21 @@ class Troubles:
 
     async def _name_server_troubles(self) -> list[Trouble]:
         servers = self._cluster.servers
-        answers, failures = await servers.ask_namesrvs(lambda at: conditions_of_namesrv(servers, at))
+        answers, failures = await servers.ask_namesrvs(lambda address: conditions_of_namesrv(servers, address))
         troubles = [
-            self._trouble("name_server_dead", False, "", f"name server {at}", str(error), at, is_master=False)
-            for at, error in failures.items()
+            self._trouble("name_server_dead", False, "", f"name server {address}", str(error), address, is_master=False)
+            for address, error in failures.items()
             if isinstance(error, NetworkError)
         ]
-        for at, figures in answers.items():
-            troubles += _reported_troubles(figures, "", f"name server {at}", at)
+        for address, figures in answers.items():
+            troubles += _reported_troubles(figures, "", f"name server {address}", address)
         return troubles
 
     async def update(self, brokers: Sequence[BrokerNow], of_name_servers: Sequence[Trouble] = ()) -> None:
         """Find what is wrong, given the brokers that are registered."""
         self._remember(brokers)
-        own = _reported_troubles(self._cluster.conditions.as_properties(), "", "this console", "")
-        troubles = [*own, *of_name_servers]
+        own_troubles = _reported_troubles(self._cluster.conditions.as_properties(), "", "this console", "")
+        troubles = [*own_troubles, *of_name_servers]
         for broker in brokers:
             troubles += self._troubles_of(broker)
         registered = sorted({broker.name for broker in brokers})
@@ -214,24 +218,24 @@ class Troubles:
             )
         await self._learn_topics(brokers)
         troubles = [await self._with_topics_and_groups(trouble, brokers) for trouble in troubles]
-        self._now = ranked(troubles)
+        self._current = ranked(troubles)
         current = {(trouble.name, trouble.subject) for trouble in troubles}
         self._since = {key: begun for key, begun in self._since.items() if key in current}
-        self._has_looked = True
+        self._has_polled = True
 
     def _troubles_of(self, broker: BrokerNow) -> list[Trouble]:
-        subject, is_master, at = _broker_text(broker), broker.number == MASTER, broker.address
+        subject, is_master, address = _broker_text(broker), broker.number == MASTER, broker.address
         if broker.silence is not None:
             name, is_critical = "refused", False
             if isinstance(broker.silence, NetworkError):
                 name, is_critical = "no_answer", is_master
-            return [self._trouble(name, is_critical, broker.name, subject, str(broker.silence), at, is_master)]
-        return _reported_troubles(broker.figures, broker.name, subject, at, is_master)
+            return [self._trouble(name, is_critical, broker.name, subject, str(broker.silence), address, is_master)]
+        return _reported_troubles(broker.figures, broker.name, subject, address, is_master)
 
     def _trouble(
         self, name: str, is_critical: bool, broker: str, subject: str, text: str, address: str, is_master: bool = True
     ) -> Trouble:
-        begun = self._since.setdefault((name, subject), (self._clock.now_ms(), not self._has_looked))
+        begun = self._since.setdefault((name, subject), (self._clock.now_ms(), not self._has_polled))
         sign = Sign(_SIGNS.get(name, name), broker, address, is_master, text)
         return Trouble(name, is_critical, broker, subject, text, _REMEDIES[name], *begun, sign=sign)
 
@@ -318,29 +322,29 @@ def _reported_troubles(
     return [
         Trouble(
             name,
-            told.severity == _CRITICAL,
+            condition.severity == _CRITICAL,
             broker,
             subject,
-            told.what,
-            told.remedy,
-            told.since_ms,
-            sign=Sign(name, broker, address, is_master, told.what, told.cause or ""),
+            condition.what,
+            condition.remedy,
+            condition.since_ms,
+            sign=Sign(name, broker, address, is_master, condition.what, condition.cause or ""),
         )
-        for name, told in reported_conditions(figures).items()
+        for name, condition in reported_conditions(figures).items()
     ]
 
 
 def ranked(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
     """Return the worst and oldest first, and what follows from a trouble after it."""
     worst_first = sorted(troubles, key=lambda trouble: (not trouble.is_critical, trouble.since_ms, trouble.subject))
-    found_trees = [
+    trees = [
         [trouble if cause is None else replace(trouble, cause=cause.title) for trouble, cause in tree]
         for tree in with_causes(worst_first, lambda trouble: trouble.sign)
     ]
     # A warning with critical effects, such as a lost slave, is as urgent as they are.
     urgent = [
         [replace(tree[0], has_critical_effects=any(trouble.is_critical for trouble in tree[1:])), *tree[1:]]
-        for tree in found_trees
+        for tree in trees
     ]
     return tuple(trouble for tree in sorted(urgent, key=lambda tree: not tree[0].is_urgent) for trouble in tree)
 

@@ -82,4 +82,4 @@ async def _troubles(namesrv: str) -> tuple[Trouble, ...]:
         troubles = Troubles(look, SystemClock())
         with suppress(NetworkError):  # it has noted that no name server answers
             await troubles.poll()
-        return troubles.now()
+        return troubles.current()

@@ -77,13 +77,13 @@ async def test_its_certificate_for_brokers_that_ends_is_a_condition_until_it_is_
         assert found["sparrowmq_condition"] == {("client_certificate", "critical"): 1}
         troubles = Troubles(look, SystemClock())
         await troubles.poll()
-        (trouble,) = troubles.now()
+        (trouble,) = troubles.current()
         assert trouble.title == "this console: client_certificate" and "Renew" not in trouble.text
         renewed.key.replace(pair.key)
         renewed.certificate.replace(pair.certificate)
         assert await visit(address, "/readyz") == (200, "ok\n")
         await troubles.poll()
-        assert troubles.now() == ()
+        assert troubles.current() == ()
 
 
 async def test_without_a_cluster_it_is_healthy_and_not_ready():

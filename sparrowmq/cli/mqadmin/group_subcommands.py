@@ -237,8 +237,8 @@ async def consumer_progress(call: Call) -> None:
     stats = await consume_stats(call, group)
     clients = await _hosts_by_queue(call, group) if shows_clients else {}
     form = _QUEUE_ROW_WITH_CLIENT if shows_clients else _QUEUE_ROW
-    who = "#Client IP|" if shows_clients else ""
-    call.heads(form, f"#Topic|#Broker Name|#QID|#Broker Offset|#Consumer Offset|{who}#Diff|#LastTime")
+    client_head = "#Client IP|" if shows_clients else ""
+    call.heads(form, f"#Topic|#Broker Name|#QID|#Broker Offset|#Consumer Offset|{client_head}#Diff|#LastTime")
     for queue, row in sorted(stats.offset_table.items()):
         place = queue.topic, queue.broker_name, queue.queue_id
         offsets = row.broker_offset, row.consumer_offset

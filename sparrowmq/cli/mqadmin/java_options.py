@@ -148,8 +148,8 @@ def _line_end(text: str) -> int | None:
     """Return the end of a line that is too long: its last blank, or the first one after the width."""
     if len(text) <= WIDTH:
         return None
-    before = text.rfind(" ", 0, WIDTH + 1)
-    if before > 0:
-        return before
-    behind = text.find(" ", WIDTH)
-    return behind if behind >= 0 else None
+    last_blank = text.rfind(" ", 0, WIDTH + 1)
+    if last_blank > 0:
+        return last_blank
+    next_blank = text.find(" ", WIDTH)
+    return next_blank if next_blank >= 0 else None

@@ -140,8 +140,8 @@ def body_of(call: Call, message: PrintedMessage) -> bytes:
     """
     body = readable(message.stored)
     if body.trouble is not None:
-        at = f"message {message.stored.message_id} at offset {message.stored.queue_offset}"
-        call.complain(client_failure(f"the body of {at} is as it is stored, not as it was sent: {body.trouble}"))
+        place = f"message {message.stored.message_id} at offset {message.stored.queue_offset}"
+        call.complain(client_failure(f"the body of {place} is as it is stored, not as it was sent: {body.trouble}"))
     return body.content
 
 

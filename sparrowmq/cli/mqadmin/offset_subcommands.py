@@ -143,5 +143,5 @@ async def _reset_queue(call: Call, address: str, reset: _Reset, queue: MessageQu
 def _show_rows(call: Call, rows: list[_QueueReset]) -> None:
     call.heads(_OFFLINE_ROW, "#brokerName|#queueId|#brokerOffset|#consumerOffset|#timestampOffset|#rollbackOffset")
     for row in rows:
-        before = row.before.broker_offset, row.before.consumer_offset
-        call.line(_OFFLINE_ROW, row.queue.broker_name[:32], row.queue.queue_id, *before, row.target, row.new_offset)
+        offsets = row.before.broker_offset, row.before.consumer_offset
+        call.line(_OFFLINE_ROW, row.queue.broker_name[:32], row.queue.queue_id, *offsets, row.target, row.new_offset)

@@ -30,8 +30,8 @@ class Command:
 
     @property
     def options(self) -> tuple[Option, ...]:
-        own = {option.letter for option in self.own}
-        return (*(option for option in (HELP, NAMESRV) if option.letter not in own), *self.own)
+        own_letters = {option.letter for option in self.own}
+        return (*(option for option in (HELP, NAMESRV) if option.letter not in own_letters), *self.own)
 
 
 _TABLE: Final = """

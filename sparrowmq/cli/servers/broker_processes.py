@@ -45,26 +45,26 @@ _HOLDER_LOG_PERIOD_S: Final = 60.0
 
 def broker_command(settings: BrokerSettings, options: Mapping[str, Any], number: int) -> list[str]:
     """Return the command line of broker `number`, from that of all."""
-    words = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
+    command_line = [sys.executable, "-m", "sparrowmq", "broker", "--ends-with-stdin"]
     values = {"-c": "file", "-pc": "proxy_file", "-n": "namesrv", "--log-size": "log_size"}
     for option, name in values.items():
-        words += [option, str(options[name])] if options[name] is not None else []
-    words += ["--log-format", options["log_format"], "--log-keep", str(options["log_keep"])]
-    words += ["--log-file", f"{options['log_file']}-{number}"] if options["log_file"] else []
+        command_line += [option, str(options[name])] if options[name] is not None else []
+    command_line += ["--log-format", options["log_format"], "--log-keep", str(options["log_keep"])]
+    command_line += ["--log-file", f"{options['log_file']}-{number}"] if options["log_file"] else []
     flags = {"--enable-proxy": "enable_proxy", "--insecure": "insecure", "-v": "verbose"}
-    words += [flag for flag, name in flags.items() if options[name]]
+    command_line += [flag for flag, name in flags.items() if options[name]]
     derived = [f"{key}={value}" for key, value in derived_settings(settings, number).items()]
     return [
-        *words,
+        *command_line,
         *(word for change in (*options["changes"], *options["pairs"], *derived) for word in ("--set", change)),
     ]
 
 
 def derived_settings(settings: BrokerSettings, number: int) -> dict[str, str]:
     """Return the settings in which broker `number` differs from the configuration."""
-    own = {"brokerName": f"{settings.name}-{number}", "storePathRootDir": f"{settings.store_path}-{number}"}
+    changes = {"brokerName": f"{settings.name}-{number}", "storePathRootDir": f"{settings.store_path}-{number}"}
     if settings.commit_log_path is not None:
-        own["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
+        changes["storePathCommitLog"] = f"{settings.commit_log_path}-{number}"
     for key, port, step in (
         ("listenPort", settings.port, PORT_STEP),
         ("haListenPort", settings.ha_port, PORT_STEP),
@@ -73,15 +73,15 @@ def derived_settings(settings: BrokerSettings, number: int) -> dict[str, str]:
         ("grpcServerPort", settings.grpc_port, 1),
     ):
         if port:  # 0 takes a free one, and what is not set goes by listenPort
-            own[key] = str(port + step * number)
-    return own
+            changes[key] = str(port + step * number)
+    return changes
 
 
 @dataclass(slots=True)
 class _Broker:
     """One broker, and when it was started, or may be started again."""
 
-    words: Sequence[str]
+    command_line: Sequence[str]
     store: str = ""  # the folder of its store
     process: subprocess.Popen[bytes] | None = None
     start_s: float = 0.0
@@ -137,7 +137,9 @@ class BrokerProcesses:
             elif self._now_s() >= broker.start_s and not self._is_store_in_use(broker):
                 # No other process has the other end of its stdin, as Python lets none inherit it.
                 watched = self._listener.environment(self._notifier.watchdog_s) if self._listener is not None else {}
-                broker.process = subprocess.Popen(broker.words, stdin=subprocess.PIPE, env={**os.environ, **watched})
+                broker.process = subprocess.Popen(
+                    broker.command_line, stdin=subprocess.PIPE, env={**os.environ, **watched}
+                )
                 broker.start_s, broker.alive_s = self._now_s(), None
         return 0
 

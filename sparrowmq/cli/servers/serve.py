@@ -182,7 +182,7 @@ def broker(**options: Any) -> None:
         numbers = range(options["brokers"])
         commands = [broker_command(settings, options, number) for number in numbers]
         stores = [f"{settings.store_path}-{number}" for number in numbers]
-        sys.exit(BrokerProcesses(commands, stores=stores, notifier=Notifier.of(os.environ)).run())
+        sys.exit(BrokerProcesses(commands, stores=stores, notifier=Notifier.from_environment(os.environ)).run())
     log.info("%s, %s", identity(), storage_line(settings))
     name_servers = f" and name server is {';'.join(settings.namesrv)}" if settings.namesrv else ""
 
@@ -278,7 +278,7 @@ def run(
         faulthandler.enable()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            starting = _Starting(ready, reload, unready, Notifier.of(os.environ))
+            starting = _Starting(ready, reload, unready, Notifier.from_environment(os.environ))
             runner.run(_serve(build, starting, ends_with_stdin))
     except (SparrowError, OSError, ExceptionGroup) as error:
         if not RESTART.is_requested:

@@ -154,8 +154,8 @@ class ProxyFile:
         self._warn({*_PROXY_OPTIONS, *tls_keys, "metricsExporterType", INNER_CREDENTIALS, "authenticationEnabled"})
 
     def _warn(self, effective: Collection[str]) -> None:
-        if rest := sorted(self.values.keys() - effective):
-            log.warning("%s: these keys have no effect here: %s", self.path, ", ".join(rest))
+        if ignored_keys := sorted(self.values.keys() - effective):
+            log.warning("%s: these keys have no effect here: %s", self.path, ", ".join(ignored_keys))
 
 
 def _text(value: object, place: str) -> str:

@@ -45,11 +45,11 @@ class Notifier:
     def __init__(self, address: str = "", watchdog_s: float = 0.0) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self.watchdog_s = watchdog_s
-        self._text = ""
+        self._last_status = ""
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def of(cls, environment: MutableMapping[str, str]) -> Notifier:
+    def from_environment(cls, environment: MutableMapping[str, str]) -> Notifier:
         """Return the one that the environment asks for; what is for this process alone is taken out of it."""
         address, watchdog_us, pid = (environment.pop(name, "") for name in (SOCKET, WATCHDOG_US, _WATCHDOG_PID))
         is_ours = pid in ("", str(os.getpid()))
@@ -69,36 +69,36 @@ class Notifier:
             except OSError as error:
                 log.debug("systemd was not reached: %s", error)
 
-    def report_serving(self, text: Callable[[], str]) -> None:
+    def report_serving(self, read_status: Callable[[], str]) -> None:
         """Say that the server serves, and from now on that the loop runs, and how the server is."""
-        self._text = text()
-        self.say(READY, _status(self._text))
-        self._start_timer(text)
+        self._last_status = read_status()
+        self.say(READY, _status(self._last_status))
+        self._start_timer(read_status)
 
     def keep_status(self) -> None:
         """Look at the server no more. The loop goes on to say that it runs, until it ends."""
         if self._timer is not None:
-            self._start_timer(lambda: self._text)
+            self._start_timer(lambda: self._last_status)
 
     def report_stopping(self) -> None:
         self.say(STOPPING, _status("saves its files and stops"))
 
-    def _start_timer(self, text: Callable[[], str]) -> None:
+    def _start_timer(self, read_status: Callable[[], str]) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._address:
             pause_s = self.watchdog_s / 3 or _STATUS_PERIOD_S
-            self._timer = asyncio.get_running_loop().call_later(pause_s, self._send_signs, text)
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._send_signs, read_status)
 
-    def _send_signs(self, text: Callable[[], str]) -> None:
-        now = text()
+    def _send_signs(self, read_status: Callable[[], str]) -> None:
+        status = read_status()
         lines = [ALIVE] if self.watchdog_s else []
-        if now != self._text:
-            self._text = now
-            lines.append(_status(now))
+        if status != self._last_status:
+            self._last_status = status
+            lines.append(_status(status))
         if lines:
             self.say(*lines)
-        self._start_timer(text)
+        self._start_timer(read_status)
 
 
 class Listener:

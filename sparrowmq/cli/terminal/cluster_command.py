@@ -21,7 +21,7 @@ from click.core import ParameterSource
 from sparrowmq.cli.terminal import contexts, output
 from sparrowmq.cli.terminal.arguments import ADMIN, BROKER, CLUSTER_NAME, CONTEXT, NameOf
 from sparrowmq.cli.terminal.contexts import Context
-from sparrowmq.cli.terminal.output import OUTPUT
+from sparrowmq.cli.terminal.output import OUTPUT_OPTION
 from sparrowmq.cli.terminal.plain_terminal import shown
 from sparrowmq.client.admin.admin import TIMEOUT_S, Admin
 from sparrowmq.client.admin.servers import utc
@@ -40,7 +40,9 @@ F = TypeVar("F", bound=Callable[..., object])
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 _MISSING_KEY: Final = "missing"
 _UNCHANGED_KEY: Final = "unchanged"
-CLUSTER: Final = click.option("--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several.")
+CLUSTER_OPTION: Final = click.option(
+    "--cluster", type=CLUSTER_NAME, metavar="NAME", help="The cluster, if there are several."
+)
 EXPECT_OPTION: Final = click.option(
     "--expect",
     "expected",
@@ -158,7 +160,7 @@ def verb(
     noun: click.Group, name: str | None = None, help: str | None = None
 ) -> Callable[[Callable[..., object]], click.Command]:
     """Make a function a command of a noun, with the options of `cluster_options`, and --output."""
-    return lambda command: noun.command(name, help=help)(cluster_options(OUTPUT(_with_missing_brokers(command))))
+    return lambda command: noun.command(name, help=help)(cluster_options(OUTPUT_OPTION(_with_missing_brokers(command))))
 
 
 def _with_missing_brokers(command: Callable[..., object]) -> Callable[..., object]:
@@ -181,7 +183,7 @@ def add_list(noun: click.Group, help_of_all: str, read_names: ReadNames) -> None
     """Give a noun the command `list`; with --all it also prints the hidden names."""
 
     @verb(noun, "list", f"Print the names of all {noun.name}s, one on a line.")
-    @CLUSTER
+    @CLUSTER_OPTION
     @click.option("--all", "hidden", is_flag=True, help=help_of_all)
     def list_names(cluster: str | None, hidden: bool) -> None:
         output.print_names(query(lambda admin: read_names(admin, cluster, hidden)), noun.name or "")
@@ -189,7 +191,7 @@ def add_list(noun: click.Group, help_of_all: str, read_names: ReadNames) -> None
 
 def name_and_cluster(kind: NameOf) -> Callable[[F], F]:
     """Give a command --cluster and NAME, which is of a kind."""
-    return options(CLUSTER, click.argument("name", type=kind))
+    return options(CLUSTER_OPTION, click.argument("name", type=kind))
 
 
 def check_changes(changes: Mapping[str, object]) -> None:
@@ -199,11 +201,11 @@ def check_changes(changes: Mapping[str, object]) -> None:
         raise click.UsageError(f"nothing is to be changed; `{path} -h` lists what can")
 
 
-def print_change(done: str, name: str, brokers: Iterable[str]) -> None:
+def print_change(past_verb: str, name: str, brokers: Iterable[str]) -> None:
     parent = click.get_current_context().parent
     assert parent is not None, "commands of a noun"
     noun, names = parent.command.name or "", list(brokers)
-    output.print_done(f"{done} {noun} {name} at {', '.join(names)}", **{noun: name}, done=done, brokers=names)
+    output.print_done(f"{past_verb} {noun} {name} at {', '.join(names)}", **{noun: name}, done=past_verb, brokers=names)
 
 
 def ask(question: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
@@ -230,14 +232,14 @@ def change_all(
 
     async def run() -> T:
         async with admin_of_command_line() as admin:
-            done = await change(admin)
+            result = await change(admin)
             lost = await admin.servers.lost()
         click.get_current_context().meta[f"sparrowmq.{_UNCHANGED_KEY}"] = [
             f"broker {name} is as before: it died {utc(broker.since_ms)}; run this command again{again} when it is back"
             for name, broker in lost.items()
             if cluster in (None, broker.cluster) and (topic is None or topic in broker.topics)
         ]
-        return done
+        return result
 
     return _run(run())
 

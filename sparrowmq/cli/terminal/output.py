@@ -54,7 +54,7 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str) -> None:
     ctx.meta[_KEY] = value
 
 
-OUTPUT: Final = click.option(
+OUTPUT_OPTION: Final = click.option(
     "-o",
     "--output",
     type=click.Choice(["table", "json", "csv"]),
@@ -243,7 +243,7 @@ class Progress:
         self._step = ""
         self._begun_s = 0.0
         self._first = 0
-        self._done = 0
+        self._done_count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -251,18 +251,18 @@ class Progress:
     def __exit__(self, *_error: object) -> None:
         self.clear()
 
-    def __call__(self, step: str, done: int, total: int) -> None:
+    def __call__(self, step: str, done_count: int, total: int) -> None:
         """Draw how much of a step is done; another name, or less than before, begins a new step."""
         if not self.is_shown:
             return
         now_s = self._now_s()
-        if step != self._step or done < self._done:
+        if step != self._step or done_count < self._done_count:
             is_new = step != self._step
-            self._step, self._begun_s, self._first = step, now_s, done
+            self._step, self._begun_s, self._first = step, now_s, done_count
             self._drawn_s = -_REDRAW_S if is_new else self._drawn_s
-        self._done = done
+        self._done_count = done_count
         if now_s - self._drawn_s >= _REDRAW_S:
-            share = min(1.0, max(0.0, done / total)) if total > 0 else 1.0
+            share = min(1.0, max(0.0, done_count / total)) if total > 0 else 1.0
             self._draw(f"{step}   {bar(share)}  {share:4.0%}{self._time_left(now_s, total)}", now_s)
 
     def show(self, text: str) -> None:
@@ -279,10 +279,10 @@ class Progress:
         self._drawn_s = -_REDRAW_S
 
     def _time_left(self, now_s: float, total: int) -> str:
-        spent_s, done = now_s - self._begun_s, self._done - self._first
-        if spent_s < _ESTIMATE_AFTER_S or done <= 0:
+        spent_s, progress_count = now_s - self._begun_s, self._done_count - self._first
+        if spent_s < _ESTIMATE_AFTER_S or progress_count <= 0:
             return ""
-        minutes, seconds = divmod(round(spent_s * max(0, total - self._done) / done), 60)
+        minutes, seconds = divmod(round(spent_s * max(0, total - self._done_count) / progress_count), 60)
         return f"   {minutes}:{seconds:02d} left"
 
     def _draw(self, text: str, now_s: float) -> None:

@@ -58,10 +58,10 @@ def bar_chart(title: str, counts: Sequence[tuple[str, int]]) -> dict[str, Any]:
     }
 
 
-def name_axis(shown: Sequence[str]) -> dict[str, Any]:
+def name_axis(labels: Sequence[str]) -> dict[str, Any]:
     """The axis of bars that each have a name, from above."""
     label = {"color": GREY, "width": NAME_WIDTH, "overflow": "truncate"}
-    return {"type": "category", "inverse": True, "data": shown, "axisLabel": label}
+    return {"type": "category", "inverse": True, "data": labels, "axisLabel": label}
 
 
 _CUT: Final = {"textStyle": {"color": GREY, "width": 220, "overflow": "truncate"}, "tooltip": {"show": True}}

@@ -257,15 +257,15 @@ class _Dialog:
             self._view.complain(f"type {name} to confirm")
             return
         self._button.disable()
-        done = await self._view.attempt(action.carry_out(self._view, self._form))
+        result_text = await self._view.attempt(action.carry_out(self._view, self._form))
         self._button.enable()
-        if done is None:
+        if result_text is None:
             return
         if action.next_view is not None:
-            self._view.say_on_next_page(done)
+            self._view.say_on_next_page(result_text)
             self._view.go(*action.next_view(values))
             return
-        self._view.say(done)
+        self._view.say(result_text)
         if self._view.is_open:
             self._dialog.close()
             await self._view.redraw()

@@ -101,8 +101,8 @@ class MessageResults:
         if result is None:
             self._show([], "", "the search failed")
         elif isinstance(result, list):
-            more = f" (the first {self._max_rows}; there may be more)" if len(result) == self._max_rows else ""
-            self._show(result, f"{counted(len(result), 'message')}{more}")
+            limit_note = f" (the first {self._max_rows}; there may be more)" if len(result) == self._max_rows else ""
+            self._show(result, f"{counted(len(result), 'message')}{limit_note}")
         else:
             self._reading, self._fits, self._before = result, fits, 0
             await self._view.attempt(self._read_page(result))

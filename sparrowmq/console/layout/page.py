@@ -35,7 +35,7 @@ class Boxes:
     labels: Mapping[str, str] = field(default_factory=dict)
     ticked: str = ""
 
-    def of(self, view: View) -> list[str]:
+    def ticked_in(self, view: View) -> list[str]:
         """The boxes that an address ticks."""
         return [name for name in view.query.get(self.key, self.ticked).split(",") if name in self.labels]
 
@@ -63,7 +63,7 @@ class _DrawnList(Generic[S, R]):
     def __init__(self, page: ListPage[S, R], view: View) -> None:
         self._page = page
         self._view = view
-        self._ticked = page.boxes.of(view)
+        self._ticked = page.boxes.ticked_in(view)
 
     def draw(self) -> None:
         with ui.row().classes("items-center gap-3 w-full"):
@@ -94,7 +94,7 @@ class _DrawnList(Generic[S, R]):
         page_slice = slice((page - 1) * ROWS_PER_PAGE, page * ROWS_PER_PAGE)
         if self._table.order.label:
             rows = await self._page.rows(self._view, {name: everything[name] for name in names})
-            rows = self._table.order.of(self._page.columns, rows)[page_slice]
+            rows = self._table.order.sort(self._page.columns, rows)[page_slice]
         else:
             rows = await self._page.rows(self._view, {name: everything[name] for name in names[page_slice]})
         self._table.show(rows)

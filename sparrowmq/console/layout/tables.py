@@ -156,7 +156,7 @@ class Order:
     label: str = ""
     is_descending: bool = False
 
-    def of(self, columns: Columns[R], rows: Sequence[R]) -> list[R]:
+    def sort(self, columns: Columns[R], rows: Sequence[R]) -> list[R]:
         """The rows in this order; those without a value last."""
         column = next((column for column in columns if column.label == self.label), None)
         if column is None:
@@ -166,7 +166,7 @@ class Order:
         known.sort(key=lambda pair: pair[0], reverse=self.is_descending)
         return [row for _, row in known] + [row for key, row in keys if key is None]
 
-    def after(self, column: Column[Any]) -> Order:
+    def after_click(self, column: Column[Any]) -> Order:
         """The order after a click on a heading: turned round where it is in this order already."""
         return Order(column.label, not self.is_descending if self.label == column.label else column.is_number)
 
@@ -244,7 +244,7 @@ class Table(Generic[R]):
         if empty is not None:
             self.element.props["no-data-label"] = empty
         self._rows_as_given = rows
-        self.rows = self.order.of(list(self._columns.values()), rows) if self._on_order is None else rows
+        self.rows = self.order.sort(list(self._columns.values()), rows) if self._on_order is None else rows
         for quasar_column in self.element.columns:
             column = self._columns.get(quasar_column["name"])
             sorts = column is not None and column.label == self.order.label
@@ -276,7 +276,7 @@ class Table(Generic[R]):
         column = self._columns.get(str(event.args))
         if column is None or not column.is_sorted:
             return
-        self.order = self.order.after(column)
+        self.order = self.order.after_click(column)
         if self._on_order is not None:
             await self._on_order()
         else:

@@ -78,8 +78,8 @@ def state_of(broker: BrokerNow) -> Badge:
     if not conditions:
         return UP
     worst = min(conditions, key=lambda name: (conditions[name].severity != "critical", conditions[name].since_ms))
-    more = f" +{len(conditions) - 1}" if len(conditions) > 1 else ""
-    return Badge(worst + more, "red-9" if conditions[worst].severity == "critical" else "deep-orange-10")
+    others_text = f" +{len(conditions) - 1}" if len(conditions) > 1 else ""
+    return Badge(worst + others_text, "red-9" if conditions[worst].severity == "critical" else "deep-orange-10")
 
 
 _BROKER_COLUMNS: Final[Columns[BrokerRow]] = (

@@ -77,7 +77,7 @@ class DeadLetterFilter:
     until: datetime | None = None
 
     @classmethod
-    def of(cls, query: Mapping[str, str]) -> DeadLetterFilter:
+    def from_query(cls, query: Mapping[str, str]) -> DeadLetterFilter:
         """The search that an address asks for. Raises: ValueError, a time is invalid."""
         topic, tag, text = (query.get(name, "").strip() for name in ("topic", "tag", "text"))
         since, until = (parse_time(query.get(name), name) for name in ("since", "until"))
@@ -146,7 +146,7 @@ async def _draw_letters(view: View, group: str) -> None:
             yield letter
         if letters:
             return
-        letter_filter = DeadLetterFilter.of(view.query)
+        letter_filter = DeadLetterFilter.from_query(view.query)
         async for letter in await letter_filter.read(view.cluster.servers):
             if await letter_filter.fits(letter):
                 yield letter
@@ -160,11 +160,11 @@ async def _draw_letters(view: View, group: str) -> None:
     async def search() -> None:
         view.remember(**form.values)
         servers = view.cluster.partial_admin().counted
-        await results.search(read_letters(servers), lambda letter: DeadLetterFilter.of(view.query).fits(letter))
+        await results.search(read_letters(servers), lambda letter: DeadLetterFilter.from_query(view.query).fits(letter))
         left_out.show(dlq_topic(group), servers.missing or ())
 
     async def read_letters(servers: Servers) -> Found:
-        return await DeadLetterFilter.of(view.query).read(servers, newest_first=True)
+        return await DeadLetterFilter.from_query(view.query).read(servers, newest_first=True)
 
     with place:
         retry_dead_letters(group, chosen_letters).button(view)
@@ -207,7 +207,7 @@ def exporting(cluster: ClusterView) -> Callable[[Request], Awaitable[Response]]:
 
     async def export(request: Request) -> Response:
         try:
-            letter_filter = DeadLetterFilter.of(request.query_params)
+            letter_filter = DeadLetterFilter.from_query(request.query_params)
             servers = cluster.partial_admin().counted
             reading = await letter_filter.read(servers)
         except (SparrowError, ValueError) as error:

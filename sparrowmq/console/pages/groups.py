@@ -51,7 +51,7 @@ class GroupRow:
     name: str
     lag: GroupLag | None
     age: Amount | None
-    past: Sparkline
+    lag_history: Sparkline
     members: int | None
 
 
@@ -59,7 +59,7 @@ _GROUP_COLUMNS: Final[Columns[GroupRow]] = (
     Column("Group", lambda row: link(row.name, "groups", row.name)),
     Column("Lag", lambda row: row.lag.lag if row.lag else "unknown", is_number=True),
     Column("Lag time", lambda row: row.age, is_number=True),
-    Column("Last hour", lambda row: row.past, is_wide=True, is_sorted=False),
+    Column("Last hour", lambda row: row.lag_history, is_wide=True, is_sorted=False),
     Column("Members", lambda row: "unknown" if row.members is None else row.members, is_number=True),
     Column("Messages per second", lambda row: row.lag.per_second if row.lag else None, is_number=True, is_wide=True),
     Column("Topics", lambda row: ", ".join(topics_of(row.lag)) if row.lag else "", is_wide=True),
@@ -82,8 +82,8 @@ def _group_row(view: View, name: str, lag: GroupLag | SparrowError, members: int
         return GroupRow(name, None, None, Sparkline([]), members)
     age_s = behind_s(lag, view.cluster.clock.now_ms())
     age = None if age_s is None else Amount(age_s, span_text(age_s))
-    past = view.samples.watch_lags(name) if is_watched else view.samples.known_lags(name)
-    return GroupRow(name, lag, age, Sparkline([number for _, number in past]), members)
+    lag_history = view.samples.watch_lags(name) if is_watched else view.samples.known_lags(name)
+    return GroupRow(name, lag, age, Sparkline([number for _, number in lag_history]), members)
 
 
 def span_text(seconds: float | None) -> str:
@@ -118,7 +118,7 @@ class GroupNow:
     group: Group
     lag: GroupLag
     members: list[Member]
-    past: Sequence[tuple[int, int]]
+    lag_history: Sequence[tuple[int, int]]
     now_ms: int
 
 
@@ -168,14 +168,14 @@ async def _refresh_group(view: View, data: GroupNow) -> GroupNow:
     """Read the lag and the members again; for settings a broker sends those of all groups."""
     name, admin = data.group.name, view.cluster.partial_admin()
     lag, members = await admin.lag(name), await admin.members(name)
-    past = view.samples.watch_lags(name)
-    return replace(data, lag=lag, members=members, past=past, now_ms=view.cluster.clock.now_ms())
+    lag_history = view.samples.watch_lags(name)
+    return replace(data, lag=lag, members=members, lag_history=lag_history, now_ms=view.cluster.clock.now_ms())
 
 
 def _troubles(view: View, data: GroupNow) -> list[Trouble]:
     troubles = view.samples.troubles
     of_topics = troubles.of_topics(topics_of(data.lag))
-    return [trouble for trouble in troubles.now() if trouble in of_topics or data.group.name in trouble.groups]
+    return [trouble for trouble in troubles.current() if trouble in of_topics or data.group.name in trouble.groups]
 
 
 def lag_text(data: GroupNow) -> str:
@@ -218,8 +218,8 @@ def _group_buttons(view: View, data: GroupNow) -> None:
 
 
 def lag_chart(data: GroupNow) -> dict[str, Any]:
-    first = min(data.past[0][0], data.now_ms - 60_000) if data.past else data.now_ms - 60_000
-    return line_chart("Lag of the last hour", {"messages": data.past}, (first, data.now_ms))
+    first = min(data.lag_history[0][0], data.now_ms - 60_000) if data.lag_history else data.now_ms - 60_000
+    return line_chart("Lag of the last hour", {"messages": data.lag_history}, (first, data.now_ms))
 
 
 GROUP_PAGE: Final = Page(

@@ -31,7 +31,7 @@ from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.names import TOOLS_GROUP
 
 MAX_KEPT: Final = 200
-KEPT_BYTES: Final = 16 << 20
+MAX_KEPT_BYTES: Final = 16 << 20
 _RETRY_S: Final = 1.0
 
 
@@ -75,7 +75,7 @@ class Tail:
         if matching and not self.is_paused:
             self.messages.extend(matching)
             size_bytes = sum(message.store_size for message in self.messages)
-            while len(self.messages) > MAX_KEPT or (size_bytes > KEPT_BYTES and len(self.messages) > 1):
+            while len(self.messages) > MAX_KEPT or (size_bytes > MAX_KEPT_BYTES and len(self.messages) > 1):
                 size_bytes -= self.messages.popleft().store_size
             self.version += 1
 

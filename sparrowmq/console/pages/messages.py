@@ -67,9 +67,9 @@ async def _draw_messages(view: View) -> None:
 async def _find(view: View, admin: Admin) -> Found:
     """Return the messages that the address asks for. Raises: ValueError, the address lacks a field."""
     query = view.query
-    topic, key, ident = query.get("topic"), query.get("key"), query.get("id")
-    if ident:
-        return [await admin.message(ident, topic)]
+    topic, key, message_id = query.get("topic"), query.get("key"), query.get("id")
+    if message_id:
+        return [await admin.message(message_id, topic)]
     if not topic:
         raise ValueError("name a topic; an id that a producer made needs one too")
     now = datetime.fromtimestamp(view.cluster.clock.now_ms() / 1000).astimezone()

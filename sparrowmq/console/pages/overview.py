@@ -239,11 +239,11 @@ def _chart() -> ui.echart:
     return ui.echart(line_chart("", {})).classes("h-72 grow min-w-[280px] basis-0")
 
 
-def _update_chart(shown: ui.echart, options: dict[str, Any]) -> None:
-    if options != shown.options:
-        shown.options.clear()
-        shown.options.update(options)
-        shown.update()
+def _update_chart(chart: ui.echart, options: dict[str, Any]) -> None:
+    if options != chart.options:
+        chart.options.clear()
+        chart.options.update(options)
+        chart.update()
 
 
 OVERVIEW_PAGE: Final = Page(
@@ -252,7 +252,7 @@ OVERVIEW_PAGE: Final = Page(
     Description[ClusterNow](
         _read_cluster,
         [
-            trouble_panel(lambda view, _: view.samples.troubles.now()),
+            trouble_panel(lambda view, _: view.samples.troubles.current()),
             _tiles,
             charts_part(ClusterNow.charts, "h-64 grow min-w-[280px] basis-0"),
             table_part("", _BROKER_COLUMNS, lambda data: data.brokers, "no broker is registered at the name server"),
@@ -268,12 +268,12 @@ OVERVIEW_PAGE: Final = Page(
 
 async def _draw_conditions(view: View) -> None:
     troubles = view.samples.troubles
-    panel = TroublePanel(view, troubles.now(), _HEALTHY)
+    panel = TroublePanel(view, troubles.current(), _HEALTHY)
     place = ui.row().classes("gap-2")
     with_button: list[str] = []
 
     def show() -> None:
-        panel.show(troubles.now())
+        panel.show(troubles.current())
         names = sorted({broker.name for broker in troubles.lost_brokers()})
         if names != with_button:
             with_button[:] = names

@@ -30,8 +30,8 @@ async def draw(view: View) -> None:
         for broker in await view.cluster.brokers()
         if filter_names([f"{broker.name} {broker.address}"], search_text)
     ]
-    more = f"; the first {MAX_ROWS} are shown" if len(rows) > MAX_ROWS else ""
-    ui.label(f"{len(rows):,} for {search_text}{more}").classes("text-sm opacity-80")
+    limit_note = f"; the first {MAX_ROWS} are shown" if len(rows) > MAX_ROWS else ""
+    ui.label(f"{len(rows):,} for {search_text}{limit_note}").classes("text-sm opacity-80")
     Table(view, _COLUMNS, rows[:MAX_ROWS], "no name contains it")
 
 
@@ -51,13 +51,13 @@ def is_id(text: str) -> bool:
     return len(text) in (32, 56) and all(character in "0123456789abcdefABCDEF" for character in text)
 
 
-async def _message(view: View, ident: str) -> list[SearchRow]:
+async def _message(view: View, message_id: str) -> list[SearchRow]:
     """The message of an offset id; an id that a producer made needs its topic, which the search page asks for."""
     try:
-        message = await view.admin.message(ident)
+        message = await view.admin.message(message_id)
     except SparrowError:
-        return [("message", link(f"{ident}: name its topic", "messages", id=ident))]
-    return [("message", link(ident, "messages", message.queue.topic, message.stored.offset_id))]
+        return [("message", link(f"{message_id}: name its topic", "messages", id=message_id))]
+    return [("message", link(message_id, "messages", message.queue.topic, message.stored.offset_id))]
 
 
 SEARCH_PAGE: Final = Page("/search", "Search", draw)

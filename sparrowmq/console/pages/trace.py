@@ -27,7 +27,7 @@ class Step:
     end_ms: int
     text: str
     group: str
-    is_good: bool | None
+    is_success: bool | None
     detail: str
 
 
@@ -37,7 +37,7 @@ COLUMNS: Final[Columns[Step]] = (
     Column("Step", lambda step: step.text),
     Column("Group", lambda step: step.group, is_wide=True),
     Column("Took", lambda step: f"{step.end_ms - step.start_ms:,} ms", is_number=True),
-    Column("State", lambda step: _STATES[step.is_good]),
+    Column("State", lambda step: _STATES[step.is_success]),
     Column("Detail", lambda step: step.detail, is_wide=True),
 )
 
@@ -50,11 +50,11 @@ async def draw(view: View) -> None:
     place = ui.column().classes("w-full gap-3")
 
     async def show() -> None:
-        ident, topic = form.values["id"], form.values["topic"] or TRACE_TOPIC
-        view.remember(id=ident, topic=topic if topic != TRACE_TOPIC else None)
+        message_id, topic = form.values["id"], form.values["topic"] or TRACE_TOPIC
+        view.remember(id=message_id, topic=topic if topic != TRACE_TOPIC else None)
         place.clear()
         admin = view.cluster.partial_admin()
-        traces = await view.attempt(admin.trace(ident, topic)) if ident else None
+        traces = await view.attempt(admin.trace(message_id, topic)) if message_id else None
         left_out.show(topic, admin.counted.missing or ())
         if traces is not None:
             with place:
@@ -105,15 +105,15 @@ def steps_of(traces: Sequence[Trace]) -> list[Step]:
     return sorted(steps, key=lambda step: (step.start_ms, step.end_ms))
 
 
-def _step(start_ms: int, cost_ms: int, text: str, group: str, is_good: bool | None, detail: str) -> Step:
-    return Step(start_ms, start_ms + max(0, cost_ms), text, group, is_good, detail)
+def _step(start_ms: int, cost_ms: int, text: str, group: str, is_success: bool | None, detail: str) -> Step:
+    return Step(start_ms, start_ms + max(0, cost_ms), text, group, is_success, detail)
 
 
 def chart(steps: Sequence[Step]) -> dict[str, Any]:
     """A bar for each step, at its time; a transparent bar fills the time before it."""
     first = min(step.start_ms for step in steps)
     last = max(step.end_ms for step in steps)
-    least = max(1, (last - first) // 100)  # so that a step without a duration is visible
+    min_width_ms = max(1, (last - first) // 100)  # so that a step without a duration is visible
     colors = {True: "#15803d", False: "#b91c1c", None: GREY}
     return {
         "tooltip": {"show": False},
@@ -139,7 +139,10 @@ def chart(steps: Sequence[Step]) -> dict[str, Any]:
                 "stack": "time",
                 "barMaxWidth": 18,
                 "data": [
-                    {"value": max(least, step.end_ms - step.start_ms), "itemStyle": {"color": colors[step.is_good]}}
+                    {
+                        "value": max(min_width_ms, step.end_ms - step.start_ms),
+                        "itemStyle": {"color": colors[step.is_success]},
+                    }
                     for step in steps
                 ],
             },

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from sparrowmq.cli.bench import MAX_BODY_BYTES, Load, Taker, bench
+from sparrowmq.cli.bench import MAX_BODY_BYTES, Load, MessageTaker, bench
 from sparrowmq.client.client import Client
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.testing.background import BackgroundCluster
@@ -176,7 +176,7 @@ async def test_ctrl_c_ends_consuming_early_with_all_that_came_counted(cluster, t
     async with Client(cluster.namesrv) as mq:
         await asyncio.gather(*(mq.send(topic, b"x") for _ in range(30)))
         async with mq.subscribe(topic, group="early", start="earliest") as consumer:
-            taker = Taker(consumer, SystemClock())
+            taker = MessageTaker(consumer, SystemClock())
             running = asyncio.create_task(taker.run(1000, 60))
             async with asyncio.timeout(10):
                 while taker.tally.messages < 30:

@@ -131,14 +131,14 @@ def test_of_several_brokers_one_that_hangs_is_started_again(start, tmp_path):
 def test_only_the_process_that_is_meant_takes_the_watchdog_and_its_children_inherit_nothing():
     for pid, watchdog_s in ((str(os.getpid()), 60.0), ("1", 0.0), ("", 60.0)):
         environment = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "60000000", "WATCHDOG_PID": pid, "HOME": "/h"}
-        notifier = Notifier.of(environment)
+        notifier = Notifier.from_environment(environment)
         assert (bool(notifier), notifier.watchdog_s, environment) == (True, watchdog_s, {"HOME": "/h"})
-    assert not Notifier.of({})
+    assert not Notifier.from_environment({})
 
 
 def test_a_listener_knows_who_speaks():
     listener = Listener()
-    Notifier.of(dict(listener.environment(2.0))).say(READY, "STATUS=x")
+    Notifier.from_environment(dict(listener.environment(2.0))).say(READY, "STATUS=x")
     assert list(listener.receive()) == [(os.getpid(), [READY, "STATUS=x"])]
     assert listener.environment(2.5)["WATCHDOG_USEC"] == "2500000" and list(listener.receive()) == []
     listener.close()

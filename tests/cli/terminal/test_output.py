@@ -12,7 +12,7 @@ WHEN = datetime(2026, 3, 4, 5, 6, 7)
 
 
 @click.command()
-@output.OUTPUT
+@output.OUTPUT_OPTION
 @click.argument("what")
 def command(what):
     if what == "one":
@@ -121,7 +121,7 @@ def test_every_command_that_asks_a_cluster_takes_an_output(noun):
 
 
 @click.command()
-@output.OUTPUT
+@output.OUTPUT_OPTION
 def asking():
     output.confirm("go on?")
     output.say(output.ask_secret("the key", "give it in KEY", twice=False))

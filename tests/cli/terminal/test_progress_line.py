@@ -11,7 +11,7 @@ from typing import TextIO
 import click
 import pytest
 
-from sparrowmq.cli.terminal.output import OUTPUT, WIDTH, Progress, Steps, bar
+from sparrowmq.cli.terminal.output import OUTPUT_OPTION, WIDTH, Progress, Steps, bar
 
 
 class Clock:
@@ -155,7 +155,7 @@ def test_a_bar_grows_by_eighths_of_a_cell():
 
 
 @click.command()
-@OUTPUT
+@OUTPUT_OPTION
 def command() -> None:
     with Progress() as progress:
         progress("log", 1, 2)

@@ -10,9 +10,9 @@ BOXES = Boxes("kinds", {"topic": "Topics", "dlq": "Dead letters"}, "topic")
 
 
 def test_the_address_ticks_boxes_that_exist():
-    assert BOXES.of(seen()) == ["topic"]
-    assert BOXES.of(seen(query="kinds=dlq,topic,none")) == ["dlq", "topic"]
-    assert BOXES.of(seen(query="kinds=")) == []
+    assert BOXES.ticked_in(seen()) == ["topic"]
+    assert BOXES.ticked_in(seen(query="kinds=dlq,topic,none")) == ["dlq", "topic"]
+    assert BOXES.ticked_in(seen(query="kinds=")) == []
 
 
 async def test_rows_are_made_for_one_page_of_the_names_that_match():

@@ -101,17 +101,17 @@ SAME: Column[Any] = Column("Same", lambda row: 1)
 )
 def test_rows_are_sorted_by_values_and_those_without_one_come_last(cells):
     mixed = cells[::-1]
-    assert Order("It").of([SAME, COLUMN], mixed) == cells
-    assert Order("It", is_descending=True).of([SAME, COLUMN], mixed) == [*cells[-2::-1], cells[-1]]
-    assert Order("none").of([COLUMN], mixed) == mixed
+    assert Order("It").sort([SAME, COLUMN], mixed) == cells
+    assert Order("It", is_descending=True).sort([SAME, COLUMN], mixed) == [*cells[-2::-1], cells[-1]]
+    assert Order("none").sort([COLUMN], mixed) == mixed
 
 
 def test_numbers_are_sorted_from_the_greatest_first_and_a_second_click_turns_the_order():
     number = Column("Lag", lambda row: row, is_number=True)
-    assert Order().after(COLUMN) == Order("It")
-    assert Order().after(number) == Order("Lag", True)
-    assert Order("Lag", True).after(number) == Order("Lag")
-    assert Order("It").after(number) == Order("Lag", True)
+    assert Order().after_click(COLUMN) == Order("It")
+    assert Order().after_click(number) == Order("Lag", True)
+    assert Order("Lag", True).after_click(number) == Order("Lag")
+    assert Order("It").after_click(number) == Order("Lag", True)
 
 
 async def test_a_row_stays_unfolded_where_others_come_before_it():

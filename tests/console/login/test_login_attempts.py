@@ -6,13 +6,13 @@ from sparrowmq.console.login import (
     MAX_FAILURES_OF_PLACE,
     MAX_LINE_S,
     PAUSE_S,
+    AttemptResult,
     Attempts,
-    Turn,
     network_of,
 )
 from sparrowmq.testing import ManualClock
 
-AT_ONCE = Turn(0.0)
+AT_ONCE = AttemptResult(0.0)
 
 
 def begin(attempts, times, address="10.0.0.1", name="boss", browser=""):
@@ -23,10 +23,10 @@ async def test_after_five_wrong_attempts_an_account_waits_a_minute_at_an_address
     clock = ManualClock()
     attempts = Attempts(clock)
     assert begin(attempts, MAX_FAILURES_OF_PLACE) == [AT_ONCE] * MAX_FAILURES_OF_PLACE
-    assert begin(attempts, 1) == [Turn(PAUSE_S, is_refused=True)]
+    assert begin(attempts, 1) == [AttemptResult(PAUSE_S, is_refused=True)]
     await clock.advance(PAUSE_S)
     assert begin(attempts, 1) == [AT_ONCE]
-    assert begin(attempts, 1) == [Turn(PAUSE_S, is_refused=True)], "one more, and it waits again"
+    assert begin(attempts, 1) == [AttemptResult(PAUSE_S, is_refused=True)], "one more, and it waits again"
 
 
 def test_others_behind_the_address_and_the_account_elsewhere_are_not_paused():
@@ -42,7 +42,7 @@ def test_a_browser_that_the_account_has_used_has_attempts_of_its_own():
     for number in range(3 * MAX_FAILURES_BEFORE_LINE):
         begin(attempts, 1, address=f"10.0.1.{number}")
     assert begin(attempts, MAX_FAILURES_OF_PLACE, browser="known") == [AT_ONCE] * MAX_FAILURES_OF_PLACE
-    assert begin(attempts, 1, browser="known") == [Turn(PAUSE_S, is_refused=True)]
+    assert begin(attempts, 1, browser="known") == [AttemptResult(PAUSE_S, is_refused=True)]
 
 
 async def test_attempts_at_an_account_from_many_addresses_stand_in_line():

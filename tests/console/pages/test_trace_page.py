@@ -12,7 +12,7 @@ AFTER = SubAfterTrace("r1", "id", 30, False, None, Reaction.EXCEPTION)
 
 async def test_what_a_consumer_said_before_and_after_is_one_step():
     steps = steps_of([SENT, BEFORE, AFTER, SubBeforeTrace(1020, "idle", "r2", "id", 0, None)])
-    assert [(each.start_ms, each.end_ms, each.text, each.group, each.is_good) for each in steps] == [
+    assert [(each.start_ms, each.end_ms, each.text, each.group, each.is_success) for each in steps] == [
         (1000, 1004, "sent", "p", True),
         (1010, 1040, "handled", "billing", False),
         (1020, 1020, "started to handle", "idle", None),

@@ -73,4 +73,4 @@ async def test_an_export_ends_with_its_session_and_says_so(billing):
 
 
 def test_an_address_without_filters_wants_all():
-    assert DeadLetterFilter.of({"group": "billing", "tag": " "}) == DeadLetterFilter("billing")
+    assert DeadLetterFilter.from_query({"group": "billing", "tag": " "}) == DeadLetterFilter("billing")

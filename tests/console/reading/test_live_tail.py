@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.console.message_body import JsonPath
-from sparrowmq.console.pages.live_tail import KEPT_BYTES, MAX_KEPT, Tail, TailFilter
+from sparrowmq.console.pages.live_tail import MAX_KEPT, MAX_KEPT_BYTES, Tail, TailFilter
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import MessageQueue, SysFlag
 from tests.records import encoded
@@ -64,8 +64,8 @@ def message(body, sys_flag=0):
 async def test_large_messages_are_kept_up_to_a_number_of_bytes():
     tail = Tail(TailFilter("T"))
     await tail.take([message(bytes(4 << 20)) for _ in range(10)])
-    assert len(tail.messages) == 3 and sum(each.store_size for each in tail.messages) <= KEPT_BYTES
-    await tail.take([message(bytes(KEPT_BYTES))])
+    assert len(tail.messages) == 3 and sum(each.store_size for each in tail.messages) <= MAX_KEPT_BYTES
+    await tail.take([message(bytes(MAX_KEPT_BYTES))])
     assert len(tail.messages) == 1
 
 

@@ -11,7 +11,7 @@ QUEUES = [MessageQueue("t", "b", number) for number in range(3)]
 
 def test_a_dry_run_counts_repeated_and_skipped_messages():
     lags = (QueueLag(queue, 100, at, None) for queue, at in zip(QUEUES, (10, 50), strict=False))
-    effect = ResetEffect.of(GroupLag("g", tuple(lags), 0), dict(zip(QUEUES, (4, 100, 70), strict=True)))
+    effect = ResetEffect.from_offsets(GroupLag("g", tuple(lags), 0), dict(zip(QUEUES, (4, 100, 70), strict=True)))
     assert effect == ResetEffect(again=6, skipped=50), "a queue that was never read counts nothing"
     assert effect.text("g", "t") == ("Group g would receive 6 messages of t again, and would skip 50 waiting messages.")
 

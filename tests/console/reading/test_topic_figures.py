@@ -42,14 +42,14 @@ async def test_a_value_is_read_again_once_it_is_too_old():
         read.append(name)
         return name.upper()
 
-    assert await kept.of(["a", "b"], 20, reading) == {"a": "A", "b": "B"}
+    assert await kept.read(["a", "b"], 20, reading) == {"a": "A", "b": "B"}
     await clock.advance(15)
-    await asyncio.gather(*(kept.of(["b", "c"], 20, reading) for _ in range(3)))
+    await asyncio.gather(*(kept.read(["b", "c"], 20, reading) for _ in range(3)))
     await clock.advance(10)
-    assert await kept.of(["a", "c"], 20, reading) == {"a": "A", "c": "C"}
+    assert await kept.read(["a", "c"], 20, reading) == {"a": "A", "c": "C"}
     assert read == ["a", "b", "c", "a"]
     kept.forget()
-    await kept.of(["a"], 300, reading)
+    await kept.read(["a"], 300, reading)
     assert read[-1] == "a" and len(read) == 5
 
 
@@ -63,7 +63,7 @@ async def test_a_refusal_leaves_one_value_out_and_a_broker_that_is_away_is_not_w
         raise error
 
     names = [str(number) for number in range(100)]
-    assert await TimedCache[int](ManualClock()).of(names, 20, reading) == dict.fromkeys(names)
+    assert await TimedCache[int](ManualClock()).read(names, 20, reading) == dict.fromkeys(names)
     assert len(read) == asked
 
 

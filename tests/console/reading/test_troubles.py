@@ -26,12 +26,12 @@ def troubles(clock):
 
 
 def names(troubles):
-    return [(each.name, each.broker, each.is_critical) for each in troubles.now()]
+    return [(each.name, each.broker, each.is_critical) for each in troubles.current()]
 
 
 async def test_nothing_is_wrong_with_brokers_that_answer(troubles):
     await troubles.update([broker("a"), broker("a", 1), broker("b")])
-    assert troubles.now() == () and troubles.lost_brokers() == ()
+    assert troubles.current() == () and troubles.lost_brokers() == ()
 
 
 async def test_a_condition_has_what_the_broker_says(troubles):
@@ -43,7 +43,7 @@ async def test_a_condition_has_what_the_broker_says(troubles):
     }
     await troubles.update([broker("a", figures=figures)])
     assert names(troubles) == [("store_failed", "a", True), ("drained", "a", False)]
-    first = troubles.now()[0]
+    first = troubles.current()[0]
     assert (first.text, first.remedy, first.since_ms, first.is_older) == ("it failed", "restart it", 5, False)
 
 
@@ -55,11 +55,11 @@ async def test_an_effect_names_its_cause_and_comes_after_it_also_on_the_pages_th
     slave = broker("a", 1, figures={CONDITION + "disk_full": full.encode().decode()})
     other = broker("b", figures={CONDITION + "drained": drained.encode().decode()})
     await troubles.update([master, slave, other])
-    assert [each.name for each in troubles.now()] == ["disk_full", "no_slave", "drained"], "it is urgent"
-    assert [each.cause for each in troubles.now()] == ["", "broker a (slave 1) at a:1: disk_full", ""]
-    assert [each.is_urgent for each in troubles.now()] == [True, True, False]
+    assert [each.name for each in troubles.current()] == ["disk_full", "no_slave", "drained"], "it is urgent"
+    assert [each.cause for each in troubles.current()] == ["", "broker a (slave 1) at a:1: disk_full", ""]
+    assert [each.is_urgent for each in troubles.current()] == [True, True, False]
     assert troubles.left_out_queues("t") == {}, "a slave with a full disk hides no message"
-    assert [each.name for each in troubles._with_causes([troubles.now()[1]])] == ["disk_full", "no_slave"]
+    assert [each.name for each in troubles._with_causes([troubles.current()[1]])] == ["disk_full", "no_slave"]
 
 
 async def test_a_master_that_does_not_answer_is_critical_and_a_slave_is_not(troubles, clock):
@@ -71,12 +71,12 @@ async def test_a_master_that_does_not_answer_is_critical_and_a_slave_is_not(trou
         await troubles.update([broker("a", silence=away), broker("a", 1, silence=away)])
         await clock.advance(5)
     assert names(troubles) == [("no_answer", "a", True), ("no_answer", "a", False)]
-    assert [(each.since_ms, each.is_older) for each in troubles.now()] == [(begun_ms, False)] * 2
+    assert [(each.since_ms, each.is_older) for each in troubles.current()] == [(begun_ms, False)] * 2
 
 
 async def test_what_the_console_found_at_its_start_is_older(troubles):
     await troubles.update([broker("a", silence=BrokerUnreachable("a", "no answer"))])
-    assert troubles.now()[0].is_older
+    assert troubles.current()[0].is_older
 
 
 async def test_a_refusal_is_a_warning(troubles):
@@ -97,7 +97,7 @@ async def test_a_dead_master_with_a_slave_is_one_trouble_and_counts_as_lost(trou
 )
 async def test_members_that_elect_their_master_need_no_operator(troubles, figures, words):
     await troubles.update([broker("a", 1), broker("a", 2, figures=figures)])
-    (found,) = troubles.now()
+    (found,) = troubles.current()
     assert found.name == "no_master" and words in found.remedy
 
 
@@ -109,7 +109,7 @@ async def test_a_broker_that_is_not_registered_any_more_is_missing_until_it_come
     assert names(troubles) == [("missing", "b", True)]
     await clock.advance(5)
     await troubles.update([broker("a"), broker("b", address="b:9")])
-    assert troubles.now() == (), "it may come back at another address"
+    assert troubles.current() == (), "it may come back at another address"
 
 
 async def test_a_lost_slave_is_a_warning_and_a_failover_leaves_no_false_alarm(troubles, clock):
@@ -120,7 +120,7 @@ async def test_a_lost_slave_is_a_warning_and_a_failover_leaves_no_false_alarm(tr
     assert [each.address for each in troubles.lost_brokers()] == ["x"]
     await clock.advance(5)
     await troubles.update([broker("a", 0, "y"), broker("a", 1, "x")])
-    assert troubles.now() == ()
+    assert troubles.current() == ()
 
 
 async def test_a_removed_broker_is_forgotten_by_a_click_or_after_a_week(troubles, clock):
@@ -131,11 +131,11 @@ async def test_a_removed_broker_is_forgotten_by_a_click_or_after_a_week(troubles
         assert names(troubles) == [("missing", "b", True)]
         if forget:
             troubles.forget("b")
-            assert troubles.now() == () and troubles.lost_brokers() == ()
+            assert troubles.current() == () and troubles.lost_brokers() == ()
         else:
             await clock.advance(8 * 24 * HOUR_S)
         await troubles.update([broker("a")])
-        assert troubles.now() == ()
+        assert troubles.current() == ()
         await clock.advance(5)
 
 
@@ -145,7 +145,7 @@ async def test_all_name_servers_away_is_a_trouble(clock):
         with pytest.raises(NameServerUnreachable):
             await troubles.poll()
     assert names(troubles) == [("no_name_server", "", True)]
-    assert troubles.of_topics(["any"]) == list(troubles.now()) == troubles.of_broker("any")
+    assert troubles.of_topics(["any"]) == list(troubles.current()) == troubles.of_broker("any")
 
 
 async def test_topics_queues_and_groups_that_suffer_are_named(two):
@@ -159,10 +159,10 @@ async def test_topics_queues_and_groups_that_suffer_are_named(two):
         look.forget()
         troubles = Troubles(look, clock)
         found = await troubles.poll()
-        assert troubles.now() == ()
+        assert troubles.current() == ()
         await clock.advance(5)
         await troubles.update([each for each in found if each.name == "broker-0"])
-        lost = troubles.now()[0]
+        lost = troubles.current()[0]
         assert (lost.name, lost.queues, lost.topics) == ("missing", 4, ("orders", "payments"))
         assert lost.groups == ("billing",)
         assert troubles.left_out_queues("orders") == {"broker-1": 3} and troubles.left_out_queues("absent") == {}
