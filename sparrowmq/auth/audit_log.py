@@ -171,14 +171,14 @@ class _DenialLimit:
     def count(self, address: bytes) -> tuple[int, int]:
         """Count one more. Returns its number in the minute, and how many were left out in the one before."""
         key = limit_key(address)
-        now = self._clock.monotonic()
-        end, number = self._counts.pop(key, (0.0, 0))
+        now_s = self._clock.monotonic()
+        end_s, number = self._counts.pop(key, (0.0, 0))
         omitted_count = 0
-        if now >= end:
-            omitted_count, end, number = max(0, number - MAX_DENIALS_A_MINUTE), now + _LIMIT_PERIOD_S, 0
+        if now_s >= end_s:
+            omitted_count, end_s, number = max(0, number - MAX_DENIALS_A_MINUTE), now_s + _LIMIT_PERIOD_S, 0
         if len(self._counts) >= _MAX_ADDRESSES:
             del self._counts[next(iter(self._counts))]
-        self._counts[key] = end, number + 1
+        self._counts[key] = end_s, number + 1
         return number + 1, omitted_count
 
 

@@ -149,8 +149,8 @@ class Guard:
     """Asks every check, all of which must agree."""
 
     def __init__(self, checks: Sequence[Check]) -> None:
-        first = checks[0] if checks else None
-        self._accounts = first if isinstance(first, AccountCheck) else None
+        first_check = checks[0] if checks else None
+        self._accounts = first_check if isinstance(first_check, AccountCheck) else None
         self._other_checks = checks[1:] if self._accounts is not None else checks
 
     def __call__(self, peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:

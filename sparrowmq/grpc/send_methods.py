@@ -214,24 +214,24 @@ class TransactionId(NamedTuple):
     unique_id: str
 
     def __str__(self) -> str:
-        words = (_ID_VERSION, self.broker_name, str(self.state_offset), str(self.log_offset), self.unique_id)
-        return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
+        parts = (_ID_VERSION, self.broker_name, str(self.state_offset), str(self.log_offset), self.unique_id)
+        return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
 
     @classmethod
     def parse(cls, text: str) -> TransactionId:
         """Raises: RemoteError, the text is no id."""
         try:
-            words = base64.b64decode(text.encode("ascii"), b"-_", validate=True).decode().split(" ")
+            parts = base64.b64decode(text.encode("ascii"), b"-_", validate=True).decode().split(" ")
         except (binascii.Error, UnicodeError):
-            words = []
-        if len(words) != _ID_FIELD_COUNT or words[0] != _ID_VERSION or not all(words):
+            parts = []
+        if len(parts) != _ID_FIELD_COUNT or parts[0] != _ID_VERSION or not all(parts):
             raise _invalid_id()
-        _, broker_name, state_offset, log_offset, unique_id = words
+        _, broker_name, state_offset, log_offset, unique_id = parts
         return cls(broker_name, _number(state_offset), _number(log_offset), unique_id)
 
 
-def _number(word: str) -> int:
-    number = whole_number(word, _MAX_OFFSET_DIGITS)
+def _number(text: str) -> int:
+    number = whole_number(text, _MAX_OFFSET_DIGITS)
     if number is None:
         raise _invalid_id()
     return number

@@ -123,17 +123,17 @@ def _check_topics(resources: Iterable[Any]) -> Steps[dict[str, None]]:
 
 def check_size(settings: Any) -> None:
     """Raises: RemoteError, the settings take more memory than the port gives to one client."""
-    size = settings.ByteSize()
-    if size > MAX_SETTINGS_BYTES:
+    size_bytes = settings.ByteSize()
+    if size_bytes > MAX_SETTINGS_BYTES:
         raise refusal(
             Status.PAYLOAD_TOO_LARGE,
-            f"the settings have {size:,} bytes, and {MAX_SETTINGS_BYTES:,} are allowed; use several clients",
+            f"the settings have {size_bytes:,} bytes, and {MAX_SETTINGS_BYTES:,} are allowed; use several clients",
         )
-    names = max(len(settings.publishing.topics), len(settings.subscription.subscriptions))
-    if names > MAX_TOPICS:
+    topic_count = max(len(settings.publishing.topics), len(settings.subscription.subscriptions))
+    if topic_count > MAX_TOPICS:
         raise refusal(
             Status.TOO_MANY_REQUESTS,
-            f"the settings name {names:,} topics, and {MAX_TOPICS} are allowed; use several clients",
+            f"the settings name {topic_count:,} topics, and {MAX_TOPICS} are allowed; use several clients",
         )
 
 

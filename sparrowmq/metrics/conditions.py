@@ -197,12 +197,12 @@ class Machine:
             return ""
         if self._ahead_since_s is None:
             self._ahead_since_s = now_s
-        left_min = ceil(max(self._ahead_since_s + TRUST_NEW_TIME_AFTER_S - now_s, 0) / 60)
+        remaining_min = ceil(max(self._ahead_since_s + TRUST_NEW_TIME_AFTER_S - now_s, 0) / 60)
         problem = f"the newest message has a time that is {ahead_s:.0f} s ahead of the clock of this machine"
         if not is_right:
             return problem
-        after = f" after {left_min} min" if left_min else ""
-        return f"{problem}; if this clock is right, this ends by itself, with the first message{after}"
+        ending = f" after {remaining_min} min" if remaining_min else ""
+        return f"{problem}; if this clock is right, this ends by itself, with the first message{ending}"
 
 
 def client_certificate_probe(clock: Clock, *used_contexts: ssl.SSLContext | None) -> Probe:

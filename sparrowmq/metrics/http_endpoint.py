@@ -120,9 +120,9 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, chunk: bytes) -> None:
         if self._task is not None:
             return
-        searched = len(self._head)
+        searched_bytes = len(self._head)
         self._head += chunk
-        end = _HEAD_END.search(self._head, max(0, searched - 2))
+        end = _HEAD_END.search(self._head, max(0, searched_bytes - 2))
         if (end.start() if end else len(self._head)) > _MAX_HEAD_BYTES:
             self._send(Answer(431, b"the head of the request is too long\n"))
         elif end:

@@ -43,8 +43,8 @@ async def connect(address: str, tls: ssl.SSLContext | None, clock: Clock) -> Str
     """Raises: BrokerUnreachable."""
     try:
         host, port = split_address(address)
-        opening = asyncio.open_connection(host, port, ssl=tls, limit=CHUNK_BYTES)
-        return await clock.wait_for(opening, CONNECT_S)
+        stream_opening = asyncio.open_connection(host, port, ssl=tls, limit=CHUNK_BYTES)
+        return await clock.wait_for(stream_opening, CONNECT_S)
     except (OSError, UnicodeError) as error:
         reason = why_unconnected(error) or f"no answer within {CONNECT_S:g} s"
         raise BrokerUnreachable(address, reason) from None

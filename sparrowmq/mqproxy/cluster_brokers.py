@@ -300,7 +300,7 @@ class Connections:
     def _producer_groups(self) -> Steps[dict[str, str]]:
         """The producer groups for heartbeats: the first of each client, then the second of each, and so on. A broker
         refuses a heartbeat with too many groups as a whole, and then no client would be asked."""
-        count = len(self._producers)
+        client_count = len(self._producers)
         names: dict[str | None, None] = {}
         for row in zip_longest(*self._producers.values()):
             names.update(dict.fromkeys(row))
@@ -312,18 +312,19 @@ class Connections:
         self.topics_not_asked = ""
         if len(groups) > MAX_TOPICS:
             self.topics_not_asked = (
-                f"{count} clients produce for more than {MAX_TOPICS} topics, and brokers do not ask for the ends of "
-                f"the transactions of {shown(groups[MAX_TOPICS])} and others"
+                f"{client_count} clients produce for more than {MAX_TOPICS} topics, and brokers do not ask for the "
+                f"ends of the transactions of {shown(groups[MAX_TOPICS])} and others"
             )
         return {group: group for group in groups[:MAX_TOPICS]}
 
-    def _check(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+    def _check(self, header: CheckTransactionState, half_message: StoredMessage, peer: Peer) -> None:
         name = self._addresses.name_at(peer.address)
         if name is None:
             text = "%s asks about the transaction of %s, and no route names it"
-            self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, stored)
+            self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, half_message)
             return
-        self._on_check(name, header, stored, [c for c, groups in self._producers.items() if stored.topic in groups])
+        producers = [client_id for client_id, groups in self._producers.items() if half_message.topic in groups]
+        self._on_check(name, header, half_message, producers)
 
 
 class _CachedAnswer(NamedTuple, Generic[V]):
