@@ -45,7 +45,7 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     UnregisterBroker,
     if_broker,
 )
-from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, summing
+from sparrowmq.protocol.requests.registration_bodies import RegisterBrokerBody, sum_in_steps
 from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.session import Session
 
@@ -303,11 +303,11 @@ class NameServerLink:
                 changed_topics[name] = topic
             yield
         content = RegisterBrokerBody(TopicConfigTable(version, changed_topics))
-        body = yield from content.writing()
+        body = yield from content.encode_in_steps()
         is_compressed = len(body) > LARGE_BODY_BYTES
         if is_compressed:
-            body = yield from content.packing()
-        checksum = yield from summing(body)
+            body = yield from content.pack_in_steps()
+        checksum = yield from sum_in_steps(body)
         yield from empty_in_steps(changed_topics)
         name, address, cluster, broker_id = self._identity
         header = RegisterBroker(

@@ -60,7 +60,6 @@ class Restart:
             asyncio.get_running_loop().call_later(ANSWER_S, self.stop)
 
     def begin(self) -> NoReturn:
-        """Run the same command line in this process."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the new program handles it
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

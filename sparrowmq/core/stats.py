@@ -55,7 +55,6 @@ class Rate:
                 row.append((now_s, self.counter.value))
 
     def per_second(self, now_s: float) -> tuple[float, ...]:
-        """The rate over each window."""
         oldest = [row[0] if row else (now_s, 0) for row in self._rows]
         value = self.counter.value
         return tuple(

@@ -137,7 +137,6 @@ Children = list[Any]  # tokens and operands, as the rule of the grammar has them
 
 
 def parse(expression: str) -> Filter:
-    """Do `parse_in_steps` at once."""
     return at_once(parse_in_steps(expression))
 
 

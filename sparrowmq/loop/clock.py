@@ -104,7 +104,6 @@ class RunningTime:
         self._last_tick = monotonic()
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Tick for as long as the loop exists."""
         self._note_pause(self._monotonic())
         loop.call_later(TICK_S, self.start, loop)
 

@@ -62,7 +62,6 @@ class Durability:
         self._waits: dict[_Wait, bool] = {}
 
     def holds(self, target: int) -> bool:
-        """Whether the log is safe up to `target` already."""
         if self._only_mark is not None:
             return self._only_mark.value >= target
         if min([requirement.mark.value for requirement in self.requirements]) < target:

@@ -57,7 +57,6 @@ async def run_to_end(steps: Steps[T], now_s: Callable[[], float] = perf_counter)
 
 
 def at_once(steps: Steps[T]) -> T:
-    """Do the work without a pause."""
     try:
         while True:
             next(steps)

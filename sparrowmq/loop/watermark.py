@@ -91,7 +91,6 @@ class Watermark:
 
     @property
     def waiting(self) -> int:
-        """The number of waiters that are not cancelled."""
         return len(self._heap) - self._cancelled_count
 
     def _call(self, waiter: Waiter, error: BaseException | None) -> None:

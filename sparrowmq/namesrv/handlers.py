@@ -24,7 +24,7 @@ from sparrowmq.protocol.requests.registration_bodies import (
     BrokerGroup,
     BrokerMembers,
     RegisterBrokerBody,
-    summing,
+    sum_in_steps,
 )
 from sparrowmq.remoting.diagnosis import diagnosis
 from sparrowmq.remoting.handler import LargeAnswers, Reply, encode_in_steps, handles
@@ -217,14 +217,14 @@ def broker_id(header: ask.RegisterBroker | ask.UnregisterBroker | ask.QueryDataV
 def read_registration(header: ask.RegisterBroker, body: bytes) -> Steps[RegisterBrokerBody]:
     """Read the topics of a registration; none if it has no body. Raises: RemoteError, the body does not have the
     checksum of the header; RemoteProtocolError, it cannot be decoded."""
-    if header.body_crc32 and (yield from summing(body)) != header.body_crc32:
+    if header.body_crc32 and (yield from sum_in_steps(body)) != header.body_crc32:
         raise RemoteError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not body:
         return RegisterBrokerBody()
     # 5.4.0 declares its compressed bodies as plain, so the first byte decides and not the header.
     if not body.startswith(b"{"):
-        return (yield from RegisterBrokerBody.unpacking(body))
-    return (yield from RegisterBrokerBody.reading(body))
+        return (yield from RegisterBrokerBody.unpack_in_steps(body))
+    return (yield from RegisterBrokerBody.decode_in_steps(body))
 
 
 def _pop_each(table: dict[str, TopicConfig]) -> Iterator[TopicConfig]:

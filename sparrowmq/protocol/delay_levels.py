@@ -91,7 +91,6 @@ def parse_delivered_mark(prepared_offset: int) -> tuple[int, int] | None:
 
 
 def queue_of(level: int) -> int:
-    """The queue of SCHEDULE_TOPIC_XXXX for a level."""
     return level - 1
 
 

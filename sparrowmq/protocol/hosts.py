@@ -74,7 +74,6 @@ def split_address(address: str, least_port: int = 1) -> tuple[str, int]:
 
 
 def address_text(address: object) -> str:
-    """Return a socket address as `host:port`."""
     if isinstance(address, tuple) and len(address) >= 2:
         return f"[{address[0]}]:{address[1]}" if ":" in str(address[0]) else f"{address[0]}:{address[1]}"
     return str(address or "?")

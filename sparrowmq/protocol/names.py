@@ -127,7 +127,6 @@ def check_broker_name(name: str) -> str:
 
 
 def retry_topic(group: str) -> str:
-    """The topic in which the failed messages of a group wait."""
     return RETRY + group
 
 
@@ -152,7 +151,6 @@ def is_system_group(group: str) -> bool:
 
 
 def is_closed_to_clients(topic: str) -> bool:
-    """Whether clients may not send to the topic."""
     return topic in CLOSED_TOPICS
 
 

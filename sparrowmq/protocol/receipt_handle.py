@@ -93,7 +93,6 @@ class ReceiptHandle(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """The time at which the message becomes visible again."""
         return self.pop_time_ms + self.invisible_ms
 
     def with_times(self, pop_time_ms: int, invisible_ms: int, revive_queue: int) -> ReceiptHandle:
@@ -158,7 +157,6 @@ class OrderCounts(NamedTuple):
         return ";".join([*queues, *messages])
 
     def of(self, kind: Kind, queue_id: int, offset: int) -> int:
-        """The number of former deliveries of a message."""
         return self.by_message.get((kind, queue_id, offset), self.by_queue.get((kind, queue_id), 0))
 
     @classmethod

@@ -62,7 +62,6 @@ class Reports:
         self._incomplete = b""
 
     def receive(self, chunk: bytes) -> int | None:
-        """The last complete report; None if there is none yet."""
         received = self._incomplete + chunk
         whole_bytes = len(received) // REPORT.size * REPORT.size
         self._incomplete = received[whole_bytes:]

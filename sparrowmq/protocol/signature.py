@@ -154,7 +154,6 @@ class BodyDigest:
         self._position = 0
 
     def hash_next_piece(self) -> bool:
-        """Hash the next piece. Returns whether it was the last one."""
         end = self._position + LARGE_BODY_BYTES
         _update(self._unfinished_hash, self._body[self._position : end])
         self._position = end

@@ -36,7 +36,6 @@ async def diagnosis(settings: Settings, log_bytes: int = logs.TAIL_BYTES) -> dic
 
 
 def secrets_of(settings: Settings) -> set[str]:
-    """Return the values of the settings that are shown nowhere."""
     values = (getattr(settings, setting.name) for setting in fields(settings) if not setting.repr)
     return {value for value in values if isinstance(value, str)}
 

@@ -33,16 +33,7 @@ COUNTS: Final = ("connections", "held")
 _PEER_LIMITS: Final = (*RATES, *COUNTS)
 LIMITS: Final = {ACCOUNT: _PEER_LIMITS, ADDRESS: _PEER_LIMITS, TOPIC: ("requests", "bytes", "held")}
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    "k": 1 << 10,
-    "kb": 1 << 10,
-    "m": 1 << 20,
-    "mb": 1 << 20,
-    "g": 1 << 30,
-    "gb": 1 << 30,
-}
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _AMOUNT_PATTERN: Final = re.compile(r"([0-9]{1,12})([a-z]{0,2})(?:/([smhd]))?")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

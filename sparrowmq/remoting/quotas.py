@@ -85,7 +85,6 @@ class Bucket:
         return True
 
     def left_at(self, now: float) -> float:
-        """Return what may be used now; without a limit."""
         return self.remaining + (now - self._filled_s) * self._rate
 
     def is_full(self, now: float) -> bool:
@@ -136,7 +135,6 @@ class Usage:
         return self.denied_limit
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing is lost if this is forgotten."""
         buckets = (self.requests, self.bytes, self.topics)
         return (
             not self.held_bytes
@@ -289,7 +287,6 @@ class Quotas:
             self._use(usage, session, command, size)
 
     def count_denied(self, host: bytes, principal: Principal | None, size: int, now: float) -> None:
-        """Count a denied request. Raises: RemoteError, a quota is used up."""
         for usage in self._usages(host, principal, "", now):
             usage.denied_limit = usage.take(size, now)
             if usage.denied_limit:
@@ -315,7 +312,6 @@ class Quotas:
         return usages
 
     def create_topic(self, peer: Peer) -> None:
-        """Count a topic that a client creates. Raises: RemoteError."""
         now = self._clock.monotonic()
         for usage in self._usages(peer.host, peer.principal, "", now):
             if usage.topics is not None and not usage.topics.take(1.0, now):

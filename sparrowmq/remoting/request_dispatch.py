@@ -66,12 +66,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 _SEND: Final = 310  # SEND_MESSAGE_V2; as a literal it is compiled in
 # These requests wait on purpose when there is nothing to return yet.
 _LONG_POLLS: Final = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.NOTIFICATION,
-    }
+    {RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION}
 )
 
 # The reasons under which errors count; another RemoteError counts under the name of its code.

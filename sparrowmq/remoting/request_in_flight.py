@@ -58,7 +58,6 @@ class RequestInFlight:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether no caller waits any more."""
         waiter = self.waiter
         return isinstance(waiter, asyncio.Future) and waiter.done()
 

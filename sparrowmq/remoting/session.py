@@ -215,11 +215,9 @@ class Session:
             self._set_stop_reason(_HELD, is_too_much)
 
     def on_end(self, callback: Callable[[Session], object]) -> None:
-        """Call `callback(session)` once when the connection has ended."""
         self._end_callbacks.append(callback)
 
     def close(self) -> None:
-        """Send the answers that are ready, then end the connection."""
         if self._transport is not None and not self.closed:
             self._undone.clear()
             if self._out:

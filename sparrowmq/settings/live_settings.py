@@ -48,7 +48,6 @@ class LiveSettings(Generic[S]):
         self._save_lock = asyncio.Lock()
 
     def subscribe(self, callback: Callable[[S], object]) -> None:
-        """Call `callback` with the new settings after every change."""
         self._subscribers.append(callback)
 
     async def change(self, values: Mapping[str, str], requester: str) -> None:
@@ -62,7 +61,6 @@ class LiveSettings(Generic[S]):
             await self._save_unsaved()
 
     async def save_again(self) -> None:
-        """Try again to save changes that could not be saved."""
         with suppress(ConfigError):
             await self._save_unsaved()
 
@@ -146,7 +144,6 @@ def with_live(now: S, written: S) -> S:
 
 
 def live_keys(cls: type[Settings]) -> set[str]:
-    """The keys that can change while a server runs."""
     return {key for setting in keyed_fields(cls) if setting.metadata["live"] for key in setting.metadata["keys"]}
 
 

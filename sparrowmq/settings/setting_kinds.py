@@ -64,7 +64,6 @@ def whole_number(text: str) -> int:
 
 
 def integer(low: int, high: int) -> Kind:
-    """A whole number in [low, high]."""
     return Kind(lambda text: _bounded(whole_number(text), low, high), _range("a whole number", low, high))
 
 

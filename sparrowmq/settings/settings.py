@@ -149,7 +149,6 @@ def refusal_advice(cls: type[Settings], key: str) -> str | None:
 
 
 def nearest_key(cls: type[Settings], key: str) -> str:
-    """The known key that `key` was probably meant to be, or ""."""
     known_keys = {name.lower(): name for field_of_key in keyed_fields(cls) for name in field_of_key.metadata["keys"]}
     known_keys |= {name.lower(): name for name in (*cls.ACCEPTED, *cls.REFUSED) if not name.endswith("*")}
     import difflib  # only a mistake needs it

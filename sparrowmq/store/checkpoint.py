@@ -95,7 +95,6 @@ def unpack(sector: bytes) -> Checkpoint:
 
 
 def load(vfs: Vfs, path: str) -> Checkpoint:
-    """The checkpoint of a store; an empty one if there is none."""
     return unpack(content_of(vfs, path, SECTOR)) if vfs.exists(path) else Checkpoint()
 
 

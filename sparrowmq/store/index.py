@@ -74,7 +74,6 @@ class Slots:
         return int.from_bytes(self._file.read(self._begin + slot * SLOT_SIZE, SLOT_SIZE), "big")
 
     def put(self, slot: int, number: int) -> None:
-        """Make a slot lead to an entry. Raises: OSError."""
         if self._numbers is not None:
             self._numbers[slot] = number
         self._file.write(self._begin + slot * SLOT_SIZE, number.to_bytes(SLOT_SIZE, "big"))
@@ -113,7 +112,6 @@ class Slots:
             array[low - self._begin : low - self._begin + len(content)] = bytearray(content)
 
     def note_changed(self, slots: Any) -> None:
-        """Note that these slots, a numpy array, are not in the file yet."""
         self._changed[slots >> _SLOT_PART_BITS] = True
 
     def replace(self, content: bytes) -> None:
@@ -404,7 +402,6 @@ class Index:
 
     @property
     def end_offset(self) -> int:
-        """The log offset of the last record in the index; -1 if there is none."""
         return self.files[-1].end_offset if self.files and self.files[-1].next_entry > 1 else -1
 
     @property
@@ -617,7 +614,6 @@ class Index:
 
 
 def is_index_name(name: str) -> bool:
-    """Whether a file has a name as `Index` gives it."""
     return len(name) == NAME_DIGITS and whole_number(name) is not None
 
 

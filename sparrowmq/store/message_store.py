@@ -222,7 +222,6 @@ class MessageStore:
 
     @property
     def dispatched(self) -> Watermark:
-        """The offset up to which the queues know the log."""
         return self._queue_builder.position
 
     @property
@@ -350,12 +349,10 @@ class MessageStore:
         return reading.offset_by_time(self._log, queue, timestamp_ms, upper) if queue else 0
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """When a message was stored, in ms; None if it is not there."""
         queue = self.queues.get(topic, queue_id)
         return reading.store_time(self._log, queue, offset) if queue else None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Do `search_steps` at once."""
         return at_once(self.search_steps(topic, key, max_count, begin_ms, end_ms))
 
     def search_steps(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> Steps[list[memoryview]]:

@@ -173,7 +173,6 @@ class QueueBuilder:
         return self._numpy is None or self._numpy.done()
 
     def index_keys(self) -> None:
-        """Put the collected keys into the index."""
         if self._index is not None and self.keys:
             self._index.put(self.keys)
         self.keys = Keys()

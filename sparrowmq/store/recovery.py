@@ -369,7 +369,7 @@ class Recovery:
                     file.write(begin, bytes(size))
 
     def _write_again(self, scan_from: int, end: int) -> None:
-        """Write all pages again that no sync is known to have covered; `run` syncs them.
+        """Write all pages again that no sync is known to have covered; `_run` syncs them.
 
         A failed sync drops the write, and marks the pages in memory as if they were on disk:
 

@@ -104,7 +104,6 @@ class Timers:
         return self._next_queue_offset
 
     def read_new(self) -> None:
-        """Add the new timers of the queue."""
         self._read_queue(frozenset())
 
     def due(self, now_ms: int, max_count: int) -> list[Timer]:
@@ -126,15 +125,12 @@ class Timers:
 
     @property
     def recall_count(self) -> int:
-        """The number of recalls of the slot that `due` returns."""
         return len(self._recalls) // ENTRY_SIZE
 
     def recalls(self, begin: int, max_count: int) -> list[Timer]:
-        """Return some of the slot's recalls, from number `begin` on."""
         return _unpack_timers(self._recalls[begin * ENTRY_SIZE : (begin + max_count) * ENTRY_SIZE])
 
     def settle_next(self) -> None:
-        """Settle the first of the timers that `due` returned."""
         self._settle(ENTRY.unpack_from(self._due_entries, self._due_at)[0])
         self._pass_next()
 

@@ -153,12 +153,10 @@ class IndexFiller:
 
     @property
     def lacks_from_ms(self) -> int:
-        """The time from which on the index lacks keys; 0 if it lacks none."""
         return (self._index.lacks_from_ms or 0) if self._index is not None else 0
 
     @property
     def no_room(self) -> DiskFull | None:
-        """Why keys are missing that `fill_next` can add; None if there are none."""
         return self._index.no_room if self._index is not None and not self._index.is_damaged else None
 
     def fill_next(self) -> bool:

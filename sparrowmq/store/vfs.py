@@ -346,7 +346,6 @@ class Disk:
 
 @contextmanager
 def closing(vfs: Vfs, file: File) -> Iterator[File]:
-    """Close the file after the block."""
     try:
         yield file
     finally:
@@ -459,7 +458,6 @@ class StoreLock:
             self._folders.append(locked)
 
     def close(self) -> None:
-        """Release the locks. Calling it twice is harmless."""
         for file in (*self._folders, self.file):
             self._vfs.close(file)
 
@@ -480,14 +478,12 @@ class NumberedFolder:
         self._path = path
 
     def numbers(self) -> list[int]:
-        """Return the numbers of all files, the newest first."""
         parsed_names = [parse_offset_name(name) for name in self._vfs.list_folder(self._path)]
         numbers = sorted((number for number in parsed_names if number is not None), reverse=True)
         self.number = max(numbers, default=self.number)
         return numbers
 
     def open(self, number: int, writable: bool) -> File:
-        """Open the file with this number. Raises: OutOfResources."""
         return self._vfs.open(self._path_of(number), writable=writable)
 
     def replace(self, content: bytes, room_bytes: int = 0) -> File:

@@ -48,12 +48,12 @@ SITES = {
     "flush.py:_flush:sync": True,
     "message_store.py:_recover:sync_folder": False,  # a start looks behind the log's end, whatever `abort` says
     "message_store.py:open:sync_folder": False,  # no message is taken before the next sync
-    "recovery.py:run:sync": True,
+    "recovery.py:_run:sync": True,
 }
 # What recovery puts aside is for people: no message that was acknowledged is in it, so the model does not look there.
 UNSEEN = {"set_aside.py:set_aside:sync", "set_aside.py:set_aside:sync_folder"}
 # A process must have been killed between the making, or the going, of a log file and the sync of its name.
-UNSEEN |= {"recovery.py:run:sync_folder"}  # test_recovery.py shows what it is for
+UNSEEN |= {"recovery.py:_run:sync_folder"}  # test_recovery.py shows what it is for
 UNSEEN |= {"log_file.py:_begin_drop:sync_folder"}  # test_file_queue.py does
 # Of two queue files that go the one before must be gone; but a hole is mended since a start compares queues.
 UNSEEN |= {"consume_queue.py:forget_before:sync_folder"}  # test_consume_queue.py sees it done
@@ -73,8 +73,8 @@ QUICK: dict[str, Workload] = {
     "log_file.py:create_next:sync": (1, 6, BURSTS),
     "log_file.py:drop_last:sync_folder": (1, 6, DROPS),
     "log_file.py:drop_last:sync_folder late": (3, 6, DROPS),
-    "recovery.py:run:sync": (0, 6, STEPS),
-    "recovery.py:run:sync late": (1, 6, DROPS),
+    "recovery.py:_run:sync": (0, 6, STEPS),
+    "recovery.py:_run:sync late": (1, 6, DROPS),
     "log_file.py:drop_first:sync_folder": (8, 25, STEPS),
     "message_store.py:_recover:sync_folder": (8, 8, BURSTS),
     "files go before queues are on disk": (1, 25, DROPS),

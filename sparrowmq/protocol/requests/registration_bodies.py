@@ -50,7 +50,7 @@ class RegisterBrokerBody(Body):
         return self.topic_config_serialize_wrapper
 
     @classmethod
-    def reading(cls, raw: bytes) -> Steps[RegisterBrokerBody]:
+    def decode_in_steps(cls, raw: bytes) -> Steps[RegisterBrokerBody]:
         """Do `of_request` in steps. A large text has no blanks. Raises: RemoteProtocolError, as `of_request`."""
         if not REQUEST_BYTES < len(raw) <= cls.MOST_BYTES:
             return cls.of_request(raw)
@@ -63,11 +63,11 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def unpack(cls, raw: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """Do `unpacking` at once."""
-        return at_once(cls.unpacking(raw))
+        """Do `unpack_in_steps` at once."""
+        return at_once(cls.unpack_in_steps(raw))
 
     @classmethod
-    def unpacking(cls, raw: bytes | bytearray | memoryview) -> Steps[RegisterBrokerBody]:
+    def unpack_in_steps(cls, raw: bytes | bytearray | memoryview) -> Steps[RegisterBrokerBody]:
         """From the packed form. Its JSON is in no dialect. Raises: RemoteProtocolError, it is damaged, or too large."""
         pieces = _Pieces((yield from _inflated(raw)))
         table = TopicConfigTable(json.decode_standard(pieces.next(), DataVersion))
@@ -77,17 +77,17 @@ class RegisterBrokerBody(Body):
             yield
         return cls(table, json.decode_standard(pieces.next(), list[str]))
 
-    def writing(self) -> Steps[bytes]:
+    def encode_in_steps(self) -> Steps[bytes]:
         """Do `encode` in steps."""
         topics = self.topics
         rest = RegisterBrokerBody(TopicConfigTable(topics.data_version), self.filter_server_list)
         return (yield from joined(topics.topic_config_table, rest.encode()))
 
     def pack(self) -> bytes:
-        """Do `packing` at once."""
-        return at_once(self.packing())
+        """Do `pack_in_steps` at once."""
+        return at_once(self.pack_in_steps())
 
-    def packing(self) -> Steps[bytes]:
+    def pack_in_steps(self) -> Steps[bytes]:
         """Write the packed form."""
         topics = self.topics.topic_config_table
         packer = zlib.compressobj(9)
@@ -102,13 +102,8 @@ class RegisterBrokerBody(Body):
         return b"".join(parts)
 
 
-def crc32(body: bytes | bytearray | memoryview) -> int:
-    """The value for `bodyCrc32` of the header."""
-    return zlib.crc32(body) & 0x7FFFFFFF
-
-
-def summing(body: bytes) -> Steps[int]:
-    """Do `crc32` in steps: 7 MB take 4 ms."""
+def sum_in_steps(body: bytes) -> Steps[int]:
+    """Return the value for `bodyCrc32` of the header; 7 MB take 4 ms."""
     total = 0
     for at in range(0, len(body), _SUMMED_BYTES):
         total = zlib.crc32(body[at : at + _SUMMED_BYTES], total)

@@ -16,14 +16,7 @@ from sparrowmq.errors import ConfigError
 
 _COMMAND: Final = (
     *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-    *(
-        "-subj",
-        "/CN=sparrowmq self-signed",
-        "-addext",
-        "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        "-days",
-        "365",
-    ),
+    *("-subj", "/CN=sparrowmq self-signed", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-days", "365"),
 )
 TIME_LIMIT_S: Final = 30.0
 

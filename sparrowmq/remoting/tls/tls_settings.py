@@ -95,7 +95,6 @@ class ServerTlsSettings(ClientTlsSettings):
 
     @property
     def talks_tls(self) -> bool:
-        """Whether the server's own connections to other servers are encrypted."""
         return self.tls_mode is TlsMode.ENFORCING if self.tls_enabled is None else self.tls_enabled
 
 

@@ -297,7 +297,6 @@ def printable(raw: str) -> str:
 
 
 def one_line(raw: str) -> str:
-    """As `printable`, and cut if it is too long."""
     return printable(raw if len(raw) <= _MAX_TEXT_CHARACTERS else f"{raw[:_MAX_TEXT_CHARACTERS]}...")
 
 

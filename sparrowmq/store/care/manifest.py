@@ -92,7 +92,6 @@ def load(vfs: Vfs, folder: str) -> Manifest | None:
 
 
 def digest(vfs: Vfs, path: str) -> str:
-    """Return the digest of a file. Raises: OSError."""
     hash_of_parts = sha256()
     with closing(vfs, vfs.open(path, writable=False)) as file:
         for number in _used_parts(vfs, file):
@@ -184,7 +183,6 @@ def config_problems(root: str) -> Iterator[str]:
 
 
 def decode_any_json(content: bytes, _kind: type[dict[Any, Any]]) -> dict[Any, Any]:
-    """Read JSON in any of its dialects. Raises: ValueError."""
     value = json.loads(content)
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")

@@ -149,7 +149,6 @@ class CommitLog:
 
     @property
     def refusal(self) -> Exception | None:
-        """The error with which appends fail."""
         return self._refusal
 
     @property
@@ -310,7 +309,6 @@ class CommitLog:
         return None if content is None else memoryview(content)
 
     def copy(self, offset: int, size: int) -> bytes | None:
-        """Return `view`, as bytes."""
         file = self.row.find(offset)
         if file is None or offset + size > self.written or offset + size > file.end:
             return None

@@ -193,7 +193,6 @@ def _call_on_loop(loop: asyncio.AbstractEventLoop, callback: object, argument: o
 
 @cache
 def boot_id() -> bytes:
-    """Return the id of this boot of the system; zeros if the system has none."""
     with suppress(OSError, ValueError):
         return UUID(_BOOT_ID.read_text().strip()).bytes
     return bytes(_BOOT_SIZE)

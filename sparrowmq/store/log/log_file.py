@@ -222,16 +222,14 @@ class FileQueue:
         """Delete the oldest file. Raises: OutOfResources, the file is deleted, but its folder is not synced yet; the
         next call syncs it first.
         """
-        self._drop(0)
+        self._begin_drop()
+        self.files.pop(0).remove()
+        self._vfs.sync_folder(self.folder)
+        self._is_unsynced = False
 
     def drop_last(self) -> None:
-        self._drop(-1)
-
-    def _drop(self, index: int) -> None:
-        if self._is_unsynced:
-            self._vfs.sync_folder(self.folder)
-        self._is_unsynced = True
-        self.files.pop(index).remove()
+        self._begin_drop()
+        self.files.pop().remove()
         self._vfs.sync_folder(self.folder)
         self._is_unsynced = False
 
@@ -244,6 +242,12 @@ class FileQueue:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+    def _begin_drop(self) -> None:
+        """Sync the deletion of the last file before the next one begins."""
+        if self._is_unsynced:
+            self._vfs.sync_folder(self.folder)
+        self._is_unsynced = True
 
     def _path(self, begin: int) -> str:
         return os.path.join(self.folder, offset_name(begin))

@@ -117,7 +117,7 @@ def expired_pieces(
 
 
 def delete_expired(vfs: Vfs, settings: StoreSettings, now_ms: int, log_begin: int, *, is_short: bool) -> None:
-    """Delete the `expired_pieces` pieces, and log each."""
+    """Delete the expired pieces, and log each."""
     folder = settings.layout.set_aside
     try:
         for piece in expired_pieces(list_pieces(vfs, settings.layout), settings, now_ms, log_begin, is_short=is_short):

@@ -48,14 +48,10 @@ class Entries:
     def content(self) -> bytes:
         return self._content
 
-    def first(self, count: int) -> Entries:
-        return self if count >= len(self) else Entries(self._content[: count * _ENTRY_SIZE])
-
     def __len__(self) -> int:
         return len(self._content) // _ENTRY_SIZE
 
     def __getitem__(self, index: int) -> Entry:
-        """Raises: IndexError."""
         return Entry(self.offset(index), self.size(index), self.tags_code(index))
 
     def __iter__(self) -> Iterator[Entry]:

@@ -108,7 +108,6 @@ class QueueTable:
                     yield topic, queue_id
 
     def take_changed(self) -> dict[tuple[str, int], QueueEnd]:
-        """Return the ends of the queues that changed since the last call."""
         changed, self.files.changed = self.files.changed, {}
         ends = {}
         for queue in changed:

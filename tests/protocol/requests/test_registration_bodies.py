@@ -7,7 +7,7 @@ import pytest
 from sparrowmq.errors import RemoteProtocolError
 from sparrowmq.loop.slices import at_once
 from sparrowmq.protocol.requests.bodies import DataVersion, TopicConfig, TopicConfigTable
-from sparrowmq.protocol.requests.registration_bodies import MAX_INFLATED_BYTES, RegisterBrokerBody, crc32
+from sparrowmq.protocol.requests.registration_bodies import MAX_INFLATED_BYTES, RegisterBrokerBody, sum_in_steps
 
 TOPICS = {"Orders": TopicConfig("Orders", 4, 4), "TBW102": TopicConfig("TBW102", 8, 8, 7)}
 BODY = RegisterBrokerBody(TopicConfigTable(DataVersion(3, 1700000000000), TOPICS))
@@ -80,7 +80,7 @@ def test_a_dialect_in_a_packed_registration_is_refused() -> None:
 
 
 def test_a_packed_registration_is_read_in_steps() -> None:
-    steps = RegisterBrokerBody.unpacking(RegisterBrokerBody(table_of(1000)).pack())
+    steps = RegisterBrokerBody.unpack_in_steps(RegisterBrokerBody(table_of(1000)).pack())
     assert sum(1 for _ in steps) > 1000
 
 
@@ -90,12 +90,12 @@ def test_a_bomb_is_refused() -> None:
 
 
 def test_the_checksum_has_31_bits() -> None:
-    assert crc32(b"123456789") == 0xCBF43926 & 0x7FFFFFFF
+    assert at_once(sum_in_steps(b"123456789")) == 0xCBF43926 & 0x7FFFFFFF
 
 
 def test_a_registration_is_written_and_packed_in_steps():
     said = RegisterBrokerBody(table_of(1000), ["h:1"])
-    assert at_once(said.writing()) == said.encode()
-    assert sum(1 for _ in said.writing()) == 10
-    assert sum(1 for _ in said.packing()) >= 1000
-    assert at_once(RegisterBrokerBody(TopicConfigTable()).writing()) == RegisterBrokerBody().encode()
+    assert at_once(said.encode_in_steps()) == said.encode()
+    assert sum(1 for _ in said.encode_in_steps()) == 10
+    assert sum(1 for _ in said.pack_in_steps()) >= 1000
+    assert at_once(RegisterBrokerBody(TopicConfigTable()).encode_in_steps()) == RegisterBrokerBody().encode()

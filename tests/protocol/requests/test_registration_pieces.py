@@ -33,9 +33,9 @@ def test_all_topics_are_read_wherever_their_pieces_end(attributes, order):
     raw = said.encode() if order != "of members" else msgspec.json.encode(said)
     if order == "of 5.x":
         raw = raw[:-2] + b"," + AFTER.encode()
-    assert at_once(RegisterBrokerBody.reading(raw)) == RegisterBrokerBody.decode(raw) == said
+    assert at_once(RegisterBrokerBody.decode_in_steps(raw)) == RegisterBrokerBody.decode(raw) == said
     # No step reads much more than a piece.
-    assert steps_of(RegisterBrokerBody.reading(raw)) >= len(raw) // (2 * PIECE_BYTES)
+    assert steps_of(RegisterBrokerBody.decode_in_steps(raw)) >= len(raw) // (2 * PIECE_BYTES)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -81,7 +81,7 @@ def test_a_second_table_is_refused():
     cut = raw.index(b'"topicConfigTable"')
     twice = raw[:cut] + b'"topicConfigTable":{"T":{}},' + raw[cut:]
     with pytest.raises(NotJson, match="two tables"):
-        at_once(RegisterBrokerBody.reading(twice))
+        at_once(RegisterBrokerBody.decode_in_steps(twice))
 
 
 def broken(how: str) -> bytes:
@@ -99,7 +99,7 @@ def broken(how: str) -> bytes:
 
 @pytest.mark.parametrize("how", ["blanks", "cut", "cut between", "wrong", "no colon"])
 def test_what_cannot_be_cut_is_refused_after_a_few_tries(how):
-    steps = RegisterBrokerBody.reading(broken(how))
+    steps = RegisterBrokerBody.decode_in_steps(broken(how))
     with pytest.raises(NotJson, match="JSON"):
         for _ in range(2000):
             next(steps)
