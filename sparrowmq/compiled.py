@@ -89,7 +89,7 @@ MODULES: Final = (
     "sparrowmq.client.consuming.consume_rate",
     "sparrowmq.client.consuming.delivered_message",
     "sparrowmq.client.consuming.process_queue",
-    "sparrowmq.client.popping.pop_queue",
+    "sparrowmq.client.popping.prefetch",
     "sparrowmq.client.sending.accumulator",
     "sparrowmq.broker.sql_filters",
     "sparrowmq.broker.held_pulls",

@@ -21,27 +21,22 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 
 T = TypeVar("T")
-
-LARGEST_OFFSET: Final = (1 << 63) - 1
-
+MAX_OFFSET: Final = (1 << 63) - 1
 F = TypeVar("F", bound=Callable[..., Any])
-
-_MAX_LAYERS: Final = 100
+_MAX_DECORATORS: Final = 100
 
 
 def check_names(function: str, arguments: Collection[str], kind: type, *named: str) -> None:
-    """Check the keyword arguments of a public function, which another one takes. Raises: TypeError.
+    """Check the keyword arguments of a public function, which another one takes.
 
-    Args:
-        function: its name, for the error.
-        kind: the TypedDict of `**arguments`.
-        named: the names of other arguments, which may be meant.
+    `function` is its name, for the error. `kind` is the TypedDict of `**arguments`. `named` are other arguments, which
+    may be meant. Raises: TypeError.
     """
-    known = kind.__annotations__
+    known_names = kind.__annotations__
     for name in arguments:
-        if name not in known:
-            close = get_close_matches(name, [*known, *named], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join([*named, *known])}"
+        if name not in known_names:
+            close = get_close_matches(name, [*known_names, *named], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join([*named, *known_names])}"
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}; {hint}")
 
 
@@ -56,10 +51,7 @@ def check_handler(function: T, instead: str, *, takes: int | None = None) -> T:
 
 
 def check_callable(name: str, function: T, instead: str, *, takes: int | None = None) -> T:
-    """Return the function, which is no generator, and takes so many arguments; None does not look at them.
-
-    `instead` describes the function that is wanted.
-    """
+    """Return the function, which is no generator, and takes so many arguments. `instead` describes it for the error."""
     if not callable(function):
         raise ConfigError(f"{name}={function!r} cannot be called; give {instead}")
     if is_generator_function(function):
@@ -113,8 +105,8 @@ def check_offset(offset: object) -> int:
         raise ConfigError(f"offset {offset!r} is no place in a queue; give a whole number, from 0 on")
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative; a queue begins at 0")
-    if offset > LARGEST_OFFSET:
-        raise ConfigError(f"offset {offset} is larger than any that a broker keeps, which is {LARGEST_OFFSET}")
+    if offset > MAX_OFFSET:
+        raise ConfigError(f"offset {offset} is larger than any that a broker keeps, which is {MAX_OFFSET}")
     return offset
 
 
@@ -178,12 +170,7 @@ def check_text(name: str, text: object, *, or_none: bool = False, or_blank: bool
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """An asynchronous function around a handler that may be plain.
-
-    Attributes:
-        handler: the handler, which must run in a thread if it is plain.
-        around: makes the function for another handler, such as the same one in a thread.
-    """
+    """An asynchronous function around a handler. `around` makes one for another handler, as the same in a thread."""
 
     handler: Callable[[Any], Any]
     around: Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
@@ -218,19 +205,24 @@ def parameters_of(function: Callable[..., object]) -> Mapping[str, inspect.Param
 
 def is_coroutine_function(function: object) -> bool:
     """Return whether a call gives a coroutine and does not block; also for partials, and objects with a `__call__`."""
-    return any(inspect.iscoroutinefunction(each) for each in _called(function))
+    return any(inspect.iscoroutinefunction(layer) for layer in _call_layers(function))
 
 
 def is_generator_function(function: object) -> bool:
     """Return whether a call makes a generator, whose code does not run; also inside a decorator that is plain."""
     layer = function
-    for _ in range(_MAX_LAYERS):
-        called = list(_called(layer))
-        if any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in called):
+    for _ in range(_MAX_DECORATORS):
+        called = list(_call_layers(layer))
+        if any(
+            inspect.isgeneratorfunction(callable_layer) or inspect.isasyncgenfunction(callable_layer)
+            for callable_layer in called
+        ):
             return True
-        if any(inspect.iscoroutinefunction(each) for each in called):
+        if any(inspect.iscoroutinefunction(callable_layer) for callable_layer in called):
             return False  # An asynchronous decorator may well run the generator.
-        layer = next((each.__wrapped__ for each in called if hasattr(each, "__wrapped__")), None)
+        layer = next(
+            (callable_layer.__wrapped__ for callable_layer in called if hasattr(callable_layer, "__wrapped__")), None
+        )
         if layer is None:
             return False
     return False
@@ -241,13 +233,13 @@ def is_generator(result: object) -> bool:
     return inspect.isgenerator(result) or inspect.isasyncgen(result)
 
 
-def bare(function: Callable[..., object]) -> Callable[..., object]:
+def annotated_function(function: Callable[..., object]) -> Callable[..., object]:
     """The function with annotations: that of a partial, or an object's `__call__`."""
-    called: list[Callable[..., object]] = list(_called(function))
+    called: list[Callable[..., object]] = list(_call_layers(function))
     return called[-1]
 
 
-def _called(function: Any) -> Iterator[Any]:
+def _call_layers(function: Any) -> Iterator[Any]:
     while isinstance(function, partial):
         function = function.func
     yield function

@@ -35,7 +35,7 @@ from sparrowmq.client.consuming.consumer_settings import PullTuning, QueuesChang
 from sparrowmq.client.consuming.handler_thread import listening_in_thread, with_listening_threads
 from sparrowmq.client.consuming.pull_consumer import PullConsumer
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.handlers import ENDING, BlockingMiddleware, DeclaredHandlers, F, Options, wait_for_first
+from sparrowmq.client.handlers import ENDING_SIGNALS, BlockingMiddleware, DeclaredHandlers, F, Options, wait_for_first
 from sparrowmq.client.loop_affinity import check_main_thread
 from sparrowmq.client.loop_thread import Callbacks, LoopThread
 from sparrowmq.client.popping.simple_consumer import SimpleConsumer
@@ -53,9 +53,7 @@ A = TypeVar("A", covariant=True)
 C = TypeVar("C", covariant=True, bound=AbstractAsyncContextManager[Any])
 P = ParamSpec("P")
 R = TypeVar("R")
-
 BlockingWork: TypeAlias = "Callable[[SyncClient, threading.Event], object]"
-
 PREFETCHED = 100  # messages that an iterating consumer takes from the loop's thread at once
 
 
@@ -85,7 +83,9 @@ def blocking(method: Any) -> Any:
     return call
 
 
-def starting(method: Callable[Concatenate[A, P], asyncio.Future[R]]) -> Callable[Concatenate[Twin[A], P], Future[R]]:
+def as_thread_future(
+    method: Callable[Concatenate[A, P], asyncio.Future[R]],
+) -> Callable[Concatenate[Twin[A], P], Future[R]]:
     """The twin of a method that returns a future: its future belongs to threads, and calls back in threads."""
 
     @functools.wraps(method)
@@ -100,11 +100,7 @@ class _LeftByError(Exception):
 
 
 class Context(Twin[C]):
-    """A blocking context manager around an asynchronous one, which one task enters and leaves.
-
-    Args:
-        owns_thread: whether leaving ends the thread.
-    """
+    """A blocking context manager around an asynchronous one, which one task enters and leaves."""
 
     def __init__(self, inner: C, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread)
@@ -120,8 +116,8 @@ class Context(Twin[C]):
         if self._owns_thread:
             self._thread.start()
         entered: Future[None] = Future()
-        self._life = self._thread.submit(self._live(entered))
-        self._life.add_done_callback(functools.partial(_copy_failure, entered))
+        self._life = self._thread.submit(self._run_until_left(entered))
+        self._life.add_done_callback(functools.partial(_pass_on_failure, entered))
         try:
             entered.result()
         except BaseException as error:
@@ -133,16 +129,16 @@ class Context(Twin[C]):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread.is_forked:
             return  # The thread, and all that it has open, are the parent's.
-        self._is_failed = kind is not None
+        self._is_failed = error_type is not None
         self._thread.call_soon(self._leave.set)
         try:
             self._life.result()
         except ClientClosed:  # It ended with its client. The error of the block says more.
-            if kind is None:
+            if error_type is None:
                 raise
         finally:
             self._stop_own_thread()
@@ -151,7 +147,7 @@ class Context(Twin[C]):
         if self._owns_thread:
             self._thread.stop()
 
-    async def _live(self, entered: Future[None]) -> None:
+    async def _run_until_left(self, entered: Future[None]) -> None:
         try:
             async with self._inner:
                 entered.set_result(None)
@@ -162,7 +158,7 @@ class Context(Twin[C]):
             pass
 
 
-def _copy_failure(entered: Future[None], life: Future[None]) -> None:
+def _pass_on_failure(entered: Future[None], life: Future[None]) -> None:
     if not entered.done():
         failure = None if life.cancelled() else life.exception()
         entered.set_exception(failure or ClientClosed("it was closed while it was entered"))
@@ -176,11 +172,11 @@ class SyncTransaction(Context[Transaction]):
     unknown = blocking(Transaction.unknown)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and not issubclass(kind, Exception) and not self._inner.is_over:
+        if error_type is not None and not issubclass(error_type, Exception) and not self._inner.is_over:
             self.unknown()  # After Ctrl-C only the check can say what the block has done.
-        super().__exit__(kind, error, trace)
+        super().__exit__(error_type, error, trace)
 
     @property
     def result(self) -> SendResult:
@@ -191,7 +187,9 @@ class SyncTransaction(Context[Transaction]):
         return self._inner.msg_id
 
 
-def beginning(method: Callable[Concatenate[A, P], Transaction]) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
+def as_blocking_transaction(
+    method: Callable[Concatenate[A, P], Transaction],
+) -> Callable[Concatenate[Twin[A], P], SyncTransaction]:
     @functools.wraps(method)
     def call(self: Twin[A], /, *args: P.args, **kwargs: P.kwargs) -> SyncTransaction:
         return SyncTransaction(method(self._inner, *args, **kwargs), self._thread)
@@ -204,21 +202,21 @@ class SyncConsumer(Context[Consumer]):
 
     def __init__(self, inner: Consumer, thread: LoopThread) -> None:
         super().__init__(inner, thread)
-        self._fetched: deque[ReceivedMessage] = deque()
+        self._fetched_messages: deque[ReceivedMessage] = deque()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while True:
             try:
                 if self._thread.is_forked:
-                    self._fetched.clear()  # The parent handles them.
-                message = self._fetched.popleft()
+                    self._fetched_messages.clear()  # The parent handles them.
+                message = self._fetched_messages.popleft()
                 if message.is_current:
                     yield message
             except IndexError:
                 fetched = self.take(PREFETCHED if self._inner._is_quick else 1)
                 if not fetched:
                     return
-                self._fetched.extend(fetched)
+                self._fetched_messages.extend(fetched)
 
     def take(self, max_count: int = 1) -> list[ReceivedMessage]:
         """Wait for a message, and return it with the others that are here. Return none when the consumer was left."""
@@ -303,13 +301,13 @@ class SyncProducer(Twin[Producer]):
     """The blocking twin of `Producer`."""
 
     send = blocking(Producer.send)
-    send_soon = starting(Producer.send_soon)
+    send_soon = as_thread_future(Producer.send_soon)
     send_nowait = blocking(Producer.send_nowait)
     send_many = blocking(Producer.send_many)
     recall = blocking(Producer.recall)
     drain = blocking(Producer.drain)
     flush = blocking(Producer.flush)
-    transaction = beginning(Producer.transaction)
+    transaction = as_blocking_transaction(Producer.transaction)
 
     @property
     def unanswered(self) -> int:
@@ -358,43 +356,43 @@ class SyncClient(Context[Client]):
 
     def __init__(self, inner: Client, thread: LoopThread, *, owns_thread: bool = False) -> None:
         super().__init__(inner, thread, owns_thread=owns_thread)
-        self._declared: DeclaredHandlers[SyncConsumer] = DeclaredHandlers(blocks=True)
-        self._declared.warn_if_forgotten(self)
+        self._declared_handlers: DeclaredHandlers[SyncConsumer] = DeclaredHandlers(is_blocking=True)
+        self._declared_handlers.warn_if_forgotten(self)
         self._asked_to_end = asyncio.Event()
-        self._serving = threading.RLock()  # The handler of a signal may leave while its own thread serves.
-        self._served: list[SyncConsumer] = []
-        self._started: ExitStack | None = None
+        self._serving_lock = threading.RLock()  # The handler of a signal may leave while its own thread serves.
+        self._served_consumers: list[SyncConsumer] = []
+        self._start_stack: ExitStack | None = None
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._thread.is_forked:
             return  # Another thread may have held the lock below when the process was forked.
         self._thread.call_soon(self._asked_to_end.set)
-        with self._serving:  # Another thread may serve handlers, which end first.
-            for consumer in self._served:
-                consumer.__exit__(kind, error, trace)
-            super().__exit__(kind, error, trace)
+        with self._serving_lock:  # Another thread may serve handlers, which end first.
+            for consumer in self._served_consumers:
+                consumer.__exit__(error_type, error, trace)
+            super().__exit__(error_type, error, trace)
 
     def start(self, *, serve: bool = False) -> Self:
         """As `Client.start`, for a framework or a server's worker; after a fork, start in the child."""
         with ExitStack() as stack:
             stack.enter_context(self)
-            for consumer in self._declared.consumers() if serve else ():
+            for consumer in self._declared_handlers.consumers() if serve else ():
                 stack.enter_context(consumer)
-            self._started = stack.pop_all()
+            self._start_stack = stack.pop_all()
         return self
 
     def close(self) -> None:
         """As `Client.close`; also leaves a client that a `with` block entered, whose end does nothing more then."""
-        started, self._started = self._started, None
+        started, self._start_stack = self._start_stack, None
         if started is not None:
             started.close()
         elif not self._life.done():
             self.__exit__(None, None, None)
 
     send = blocking(Client.send)
-    send_soon = starting(Client.send_soon)
+    send_soon = as_thread_future(Client.send_soon)
     send_nowait = blocking(Client.send_nowait)
     send_many = blocking(Client.send_many)
     request = blocking(Client.request)
@@ -402,7 +400,7 @@ class SyncClient(Context[Client]):
     drain = blocking(Client.drain)
     flush = blocking(Client.flush)
     queues = blocking(Client.queues)
-    transaction = beginning(Client.transaction)
+    transaction = as_blocking_transaction(Client.transaction)
 
     @property
     def unanswered(self) -> int:
@@ -482,40 +480,41 @@ class SyncClient(Context[Client]):
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """As `Client.handler`, for a plain function; it runs in threads and may block."""
         self._inner._check_options(topics, group, options)
-        return self._declared.handler(self.subscribe, topics, group, options)
+        return self._declared_handlers.handler(self.subscribe, topics, group, options)
 
     def middleware(self, function: BlockingMiddleware) -> BlockingMiddleware:
         """As `Client.middleware`, with a plain function and a plain `call_next`."""
-        self._declared.wrap(function)
+        self._declared_handlers.add_middleware(function)
         return function
 
     def serve(self) -> None:
-        """As `Client.serve`, inside `with`: until another thread or a signal's handler leaves the client, or until a
-        consumer fails.
-        """
+        """As `Client.serve`, until another thread or a signal's handler leaves the client, or a consumer fails."""
         self._serve(())
 
     def _serve(self, work: Sequence[BlockingWork]) -> None:
-        for each in work:
-            self._declared.check_work(each)
-        stop, running = threading.Event(), list[Future[object]]()
+        for work_function in work:
+            self._declared_handlers.check_work(work_function)
+        stop, futures = threading.Event(), list[Future[object]]()
         try:
-            with self._serving, ThreadPoolExecutor(len(work) or 1) as threads, ExitStack() as stack:
-                stack.callback(self._served.clear)
+            with self._serving_lock, ThreadPoolExecutor(len(work) or 1) as threads, ExitStack() as stack:
+                stack.callback(self._served_consumers.clear)
                 stack.callback(stop.set)
-                running += [threads.submit(each, self, stop) for each in work]
-                for future in running:
+                futures += [threads.submit(work_function, self, stop) for work_function in work]
+                for future in futures:
                     future.add_done_callback(lambda _: self._thread.call_soon(self._asked_to_end.set))
-                for consumer in self._declared.consumers(or_none=bool(work)):
-                    self._served.append(consumer)
+                for consumer in self._declared_handlers.consumers(or_none=bool(work)):
+                    self._served_consumers.append(consumer)
                     stack.enter_context(consumer)
 
                 async def until_one_ends() -> None:
-                    await wait_for_first(self._asked_to_end.wait(), *(each._inner.closed() for each in self._served))
+                    await wait_for_first(
+                        self._asked_to_end.wait(),
+                        *(work_function._inner.closed() for work_function in self._served_consumers),
+                    )
 
                 self._thread.run(until_one_ends())
                 stop.set()
-            for future in running:
+            for future in futures:
                 future.result()
         except ClientClosed:  # as by the handler of a signal while a consumer is entered
             if not self._asked_to_end.is_set():
@@ -527,15 +526,15 @@ class SyncClient(Context[Client]):
         Each `work` is a plain function, called with this client and a `threading.Event` in a thread of its own.
         """
         check_main_thread()
-        before = {
+        handlers_before = {
             number: signal.signal(number, lambda *_: self._thread.call_soon(self._asked_to_end.set))
-            for number in ENDING
+            for number in ENDING_SIGNALS
         }
         try:
             with self:
                 self._serve(work)
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers_before.items():
                 signal.signal(number, handler)
 
 
@@ -552,10 +551,8 @@ def connect(
     callback_threads: int | None = None,
     **arguments: Unpack[ClientArguments],
 ) -> SyncClient:
-    """A client of a cluster, for `with`. Arguments and errors are those of `Client`.
-
-    Args:
-        callback_threads: the number of threads for the callbacks of `send_soon`'s futures.
+    """A client of a cluster, for `with`. Arguments and errors are those of `Client`; `callback_threads` is the number
+    of threads for the callbacks of `send_soon`'s futures.
     """
     check_names("connect", arguments, ClientArguments, "namesrv", "callback_threads")
     callbacks = Callbacks(callback_threads)

@@ -56,10 +56,10 @@ from sparrowmq.client.sending.producer_settings import (
     SendCall,
     check_producer_group,
     check_timeout,
-    sending,
+    make_send_call,
 )
 from sparrowmq.client.sending.send_hooks import SendHooks
-from sparrowmq.client.sending.send_queue import FLUSH_S, SendQueues
+from sparrowmq.client.sending.send_queue import FLUSH_LIMIT_S, SendQueues
 from sparrowmq.client.sending.transaction import EndRetries, OnEnd, TransactionEnds
 from sparrowmq.client.tracebacks import short_tracebacks
 from sparrowmq.client.tracing import Tracing
@@ -72,12 +72,9 @@ from sparrowmq.protocol.names import INNER_PRODUCER_GROUP, TRACE_TOPIC, check_to
 from sparrowmq.protocol.requests.headers import UnregisterClient
 from sparrowmq.protocol.subscription import Subscription
 
-REQUEST_S: Final = 3.0
-
+REQUEST_TIMEOUT_S: Final = 3.0
 _PRODUCER_METHODS: Final = ("send", "send_soon", "send_nowait", "send_many", "transaction", "drain")
-
 Work: TypeAlias = "Callable[[Client, asyncio.Event], Awaitable[object]]"
-
 K = TypeVar("K", bound=Check)
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,22 +144,20 @@ class Client:
             hooks=self._hooks,
             clock=clock,
         )
-        self._home = self._network.home
+        self._loop_affinity = self._network.loop_affinity
         self._send_queues = SendQueues(self._network)
         self._requests = Requests(self._network)
         self._checks = Checks(self._network.background.spawn, self._network.clock, namespace)
-        self._network.membership.on_check = self._checks.ask
-        self._declared: DeclaredHandlers[Consumer] = DeclaredHandlers()
-        self._declared.warn_if_forgotten(self)
-        self._life = ManagedLifetime()
+        self._network.membership.on_check = self._checks.take_question
+        self._declared_handlers: DeclaredHandlers[Consumer] = DeclaredHandlers()
+        self._declared_handlers.warn_if_forgotten(self)
+        self._lifetime = ManagedLifetime()
         self._inner_queue = self._send_queues.open(INNER_PRODUCER_GROUP, ProducerSettings())
         self._tracing = self._start_tracing(trace) if trace is not False else None
         self._checks.on_end = self._tracing.on_transaction_end if self._tracing is not None else None
         self._producer = self.producer(group, settings)
         # Attributes of the instance save each message the call of the class's method, a hundredth of a send.
         vars(self).update({name: getattr(self._producer, name) for name in _PRODUCER_METHODS})
-
-    # Methods of its own producer -------------------------------------------------------------------------------------
 
     send = delegate_to_producer(Producer.send)
     send_soon = delegate_to_producer(Producer.send_soon)
@@ -177,21 +172,18 @@ class Client:
         topic: str | Message,
         body: Body | None = None,
         *,
-        timeout_s: float = REQUEST_S,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         **arguments: Unpack[RequestArguments],
     ) -> ReceivedMessage:
         """Send a request, and return the answer that a consumer of the topic gives by `message.reply`.
 
-        The arguments are those of `send`. Any number of requests may be under way; cancelling one drops its answer.
-
-        Args:
-            timeout_s: the limit until the answer arrives.
-        Raises:
-            RequestTimeout: no answer came in time. A consumer may have handled the request.
-            InvalidMessage, InvalidName, ConfigError, NoRoute, SendFailed, ClientClosed: as `send`.
+        The other arguments are those of `send`. Any number of requests may be under way; cancelling one drops its
+        answer.
+        Raises: RequestTimeout, no answer came within `timeout_s`, and a consumer may have handled the request;
+        otherwise as `send`.
         """
         check_names("request", arguments, RequestArguments)
-        return await self._requests.send(self._producer, sending(topic, body, **arguments), timeout_s)
+        return await self._requests.send(self._producer, make_send_call(topic, body, **arguments), timeout_s)
 
     async def flush(self) -> None:
         """Wait until every message that a producer of this client has sent is answered or has failed."""
@@ -207,34 +199,34 @@ class Client:
         """The client's name at brokers and for other members of a group."""
         return self._network.client_id
 
-    # Parts of it ----------------------------------------------------------------------------------------------------
-
     def producer(self, group: str, settings: ProducerSettings | None = None, *, check: Check | None = None) -> Producer:
-        """Make another producer, with its own group and settings; it lives as long as the client.
-
-        Args:
-            check: the check of its transactions, as `@mq.check(group)` declares one.
+        """Make another producer, with its own group and settings; it lives as long as the client. `check` is the check
+        of its transactions, as `@mq.check(group)` declares one.
         Raises: ConfigError, this client has a producer of that group, or the group has a check.
         """
         check_kind("settings", settings, ProducerSettings | None, "ProducerSettings, or leave it out")
-        full = self._producer_group(group)
+        full_group = self._producer_group(group)
         # As Java's clients do, announce a group without transactions: brokers push answers to announced clients only.
-        group = self._network.plain_name(full)
-        announced = INNER_PRODUCER_GROUP if group == DEFAULT_GROUP else full
-        self._network.membership.add_producer(full, announced)
+        group = self._network.plain_name(full_group)
+        heartbeat_group = INNER_PRODUCER_GROUP if group == DEFAULT_GROUP else full_group
+        self._network.membership.add_producer(full_group, heartbeat_group)
         try:
             if check is not None:
-                self._add_check(full, check, CheckSettings())
+                self._add_check(full_group, check, CheckSettings())
         except SparrowError:
-            self._network.membership.producers.pop(full, None)
+            self._network.membership.producers.pop(full_group, None)
             raise
-        own = settings or ProducerSettings()
-        ends = self._ends(full, self._tracing.on_transaction_end if self._tracing is not None else None)
-        send_queue = self._send_queues.open(full, own)
+        settings_or_default = settings or ProducerSettings()
+        transaction_ends = self._make_transaction_ends(
+            full_group, self._tracing.on_transaction_end if self._tracing is not None else None
+        )
+        send_queue = self._send_queues.open(full_group, settings_or_default)
         hooks: tuple[SendHooks, ...] = self._hooks
         if self._tracing is not None:
-            hooks = (*hooks, self._tracing.sends(group))
-        return Producer(group, send_queue, self._network.ids, own, ends, self._network.namespace, hooks)
+            hooks = (*hooks, self._tracing.send_hooks(group))
+        return Producer(
+            group, send_queue, self._network.ids, settings_or_default, transaction_ends, self._network.namespace, hooks
+        )
 
     def check(
         self, group: str | None = None, *, concurrency: int = 16, waiting: int = 2000, timeout_s: float = 60.0
@@ -253,10 +245,10 @@ class Client:
         Raises: ConfigError, an argument is wrong, the group has a check, or the program named no group.
         """
         settings = CheckSettings(concurrency, waiting, timeout_s)
-        full = self._producer_group(self._producer.group if group is None else group)
+        full_group = self._producer_group(self._producer.group if group is None else group)
 
         def declare(function: K) -> K:
-            self._add_check(full, function, settings)
+            self._add_check(full_group, function, settings)
             return function
 
         return declare
@@ -326,16 +318,15 @@ class Client:
             on_assigned, on_revoked: plain or async functions, called with the queues that this member gets, and loses.
             handler_timeout_s: the time after which a message is given to another handler; 15 minutes by default.
             tuning: these, and the other fields of `ConsumerSettings`.
-        Raises:
-            ConfigError, InvalidName: an argument is wrong.
+        Raises: ConfigError, InvalidName, an argument is wrong.
         """
         if handler is not None:
             check_handler(handler, "a function of one message, and a tag by its name: tag=", takes=1)
         check_names("subscribe", tuning, Options)
-        settings, wanted = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
-        kind = PopConsumer if settings.mode == "pop" else Consumer
+        settings, subscribed = self._subscription(topics, group, tag=tag, where=where, batch=batch, **tuning)
+        consumer_class = PopConsumer if settings.mode == "pop" else Consumer
         hooks = self._consume_hooks(group)
-        return kind(settings, wanted, self._network, self._inner_queue, handler, hooks=hooks)
+        return consumer_class(settings, subscribed, self._network, self._inner_queue, handler, hooks=hooks)
 
     def simple_consumer(
         self,
@@ -354,16 +345,15 @@ class Client:
             topics, tag, where: as for `subscribe`.
             order: a queue gives no more messages until those before are acknowledged.
             tuning: these, and the other fields of `SimpleSettings`.
-        Raises:
-            ConfigError, InvalidName: an argument is wrong.
+        Raises: ConfigError, InvalidName, an argument is wrong.
         """
         check_names("simple_consumer", tuning, SimpleTuning, "topics", "tag", "where")
         settings = SimpleSettings(self._network.full_group(group), **tuning)
         if topics == () and (tag is not None or where is not None):
             raise ConfigError("tag= and where= filter topics: name the topics, or give the filter to `subscribe`")
-        wanted = self._subscriptions_to(topics, tag, where) if topics != () else {}
+        subscribed = self._subscriptions_to(topics, tag, where) if topics != () else {}
         hooks = self._consume_hooks(group)
-        return SimpleConsumer(settings, wanted, self._network, self._inner_queue, hooks)
+        return SimpleConsumer(settings, subscribed, self._network, self._inner_queue, hooks)
 
     def pull_consumer(self, *, group: str, **tuning: Unpack[PullTuning]) -> PullConsumer:
         """Read queues under your own control; enter the result with `async with`.
@@ -374,8 +364,7 @@ class Client:
             broadcast: a subscriber of a topic gets all its queues; offsets are kept in a file here.
             on_assigned, on_revoked: called with the queues that a subscription brings, and takes.
             tuning: these, and the other fields of `PullSettings`.
-        Raises:
-            ConfigError, InvalidName: an argument is wrong.
+        Raises: ConfigError, InvalidName, an argument is wrong.
         """
         check_names("pull_consumer", tuning, PullTuning)
         settings = PullSettings(self._network.full_group(group), **tuning)
@@ -387,24 +376,18 @@ class Client:
         return Admin(self._network)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that messages of a topic can be sent to; of an ordered topic all, even while a broker is away.
-
-        Raises: NoRoute, InvalidName.
-        """
+        """The queues to which a topic is sent; of an ordered topic also those of absent brokers. Raises: NoRoute."""
         route = await self._network.routes.for_sending(self._network.full_topic(topic))
         return self._network.plain_queues(route.keyed)
-
-    # Handlers declared where they are defined -----------------------------------------------------------------------
 
     def handler(self, topics: Topics, *, group: str, **options: Unpack[Options]) -> Callable[[F], F]:
         """Declare the decorated function as a handler: `run` and `serve` subscribe it.
 
         Its annotations choose its arguments; see handlers.py. The other arguments are those of `subscribe`.
-
         Raises: ConfigError, the function cannot be called with such arguments.
         """
         self._check_options(topics, group, options)
-        return self._declared.handler(self.subscribe, topics, group, options)
+        return self._declared_handlers.handler(self.subscribe, topics, group, options)
 
     def _check_options(self, topics: Topics, group: str, options: Options) -> None:
         check_names("handler", options, Options)
@@ -415,7 +398,7 @@ class Client:
 
         `delivered` is a message, or for handlers with `batch=` a list; `await call_next(delivered)` goes on.
         """
-        self._declared.wrap(function)
+        self._declared_handlers.add_middleware(function)
         return function
 
     async def serve(self) -> None:
@@ -425,11 +408,9 @@ class Client:
     def run(self, *work: Work) -> None:
         """Enter the client and consume with the declared handlers until Ctrl-C or SIGTERM; for a program's main.
 
-        Running handlers may finish, as when a consumer is left. A second signal cuts them short.
-
-        Args:
-            work: coroutine functions that run beside the handlers, such as the `relay` of an outbox. Each is called
-                with this client and an event, and returns soon after the event is set. The program ends when one ends.
+        Running handlers may finish, as when a consumer is left. A second signal cuts them short. Each `work` is a
+        coroutine function that runs beside the handlers, such as the `relay` of an outbox. It is called with this
+        client and an event, and returns soon after the event is set. The program ends when one ends.
         Raises: ConfigError, an event loop runs already, or this is not the main thread, which gets the signals.
         """
         if running_loop() is not None:
@@ -446,45 +427,40 @@ class Client:
         async with AsyncExitStack() as stack:
             tasks: list[asyncio.Future[object]] = []
             stack.push_async_exit(partial(_end_work, tasks, asked_to_end))
-            for each in work:
-                self._declared.check_work(each)
-                tasks.append(asyncio.ensure_future(each(self, asked_to_end)))
-            consumers = self._declared.consumers(or_none=bool(work))
+            for work_function in work:
+                self._declared_handlers.check_work(work_function)
+                tasks.append(asyncio.ensure_future(work_function(self, asked_to_end)))
+            consumers = self._declared_handlers.consumers(or_none=bool(work))
             for consumer in consumers:
                 await stack.enter_async_context(consumer)
             shielded = (asyncio.shield(task) for task in tasks)
             await wait_for_first(asked_to_end.wait(), *shielded, *(consumer.closed() for consumer in consumers))
 
-    # Life -----------------------------------------------------------------------------------------------------------
-
     async def start(self, *, serve: bool = False) -> Self:
-        """Enter the client where no `async with` block can be, such as in the start-up hook of a framework.
+        """Enter the client where no `async with` block can be, such as in the start-up hook of a framework. With
+        `serve` it consumes with the declared handlers until `close`.
 
         A task of its own enters and leaves the client, so another task may call `close`.
-
-        Args:
-            serve: consume with the declared handlers until `close`.
         Raises: ConfigError, the client was entered before, or no handler was declared; AccessDenied, the account may
         not consume.
         """
-        self._home.check_if_entered()
-        await self._life.start([self, *(self._declared.consumers() if serve else ())])
+        self._loop_affinity.check_if_entered()
+        await self._lifetime.start([self, *(self._declared_handlers.consumers() if serve else ())])
         return self
 
     async def close(self) -> None:
         """Leave the client that `start` entered, as the end of its `async with` block would; once more does nothing.
 
         In a handler it returns at once, and the client is left when the handler has ended.
-
         Raises: SparrowError, a consumer had failed, as when leaving it.
         """
-        if self._home.is_forked:
+        if self._loop_affinity.is_forked:
             return  # It lives in the parent.
-        self._home.check_if_entered()
+        self._loop_affinity.check_if_entered()
         if self._network.is_inside:
-            self._life.close_soon()
+            self._lifetime.close_soon()
         else:
-            await self._life.close()
+            await self._lifetime.close()
 
     async def __aenter__(self) -> Self:
         await self._network.__aenter__()
@@ -494,44 +470,47 @@ class Client:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._home.is_forked:
+        if self._loop_affinity.is_forked:
             return  # Everything that would be closed is the parent's.
         self._network.check_outside()
 
         async def finish() -> None:
             await self._send_queues.last_answers()
-            await self._network.membership.client_leaves()
+            await self._network.membership.commit_consumers()
 
         try:
-            if kind is None:
-                await self._network.clock.wait_for(finish(), FLUSH_S)
+            if error_type is None:
+                await self._network.clock.wait_for(finish(), FLUSH_LIMIT_S)
                 if self._tracing is not None:
                     await self._tracing.drain()
-            await self._leave()
+            self._send_queues.shut()
+            # Brokers ask other clients about transactions then.
+            for group in sorted(self._network.membership.producers.values()):
+                await self._network.brokers.tell_all(UnregisterClient(client_id=self.client_id, producer_group=group))
         except TimeoutError:
             pass  # `close` says it
         finally:
             self._send_queues.close()
-            await self._network.__aexit__(kind, error, trace)
+            await self._network.__aexit__(error_type, error, trace)
 
-    async def _leave(self) -> None:
-        """Unregister our producers, so that brokers ask other clients about transactions."""
-        self._send_queues.shut()
-        for group in sorted(self._network.membership.producers.values()):
-            await self._network.brokers.tell_all(UnregisterClient(client_id=self.client_id, producer_group=group))
-
-    def _ends(self, group: str, on_end: OnEnd | None = None) -> TransactionEnds:
+    def _make_transaction_ends(self, group: str, on_end: OnEnd | None = None) -> TransactionEnds:
         network = self._network
         retries = EndRetries(network.brokers, network.clock, network.background.spawn)
-        return TransactionEnds(group, network.brokers, self._checks.has, self._home, retries, on_end)
+        return TransactionEnds(group, network.brokers, self._checks.has, self._loop_affinity, retries, on_end)
 
     def _start_tracing(self, trace: bool | str) -> Tracing:
         topic = TRACE_TOPIC if trace is True else check_topic(str(trace))
         settings = ProducerSettings()
-        send_queue = self._send_queues.open_for_traces(tracing.GROUP, settings)
-        producer = Producer(tracing.GROUP, send_queue, self._network.ids, settings, self._ends(tracing.GROUP))
+        send_queue = self._send_queues.open_for_traces(tracing.TRACE_GROUP, settings)
+        producer = Producer(
+            tracing.TRACE_GROUP,
+            send_queue,
+            self._network.ids,
+            settings,
+            self._make_transaction_ends(tracing.TRACE_GROUP),
+        )
         return Tracing(topic, producer, self._network.clock, self._network.ids.next, self._network.namespace)
 
     def _subscription(
@@ -548,24 +527,27 @@ class Client:
         return settings, self._subscriptions_to(topics, tag, where)
 
     def _subscriptions_to(self, topics: Topics, tag: str | None, where: str | None) -> dict[str, Subscription]:
-        full = full_names(topics, self._network.full_topic)
-        return subscriptions(full, tag, where, self._network.clock.now_ms())
+        full_topics = full_names(topics, self._network.full_topic)
+        return subscriptions(full_topics, tag, where, self._network.clock.now_ms())
 
     def _consume_hooks(self, group: str) -> tuple[ConsumeHooks, ...]:
         if self._tracing is None:
             return self._hooks
-        return (*self._hooks, self._tracing.consumes(self._network.plain_name(group)))
+        return (*self._hooks, self._tracing.consume_hooks(self._network.plain_name(group)))
 
 
 async def _end_work(
-    tasks: Sequence[asyncio.Future[object]], stop: asyncio.Event, kind: type[BaseException] | None, *_: object
+    tasks: Sequence[asyncio.Future[object]],
+    asked_to_end: asyncio.Event,
+    error_type: type[BaseException] | None,
+    *_: object,
 ) -> None:
     """Let work end in order, but cut it short when the program was cancelled. Raises the error of work."""
-    stop.set()
-    if kind is not None and issubclass(kind, asyncio.CancelledError):
+    asked_to_end.set()
+    if error_type is not None and issubclass(error_type, asyncio.CancelledError):
         for task in tasks:
             task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=kind is not None)
+    await asyncio.gather(*tasks, return_exceptions=error_type is not None)
 
 
 class ClientArguments(TypedDict, total=False):
@@ -604,7 +586,6 @@ class ManagedLifetime:
 
     async def start(self, managers: Sequence[AbstractAsyncContextManager[Any]]) -> None:
         """Enter the managers, and return when they are entered. Cancelling leaves them.
-
         Raises: ConfigError, it was started before, or asyncio does not run; Exception, the error of the manager that
         could not be entered.
         """
@@ -626,10 +607,7 @@ class ManagedLifetime:
             await failed
 
     async def close(self) -> None:
-        """Leave the managers; do nothing if they were not entered. Cancelling leaves them at once.
-
-        Raises: Exception, the error that ended the life before, or that a manager raises when it is left.
-        """
+        """Leave the managers, if they were entered. Cancelling leaves them at once. Raises: the error of a manager."""
         task = self._task
         if task is None:
             return
@@ -675,10 +653,10 @@ class Requests:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def send(self, producer: Producer, sending: SendCall, timeout_s: float) -> ReceivedMessage:
+    async def send(self, producer: Producer, call: SendCall, timeout_s: float) -> ReceivedMessage:
         """Send a request and wait for its answer. See `Client.request`."""
         check_timeout(timeout_s)
-        message = sending.message
+        message = call.message
         if message.is_delayed:
             raise InvalidMessage("a request cannot be delayed, because the sender waits for the answer")
         correlation_id = str(uuid.uuid4())
@@ -688,27 +666,26 @@ class Requests:
             Property.TTL: str(ceil(timeout_s * 1000)),
         }
         request = replace(message, properties=dict(message.properties) | request_properties)
-        with self._network.answers.expect_reply(correlation_id) as answer:
+        with self._network.answers.expect_reply(correlation_id) as reply:
             try:
-                stored = await self._network.clock.wait_for(
-                    self._exchange(producer, SendCall(request, sending.fifo, sending.queue, timeout_s), answer),
-                    timeout_s,
+                reply_message = await self._network.clock.wait_for(
+                    self._exchange(producer, SendCall(request, call.fifo, call.queue, timeout_s), reply), timeout_s
                 )
             except TimeoutError:
                 consumer = f"a consumer of {request.topic}"
                 raise RequestTimeout(consumer, f"request {correlation_id}", timeout_s) from None
         brokers = self._network.routes.brokers
-        names = (name for name, each in brokers.items() if stored.store_host in each.values())
-        queue = MessageQueue(stored.topic, next(names, ""), stored.queue_id)
-        return ReceivedMessage(stored, queue, namespace=self._network.namespace)
+        broker_names = (name for name, addresses in brokers.items() if reply_message.store_host in addresses.values())
+        queue = MessageQueue(reply_message.topic, next(broker_names, ""), reply_message.queue_id)
+        return ReceivedMessage(reply_message, queue, namespace=self._network.namespace)
 
     async def _exchange(
-        self, producer: Producer, sending: SendCall, answer: asyncio.Future[StoredMessage]
+        self, producer: Producer, call: SendCall, reply: asyncio.Future[StoredMessage]
     ) -> StoredMessage:
-        await self._network.answers.greet_brokers(self._network.full_name(sending.message.topic))
+        await self._network.answers.greet_brokers(self._network.full_name(call.message.topic))
         try:
-            await producer.send(sending.message, fifo=sending.fifo, queue=sending.queue, timeout_s=sending.timeout_s)
+            await producer.send(call.message, fifo=call.fifo, queue=call.queue, timeout_s=call.timeout_s)
         except SendFailed:
-            if not answer.done():  # Otherwise only the broker's acknowledgement was lost.
+            if not reply.done():  # Otherwise only the broker's acknowledgement was lost.
                 raise
-        return await answer
+        return await reply

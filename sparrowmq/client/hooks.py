@@ -40,8 +40,8 @@ def check_hooks(hooks: object) -> tuple[Hooks, ...]:
     if not isinstance(hooks, Iterable) or isinstance(hooks, str | bytes | Mapping):
         raise ConfigError(f"hooks={hooks!r}: give a list of Hooks, as in hooks=[Counting()]")
     checked = tuple(hooks)
-    for each in checked:
+    for hook in checked:
         check_kind(
-            "hooks", each, Hooks, "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks"
+            "hooks", hook, Hooks, "a list of Hooks, as in hooks=[Counting()], where Counting is a class of Hooks"
         )
     return checked

@@ -1,6 +1,4 @@
-"""The place where a client lives: one event loop, in one thread of one process.
-
-Its sockets, tasks and futures belong to that loop, so calls from elsewhere would damage them, or wait forever:
+"""The event loop of a client, in one thread of one process. Its sockets, tasks and futures belong to that loop.
 
     another thread          refused: only the thread of the loop may call
     another loop            refused: a client lives in one `asyncio.run`
@@ -8,11 +6,9 @@ Its sockets, tasks and futures belong to that loop, so calls from elsewhere woul
     before it was entered   refused: nothing would ever close what the call opens
 
 One comparison of the running loop finds all four, because a forked child runs no loop of its parent. The reason is
-looked for after that. Sends compare in place, the other calls by `checks_loop`.
-
-The running loop costs a system call in Python 3.11 (getpid). So what happens for each message compares threads instead,
-which finds all but another loop in the same thread; a fork clears the thread. A send also asks whether the client's
-loop runs: a thread runs one loop at a time.
+looked for after that. Sends compare in place, the other calls by `checks_loop`. The running loop costs a system call in
+Python 3.11 (getpid). So what happens for each message compares threads instead; a fork clears the thread. A send also
+asks whether the client's loop runs: a thread runs one loop at a time.
 """
 
 from __future__ import annotations
@@ -29,10 +25,9 @@ from typing import Any, Final, NoReturn, TypeVar, cast
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 C = TypeVar("C", bound=type)
-
 running_loop: Final = asyncio._get_running_loop  # None without a loop
 _NO_THREAD: Final = -1
-_NOWHERE: Final = cast(asyncio.AbstractEventLoop, object())
+_NO_LOOP: Final = cast(asyncio.AbstractEventLoop, object())
 
 
 class LoopAffinity:
@@ -43,13 +38,13 @@ class LoopAffinity:
         thread: the thread of the loop; no thread's number before it was entered, and in a forked child.
     """
 
-    __slots__ = ("__weakref__", "_is_left", "_process", "loop", "thread")
+    __slots__ = ("__weakref__", "_process", "_was_left", "loop", "thread")
 
     def __init__(self) -> None:
-        self.loop = _NOWHERE
+        self.loop = _NO_LOOP
         self.thread = _NO_THREAD
         self._process = os.getpid()
-        self._is_left = False
+        self._was_left = False
 
     def __reduce__(self) -> NoReturn:
         raise ConfigError(
@@ -61,10 +56,10 @@ class LoopAffinity:
         """Live in the running loop."""
         self.loop = asyncio.get_running_loop()
         self._process, self.thread = os.getpid(), threading.get_ident()
-        _entered.add(self)
+        _affinities.add(self)
 
     def leave(self) -> None:
-        self._is_left = True
+        self._was_left = True
 
     @property
     def is_forked(self) -> bool:
@@ -78,18 +73,18 @@ class LoopAffinity:
 
     def check_if_entered(self) -> None:
         """Check the same of a call that needs no network, and so may come before the client is entered."""
-        if self.loop is not _NOWHERE:
+        if self.loop is not _NO_LOOP:
             self.check()
 
     def refusal(self) -> SparrowError:
         """The error for a caller that is not in the client's loop."""
-        if self.loop is _NOWHERE:
+        if self.loop is _NO_LOOP:
             return ClientClosed(
                 "the client was not entered; use it inside its `with` block: async with sparrowmq.connect(...) as mq"
             )
         if self.is_forked:
             return forked_error(self._process)
-        if self._is_left:
+        if self._was_left:
             return ClientClosed("the client is closed; use it inside its `with` block")
         if threading.get_ident() != self.thread:
             return ConfigError(
@@ -103,13 +98,13 @@ class LoopAffinity:
         )
 
 
-_entered: weakref.WeakSet[LoopAffinity] = weakref.WeakSet()
+_affinities: weakref.WeakSet[LoopAffinity] = weakref.WeakSet()
 
 
 def _forget_threads() -> None:
     """The child has none of its parent's loops, but its main thread has the number of the one that has forked."""
-    for home in list(_entered):
-        home.thread = _NO_THREAD
+    for affinity in list(_affinities):
+        affinity.thread = _NO_THREAD
 
 
 os.register_at_fork(after_in_child=_forget_threads)
@@ -141,7 +136,7 @@ def forked_error(process: int) -> ConfigError:
 
 
 def checks_loop(*names: str, without: Collection[str] = ()) -> Callable[[C], C]:
-    """Let these methods of a class check its `_home` first. Without names: all public methods but `without`."""
+    """Let these methods, by default all public ones but `without`, check the `_loop_affinity` of their object first."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):
@@ -159,7 +154,7 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         async def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
             __tracebackhide__ = True  # pytest leaves this frame out
-            self._home.check()  # When it is awaited: another thread may make the coroutine.
+            self._loop_affinity.check()  # When it is awaited: another thread may make the coroutine.
             return await method(self, *args, **kwargs)
 
         return call
@@ -167,7 +162,7 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call_now(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True  # pytest leaves this frame out
-        self._home.check_if_entered()
+        self._loop_affinity.check_if_entered()
         return method(self, *args, **kwargs)
 
     return call_now

@@ -5,17 +5,15 @@
     the loop    └──> runs ─────────────────────────────────┴── or is cancelled at the end
 
 The door is shut before the loop ends, and the loop then takes the coroutines that came in before. So no thread waits
-for a coroutine that the loop never runs. `begin` is the same for calls that return a future of the loop: many of them
-wake the loop once, and need no task.
+for a coroutine that the loop never runs. `start_call` is the same for calls that return a future of the loop: many of
+them wake the loop once, and need no task.
 
 The handler of a signal may stop a thread at any line, call the client, and wait for the loop. So the loop never waits
-for a lock that a calling thread may hold; only the end of the loop waits for the door, for at most SHUT_S.
-
-    mq.send_soon("orders", b"paid").add_done_callback(lambda sent: database.note(sent.result().msg_id))
+for a lock that a calling thread may hold; only the end of the loop waits for the door, for a second at most.
 
 A future's callbacks run in threads of their own, where they may block and may call the blocking client. A future of
-`concurrent.futures` would call them in the loop's thread, where they would stop the client.
-Source: ClientConfig.clientCallbackExecutorThreads and NettyRemotingClient.publicExecutor, Java 4.9.8.
+`concurrent.futures` would call them in the loop's thread, where they would stop the client. Source:
+ClientConfig.clientCallbackExecutorThreads and NettyRemotingClient.publicExecutor, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -37,26 +35,17 @@ from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ClientClosed, ConfigError, SparrowError
 
 log = logging.getLogger(__name__)
-
 R = TypeVar("R")
-
 T = TypeVar("T")
-
-SHUT_S: Final = 1.0
-
-_CLOSED: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
-
-_NOT_ENTERED: Final = (
+SHUT_LIMIT_S: Final = 1.0
+_CLOSED_TEXT: Final = "the client is closed; use it inside `with sparrowmq.sync.connect(...)`"
+_NOT_ENTERED_TEXT: Final = (
     "the client was not entered; use it inside its `with` block: with sparrowmq.sync.connect(...) as mq"
 )
 
 
 class LoopThread:
-    """The loop, its thread, and the threads that run callbacks. No thread runs before `start`.
-
-    Args:
-        callbacks: run the callbacks of futures; they end with the thread.
-    """
+    """The loop, its thread, and the threads that run callbacks of futures. No thread runs before `start`."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         self.callbacks = callbacks
@@ -64,13 +53,13 @@ class LoopThread:
         self._thread: threading.Thread | None = None
         self._leave = asyncio.Event()
         self._is_open = True
-        self._door = threading.RLock()
+        self._door_lock = threading.RLock()
         self._process = os.getpid()
         self.loop: asyncio.AbstractEventLoop | None = None
         self._calls: deque[tuple[Callable[[], asyncio.Future[Any]], CallFuture[Any]]] = deque()
-        self._turn = 0  # the number of the next turn that makes calls
-        self._woken = -1  # the turn for which the loop was woken
-        self._unfinished: set[CallFuture[Any]] = set()
+        self._next_turn = 0  # the number of the next turn that makes calls
+        self._woken_turn = -1  # the turn for which the loop was woken
+        self._unfinished_futures: set[CallFuture[Any]] = set()
 
     def start(self) -> None:
         if self.loop is None:
@@ -87,61 +76,57 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
         """Start a coroutine. Its future raises ClientClosed if the loop ends first.
-
         Raises: ClientClosed, the thread has ended, or was not started; ConfigError, this is a forked child of the
         process that has the thread.
         """
         try:
-            return self._hand_over(lambda loop: asyncio.run_coroutine_threadsafe(self._till_the_end(coroutine), loop))
+            return self._hand_over(lambda loop: asyncio.run_coroutine_threadsafe(self._run_or_closed(coroutine), loop))
         except SparrowError:
             coroutine.close()
             raise
 
     def start_call(self, call: Callable[[], asyncio.Future[R]]) -> CallFuture[R]:
-        """Call something in the loop, after all that came before. Errors, and those that it raises: as of `submit`.
+        """Call something in the loop, after all that came before; all in one turn. Raises: as `submit`."""
+        call_future: CallFuture[R] = CallFuture(self.callbacks, self.call_soon, self._unfinished_futures.discard)
 
-        All calls that wait for a turn of the loop are made in that turn.
-        """
-        started: CallFuture[R] = CallFuture(self.callbacks, self.call_soon, self._unfinished.discard)
-
-        def put(loop: asyncio.AbstractEventLoop) -> None:
+        def add_call(loop: asyncio.AbstractEventLoop) -> None:
             # A signal may stop this at any line. Until the loop was woken, each other call wakes it.
-            self._unfinished.add(started)
-            self._calls.append((call, started))
-            turn = self._turn  # It has not begun, so it makes the call above.
-            if self._woken != turn:
+            self._unfinished_futures.add(call_future)
+            self._calls.append((call, call_future))
+            turn = self._next_turn  # It has not begun, so it makes the call above.
+            if self._woken_turn != turn:
                 loop.call_soon_threadsafe(self._make_calls)
-                self._woken = turn
+                self._woken_turn = turn
 
-        self._hand_over(put)
-        return started
+        self._hand_over(add_call)
+        return call_future
 
-    def _hand_over(self, give: Callable[[asyncio.AbstractEventLoop], T]) -> T:
+    def _hand_over(self, give_to_loop: Callable[[asyncio.AbstractEventLoop], T]) -> T:
         if self.loop is None:
-            raise ClientClosed(_NOT_ENTERED)
+            raise ClientClosed(_NOT_ENTERED_TEXT)
         if self.is_forked:  # In a child another thread may hold the door forever.
             raise forked_error(self._process)
-        with self._door:
+        with self._door_lock:
             if self._is_open and self._thread is not None and self._thread.is_alive():
                 with suppress(RuntimeError):  # The handler of a signal has ended the loop meanwhile.
-                    given = give(self.loop)
+                    result = give_to_loop(self.loop)
                     if not self.loop.is_closed():
-                        return given
-        raise ClientClosed(_CLOSED)
+                        return result
+        raise ClientClosed(_CLOSED_TEXT)
 
     def _make_calls(self) -> None:
-        self._turn += 1
+        self._next_turn += 1
         for _ in range(len(self._calls)):  # those that come meanwhile have another turn
-            call, started = self._calls.popleft()
-            if started.cancelled():
-                started.fail(CancelledError())
+            call, call_future = self._calls.popleft()
+            if call_future.cancelled():
+                call_future.fail(CancelledError())
                 continue
             try:
-                started.follow(call())
+                call_future.follow(call())
             except (SparrowError, TypeError) as error:
-                started.fail(error)
+                call_future.fail(error)
             except BaseException as error:
-                started.fail(error)
+                call_future.fail(error)
                 self.call_soon(self._make_calls)
                 raise
 
@@ -158,7 +143,7 @@ class LoopThread:
                 "wait forever; make it a plain function, or use `sparrowmq.connect`"
             )
         __tracebackhide__ = True  # pytest leaves this frame out
-        call = _Call(lambda: self._till_the_end(coroutine))
+        call = _Call(lambda: self._run_or_closed(coroutine))
         try:
             self._hand_over(lambda loop: loop.call_soon_threadsafe(call.start_call))
             return call.result()
@@ -190,8 +175,8 @@ class LoopThread:
         try:
             asyncio.run(self._run_until_left())
         finally:  # however the loop has ended
-            for started in list(self._unfinished):
-                started.fail(ClientClosed(_CLOSED))
+            for call_future in list(self._unfinished_futures):
+                call_future.fail(ClientClosed(_CLOSED_TEXT))
 
     async def _run_until_left(self) -> None:
         self._ready.set_result(asyncio.get_running_loop())
@@ -199,26 +184,21 @@ class LoopThread:
             await self._leave.wait()
         finally:  # Also of a loop that a SystemExit ends.
             self._is_open = False
-            if self._door.acquire(timeout=SHUT_S):  # Those who have passed it give what they have.
-                self._door.release()
+            if self._door_lock.acquire(timeout=SHUT_LIMIT_S):  # Those who have passed it give what they have.
+                self._door_lock.release()
             await _cancel_all()
 
-    async def _till_the_end(self, coroutine: Coroutine[Any, Any, R]) -> R:
+    async def _run_or_closed(self, coroutine: Coroutine[Any, Any, R]) -> R:
         try:
             return await coroutine
         except asyncio.CancelledError:
             if self._is_open:
                 raise
-            raise ClientClosed(_CLOSED) from None
+            raise ClientClosed(_CLOSED_TEXT) from None
 
 
 class Callbacks:
-    """The threads that run callbacks.
-
-    Args:
-        threads: how many run callbacks at once; by default as many as there are processors.
-    Raises: ConfigError, not a whole number from 1 to 1000.
-    """
+    """The threads that run callbacks; by default as many as processors. Raises: ConfigError, not from 1 to 1000."""
 
     def __init__(self, threads: int | None = None) -> None:
         threads = (os.cpu_count() or 1) if threads is None else threads
@@ -241,24 +221,21 @@ class Callbacks:
 
 
 class CallFuture(Future[R]):
-    """A future of threads, which gets the result of a future of the loop. Cancelling it cancels that one.
-
-    Args:
-        call_soon: calls something in the loop.
-        ended: is called in the loop once this is done.
+    """A future of threads, which gets the result of a future of the loop. Cancelling it cancels that one. `call_soon`
+    calls something in the loop, and `on_end` is called there once this is done.
     """
 
     def __init__(
         self,
         callbacks: Callbacks,
         call_soon: Callable[[Callable[[], object]], object],
-        ended: Callable[[CallFuture[R]], object],
+        on_end: Callable[[CallFuture[R]], object],
     ) -> None:
         super().__init__()
         self._callbacks = callbacks
         self._call_soon = call_soon
-        self._ended = ended
-        self._inner: asyncio.Future[R] | None = None
+        self._on_end = on_end
+        self._loop_future: asyncio.Future[R] | None = None
 
     def add_done_callback(self, fn: Callable[[Future[R]], object]) -> None:
         """Call `fn` with this future, in a thread of the client, once it is done. Raises: ConfigError, not callable."""
@@ -272,21 +249,21 @@ class CallFuture(Future[R]):
         return is_cancelled
 
     def follow(self, inner: asyncio.Future[R]) -> None:
-        self._inner = inner
-        inner.add_done_callback(self._take)
+        self._loop_future = inner
+        inner.add_done_callback(self._take_result)
         if self.cancelled():
             inner.cancel()
 
     def fail(self, error: BaseException) -> None:
         """End without a future, or before it, in the loop."""
-        self._ended(self)
-        if self._inner is not None:
-            self._inner.remove_done_callback(self._take)
+        self._on_end(self)
+        if self._loop_future is not None:
+            self._loop_future.remove_done_callback(self._take_result)
         if self.set_running_or_notify_cancel():
             self.set_exception(error)
 
-    def _take(self, inner: asyncio.Future[R]) -> None:
-        self._ended(self)
+    def _take_result(self, inner: asyncio.Future[R]) -> None:
+        self._on_end(self)
         error = None if inner.cancelled() else inner.exception()
         if inner.cancelled():
             super().cancel()
@@ -298,12 +275,12 @@ class CallFuture(Future[R]):
             self.set_result(inner.result())
 
     def _cancel_inner(self) -> None:
-        if self._inner is not None:
-            self._inner.cancel()
+        if self._loop_future is not None:
+            self._loop_future.cancel()
 
 
-def _log_failure(called: Future[object]) -> None:
-    if not called.cancelled() and (error := called.exception()) is not None:
+def _log_failure(future: Future[object]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
         log.error("a callback of a send failed", exc_info=error)
 
 
@@ -311,13 +288,13 @@ class _Call(Generic[R]):
     """A coroutine in the loop, for whose result one thread waits. Unlike a future's, its queue locks out no signal."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, R]]) -> None:
-        self._make = make
-        self._ended: SimpleQueue[asyncio.Task[R]] = SimpleQueue()
+        self._make_coroutine = make
+        self._on_end: SimpleQueue[asyncio.Task[R]] = SimpleQueue()
         self._task: asyncio.Task[R] | None = None
 
     def start_call(self) -> None:
-        self._task = asyncio.create_task(self._make())
-        self._task.add_done_callback(self._ended.put)
+        self._task = asyncio.create_task(self._make_coroutine())
+        self._task.add_done_callback(self._on_end.put)
 
     def cancel(self) -> None:
         if self._task is not None:
@@ -325,7 +302,7 @@ class _Call(Generic[R]):
 
     def result(self) -> R:
         """Wait for the result, and return it. Raises: the error of the coroutine; CancelledError of futures."""
-        task = self._ended.get()
+        task = self._on_end.get()
         if task.cancelled():
             raise CancelledError
         return task.result()
@@ -335,8 +312,8 @@ async def _cancel_all() -> None:
     """End all other tasks, also those that other threads have just submitted."""
     await asyncio.sleep(0)  # They become tasks,
     await asyncio.sleep(0)  # and begin, so that each can say why it ends.
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
+    other_tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in other_tasks:
         task.cancel()
-    if others:
-        await asyncio.wait(others)
+    if other_tasks:
+        await asyncio.wait(other_tasks)

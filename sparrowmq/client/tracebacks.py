@@ -26,7 +26,6 @@ from typing import Any, ParamSpec, TypeVar
 from sparrowmq.errors import SparrowError
 
 log = logging.getLogger(__name__)
-
 C = TypeVar("C", bound=type)
 E = TypeVar("E", bound=SparrowError)
 P = ParamSpec("P")

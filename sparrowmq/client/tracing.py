@@ -42,27 +42,19 @@ from sparrowmq.protocol.messages.trace import (
 from sparrowmq.protocol.names import without_namespace
 
 log = logging.getLogger(__name__)
-
-GROUP: Final = "_INNER_TRACE_PRODUCER"
+TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 MAX_WAITING: Final = 10_000
-BATCH: Final = 100  # records of one trace message; their keys must fit into its properties
-BODY_BYTES: Final = 118_000  # (Java: maxMsgSize less 10,000)
-KEYS_BYTES: Final = 16_000
-WAIT_S: Final = 1.0
-DRAIN_S: Final = 3.0
-_STATES: Final = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}  # Java: LocalTransactionState
+MAX_RECORDS: Final = 100  # records of one trace message; their keys must fit into its properties
+MAX_BODY_BYTES: Final = 118_000  # (Java: maxMsgSize less 10,000)
+MAX_KEYS_BYTES: Final = 16_000
+BATCHING_S: Final = 1.0
+DRAIN_LIMIT_S: Final = 3.0
+_STATE_NAMES: Final = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}  # Java: LocalTransactionState
 LOG_PAUSE_S: Final = 60.0  # between two lines of the log about traces that are lost
 
 
 class Tracing:
-    """The traces of one client.
-
-    Args:
-        topic: the trace topic, by its full name.
-        producer: sends them, and nothing else.
-        next_id: makes request ids.
-        namespace: traces leave it out of names.
-    """
+    """The traces of one client. `producer` sends them, and nothing else. They leave the namespace out of names."""
 
     def __init__(
         self, topic: str, producer: Producer, clock: Clock, next_id: Callable[[], str], namespace: str = ""
@@ -71,39 +63,39 @@ class Tracing:
         self._namespace = namespace
         self.clock = clock
         self.next_id = next_id
-        self.lost = 0
+        self.lost_count = 0
         self._producer = producer
-        self._waiting: deque[tuple[str, Trace]] = deque()
+        self._waiting_traces: deque[tuple[str, Trace]] = deque()
         self._not_empty = asyncio.Event()
-        self._many = asyncio.Event()
+        self._batch_ready = asyncio.Event()
         self._logged_at = -LOG_PAUSE_S
 
-    def sends(self, group: str) -> Sends:
-        return Sends(self, group)
+    def send_hooks(self, group: str) -> TracingSendHooks:
+        return TracingSendHooks(self, group)
 
-    def consumes(self, group: str) -> Consumes:
-        return Consumes(self, group)
+    def consume_hooks(self, group: str) -> TracingConsumeHooks:
+        return TracingConsumeHooks(self, group)
 
     def on_transaction_end(self, end: End) -> None:
         """Report the end of a transaction that was sent to its broker."""
         if end.request.topic != self.topic:
-            self.add(_end(end, self._namespace, self.clock.now_ms()))
+            self.add(_end_trace(end, self._namespace, self.clock.now_ms()))
 
     def add(self, trace: Trace) -> None:
-        if len(self._waiting) >= MAX_WAITING:
-            self._lose(1, "more come than can be sent")
+        if len(self._waiting_traces) >= MAX_WAITING:
+            self._count_lost(1, "more come than can be sent")
             return
-        self._waiting.append((encode(trace), trace))
+        self._waiting_traces.append((encode(trace), trace))
         self._not_empty.set()
-        if len(self._waiting) >= BATCH:
-            self._many.set()
+        if len(self._waiting_traces) >= MAX_RECORDS:
+            self._batch_ready.set()
 
     async def run(self) -> None:
         """Send the waiting traces until cancelled."""
         while True:
             await self._not_empty.wait()
             with suppress(TimeoutError):
-                await self.clock.wait_for(self._many.wait(), WAIT_S)
+                await self.clock.wait_for(self._batch_ready.wait(), BATCHING_S)
             await self._send_all()
 
     async def drain(self) -> None:
@@ -114,60 +106,60 @@ class Tracing:
             await self._producer.flush()
 
         with suppress(TimeoutError):
-            await self.clock.wait_for(send_and_flush(), DRAIN_S)
-        if self._waiting:
-            self._lose(len(self._waiting), "the client is closed")
+            await self.clock.wait_for(send_and_flush(), DRAIN_LIMIT_S)
+        if self._waiting_traces:
+            self._count_lost(len(self._waiting_traces), "the client is closed")
 
     async def _send_all(self) -> None:
         self._not_empty.clear()
-        self._many.clear()
-        while self._waiting:
+        self._batch_ready.clear()
+        while self._waiting_traces:
             await self._producer.drain()
             count, message = self._next_message()
             try:
                 future = self._producer.send_soon(message)
             except SparrowError as error:
-                self._lose(count, error)
+                self._count_lost(count, error)
             else:
-                future.add_done_callback(partial(self._sent, count))
+                future.add_done_callback(partial(self._on_sent, count))
 
     def _next_message(self) -> tuple[int, Message]:
         """As many records as fit into one message, the oldest first."""
         texts: list[str] = []
         keys: dict[str, None] = {}
         body_size = keys_size = 0
-        while self._waiting and len(texts) < BATCH:
-            text, trace = self._waiting[0]
-            found = dict.fromkeys(_keys(trace))
-            keys_size += sum(len(key.encode()) + 1 for key in found if key not in keys)
+        while self._waiting_traces and len(texts) < MAX_RECORDS:
+            text, trace = self._waiting_traces[0]
+            keys_of_trace = dict.fromkeys(_search_keys(trace))
+            keys_size += sum(len(key.encode()) + 1 for key in keys_of_trace if key not in keys)
             body_size += len(text.encode())
-            if texts and (body_size > BODY_BYTES or keys_size > KEYS_BYTES):
+            if texts and (body_size > MAX_BODY_BYTES or keys_size > MAX_KEYS_BYTES):
                 break
-            self._waiting.popleft()
+            self._waiting_traces.popleft()
             texts.append(text)
-            keys |= found
+            keys |= keys_of_trace
         return len(texts), Message(self.topic, "".join(texts).encode(), keys=tuple(keys))
 
-    def _sent(self, count: int, sent: asyncio.Future[SendResult]) -> None:
-        if sent.cancelled():
-            self._lose(count, "sending it was cancelled")
-        elif (error := sent.exception()) is not None:
-            self._lose(count, error)
+    def _on_sent(self, count: int, future: asyncio.Future[SendResult]) -> None:
+        if future.cancelled():
+            self._count_lost(count, "sending it was cancelled")
+        elif (error := future.exception()) is not None:
+            self._count_lost(count, error)
 
-    def _lose(self, count: int, reason: object) -> None:
-        self.lost += count
+    def _count_lost(self, count: int, reason: object) -> None:
+        self.lost_count += count
         now = self.clock.monotonic()
         if now - self._logged_at >= LOG_PAUSE_S:
             self._logged_at = now
             log.warning(
                 "%d traces are lost by now: %s; topic %s must exist (traceTopicEnable=true)",
-                self.lost,
+                self.lost_count,
                 reason,
                 self.topic,
             )
 
 
-class Sends(SendHooks):
+class TracingSendHooks(SendHooks):
     """Reports the messages that a producer group sends."""
 
     def __init__(self, tracing: Tracing, group: str) -> None:
@@ -188,10 +180,25 @@ class Sends(SendHooks):
         begun_ms, kind = self._in_flight.pop(id(message))
         if isinstance(outcome, SendResult) and message.topic != self._tracing.topic:
             cost_ms = self._tracing.clock.now_ms() - begun_ms
-            self._tracing.add(_pub(message, outcome, self._group, begun_ms, cost_ms, kind))
+            self._tracing.add(
+                PubTrace(
+                    begun_ms,
+                    self._group,
+                    message.topic,
+                    outcome.msg_id,
+                    message.tag,
+                    KEY_SEPARATOR.join(message.keys) or None,
+                    _store_host(outcome.offset_msg_id),
+                    len(message.body),
+                    cost_ms,
+                    kind,
+                    outcome.offset_msg_id,
+                    outcome.status is SendStatus.OK,
+                )
+            )
 
 
-class Consumes(ConsumeHooks):
+class TracingConsumeHooks(ConsumeHooks):
     """Reports the messages that a consumer of a group handles, and the outcome."""
 
     def __init__(self, tracing: Tracing, group: str) -> None:
@@ -228,24 +235,7 @@ class Consumes(ConsumeHooks):
                 yield message
 
 
-def _pub(message: Message, result: SendResult, group: str, begun_ms: int, cost_ms: int, kind: TracedKind) -> PubTrace:
-    return PubTrace(
-        begun_ms,
-        group,
-        message.topic,
-        result.msg_id,
-        message.tag,
-        KEY_SEPARATOR.join(message.keys) or None,
-        _store_host(result.offset_msg_id),
-        len(message.body),
-        cost_ms,
-        kind,
-        result.offset_msg_id,
-        result.status is SendStatus.OK,
-    )
-
-
-def _end(end: End, namespace: str, now_ms: int) -> EndTransactionTrace:
+def _end_trace(end: End, namespace: str, now_ms: int) -> EndTransactionTrace:
     request = end.request
     return EndTransactionTrace(
         now_ms,
@@ -256,7 +246,7 @@ def _end(end: End, namespace: str, now_ms: int) -> EndTransactionTrace:
         KEY_SEPARATOR.join(end.keys) or None,
         end.broker,
         request.transaction_id,
-        _STATES[end.commit],
+        _STATE_NAMES[end.commit],
         bool(request.from_transaction_check),
     )
 
@@ -268,6 +258,6 @@ def _store_host(offset_msg_id: str) -> str:
         return ""
 
 
-def _keys(trace: Trace) -> list[str]:
-    own = (trace.keys or "").split()
-    return [trace.msg_id, *own] if sum(map(len, own)) < KEYS_BYTES // 4 else [trace.msg_id]
+def _search_keys(trace: Trace) -> list[str]:
+    message_keys = (trace.keys or "").split()
+    return [trace.msg_id, *message_keys] if sum(map(len, message_keys)) < MAX_KEYS_BYTES // 4 else [trace.msg_id]

@@ -14,13 +14,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from sparrowmq.client.arguments import check_callable, is_stray
 from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
 from sparrowmq.client.consuming.received_message import ReceivedMessage, is_ending
 from sparrowmq.client.sending.producer_settings import check_timeout
-from sparrowmq.client.sending.transaction import ENDS, End, OnEnd
+from sparrowmq.client.sending.transaction import END_FLAGS, End, OnEnd
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
@@ -31,7 +31,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer
 
 log = logging.getLogger(__name__)
-
 Check: TypeAlias = Callable[[ReceivedMessage], "bool | Awaitable[bool | None] | None"]
 
 
@@ -65,28 +64,18 @@ class _Question:
 
 
 class Checks:
-    """The checks of one client, by producer group.
-
-    A plain check may block, so it runs in threads.
-
-    Attributes:
-        on_end: gets every end that was sent to a broker.
-        lines: limits the log lines that brokers can cause.
-    """
+    """The checks of one client, by producer group. `on_end` gets every end that was sent to a broker."""
 
     def __init__(self, spawn: Spawn, clock: Clock, namespace: str) -> None:
         self.spawn = spawn
         self.clock = clock
         self._namespace = namespace
-        self.lines = LogLimit(clock)
+        self.log_limit = LogLimit(clock)
         self._by_group: dict[str, _Checker] = {}
         self.on_end: OnEnd | None = None
 
     def add(self, group: str, check: Check, settings: CheckSettings) -> None:
-        """Add the check of a group, which has the name that brokers know.
-
-        Raises: ConfigError, the check cannot be called, or the group has one.
-        """
+        """Add the check of a group, by its full name. Raises: ConfigError, it cannot be called, or there is one."""
         check_callable("check", check, "a function of one message", takes=1)
         if group in self._by_group:
             raise ConfigError(f"producer group {group} has a check already")
@@ -95,19 +84,19 @@ class Checks:
     def has(self, group: str) -> bool:
         return group in self._by_group
 
-    def ask(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
+    def take_question(self, header: CheckTransactionState, stored: StoredMessage, peer: Peer) -> None:
         """Take a broker's question; the broker gets the answer of the check."""
         group = stored.properties.get(Property.PGROUP, "")
         checker = self._by_group.get(group)
         if checker is None:
             text = "%s asks about a transaction of group %s, which has no check here"
-            self.lines.log(log, logging.WARNING, text, peer.address, shown(group))
+            self.log_limit.log(log, logging.WARNING, text, peer.address, shown(group))
             return
         queue = MessageQueue(stored.topic, peer.address, stored.queue_id)
         message = ReceivedMessage(stored, queue, namespace=self._namespace)
         checker.put(_Question(message, header, peer))
 
-    def answered(self, end: End) -> None:
+    def report_end(self, end: End) -> None:
         """Report an end that was sent to a broker."""
         if self.on_end is not None:
             self.on_end(end)
@@ -119,45 +108,36 @@ class _Checker:
         self._group = group
         self._check = check
         self._settings = settings
-        self._waiting: deque[_Question] = deque()
-        self._running = 0
+        self._questions: deque[_Question] = deque()
+        self._running_count = 0
 
     def put(self, question: _Question) -> None:
-        if len(self._waiting) >= self._settings.waiting:
+        if len(self._questions) >= self._settings.waiting:
             text = "too many checks of group %s wait; %r is left to be asked again"
-            self._checks.lines.log(log, logging.WARNING, text, self._group, question.message)
+            self._checks.log_limit.log(log, logging.WARNING, text, self._group, question.message)
             return
-        self._waiting.append(question)
-        if self._running < self._settings.concurrency:
-            self._running += 1
+        self._questions.append(question)
+        if self._running_count < self._settings.concurrency:
+            self._running_count += 1
             self._checks.spawn(self._work(), f"check {self._group}")
 
     async def _work(self) -> None:
         """Answer the waiting questions, and end."""
-        call, thread = self._call()
+        call, thread = in_thread(self._check, f"check {self._group}")
         try:
-            while self._waiting:
-                question = self._waiting.popleft()
-                known = await self._ended(call, question.message)
-                if known is _LATE:
+            while self._questions:
+                question, timeout_s = self._questions.popleft(), self._settings.timeout_s
+                try:
+                    commit = await self._checks.clock.wait_for(self._run_check(call, question.message), timeout_s)
+                except TimeoutError:
+                    log.error("the check of group %s has had %r for %g s", self._group, question.message, timeout_s)
                     _end(thread)  # A check that takes too long keeps its thread.
-                    (call, thread), known = self._call(), None
-                self._checks.answered(_answer(question, self._group, known))
+                    call, thread = in_thread(self._check, f"check {self._group}")
+                    commit = None
+                self._checks.report_end(_answer(question, self._group, commit))
         finally:
-            self._running -= 1
+            self._running_count -= 1
             _end(thread)
-
-    def _call(self) -> tuple[Callable[[ReceivedMessage], Any], HandlerThread | None]:
-        return in_thread(self._check, f"check {self._group}")
-
-    async def _ended(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> Any:
-        """The answer of the check; None if it is unknown, `_LATE` if the check takes too long."""
-        try:
-            said = self._run_check(call, message)
-            return await self._checks.clock.wait_for(said, self._settings.timeout_s)
-        except TimeoutError:
-            log.error("the check of group %s has had %r for %g s", self._group, message, self._settings.timeout_s)
-            return _LATE
 
     async def _run_check(self, call: Callable[[ReceivedMessage], Any], message: ReceivedMessage) -> bool | None:
         """The answer of the check; None if the check raises, even its own TimeoutError."""
@@ -177,9 +157,6 @@ class _Checker:
         return None
 
 
-_LATE: Final = object()
-
-
 def _end(thread: HandlerThread | None) -> None:
     if thread is not None:
         thread.end()
@@ -191,7 +168,7 @@ def _answer(question: _Question, group: str, commit: bool | None) -> End:
         producer_group=group,
         tran_state_table_offset=header.tran_state_table_offset,
         commit_log_offset=header.commit_log_offset,
-        commit_or_rollback=ENDS[commit],
+        commit_or_rollback=END_FLAGS[commit],
         msg_id=message.msg_id,
         topic=message.full_topic,
         from_transaction_check=True,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sparrowmq.client.admin.findings import (
-    ELECTION,
+    ELECTION_ADVICE,
     HEADLESS,
     NO_ANSWER,
     Sign,
@@ -205,7 +205,7 @@ class Troubles:
                 text = f"no broker of this name is the master; registered are only slaves ({slaves})"
                 trouble = self._trouble("no_master", True, name, f"broker {name}", text, "")
                 is_elected = any(elects_master(member.figures) for member in members)
-                troubles.append(replace(trouble, remedy=ELECTION) if is_elected else trouble)
+                troubles.append(replace(trouble, remedy=ELECTION_ADVICE) if is_elected else trouble)
         headless = {trouble.broker for trouble in troubles if trouble.name == "no_master"}
         for lost in self._lost:
             is_master = lost.number == MASTER

@@ -228,10 +228,10 @@ class Connections:
         brokers, capacity = self._network.brokers, self._capacity
         if capacity is None:
             return await brokers.session(address)
-        if session := brokers.live(address):
+        if session := brokers.open_session(address):
             return session
         async with self._opening_locks[address]:  # so that each connection counts once
-            if session := brokers.live(address):
+            if session := brokers.open_session(address):
                 return session
             capacity.check_links()
             capacity.link_count += 1
@@ -254,7 +254,7 @@ class Connections:
         """End the connection to a master that hangs, once there is another one: long polls would stay there."""
         former = self._masters.get(broker_name, address)
         self._masters[broker_name] = address
-        session = self._network.brokers.live(former) if former != address else None
+        session = self._network.brokers.open_session(former) if former != address else None
         if session is not None and self._network.clock.age(session.last_read) >= MUTE_S:
             log.warning("%s does not answer, and is not the master of %s any more", former, broker_name)
             session.abort()
@@ -321,7 +321,7 @@ class Connections:
         name = self._addresses.name_at(peer.address)
         if name is None:
             text = "%s asks about the transaction of %s, and no route names it"
-            self._network.brokers.lines.log(log, logging.WARNING, text, peer.address, half_message)
+            self._network.brokers.log_limit.log(log, logging.WARNING, text, peer.address, half_message)
             return
         producers = [client_id for client_id, groups in self._producers.items() if half_message.topic in groups]
         self._on_check(name, header, half_message, producers)

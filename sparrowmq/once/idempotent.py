@@ -35,14 +35,13 @@ from sparrowmq.client.arguments import (
     parameters_of,
 )
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.handlers import DECLARED
+from sparrowmq.client.handlers import DECLARED_ATTRIBUTE
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import Property
 
 ONCE_ID: Final = "once_id"
-CONNECTION: Final = "connection"
-
+CONNECTION_PARAMETER: Final = "connection"
 Key: TypeAlias = Callable[[ReceivedMessage], str]
 Function = Callable[..., Any]
 V = TypeVar("V", contravariant=True)
@@ -53,8 +52,8 @@ R = TypeVar("R", covariant=True)
 def identity(message: ReceivedMessage) -> str:
     """Return the id by which duplicates of a message are recognised, see above. Raises: ConfigError, no message."""
     _check_message(message)
-    own = message.properties.get(ONCE_ID) or message.stored.unique_key
-    return own or message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
+    own_id = message.properties.get(ONCE_ID) or message.stored.unique_key
+    return own_id or message.properties.get(Property.ORIGIN_MESSAGE_ID) or message.offset_msg_id
 
 
 def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
@@ -63,12 +62,12 @@ def mark_of(message: ReceivedMessage, name: str, key: Key = identity) -> str:
     check_text("name", name, or_blank=False)
     if key is not identity:
         check_key(key)
-    identified: object = key(message)
-    if not isinstance(identified, str) or not identified:
+    key_text: object = key(message)
+    if not isinstance(key_text, str) or not key_text:
         raise ConfigError(
-            f"the key of {message!r} is {shown(identified)}; key= must return a text of a character or more"
+            f"the key of {message!r} is {shown(key_text)}; key= must return a text of a character or more"
         )
-    return sha256("\0".join((name, message.topic, identified)).encode(errors="surrogatepass")).hexdigest()
+    return sha256("\0".join((name, message.topic, key_text)).encode(errors="surrogatepass")).hexdigest()
 
 
 def check_key(key: object) -> None:
@@ -85,10 +84,7 @@ def _check_message(message: object) -> None:
 
 
 class Idempotent(Protocol[V, P, R]):
-    """A handler with marks, as type checkers see it: called with the body and perhaps its message, as consumers do.
-
-    `__wrapped__` is the handler without marks.
-    """
+    """A handler with marks, as type checkers see it. `__wrapped__` is the handler without marks."""
 
     __name__: str
 
@@ -129,9 +125,8 @@ def idempotent(store: Store, *, name: str | None = None, key: Key = identity) ->
         name: keeps the marks of different handlers apart; by default the module and name of the function. Give the
             name of the group, so that the handler may be renamed.
         key: returns what identifies a message for this handler, such as `lambda message: message.json()["payment"]`.
-    Raises:
-        ConfigError: store and handler are not both blocking or both asynchronous; the store has no connection; the
-            handler cannot be called with a body, or a body and its message; it is declared already.
+    Raises: ConfigError, store and handler are not both blocking or both asynchronous; the store has no connection; the
+    handler cannot be called with a body, or a body and its message; it is declared already.
     """
     if not hasattr(store, "attempt") or isinstance(store, type):
         raise ConfigError(f"{store!r} keeps no marks; give @idempotent a SqlStore, a RedisStore or a DjangoStore")
@@ -139,31 +134,34 @@ def idempotent(store: Store, *, name: str | None = None, key: Key = identity) ->
     check_text("name", name, or_none=True, or_blank=False)
 
     def decorate(handler: Callable[Concatenate[V, P], R], /) -> Idempotent[V, P, R]:
-        names, mark_as = _checked(handler, store, name)
+        argument_names, mark_name = _check_handler(handler, store, name)
 
         async def handle_async(value: Any, message: Any = None) -> None:
-            async with store.attempt(_marks(value, message, mark_as, key)) as attempt:
+            async with store.attempt(_marks(value, message, mark_name, key)) as attempt:
                 if any(attempt.is_new):
-                    await _call(handler, names, value, message, attempt)
+                    await _call(handler, argument_names, value, message, attempt)
 
         def handle(value: Any, message: Any = None) -> None:
-            with store.attempt(_marks(value, message, mark_as, key)) as attempt:
+            with store.attempt(_marks(value, message, mark_name, key)) as attempt:
                 if any(attempt.is_new):
-                    _call(handler, names, value, message, attempt)
+                    _call(handler, argument_names, value, message, attempt)
 
-        once = wraps(handler)(handle_async if store.is_async else handle)
+        idempotent_handler = wraps(handler)(handle_async if store.is_async else handle)
         # Consumers look at it: they give the message to handlers with a second argument.
-        both = [Parameter(each, Parameter.POSITIONAL_OR_KEYWORD) for each in (names[0], "message_")]
-        once.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
-        return cast(Idempotent[V, P, R], once)
+        parameters = [
+            Parameter(parameter_name, Parameter.POSITIONAL_OR_KEYWORD)
+            for parameter_name in (argument_names[0], "message_")
+        ]
+        idempotent_handler.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return cast(Idempotent[V, P, R], idempotent_handler)
 
     return decorate
 
 
-def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[str], str]:
+def _check_handler(handler: Function, store: Store, name: str | None) -> tuple[list[str], str]:
     """Return the handler's parameters without defaults, `connection` at the end, and the name for its marks."""
     check_handler(handler, "a function; write @idempotent(store) over it")
-    if hasattr(handler, DECLARED):
+    if hasattr(handler, DECLARED_ATTRIBUTE):
         raise ConfigError(
             f"{name_of(handler)} is declared as a handler without its marks: "
             "write @mq.handler(...) above @idempotent, not below"
@@ -174,31 +172,37 @@ def _checked(handler: Function, store: Store, name: str | None) -> tuple[list[st
             f"the store of {name_of(handler)} is {kind}; or give the store the other kind of engine or client"
         )
     parameters = parameters_of(handler)
-    names = [each.name for each in parameters.values() if each.default is each.empty and each.name != CONNECTION]
-    if not 1 <= len(names) <= 2:
+    argument_names = [
+        parameter.name
+        for parameter in parameters.values()
+        if parameter.default is parameter.empty and parameter.name != CONNECTION_PARAMETER
+    ]
+    if not 1 <= len(argument_names) <= 2:
         raise ConfigError(
-            f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION}`"
+            f"{name_of(handler)} must take the body, or the body and the message, and perhaps `{CONNECTION_PARAMETER}`"
         )
-    if CONNECTION in parameters and not store.has_connection:
-        raise ConfigError(f"{name_of(handler)} needs a `{CONNECTION}`, but {type(store).__name__} does not provide one")
+    if CONNECTION_PARAMETER in parameters and not store.has_connection:
+        raise ConfigError(
+            f"{name_of(handler)} needs a `{CONNECTION_PARAMETER}`, but {type(store).__name__} does not provide one"
+        )
     if not name and not hasattr(handler, "__qualname__"):
         raise ConfigError(f"{name_of(handler)} has no name to mark messages with; give name=")
-    mark_as = name or f"{handler.__module__}.{handler.__qualname__}"
-    return names + [CONNECTION] * (CONNECTION in parameters), mark_as
+    mark_name = name or f"{handler.__module__}.{handler.__qualname__}"
+    return argument_names + [CONNECTION_PARAMETER] * (CONNECTION_PARAMETER in parameters), mark_name
 
 
-def _marks(value: Any, message: Any, mark_as: str, key: Key) -> list[str]:
+def _marks(value: Any, message: Any, mark_name: str, key: Key) -> list[str]:
     messages = value if message is None else message
     messages = messages if isinstance(messages, list) else [messages]
-    if not all(isinstance(each, ReceivedMessage) for each in messages):
-        raise ConfigError(f"{mark_as} was called without its message; a test may call its `__wrapped__` instead")
-    return [mark_of(each, mark_as, key) for each in messages]
+    if not all(isinstance(message, ReceivedMessage) for message in messages):
+        raise ConfigError(f"{mark_name} was called without its message; a test may call its `__wrapped__` instead")
+    return [mark_of(message, mark_name, key) for message in messages]
 
 
-def _call(handler: Function, names: list[str], value: Any, message: Any, attempt: Attempt) -> Any:
-    both = [value, value if message is None else message]
-    if isinstance(both[1], list):
-        both = [list(compress(each, attempt.is_new)) for each in both]
-    if names[-1] == CONNECTION:
-        return handler(*both[: len(names) - 1], connection=attempt.connection)
-    return handler(*both[: len(names)])
+def _call(handler: Function, argument_names: list[str], value: Any, message: Any, attempt: Attempt) -> Any:
+    arguments = [value, value if message is None else message]
+    if isinstance(arguments[1], list):
+        arguments = [list(compress(argument, attempt.is_new)) for argument in arguments]
+    if argument_names[-1] == CONNECTION_PARAMETER:
+        return handler(*arguments[: len(argument_names) - 1], connection=attempt.connection)
+    return handler(*arguments[: len(argument_names)])

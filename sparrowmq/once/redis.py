@@ -29,20 +29,19 @@ except ImportError as error:
     raise ConfigError(f"{__name__} needs the package redis: pip install 'sparrowmq[redis]'") from error
 
 T = TypeVar("T")
-
-POLL_S: Final = 0.05
-_DONE: Final = "done"
+POLL_PERIOD_S: Final = 0.05
+_DONE_VALUE: Final = "done"
 # Nothing happens to a lease that has ended. An expiry of 0 deletes.
-_EXPIRE: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end"
+_EXPIRE_SCRIPT: Final = (
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) end"
+)
 
 
 class RedisStore:
     """Keeps marks in Redis, for handlers of the client's kind: `redis.Redis` or `redis.asyncio.Redis`.
 
-    Args:
-        keep_s: how long a mark is kept, which must be longer than any duplicate may take to come; 7 days by default.
-        lease_s: after a crash others wait for so long; 30 s by default.
-        prefix: begins the names of the keys.
+    A mark is kept for `keep_s`, which must be longer than any duplicate may take to come; 7 days by default. After a
+    crash others wait for `lease_s`; 30 s by default. `prefix` begins the names of the keys.
     """
 
     has_connection = False
@@ -63,27 +62,27 @@ class RedisStore:
 
     def attempt(self, marks: Sequence[str]) -> Any:
         keys = [self._prefix + mark for mark in marks]
-        return self._asynchronous(keys, uuid4().hex) if self.is_async else self._blocking(keys, uuid4().hex)
+        return self._async_attempt(keys, uuid4().hex) if self.is_async else self._blocking_attempt(keys, uuid4().hex)
 
-    # With a blocking client the coroutines below never wait, so they run as plain calls: see `_now`.
+    # With a blocking client the coroutines below never wait, so they run as plain calls: see `_run_now`.
 
     @contextmanager
-    def _blocking(self, keys: list[str], token: str) -> Iterator[Attempt]:
+    def _blocking_attempt(self, keys: list[str], token: str) -> Iterator[Attempt]:
         owned_keys: list[str] = []
-        ended = threading.Event()
+        has_ended = threading.Event()
         try:
-            attempt = Attempt(_now(self._take(keys, token, owned_keys)))
-            threading.Thread(target=self._renew_until, args=(owned_keys, token, ended), daemon=True).start()
+            attempt = Attempt(_run_now(self._take(keys, token, owned_keys)))
+            threading.Thread(target=self._renew_until, args=(owned_keys, token, has_ended), daemon=True).start()
             yield attempt
-            _now(self._keep(owned_keys))
+            _run_now(self._keep(owned_keys))
         except BaseException:
-            _now(self._expire(owned_keys, token, 0))
+            _run_now(self._expire(owned_keys, token, 0))
             raise
         finally:
-            ended.set()
+            has_ended.set()
 
     @asynccontextmanager
-    async def _asynchronous(self, keys: list[str], token: str) -> AsyncIterator[Attempt]:
+    async def _async_attempt(self, keys: list[str], token: str) -> AsyncIterator[Attempt]:
         owned_keys: list[str] = []
         renewing = asyncio.ensure_future(self._renew(owned_keys, token))
         try:
@@ -98,25 +97,25 @@ class RedisStore:
     async def _take(self, keys: list[str], token: str, owned_keys: list[str]) -> list[bool]:
         """Take those marks that are not done, and note them. Raises: BeingHandled."""
         limit_s = 2 * self._lease_ms / 1000
-        until, new = time.monotonic() + limit_s, []
+        deadline, new_marks = time.monotonic() + limit_s, []
         for key in keys:
-            while not (is_new := await self._do("SET", key, token, "NX", "PX", self._lease_ms)):
-                if await self._do("GET", key) in (_DONE, _DONE.encode(), token, token.encode()):
+            while not (is_new := await self._execute("SET", key, token, "NX", "PX", self._lease_ms)):
+                if await self._execute("GET", key) in (_DONE_VALUE, _DONE_VALUE.encode(), token, token.encode()):
                     break
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     raise BeingHandled(key, limit_s)
-                await self._end_of(self._sleep(POLL_S))
-            new.append(bool(is_new))
+                await self._result_of(self._sleep(POLL_PERIOD_S))
+            new_marks.append(bool(is_new))
             owned_keys += [key] if is_new else []
-        return new
+        return new_marks
 
     async def _keep(self, owned_keys: list[str]) -> None:
         for key in owned_keys:
-            await self._do("SET", key, _DONE, "PX", self._keep_ms)
+            await self._execute("SET", key, _DONE_VALUE, "PX", self._keep_ms)
 
     async def _expire(self, owned_keys: list[str], token: str, after_ms: int) -> None:
         for key in owned_keys:
-            await self._do("EVAL", _EXPIRE, 1, key, token, after_ms)
+            await self._execute("EVAL", _EXPIRE_SCRIPT, 1, key, token, after_ms)
 
     async def _renew(self, owned_keys: list[str], token: str) -> None:
         while True:
@@ -124,19 +123,19 @@ class RedisStore:
             with suppress(redis.RedisError):  # The next one may come in time.
                 await self._expire(owned_keys, token, self._lease_ms)
 
-    def _renew_until(self, owned_keys: list[str], token: str, ended: threading.Event) -> None:
-        while not ended.wait(self._lease_ms / 3000):
+    def _renew_until(self, owned_keys: list[str], token: str, has_ended: threading.Event) -> None:
+        while not has_ended.wait(self._lease_ms / 3000):
             with suppress(redis.RedisError):
-                _now(self._expire(owned_keys, token, self._lease_ms))
+                _run_now(self._expire(owned_keys, token, self._lease_ms))
 
-    async def _do(self, *command: Any) -> Any:
-        return await self._end_of(self._client.execute_command(*command))
+    async def _execute(self, *command: Any) -> Any:
+        return await self._result_of(self._client.execute_command(*command))
 
-    async def _end_of(self, answer: Any) -> Any:
+    async def _result_of(self, answer: Any) -> Any:
         return await answer if self.is_async else answer
 
 
-def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+def _run_now(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never waits."""
     try:
         coroutine.send(None)

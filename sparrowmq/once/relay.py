@@ -25,7 +25,7 @@ import msgspec
 from sparrowmq.client.arguments import check_names, check_text, is_coroutine_function
 from sparrowmq.client.blocking_client import SyncClient, SyncProducer
 from sparrowmq.client.sending.encoder import MessageEncoder
-from sparrowmq.client.sending.producer_settings import Body, OnewayArguments, ProducerSettings, sending
+from sparrowmq.client.sending.producer_settings import Body, OnewayArguments, ProducerSettings, make_send_call
 from sparrowmq.client.sending.send_result import is_from_slave, is_retriable
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ClientClosed, ConfigError, InvalidMessage, InvalidName, RemoteError, SendFailed
@@ -34,20 +34,19 @@ from sparrowmq.protocol.messages.delay_fields import level_s, nearest_level
 from sparrowmq.protocol.messages.message import Message
 
 log = logging.getLogger(__name__)
-
-BATCH: Final = 100
-IDLE_S: Final = 0.5
-FAILED_S: Final = 1.0
-BEHIND_S: Final = 0.1
-LONGEST_OUTAGE_PAUSE_S: Final = 10.0
-LONGEST_REFUSAL_PAUSE_S: Final = 600.0
+MAX_ROWS: Final = 100
+IDLE_PAUSE_S: Final = 0.5
+FAILED_PAUSE_S: Final = 1.0
+BEHIND_PAUSE_S: Final = 0.1
+MAX_OUTAGE_PAUSE_S: Final = 10.0
+MAX_REFUSAL_PAUSE_S: Final = 600.0
 LEVEL_SLACK_S: Final = 1.0
 HOLDING_REFUSALS: Final = 5  # a key waits for a refused row so many times, which takes 15 s
-LONGEST_FIFO: Final = 255  # the column of both tables
-LONGEST_REASON: Final = 1000
-FAILED: Final = "the outbox cannot be read or settled; rows that were sent may be sent again: %s"
-_PACKING: Final = MessageEncoder(ProducerSettings(), lambda: "", "")
-_FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
+MAX_FIFO_CHARACTERS: Final = 255  # the column of both tables
+MAX_REASON_CHARACTERS: Final = 1000
+FAILED_TEXT: Final = "the outbox cannot be read or settled; rows that were sent may be sent again: %s"
+_ENCODER: Final = MessageEncoder(ProducerSettings(), lambda: "", "")
+_MESSAGE_FIELDS: Final = ("tag", "keys", "properties", "flag", "delay_level", "delay_ms", "deliver_at_ms")
 
 
 # What wakes each relay of this process.
@@ -55,7 +54,7 @@ _wakers: Final[set[Callable[[], object]]] = set()
 
 
 @contextmanager
-def waking(wake: Callable[[], object]) -> Iterator[None]:
+def wake_on_commit(wake: Callable[[], object]) -> Iterator[None]:
     """Have `wake` called, in any thread, after each commit of this process that has put a row into an outbox."""
     _wakers.add(wake)
     try:
@@ -82,7 +81,7 @@ class Row(NamedTuple):
     failures: int
 
     @property
-    def sending(self) -> dict[str, Any]:
+    def send_arguments(self) -> dict[str, Any]:
         fields = msgspec.json.decode(self.fields)
         if fields["delay_level"] and fields["deliver_at_ms"]:
             fields |= _rest_of_delay(fields["delay_level"], fields["deliver_at_ms"], self.failures > 0)
@@ -106,23 +105,20 @@ def _rest_of_delay(level: int, deliver_at_ms: int, was_refused: bool) -> dict[st
 
 
 def columns_of(topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]) -> dict[str, Any]:
-    """Return the columns of a new row.
-
-    Raises: InvalidMessage, InvalidName, ConfigError, the message could never be sent.
-    """
+    """Return the columns of a new row. Raises: InvalidMessage, InvalidName, ConfigError, it could never be sent."""
     check_names("add", arguments, OnewayArguments)
-    parsed = sending(topic, body, **arguments)
-    message = replace(parsed.message, properties={ONCE_ID: uuid4().hex, **parsed.message.properties})
-    _PACKING.prepare(message)
-    fifo = parsed.fifo or ""
+    call = make_send_call(topic, body, **arguments)
+    message = replace(call.message, properties={ONCE_ID: uuid4().hex, **call.message.properties})
+    _ENCODER.prepare(message)
+    fifo = call.fifo or ""
     is_text: bool = isinstance(cast(object, fifo), str)
-    if parsed.queue is not None or not is_text or len(fifo) > LONGEST_FIFO:
+    if call.queue is not None or not is_text or len(fifo) > MAX_FIFO_CHARACTERS:
         raise InvalidMessage(
-            f"an outbox takes no queue=, and its fifo= is text of at most {LONGEST_FIFO} characters: rows of one key "
-            "keep their order"
+            f"an outbox takes no queue=, and its fifo= is text of at most {MAX_FIFO_CHARACTERS} characters: rows of "
+            "one key keep their order"
         )
     check_text("fifo", fifo)
-    fields = {name: getattr(message, name) for name in _FIELDS}
+    fields = {name: getattr(message, name) for name in _MESSAGE_FIELDS}
     delay_ms = message.delay_ms
     if arguments.get("delay") is not None and message.delay_level:
         delay_ms = round(level_s(message.delay_level) * 1000)
@@ -144,19 +140,18 @@ class Rows(Protocol):
     """The table of an outbox inside a transaction. Lists of ids are not empty."""
 
     def take(self) -> Iterable[Row]:
-        """`BATCH` rows that are due, the longest due first, locked where a database can skip the rows of others."""
+        """`MAX_ROWS` rows that are due, the longest due first, locked where a database can skip the rows of others."""
 
-    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        """Id and key of the rows that hold up these keys up to an id, by id; also if they are locked or put off.
-
-        Rows with `HOLDING_REFUSALS` failures hold up nothing.
+    def of_keys(self, keys: set[str], last_id: int) -> Iterable[tuple[int, str]]:
+        """Id and key of the rows that hold up these keys up to an id, by id; also if they are locked or put off. Rows
+        with `HOLDING_REFUSALS` failures hold up nothing.
         """
 
     def delete(self, ids: list[int]) -> None: ...
 
-    def put_off(self, ids: list[int], until: float) -> None: ...
+    def put_off(self, ids: list[int], due: float) -> None: ...
 
-    def count_refusal(self, row: int, error: str) -> None: ...
+    def count_refusal(self, row_id: int, error: str) -> None: ...
 
 
 class Turn:
@@ -164,68 +159,68 @@ class Turn:
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        due = sorted(rows.take())
-        first = self._first(due)
-        self._behind = [row.id for row in due if row.id not in first]
-        self._failed: list[int] = []
-        self._refused: list[tuple[Row, list[int], str]] = []  # a row, the rows behind it, and its error
+        due_rows = sorted(rows.take())
+        first_ids = self._first_ids(due_rows)
+        self._behind_ids = [row.id for row in due_rows if row.id not in first_ids]
+        self._failed_ids: list[int] = []
+        self._refusals: list[tuple[Row, list[int], str]] = []  # a row, the rows behind it, and its error
         self._reasons: dict[str, tuple[int, str, object]] = {}  # of each topic a row, its fate and its error
-        self._sent: list[int] = []
+        self._sent_ids: list[int] = []
         self._chains: dict[object, list[Row]] = {}
-        for row in due:
-            if row.id in first:
+        for row in due_rows:
+            if row.id in first_ids:
                 self._chains.setdefault(row.chain, []).append(row)
 
-    def _first(self, rows: list[Row]) -> set[int]:
+    def _first_ids(self, rows: list[Row]) -> set[int]:
         """The rows without an older row of their key outside of this transaction."""
-        ours, others = {row.id for row in rows}, set[str]()
-        first = {row.id for row in rows if row.chain == row.id}
-        keys = {row.fifo for row in rows if row.chain != row.id}
-        for row, key in self._rows.of_keys(keys, rows[-1].id) if keys else ():
-            if row not in ours:
-                others.add(key)
-            elif key not in others:
-                first.add(row)
-        return first
+        own_ids, held_keys = {row_or_id.id for row_or_id in rows}, set[str]()
+        first_ids = {row_or_id.id for row_or_id in rows if row_or_id.chain == row_or_id.id}
+        keys = {row_or_id.fifo for row_or_id in rows if row_or_id.chain != row_or_id.id}
+        for row_or_id, key in self._rows.of_keys(keys, rows[-1].id) if keys else ():
+            if row_or_id not in own_ids:
+                held_keys.add(key)
+            elif key not in held_keys:
+                first_ids.add(row_or_id)
+        return first_ids
 
-    def wave(self) -> list[Row]:
+    def next_wave(self) -> list[Row]:
         return [chain.pop(0) for chain in self._chains.values() if chain]
 
-    def note(self, wave: list[Row], outcomes: Iterable[object]) -> None:
+    def note_outcomes(self, wave: list[Row], outcomes: Iterable[object]) -> None:
         """Keep the outcome of each send, an exception if it failed. Raises: ClientClosed."""
         for row, outcome in zip(wave, outcomes, strict=True):
             if isinstance(outcome, ClientClosed):
                 raise outcome
             if not isinstance(outcome, BaseException):
-                self._sent.append(row.id)
+                self._sent_ids.append(row.id)
                 continue
-            ids, fate = [row.id, *(each.id for each in self._chains.pop(row.chain))], "waits"
+            ids, fate = [row.id, *(row_behind.id for row_behind in self._chains.pop(row.chain))], "waits"
             if is_refusal(outcome):
-                self._refused.append((row, ids, shown(outcome, LONGEST_REASON)))
+                self._refusals.append((row, ids, shown(outcome, MAX_REASON_CHARACTERS)))
                 is_released = row.fifo and row.failures + 1 == HOLDING_REFUSALS
                 fate = f"waits {_pause_s(row):.0f} s after refusal {row.failures + 1}"
                 fate += ", its key goes on without it" if is_released else ""
             else:
-                self._failed += ids
+                self._failed_ids += ids
             self._reasons.setdefault(row.topic, (row.id, fate, outcome))
 
     def settle(self) -> int:
         """Write the outcomes, and return the number of rows that were sent. Log an error of each topic."""
         for topic, (row_id, fate, error) in self._reasons.items():
             log.warning("row %d of the outbox %s, and perhaps others, for topic %s: %s", row_id, fate, topic, error)
-        if self._sent:
-            self._rows.delete(self._sent)
-        for row, _, reason in self._refused:
+        if self._sent_ids:
+            self._rows.delete(self._sent_ids)
+        for row, _, reason in self._refusals:
             self._rows.count_refusal(row.id, reason)
-        refused = [(ids, _pause_s(row)) for row, ids, _ in self._refused]
-        for ids, pause_s in (*refused, (self._failed, FAILED_S), (self._behind, BEHIND_S)):
+        refused = [(ids, _pause_s(row)) for row, ids, _ in self._refusals]
+        for ids, pause_s in (*refused, (self._failed_ids, FAILED_PAUSE_S), (self._behind_ids, BEHIND_PAUSE_S)):
             if ids:
                 self._rows.put_off(ids, time.time() + pause_s)
-        return len(self._sent)
+        return len(self._sent_ids)
 
 
 def _pause_s(row: Row) -> float:
-    return min(LONGEST_REFUSAL_PAUSE_S, 2.0 ** min(row.failures, 10))
+    return min(MAX_REFUSAL_PAUSE_S, 2.0 ** min(row.failures, 10))
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -235,7 +230,7 @@ def is_refusal(error: BaseException) -> bool:
     return is_about_message and not is_retriable(cause) and not is_from_slave(cause)
 
 
-class Trouble:
+class DatabaseOutage:
     """Logs a failure of the database once, however long it lasts."""
 
     def __init__(self) -> None:
@@ -244,11 +239,11 @@ class Trouble:
     def report(self, error: BaseException) -> float:
         """Log an error, and return the seconds until the next attempt."""
         reason = str(error).partition("\n")[0]  # SQLAlchemy's go on with the statement and an address
-        log.log(logging.DEBUG if self._pause_s else logging.ERROR, FAILED, shown(reason, LONGEST_REASON))
-        self._pause_s = min(LONGEST_OUTAGE_PAUSE_S, 2 * self._pause_s or IDLE_S)
+        log.log(logging.DEBUG if self._pause_s else logging.ERROR, FAILED_TEXT, shown(reason, MAX_REASON_CHARACTERS))
+        self._pause_s = min(MAX_OUTAGE_PAUSE_S, 2 * self._pause_s or IDLE_PAUSE_S)
         return self._pause_s
 
-    def over(self) -> None:
+    def end(self) -> None:
         if self._pause_s:
             log.warning("the outbox can be read again")
         self._pause_s = 0.0
@@ -257,7 +252,7 @@ class Trouble:
 class BlockingOutbox:
     """An outbox whose relay is for programs without `async`. Its rows are those of `_rows`."""
 
-    _failures: ClassVar[tuple[type[Exception], ...]]
+    _database_errors: ClassVar[tuple[type[Exception], ...]]
 
     def _rows(self) -> AbstractContextManager[Rows]:
         raise NotImplementedError
@@ -267,27 +262,26 @@ class BlockingOutbox:
         check_sender(mq, is_async=False)
         with self._rows() as rows:
             turn = Turn(rows)
-            while wave := turn.wave():
-                turn.note(wave, [each.exception() for each in [mq.send_soon(**row.sending) for row in wave]])
+            while wave := turn.next_wave():
+                turn.note_outcomes(
+                    wave, [future.exception() for future in [mq.send_soon(**row.send_arguments) for row in wave]]
+                )
             return turn.settle()
 
     def relay(self, mq: SyncClient | SyncProducer, stop: Event) -> None:
-        """Send rows until `stop` is set. Failures of the database are logged, and it waits longer after each.
-
-        Raises: ClientClosed, ConfigError.
-        """
+        """Send rows until `stop` is set; wait longer after each database failure. Raises: ClientClosed, ConfigError."""
         check_sender(mq, is_async=False)
         if not callable(getattr(stop, "is_set", None)) or is_coroutine_function(getattr(stop, "wait", None)):
             raise ConfigError(f"stop={stop!r}: give a threading.Event; setting it ends the relay")
-        trouble, wake = Trouble(), Event()
-        with waking(wake.set):
+        trouble, wake = DatabaseOutage(), Event()
+        with wake_on_commit(wake.set):
             while not stop.is_set():
                 wake.clear()
                 try:
                     is_idle = not self.relay_batch(mq)
-                except self._failures as error:
+                except self._database_errors as error:
                     stop.wait(trouble.report(error))
                     continue
-                trouble.over()
+                trouble.end()
                 if is_idle:
-                    wake.wait(IDLE_S)
+                    wake.wait(IDLE_PAUSE_S)

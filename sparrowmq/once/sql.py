@@ -19,20 +19,8 @@ from sparrowmq.client.handlers import wait_for_first
 from sparrowmq.client.sending.producer import Producer
 from sparrowmq.client.sending.producer_settings import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
+from sparrowmq.once import relay
 from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
-from sparrowmq.once.relay import (
-    BATCH,
-    HOLDING_REFUSALS,
-    IDLE_S,
-    BlockingOutbox,
-    Row,
-    Trouble,
-    Turn,
-    check_sender,
-    columns_of,
-    wake_relays,
-    waking,
-)
 from sparrowmq.protocol.messages.message import Message
 
 try:
@@ -45,8 +33,7 @@ except ImportError as error:
     needed = "the packages sqlalchemy and greenlet: pip install 'sparrowmq[sql]'"
     raise ConfigError(f"{__name__} needs {needed}") from error
 
-__all__ = ["MARKS", "ROWS", "AsyncSqlOutbox", "SqlOutbox", "SqlStore", "add", "forget", "is_new", "metadata"]
-
+__all__ = ["MARKS", "OUTBOX", "AsyncSqlOutbox", "SqlOutbox", "SqlStore", "add", "forget", "is_new", "metadata"]
 metadata: Final = sa.MetaData()
 MARKS: Final = sa.Table(
     "once_marks",
@@ -55,11 +42,11 @@ MARKS: Final = sa.Table(
     sa.Column("marked_at", sa.Double, nullable=False, index=True),
 )
 # SQLite counts ids only in columns of the very type INTEGER.
-_ID: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-ROWS: Final = sa.Table(
+_ID_TYPE: Final = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+OUTBOX: Final = sa.Table(
     "once_outbox",
     metadata,
-    sa.Column("id", _ID, primary_key=True),
+    sa.Column("id", _ID_TYPE, primary_key=True),
     sa.Column("due", sa.Double, nullable=False, index=True),
     sa.Column("fifo", sa.String(255), nullable=False, index=True),
     sa.Column("topic", sa.String(255), nullable=False),
@@ -70,21 +57,16 @@ ROWS: Final = sa.Table(
     sqlite_autoincrement=True,
 )
 _INSERTS: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
-_LOCKING: Final = {"mysql", "mariadb", "postgresql"}
-_ADDED: Final = "sparrowmq_added"  # of a database connection: its transaction has put rows into the outbox
+_GAP_LOCKING_DIALECTS: Final = {"mysql", "mariadb", "postgresql"}
+_ADDED_KEY: Final = "sparrowmq_added"  # of a database connection: its transaction has put rows into the outbox
 
 # Asynchronous drivers raise OSError while no server listens.
-_FAILURES: Final = (SQLAlchemyError, OSError)
-
+_DATABASE_ERRORS: Final = (SQLAlchemyError, OSError)
 Transaction: TypeAlias = "sa.Connection | Session | scoped_session[Any]"
 
 
 class SqlStore:
-    """Keeps marks in the table `once_marks`. An effect through `connection` commits together with the mark.
-
-    Args:
-        engine: of the database. Each running handler uses one of its connections.
-    """
+    """Keeps marks in the table `once_marks`. An effect through `connection` commits together with the mark."""
 
     has_connection = True
 
@@ -95,15 +77,15 @@ class SqlStore:
         self._engine: Any = engine
 
     def attempt(self, marks: Sequence[str]) -> Any:
-        return self._asynchronous(marks) if self.is_async else self._blocking(marks)
+        return self._async_attempt(marks) if self.is_async else self._blocking_attempt(marks)
 
     @contextmanager
-    def _blocking(self, marks: Sequence[str]) -> Iterator[Attempt]:
+    def _blocking_attempt(self, marks: Sequence[str]) -> Iterator[Attempt]:
         with self._engine.begin() as connection:
             yield Attempt(_mark_all(connection, marks), connection)
 
     @asynccontextmanager
-    async def _asynchronous(self, marks: Sequence[str]) -> AsyncIterator[Attempt]:
+    async def _async_attempt(self, marks: Sequence[str]) -> AsyncIterator[Attempt]:
         async with self._engine.begin() as connection:
             yield Attempt(await connection.run_sync(_mark_all, marks), connection)
 
@@ -112,7 +94,6 @@ def is_new(connection: Transaction, message: ReceivedMessage, *, name: str, key:
     """Mark a message in a transaction of your own, and return whether it had no mark: an inbox in one call.
 
     Asynchronous connections and sessions have `await connection.run_sync(is_new, message, name="billing")`.
-
     Raises: ConfigError, the connection is asynchronous, or no connection.
     """
     _check_blocking(connection, "is_new")
@@ -122,9 +103,8 @@ def is_new(connection: Transaction, message: ReceivedMessage, *, name: str, key:
 
 def forget(connection: Transaction, older_than_s: float) -> None:
     """Delete marks that are older, which must be longer than any duplicate may take to come.
-
     Raises: ConfigError, the connection is asynchronous, or no connection; this is no time above 0, which would delete
-        all marks.
+    all marks.
     """
     _check_blocking(connection, "forget")
     check_seconds("older_than_s", older_than_s)
@@ -141,7 +121,7 @@ def _check_blocking(connection: object, call: str) -> None:
 
 
 def _mark_all(connection: sa.Connection, marks: Sequence[str]) -> list[bool]:
-    return [_mark(connection, each) for each in marks]
+    return [_mark(connection, mark) for mark in marks]
 
 
 def _mark(connection: sa.Connection, mark: str) -> bool:
@@ -164,23 +144,21 @@ def add(
     """Put a message into the outbox, in your transaction; arguments are those of `send`.
 
     Asynchronous connections and sessions have `await connection.run_sync(add, "orders", body)`.
-
-    Raises:
-        InvalidMessage, InvalidName: the message could never be sent.
-        ConfigError: the connection is asynchronous, or no connection.
+    Raises: InvalidMessage, InvalidName, the message could never be sent; ConfigError, the connection is asynchronous,
+    or no connection.
     """
     _check_blocking(connection, "add")
-    connection.execute(sa.insert(ROWS), {"due": time.time(), **columns_of(topic, body, **arguments)})
+    connection.execute(sa.insert(OUTBOX), {"due": time.time(), **relay.columns_of(topic, body, **arguments)})
     if not isinstance(connection, sa.Connection):
-        connection = connection.connection(bind_arguments={"clause": ROWS})
-    connection.info[_ADDED] = True
+        connection = connection.connection(bind_arguments={"clause": OUTBOX})
+    connection.info[_ADDED_KEY] = True
 
 
 @sa.event.listens_for(sa.Pool, "checkin")
-def _wake(_: object, record: sa.pool.ConnectionPoolEntry) -> None:
+def _wake_after_add(_: object, record: sa.pool.ConnectionPoolEntry) -> None:
     """Wake relays when a transaction that called `add` has ended: a pool has its connection again."""
-    if record.info.pop(_ADDED, False):
-        wake_relays()
+    if record.info.pop(_ADDED_KEY, False):
+        relay.wake_relays()
 
 
 class _Rows:
@@ -189,36 +167,36 @@ class _Rows:
     def __init__(self, connection: sa.Connection) -> None:
         self._execute = connection.execute
 
-    def take(self) -> Iterable[Row]:
-        oldest = [ROWS.c.due, ROWS.c.id]
-        columns = [ROWS.c[name] for name in Row._fields]
-        due = sa.select(*columns).where(ROWS.c.due <= time.time()).order_by(*oldest).limit(BATCH)
-        return [Row(*row) for row in self._execute(due.with_for_update(skip_locked=True))]
+    def take(self) -> Iterable[relay.Row]:
+        order = [OUTBOX.c.due, OUTBOX.c.id]
+        columns = [OUTBOX.c[name] for name in relay.Row._fields]
+        due_rows = sa.select(*columns).where(OUTBOX.c.due <= time.time()).order_by(*order).limit(relay.MAX_ROWS)
+        return [relay.Row(*row) for row in self._execute(due_rows.with_for_update(skip_locked=True))]
 
-    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        holding = (ROWS.c.fifo.in_(keys), ROWS.c.id <= last, ROWS.c.failures < HOLDING_REFUSALS)
-        older = sa.select(ROWS.c.id, ROWS.c.fifo).where(*holding).order_by(ROWS.c.id)
-        return [(row, key) for row, key in self._execute(older)]
+    def of_keys(self, keys: set[str], last_id: int) -> Iterable[tuple[int, str]]:
+        conditions = (OUTBOX.c.fifo.in_(keys), OUTBOX.c.id <= last_id, OUTBOX.c.failures < relay.HOLDING_REFUSALS)
+        older_rows = sa.select(OUTBOX.c.id, OUTBOX.c.fifo).where(*conditions).order_by(OUTBOX.c.id)
+        return [(row_id, key) for row_id, key in self._execute(older_rows)]
 
     def delete(self, ids: list[int]) -> None:
-        self._execute(sa.delete(ROWS).where(ROWS.c.id.in_(ids)))
+        self._execute(sa.delete(OUTBOX).where(OUTBOX.c.id.in_(ids)))
 
-    def put_off(self, ids: list[int], until: float) -> None:
-        self._execute(sa.update(ROWS).where(ROWS.c.id.in_(ids)).values(due=until))
+    def put_off(self, ids: list[int], due: float) -> None:
+        self._execute(sa.update(OUTBOX).where(OUTBOX.c.id.in_(ids)).values(due=due))
 
-    def count_refusal(self, row: int, error: str) -> None:
-        values = {"failures": ROWS.c.failures + 1, "error": error}
-        self._execute(sa.update(ROWS).where(ROWS.c.id == row).values(values))
+    def count_refusal(self, row_id: int, error: str) -> None:
+        values = {"failures": OUTBOX.c.failures + 1, "error": error}
+        self._execute(sa.update(OUTBOX).where(OUTBOX.c.id == row_id).values(values))
 
 
-class SqlOutbox(BlockingOutbox):
+class SqlOutbox(relay.BlockingOutbox):
     """Relays the table `once_outbox`."""
 
-    _failures = _FAILURES
+    _database_errors = _DATABASE_ERRORS
 
     def __init__(self, engine: sa.Engine) -> None:
         check_kind("engine", engine, sa.Engine, "one of create_engine; AsyncSqlOutbox takes an asynchronous one")
-        self._engine = _committed(engine)
+        self._engine = _read_committed(engine)
 
     @contextmanager
     def _rows(self) -> Iterator[_Rows]:
@@ -231,50 +209,48 @@ class AsyncSqlOutbox:
 
     def __init__(self, engine: AsyncEngine) -> None:
         check_kind("engine", engine, AsyncEngine, "one of create_async_engine; SqlOutbox takes a blocking one")
-        self._engine = _committed(engine)
+        self._engine = _read_committed(engine)
         # SQLAlchemy 2.0 hands on asyncpg's own errors while a server starts.
         driver = getattr(engine.dialect.dbapi, "asyncpg", None)
-        self._failures = (*_FAILURES, *((driver.PostgresError, driver.InterfaceError) if driver else ()))
+        self._database_errors = (*_DATABASE_ERRORS, *((driver.PostgresError, driver.InterfaceError) if driver else ()))
 
     async def relay_batch(self, mq: Client | Producer) -> int:
         """Send at most 100 rows that are due, and return how many were sent. Raises: ClientClosed, ConfigError."""
-        check_sender(mq, is_async=True)
+        relay.check_sender(mq, is_async=True)
         async with self._engine.begin() as connection:
-            turn: Turn = await connection.run_sync(lambda inner: Turn(_Rows(inner)))
-            while wave := turn.wave():
-                sends = (mq.send(**row.sending) for row in wave)
-                turn.note(wave, await asyncio.gather(*sends, return_exceptions=True))
+            turn: relay.Turn = await connection.run_sync(lambda inner: relay.Turn(_Rows(inner)))
+            while wave := turn.next_wave():
+                sends = (mq.send(**row.send_arguments) for row in wave)
+                turn.note_outcomes(wave, await asyncio.gather(*sends, return_exceptions=True))
             sent: int = await connection.run_sync(lambda _: turn.settle())
             return sent
 
     async def relay(self, mq: Client | Producer, stop: asyncio.Event | None = None) -> None:
         """Send rows until `stop` is set. Failures of the database are logged, and it waits longer after each.
-
-        Cancelling leaves up to 100 rows that were sent, which are sent again. `stop` leaves none.
-
-        Raises: ClientClosed, ConfigError.
+        Cancelling leaves up to 100 rows that were sent, which are sent again. `stop` leaves none. Raises: ClientClosed,
+        ConfigError.
         """
-        check_sender(mq, is_async=True)
+        relay.check_sender(mq, is_async=True)
         stop = asyncio.Event() if stop is None else stop
         check_kind("stop", stop, asyncio.Event, "an asyncio.Event; setting it ends the relay")
-        trouble, wake, loop = Trouble(), asyncio.Event(), asyncio.get_running_loop()
-        with waking(lambda: loop.call_soon_threadsafe(wake.set)):
+        trouble, wake, loop = relay.DatabaseOutage(), asyncio.Event(), asyncio.get_running_loop()
+        with relay.wake_on_commit(lambda: loop.call_soon_threadsafe(wake.set)):
             while not stop.is_set():
                 wake.clear()
                 try:
                     sent = await self.relay_batch(mq)
-                    trouble.over()
+                    trouble.end()
                     if sent:
                         continue
-                    pause_s = IDLE_S
-                except self._failures as error:
+                    pause_s = relay.IDLE_PAUSE_S
+                except self._database_errors as error:
                     pause_s = trouble.report(error)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await wait_for_first(stop.wait(), wake.wait())
 
 
-def _committed(engine: Any) -> Any:
+def _read_committed(engine: Any) -> Any:
     """The engine as a relay uses it: each statement sees what is committed, and locks rows, not gaps between them."""
-    locks_gaps = engine.dialect.name in _LOCKING
+    locks_gaps = engine.dialect.name in _GAP_LOCKING_DIALECTS
     return engine.execution_options(isolation_level="READ COMMITTED") if locks_gaps else engine

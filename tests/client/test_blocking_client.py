@@ -368,7 +368,7 @@ def test_prefetched_messages_of_a_queue_that_was_given_up_are_not_handed_out(mq,
     mq.send_many([Message(topic, b"%d" % number) for number in range(8)], queue=queue)
     with mq.subscribe(topic, group=topic, start="earliest") as messages:
         first = next(iter(messages))
-        prefetched = list(messages._fetched)
+        prefetched = list(messages._fetched_messages)
         assert first.is_current and len(prefetched) == 7
         messages.seek(queue, 0)
         again = [each for _, each in zip(range(8), messages, strict=False)]

@@ -17,7 +17,7 @@ from sparrowmq.client import blocking_client as sync
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.consuming.retry import Retry
-from sparrowmq.client.handlers import adapted
+from sparrowmq.client.handlers import adapt
 from sparrowmq.errors import ConfigError, InvalidMessage
 from sparrowmq.protocol.messages.message import Message, MessageQueue
 from sparrowmq.protocol.messages.typed_bodies import decoder
@@ -286,11 +286,11 @@ def test_a_body_that_is_not_of_the_type_says_so(body):
     def take(each: dict[str, object]) -> None: ...
 
     with pytest.raises(InvalidMessage, match="is not what its handler takes"):
-        adapted(take, is_batch=False)(ReceivedMessage(stored(body), MessageQueue("t", "a", 0)))
+        adapt(take, is_batch=False)(ReceivedMessage(stored(body), MessageQueue("t", "a", 0)))
 
 
 def test_the_keywords_of_a_decorator_are_no_second_argument():
-    assert adapted(lambda *given, **named: (given, named), is_batch=False)("message") == (("message",), {})
+    assert adapt(lambda *given, **named: (given, named), is_batch=False)("message") == (("message",), {})
 
 
 class HasText(Protocol):
@@ -305,7 +305,7 @@ def test_a_second_argument_may_be_annotated_as_the_message(wanted):
     if wanted is not None:
         take.__annotations__["message"] = wanted
     message = ReceivedMessage(stored(), MessageQueue("t", "a", 0))
-    assert adapted(take, is_batch=False)(message) is message
+    assert adapt(take, is_batch=False)(message) is message
 
 
 def connected(one: str, connection: threading.Event) -> None: ...

@@ -225,7 +225,7 @@ def test_a_call_that_is_cancelled_before_its_turn_is_not_made(loop_thread):
     assert cancelled.cancel()
     go_on.set()
     assert wait([cancelled], 10).done == {cancelled}
-    assert not made and not loop_thread._unfinished
+    assert not made and not loop_thread._unfinished_futures
 
 
 def test_a_call_that_raises_in_the_last_turn_leaves_no_other_waiting(loop_thread):
@@ -268,7 +268,7 @@ def test_the_handler_of_a_signal_may_call_in_the_midst_of_a_call(loop_thread):
 
 @pytest.mark.timeout(30)
 def test_the_handler_of_a_signal_may_end_the_loop_in_the_midst_of_a_call(loop_thread, monkeypatch):
-    monkeypatch.setattr(loop_thread_module, "SHUT_S", 0.01)
+    monkeypatch.setattr(loop_thread_module, "SHUT_LIMIT_S", 0.01)
     stopped_by_a_signal(loop_thread, loop_thread.stop)
     with pytest.raises(ClientClosed, match="the client is closed"):
         loop_thread.start_call(partial(done, loop_thread, 1))

@@ -73,7 +73,7 @@ async def test_with_a_name_server_alone_both_wait_for_the_first_broker(tmp_path,
 
 @pytest.mark.covers("S-START-09")
 def test_the_blocking_client_starts_while_everything_is_down_and_recovers(tmp_path, ports, monkeypatch):
-    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_S", 0.5)
+    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_LIMIT_S", 0.5)
     got: list[bytes] = []
     namesrv = f"127.0.0.1:{ports[0]}"
     with (

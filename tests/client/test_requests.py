@@ -63,7 +63,7 @@ async def test_many_requests_are_under_way_at_once_and_each_has_its_own_answer(m
     bodies = [b"%d" % number for number in range(300)]
     answers = await asyncio.gather(*(mq.request("prices", body, timeout_s=20) for body in bodies))
     assert [answer.body for answer in answers] == [b"re: " + body for body in bodies]
-    assert not mq._network.answers._expected, "nothing is left of them"
+    assert not mq._network.answers._futures, "nothing is left of them"
 
 
 async def test_a_reader_can_answer_what_it_polls(mq):
@@ -206,4 +206,4 @@ async def test_cancelling_a_request_leaves_nothing_behind(peer):
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert not mq._network.answers._expected
+        assert not mq._network.answers._futures

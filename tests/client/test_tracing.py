@@ -203,7 +203,7 @@ async def test_traces_go_out_together_after_a_second(peer, clock, traced):
 
 
 async def test_a_hundred_traces_do_not_wait(peer, traced):
-    await asyncio.gather(*(traced.send("t", b"x") for _ in range(tracing.BATCH)))
+    await asyncio.gather(*(traced.send("t", b"x") for _ in range(tracing.MAX_RECORDS)))
     await until(lambda: trace_messages(peer))
 
 
@@ -214,7 +214,7 @@ async def test_a_message_of_traces_is_never_too_large(peer, clock, traced):
     await clock.advance(1.1)
     await until(lambda: len(trace_messages(peer)) >= 2)
     keys = [parse(message.ext_fields()["i"])["KEYS"] for message in trace_messages(peer)]
-    assert all(len(each) <= tracing.KEYS_BYTES for each in keys)
+    assert all(len(each) <= tracing.MAX_KEYS_BYTES for each in keys)
     assert not [each for each in keys if "vv" in each], "what is so long is found by the id alone"
 
 
@@ -223,7 +223,7 @@ async def test_a_send_neither_waits_nor_fails_for_its_trace(peer, clock, traced,
     for _ in range(5):
         assert await traced.send("t", b"x")
     assert caplog.text.count("traces are lost by now") == 1, "once a minute is enough"
-    assert traced._tracing.lost == 3
+    assert traced._tracing.lost_count == 3
 
 
 async def test_traces_that_brokers_refuse_are_lost_and_told_of(peer, clock, traced, caplog):
@@ -234,7 +234,7 @@ async def test_traces_that_brokers_refuse_are_lost_and_told_of(peer, clock, trac
     peer.usual[RequestCode.SEND_MESSAGE_V2] = answer
     await traced.send("t", b"x")
     await clock.advance(1.1)
-    await until(lambda: traced._tracing.lost == 1)
+    await until(lambda: traced._tracing.lost_count == 1)
     assert "traceTopicEnable=true" in caplog.text
 
 

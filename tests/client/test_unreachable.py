@@ -44,7 +44,7 @@ async def test_a_sender_is_told_where_the_broker_should_be_and_what_to_check(ast
 
 @pytest.mark.covers("S-ERR-01")
 async def test_a_consumer_goes_on_trying_and_its_log_says_the_same(astray, caplog, monkeypatch):
-    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_S", 0.5)
+    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_LIMIT_S", 0.5)
     caplog.set_level(logging.WARNING)
     async with connect(astray.namesrv) as mq, mq.subscribe("TBW102", group="g"):
         await until(lambda: "cannot share out" in caplog.text)

@@ -252,7 +252,7 @@ class FollowingNetwork:
         await (self.lets_go.wait() if self.lets_go is not None else asyncio.sleep(0))
         return address
 
-    def live(self, address):
+    def open_session(self, address):
         return None
 
 
@@ -380,7 +380,7 @@ async def test_long_polls_leave_a_master_that_hangs_once_another_one_leads(tmp_p
         leads = await brokers.addresses.master_address("broker-0")
         brokers.addresses._masters["broker-0"] = hanging
         poll = asyncio.create_task(brokers.ask("broker-0", question, timeout_s=60))
-        await until(lambda: network.brokers.live(hanging) is not None)
+        await until(lambda: network.brokers.open_session(hanging) is not None)
         brokers.addresses._masters["broker-0"] = leads
         assert (await brokers.ask("broker-0", question)).header.offset == 0
         with pytest.raises(NetworkError, match="closed"):

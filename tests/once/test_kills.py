@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from sparrowmq import sync
-from sparrowmq.once.sql import MARKS, ROWS, add
+from sparrowmq.once.sql import MARKS, OUTBOX, add
 from tests.once.conftest import BILLS
 
 ROOT = Path(__file__).parents[2]
@@ -66,13 +66,13 @@ def test_killed_relays_and_consumers_lose_no_effect_and_double_none(engine, back
     for name in ("relay", "billing"):
         with program(name, engine, namesrv, "crash") as crashed:
             assert crashed.wait(LIMIT_S) == -9
-    assert count(engine, ROWS) == 60, "all were sent, and none was deleted"
+    assert count(engine, OUTBOX) == 60, "all were sent, and none was deleted"
     order(engine, range(60, ORDERS))
     for bills in (40, 90):
         with program("relay", engine, namesrv), program("billing", engine, namesrv):
             wait_until(partial(more_bills, engine, bills))
     with program("relay", engine, namesrv), program("billing", engine, namesrv):
-        wait_until(lambda: count(engine, ROWS) == 0 and count(engine, BILLS) >= ORDERS)
+        wait_until(lambda: count(engine, OUTBOX) == 0 and count(engine, BILLS) >= ORDERS)
         with sync.connect(namesrv) as mq:
             wait_until(lambda: mq.admin.lag("billing").lag == 0)
     with engine.connect() as connection:

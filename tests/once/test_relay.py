@@ -36,8 +36,8 @@ from sparrowmq import (
 )
 from sparrowmq.errors import A_SLAVE, ConfigError
 from sparrowmq.once import ONCE_ID
-from sparrowmq.once.relay import Row, Trouble, columns_of, wake_relays
-from sparrowmq.once.sql import ROWS, AsyncSqlOutbox, SqlOutbox, add, metadata
+from sparrowmq.once.relay import DatabaseOutage, Row, columns_of, wake_relays
+from sparrowmq.once.sql import OUTBOX, AsyncSqlOutbox, SqlOutbox, add, metadata
 from sparrowmq.protocol.codes import ResponseCode
 from tests.client.conftest import until
 from tests.once.postgres import LivePostgres, needs_postgres
@@ -84,12 +84,12 @@ def fill(engine, *rows: tuple[str, bytes]) -> None:
 
 def left(engine) -> list[bytes]:
     with engine.connect() as connection:
-        return [bytes(body) for body in connection.execute(sa.select(ROWS.c.body).order_by(ROWS.c.id)).scalars()]
+        return [bytes(body) for body in connection.execute(sa.select(OUTBOX.c.body).order_by(OUTBOX.c.id)).scalars()]
 
 
 def due_now(engine) -> None:
     with engine.begin() as connection:
-        connection.execute(sa.update(ROWS).values(due=0.0))
+        connection.execute(sa.update(OUTBOX).values(due=0.0))
 
 
 def test_rows_are_sent_once_and_deleted(engine):
@@ -127,7 +127,7 @@ def test_a_row_does_not_overtake_a_row_of_its_key_that_is_put_off(engine):
 
 def test_rows_that_cannot_be_sent_do_not_keep_later_ones_waiting(engine, monkeypatch):
     """The rows of a topic that does not exist would fill each batch, as they are due again at once."""
-    monkeypatch.setattr("sparrowmq.once.relay.FAILED_S", 0.0)
+    monkeypatch.setattr("sparrowmq.once.relay.FAILED_PAUSE_S", 0.0)
     stuck = [b"stuck %d" % number for number in range(120)]
     fill(engine, *(("", body) for body in stuck))
     sent, outbox = taking(*stuck), SqlOutbox(engine)
@@ -230,9 +230,9 @@ def test_a_relay_outlives_a_failure_of_its_database(engine, caplog):
 
 def test_a_long_failure_of_a_database_is_logged_once_and_makes_pauses_longer(caplog):
     caplog.set_level(logging.WARNING)
-    trouble = Trouble()
+    trouble = DatabaseOutage()
     for _ in range(2):
-        trouble.over()
+        trouble.end()
         pauses = [trouble.report(OSError("away\n[SQL: SELECT ...]")) for _ in range(7)]
         assert pauses == [0.5, 1, 2, 4, 8, 10, 10]
     assert caplog.text.count("cannot be read or settled") == 2 and caplog.text.count("can be read again") == 1
@@ -262,7 +262,7 @@ async def test_a_relay_outlives_a_database_that_no_driver_reaches(tmp_path):
     async with asyncio.timeout(10):
         await relay
     async with engine.connect() as connection:
-        assert (await connection.execute(sa.select(ROWS))).all() == [], "its answer was written"
+        assert (await connection.execute(sa.select(OUTBOX))).all() == [], "its answer was written"
     await engine.dispose()
 
 
@@ -296,8 +296,7 @@ async def test_relays_outlive_a_restart_of_their_server(is_async, background, ca
 
 
 async def test_a_commit_of_the_same_process_wakes_relays(engine, monkeypatch, tmp_path):
-    for module in ("relay", "sql"):
-        monkeypatch.setattr(f"sparrowmq.once.{module}.IDLE_S", 3600.0)
+    monkeypatch.setattr("sparrowmq.once.relay.IDLE_PAUSE_S", 3600.0)
     sent, stop = taking(), threading.Event()
     relay = threading.Thread(target=SqlOutbox(engine).relay, args=(sent, stop))
     relay.start()
@@ -334,7 +333,7 @@ def refused(engine) -> list[tuple[int, str | None]]:
 
 def pauses_s(engine) -> list[float]:
     with engine.connect() as connection:
-        return [round(due - time.time()) for due in connection.execute(sa.select(ROWS.c.due)).scalars()]
+        return [round(due - time.time()) for due in connection.execute(sa.select(OUTBOX.c.due)).scalars()]
 
 
 def test_a_refused_row_pauses_longer_each_time_and_lets_its_key_go_on(engine, caplog):
@@ -383,7 +382,7 @@ def test_messages_that_a_client_or_a_broker_refuses_are_counted(engine, backgrou
     """One is larger than the client allows, and only brokers write to the topic of the other."""
     fill(engine, ("", b"x" * 2000), ("", b"y"))
     with engine.begin() as connection:
-        connection.execute(sa.update(ROWS).where(ROWS.c.id == 2).values(topic="SCHEDULE_TOPIC_XXXX"))
+        connection.execute(sa.update(OUTBOX).where(OUTBOX.c.id == 2).values(topic="SCHEDULE_TOPIC_XXXX"))
     with sync.connect(background.namesrv, settings=ProducerSettings(max_bytes=1000)) as mq:
         assert SqlOutbox(engine).relay_batch(mq) == 0
     assert [failures for failures, _ in refused(engine)] == [1, 1]
@@ -395,10 +394,10 @@ async def test_an_asynchronous_client_refuses_a_row(tmp_path, mq):
         await connection.run_sync(metadata.create_all)
         for body in (b"1", b"2"):
             await connection.run_sync(add, "orders", body)
-        await connection.execute(sa.update(ROWS).where(ROWS.c.id == 1).values(topic="SCHEDULE_TOPIC_XXXX"))
+        await connection.execute(sa.update(OUTBOX).where(OUTBOX.c.id == 1).values(topic="SCHEDULE_TOPIC_XXXX"))
     assert await AsyncSqlOutbox(engine).relay_batch(mq) == 1
     async with engine.connect() as connection:
-        assert (await connection.execute(sa.select(ROWS.c.id, ROWS.c.failures))).all() == [(1, 1)]
+        assert (await connection.execute(sa.select(OUTBOX.c.id, OUTBOX.c.failures))).all() == [(1, 1)]
     await engine.dispose()
 
 
@@ -410,7 +409,7 @@ def test_a_delay_counts_from_the_commit(waited_s, was_refused, level, is_timed, 
     """Level 5 is a minute, and level 4 half a minute, which brokers of 4.x need in place of 40 s."""
     columns, added_s = columns_of("orders", b"x", delay="1m"), time.time()
     monkeypatch.setattr("sparrowmq.once.relay.time", SimpleNamespace(time=lambda: added_s + waited_s))
-    message = Row(1, **columns, failures=int(was_refused)).sending["topic"]
+    message = Row(1, **columns, failures=int(was_refused)).send_arguments["topic"]
     assert (message.delay_level, bool(message.deliver_at_ms), message.delay_ms) == (level, is_timed, 0)
     if is_timed:
         assert message.deliver_at_ms == pytest.approx((added_s + 60) * 1000, abs=1000)
@@ -423,9 +422,9 @@ def test_other_delays_count_from_the_commit_too():
         columns_of(Message("orders", b"x", delay_ms=15_000)),
         columns_of("orders", b"x", deliver_at=datetime.now(UTC) + timedelta(seconds=15)),
     ):
-        message = Row(1, **columns, failures=0).sending["topic"]
+        message = Row(1, **columns, failures=0).send_arguments["topic"]
         assert message.deliver_at_ms == pytest.approx(now_ms + 15_000, abs=1000) and not message.delay_ms
-    assert Row(1, **columns_of("orders", b"x", delay_level=3), failures=0).sending["topic"].delay_level == 3
+    assert Row(1, **columns_of("orders", b"x", delay_level=3), failures=0).send_arguments["topic"].delay_level == 3
 
 
 @pytest.mark.parametrize("stop", [False, 5, threading.Event()])

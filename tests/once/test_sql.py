@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from sparrowmq import ConfigError, ReceivedMessage, sync
 from sparrowmq.once import ONCE_ID, idempotent
-from sparrowmq.once.sql import MARKS, ROWS, AsyncSqlOutbox, SqlOutbox, SqlStore, add, forget, is_new, metadata
+from sparrowmq.once.sql import MARKS, OUTBOX, AsyncSqlOutbox, SqlOutbox, SqlStore, add, forget, is_new, metadata
 from tests.client.conftest import until
 from tests.once.conftest import BILLS
 from tests.once.messages import received
@@ -60,7 +60,7 @@ def test_a_session_of_flask_is_a_transaction(engine):
         assert is_new(session, received("U-1"), name="billing")
         add(session, "t", b"x")
     session.remove()
-    assert rows_of(engine, MARKS) == rows_of(engine, ROWS) == 1
+    assert rows_of(engine, MARKS) == rows_of(engine, OUTBOX) == 1
 
 
 async def test_a_call_that_would_write_nothing_is_refused(tmp_path):
@@ -173,7 +173,7 @@ async def test_an_asynchronous_outbox_keeps_the_order_of_a_key(tmp_path, mq):
     ):
         await until(lambda: len(got) == 120, 30)
     async with asyncio.timeout(10), engine.connect() as connection:
-        while (await connection.execute(sa.select(sa.func.count()).select_from(ROWS))).scalar_one():
+        while (await connection.execute(sa.select(sa.func.count()).select_from(OUTBOX))).scalar_one():
             await connection.rollback()
     relaying.cancel()
     await asyncio.gather(relaying, return_exceptions=True)

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.client.cluster.credentials import Credentials
-from sparrowmq.client.cluster.name_servers import ADDRESSES, DOMAIN
+from sparrowmq.client.cluster.name_servers import ADDRESSES_VARIABLE, DOMAIN_VARIABLE
 from sparrowmq.core import snapshot
 from sparrowmq.errors import BadStore, ConfigError
 
@@ -86,7 +86,7 @@ def choose(name: str | None, namesrv: str | None) -> Context | None:
     """Return the context that a command uses, by --context and -n. Raises: ConfigError, there is no such context."""
     if name:
         return load().named(name)
-    if namesrv or os.environ.get(ADDRESSES) or os.environ.get(DOMAIN):
+    if namesrv or os.environ.get(ADDRESSES_VARIABLE) or os.environ.get(DOMAIN_VARIABLE):
         return None
     contexts = load()
     return contexts.named(contexts.current) if contexts.current else None

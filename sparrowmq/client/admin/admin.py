@@ -67,44 +67,41 @@ class Admin:
         namespace: str = "",
         clock: Clock | None = None,
     ) -> None:
-        self._own: Network | None = None
+        self._own_network: Network | None = None
         if isinstance(namesrv, Network):
             network = namesrv
         else:
-            network = self._own = Network(namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock)
+            network = self._own_network = Network(
+                namesrv, credentials=credentials, tls=tls, namespace=namespace, clock=clock
+            )
         check_seconds("timeout_s", timeout_s)
-        self._home = network.home
+        self._loop_affinity = network.loop_affinity
         self._clock = clock or SystemClock()
         self._servers = Servers(network, timeout_s)
-        self._topic, self._group = network.full_topic, network.full_group
+        self._full_topic, self._full_group = network.full_topic, network.full_group
 
     async def __aenter__(self) -> Self:
-        if self._own is not None:
-            await self._own.__aenter__()
+        if self._own_network is not None:
+            await self._own_network.__aenter__()
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._own is not None:
-            await self._own.__aexit__(kind, error, trace)
+        if self._own_network is not None:
+            await self._own_network.__aexit__(error_type, error, trace)
 
     @property
     def servers(self) -> Servers:
         """The layer below, for tools that need a request without a call here."""
         return self._servers
 
-    # The cluster ----------------------------------------------------------------------------------------------------
-
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return all brokers, or those of one cluster."""
         return await self._servers.brokers(cluster)
 
     async def standings(self, cluster: str | None = None, *, count: bool = False) -> list[Standing]:
-        """Return the role of all brokers, or of those of one cluster, and the lag of each slave.
-
-        With `count` also the lag in messages: that takes a request for each topic, where a slave lags.
-        """
+        """Return the role of brokers and the lag of slaves; `count`: also in messages, by a request for each topic."""
         return await standings(self._servers, cluster, count)
 
     async def clusters(self) -> list[str]:
@@ -113,18 +110,12 @@ class Admin:
     async def examine(
         self, topic: str | None = None, group: str | None = None, expected: Collection[str] = ()
     ) -> list[Finding]:
-        """Return the problems of the cluster, and of a topic and a group if they are named: `sparrowmq doctor`.
-
-        Args:
-            expected: names of brokers that have to be registered.
-        """
+        """Return the problems that `sparrowmq doctor` shows. The brokers named in `expected` have to be registered."""
         if topic is not None:
-            self._topic(topic)
+            self._full_topic(topic)
         check_texts("expected", expected)
-        named = self._group(group) if group is not None else None
-        return await doctor.examine(self._servers, topic, named, self._clock.now_ms, expected)
-
-    # Brokers --------------------------------------------------------------------------------------------------------
+        full_group = self._full_group(group) if group is not None else None
+        return await doctor.examine(self._servers, topic, full_group, self._clock.now_ms, expected)
 
     async def broker_figures(self, broker: str) -> dict[str, str]:
         """Return a broker's figures by Java's names; `broker` is a name, whose master is asked, or an address."""
@@ -136,7 +127,6 @@ class Admin:
 
     async def change_broker(self, broker: str, changes: Mapping[str, str]) -> None:
         """Change settings of a running broker, and for its next start; `broker` as above.
-
         Raises: RemoteError, one of them is wrong, or cannot be changed in a running broker; none was changed.
         """
         if not changes:
@@ -153,10 +143,8 @@ class Admin:
         """Hide a broker from producers, not from consumers; returns the number of its topics.
 
         The broker keeps this in its settings file, so restarts do not end it; without a file it lasts until the broker
-        ends. Apache's brokers do not know it: their name servers forget it at a restart.
-
-        Raises:
-            NoBroker: there is no such broker; ChangeFailed: a name server failed.
+        ends. Apache's brokers do not know it: their name servers forget it at a restart. Raises: NoBroker,
+        ChangeFailed.
         """
         return await brokers.drain(self._servers, broker)
 
@@ -165,27 +153,21 @@ class Admin:
         return await brokers.undrain(self._servers, broker)
 
     async def forget_broker(self, broker: str) -> None:
-        """Let name servers forget a broker that died and does not come back: `doctor` does not name it any more.
-
-        Raises: AlreadyThere, it is registered.
-        """
+        """Let name servers forget a broker that died and does not come back. Raises: AlreadyThere, it is registered."""
         await brokers.forget(self._servers, broker)
 
     async def hand_over(self, broker: str, member: int | None = None) -> int:
         """Let another member of a replicated group lead, by default the one that has most; return its brokerId.
-
         Raises: RemoteError, no other member, or not this one, is in sync.
         """
         return await brokers.hand_over(self._servers, broker, member or 0)
 
     async def elect(self, broker: str, member: int | None = None, *, force: bool = False) -> int:
-        """Let a member of a replicated group lead with its log where no member can be elected.
+        """Let a member of a replicated group lead with its log where no member can be elected. Return that member once
+        it leads.
 
-        Returns that member once it leads.
+        Without `member` it chooses the one that has most. `force` gives up messages that only lost members have.
 
-        Args:
-            member: None chooses the one that has most.
-            force: give up messages that only lost members have.
         Raises:
             RemoteError: there is a master, members in sync may come back, or another member has more.
             BrokerUnreachable: there is no such member, or none that is elected.
@@ -198,19 +180,13 @@ class Admin:
         check_kind("force", force, bool, "True or False")
         return await brokers.elect(self._servers, broker, member, force)
 
-    # Topics ---------------------------------------------------------------------------------------------------------
-
     async def topics(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
-        """Return the names of all topics, or of a cluster's.
-
-        Args:
-            hidden: also retry and dead-letter topics, and RocketMQ's own.
-        """
+        """Return the names of all topics, or of a cluster's; `hidden` adds retry topics, dead letters and others."""
         return await topics.names(self._servers, cluster, hidden)
 
     async def topic(self, name: str) -> Topic:
         """Return a topic with its settings at each broker, and the offsets of its queues. Raises: NoRoute."""
-        return await topics.show(self._servers, self._topic(name))
+        return await topics.show(self._servers, self._full_topic(name))
 
     async def create_topic(
         self,
@@ -234,20 +210,18 @@ class Admin:
                 them all.
             message_type: the only type of messages that producers of 5.x may send, "NORMAL" by default; "MIXED" is all.
                 Producers of the remoting protocol send any type.
-        Raises:
-            AlreadyThere: a master has it, and `exist_ok` is not given.
-            InvalidName: the name is not allowed.
-            ConfigError: the topic is ordered with another number of queues; or it is to be ordered, and a name server
-                does not give orders to clients; or `queues` is not from 1 to 65535.
-            ChangeFailed
+        Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName; ChangeFailed; ConfigError, the
+        topic is ordered with another number of queues, or is to be ordered, and a name server does not give orders to
+        clients, or `queues` is not from 1 to 65535.
         """
         check_count("queues", queues, at_most=MOST_QUEUES)
         check_kind("ordered", ordered, bool, "True or False")
         check_kind("exist_ok", exist_ok, bool, "True or False")
-        wanted = TopicConfig(
-            *(self._topic(name), queues, queues, topics.number_of(perm)), attributes=topics.attributes_of(message_type)
+        config = TopicConfig(
+            *(self._full_topic(name), queues, queues, topics.number_of(perm)),
+            attributes=topics.attributes_of(message_type),
         )
-        return await topics.create(self._servers, wanted, cluster, exist_ok, ordered)
+        return await topics.create(self._servers, config, cluster, exist_ok, ordered)
 
     async def change_topic(
         self,
@@ -263,15 +237,11 @@ class Admin:
     ) -> list[str]:
         """Change a topic at every master that has it; without a value a setting stays. Returns their names.
 
-        If queues that are to go have messages that a group has not consumed, only the write queues are lowered.
-
-        Args:
-            queues: for both of them.
-            hide_unread: lower the read queues all the same. Consumers do not see these messages any more.
-        Raises:
-            StillUnread: the read queues stay; try again when the messages are consumed.
-            NoRoute: it does not exist; ChangeFailed.
-            ConfigError: it is ordered, and another number of queues would move its keys.
+        If queues that are to go have messages that a group has not consumed, only the write queues are lowered. With
+        `hide_unread` the read queues are lowered all the same, and consumers do not see these messages any more.
+        `queues` sets both counts.
+        Raises: StillUnread, the read queues stay, try again when the messages are consumed; NoRoute, it does not exist;
+        ChangeFailed; ConfigError, it is ordered, and another number of queues would move its keys.
         """
         for name_of_count, count in (("queues", queues), ("read_queues", read_queues), ("write_queues", write_queues)):
             if count is not None:
@@ -279,7 +249,7 @@ class Admin:
         check_kind("hide_unread", hide_unread, bool, "True or False")
         return await topics.change(
             self._servers,
-            self._topic(name),
+            self._full_topic(name),
             cluster,
             read_queues=queues if read_queues is None else read_queues,
             write_queues=queues if write_queues is None else write_queues,
@@ -289,13 +259,8 @@ class Admin:
         )
 
     async def delete_topic(self, name: str, *, cluster: str | None = None) -> list[str]:
-        """Delete a topic and its messages at every master that has it, and its route; returns their names.
-
-        Raises: NoRoute, it does not exist; ChangeFailed.
-        """
-        return await topics.delete(self._servers, self._topic(name), cluster)
-
-    # Groups ---------------------------------------------------------------------------------------------------------
+        """Delete a topic with its messages and its route; returns the masters' names. Raises: NoRoute, ChangeFailed."""
+        return await topics.delete(self._servers, self._full_topic(name), cluster)
 
     async def groups(self, cluster: str | None = None, *, hidden: bool = False) -> list[str]:
         """Return the names of all consumer groups, or of a cluster's; `hidden` adds RocketMQ's own."""
@@ -303,7 +268,7 @@ class Admin:
 
     async def group(self, name: str) -> Group:
         """Return a group with its settings at each broker, and its online members. Raises: NoGroup."""
-        return await groups.show(self._servers, self._group(name))
+        return await groups.show(self._servers, self._full_group(name))
 
     async def create_group(
         self,
@@ -327,11 +292,10 @@ class Admin:
             retry_pauses: the pauses before the tries: "10s 1m 5m", where the last one stays, or "5s..2h", where each
                 is twice as long; None for the delay levels from 3 on.
             exist_ok: replace the settings of an existing group.
-        Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName, the name is not allowed;
-        ChangeFailed.
+        Raises: AlreadyThere, a master has it, and `exist_ok` is not given; InvalidName; ChangeFailed.
         """
-        wanted = GroupConfig(
-            self._group(name),
+        config = GroupConfig(
+            self._full_group(name),
             consume_enable=may_consume,
             consume_broadcast_enable=may_broadcast,
             retry_queue_nums=retry_queues,
@@ -339,7 +303,7 @@ class Admin:
             consume_message_orderly=ordered,
             group_retry_policy=policy_of(retry_pauses),
         )
-        return await groups.create(self._servers, wanted, cluster, exist_ok)
+        return await groups.create(self._servers, config, cluster, exist_ok)
 
     async def change_group(
         self,
@@ -353,12 +317,8 @@ class Admin:
         retry_pauses: str | None = None,
         cluster: str | None = None,
     ) -> list[str]:
-        """Change a group at every master; without a value a setting stays. Returns their names.
-
-        Args:
-            retry_pauses: as in `create_group`; "levels" for the delay levels.
-        Raises:
-            NoGroup: it does not exist; ChangeFailed.
+        """Change a group at every master; without a value a setting stays. Returns their names. `retry_pauses` as in
+        `create_group`; "levels" for the delay levels. Raises: NoGroup, ChangeFailed.
         """
         changes = {
             "retry_max_times": max_retries,
@@ -368,54 +328,47 @@ class Admin:
             "consume_message_orderly": ordered,
             "group_retry_policy": None if retry_pauses is None else policy_of(retry_pauses),
         }
-        return await groups.change(self._servers, self._group(name), cluster, changes)
+        return await groups.change(self._servers, self._full_group(name), cluster, changes)
 
     async def delete_group(self, name: str, *, cluster: str | None = None) -> list[str]:
-        """Delete a group at every master, with its offsets, retries and dead letters; returns their names.
-
-        A consumer that still runs creates it again.
-
-        Raises: NoGroup, it does not exist; ChangeFailed.
+        """Delete a group with its offsets, retries and dead letters; returns the masters. Raises: NoGroup,
+        ChangeFailed.
         """
-        return await groups.delete(self._servers, self._group(name), cluster)
+        return await groups.delete(self._servers, self._full_group(name), cluster)
 
     async def members(self, group: str) -> list[Member]:
         """Return the online members of a group with their own reports, by client id. Raises: NoGroup."""
-        return await groups.members(self._servers, self._group(group))
+        return await groups.members(self._servers, self._full_group(group))
 
     async def lag(self, group: str, topic: str | None = None) -> GroupLag:
         """Return the lag of a group, in one topic or in all that it consumes. Raises: NoGroup, NoRoute."""
-        return await groups.lag(self._servers, self._group(group), None if topic is None else self._topic(topic))
+        return await groups.lag(
+            self._servers, self._full_group(group), None if topic is None else self._full_topic(topic)
+        )
 
     async def reset(self, group: str, topic: str, to: ResetTo, *, dry_run: bool = False) -> dict[MessageQueue, int]:
         """Reset the offsets of a group, forward or back; returns the new offset of each queue.
 
         Brokers reset online members, which continue there within seconds. For members that are offline the offsets are
-        committed in their place.
-
-        Args:
-            to: "earliest", "latest", a time (the first message stored since; without a zone it is local), or an
-                offset for each queue, which is kept within the queue and needs that no member is online.
-            dry_run: only return the new offsets.
-        Raises:
-            NoGroup, NoRoute: the group or the topic does not exist.
+        committed in their place. `to` is "earliest", "latest", a time (the first message stored since; without a zone
+        it is local), or an offset for each queue, which is kept within the queue and needs that no member is online.
+        `dry_run` only returns the new offsets. Raises: NoGroup, NoRoute.
         """
         if dry_run:
-            await groups.show(self._servers, self._group(group))
-            return await groups.targets(self._servers, self._topic(topic), to)
-        return await groups.reset(self._servers, self._group(group), self._topic(topic), to)
+            await groups.show(self._servers, self._full_group(group))
+            return await groups.targets(self._servers, self._full_topic(topic), to)
+        return await groups.reset(self._servers, self._full_group(group), self._full_topic(topic), to)
 
     async def dead_letters(self, group: str, *, limit: int = 64) -> list[ReceivedMessage]:
         """Return the messages that failed every try, the oldest first, as long as brokers keep them."""
         check_count("limit", limit)
-        return await dead_letters.of_group(self._servers, self._group(group), limit)
+        return await dead_letters.of_group(self._servers, self._full_group(group), limit)
 
     async def resend(self, dead_letter: ReceivedMessage) -> None:
         """Let the group of a dead letter try it again, from the first time on; other groups do not get it.
 
-        It stays in the dead-letter queue; sent again twice, it comes twice.
-
-        Raises: InvalidMessage, it is none of `dead_letters`.
+        It stays in the dead-letter queue; sent again twice, it comes twice. Raises: InvalidMessage, it is no dead
+        letter.
         """
         await dead_letters.resend(self._servers, dead_letter)
 
@@ -424,16 +377,13 @@ class Admin:
 
         It comes by the group's retries, so not in the order of its queue; consumers in order do not get it.
         """
-        await dead_letters.replay(self._servers, message, self._group(group))
-
-    # Messages -------------------------------------------------------------------------------------------------------
+        await dead_letters.replay(self._servers, message, self._full_group(group))
 
     async def message(self, msg_id: str, topic: str | None = None) -> ReceivedMessage:
         """Return the message of an id: `SendResult.msg_id`, which needs its topic, or `offset_msg_id`, which does not.
-
         Raises: NoMessage, no broker has it (any more); NoRoute, there is no such topic.
         """
-        return await message_search.by_id(self._servers, msg_id, None if topic is None else self._topic(topic))
+        return await message_search.by_id(self._servers, msg_id, None if topic is None else self._full_topic(topic))
 
     async def find(
         self,
@@ -446,15 +396,12 @@ class Admin:
     ) -> list[ReceivedMessage]:
         """Return messages with a key, or those stored in a span of time, in the order of their storage.
 
-        Args:
-            since, until: stored at or after the one and before the other; times without a zone are local. Without a key
-                `since` is needed.
-            limit: at most this many: the newest ones with the key, the oldest ones of the span. With a key each broker
-                returns at most 64.
-        Raises: NoRoute, there is no such topic.
+        They were stored at or after `since` and before `until`; times without a zone are local. Without a key `since`
+        is needed. At most `limit` messages come: the newest ones with the key, the oldest ones of the span. With a key
+        each broker returns at most 64. Raises: NoRoute, there is no such topic.
         """
         check_count("limit", limit)
-        topic = self._topic(topic)
+        topic = self._full_topic(topic)
         if key is not None:
             return await message_search.by_key(self._servers, topic, key, since, until, limit)
         if since is None:
@@ -464,11 +411,8 @@ class Admin:
     async def trace(self, msg_id: str, topic: str = TRACE_TOPIC) -> list[Trace]:
         """Return the traces of a message from producers and consumers, the oldest first.
 
-        Args:
-            msg_id: `SendResult.msg_id`.
-            topic: the trace topic that they report to; it is in no namespace.
-        Raises:
-            NoRoute: there is no such topic; brokers have it with traceTopicEnable=true.
+        `msg_id` is that of a `SendResult`; `topic` is the trace topic that they report to, which is in no namespace.
+        Raises: NoRoute, there is no such topic; brokers have it with traceTopicEnable=true.
         """
         check_text("topic", topic)
         return await message_search.traces(self._servers, check_topic(topic), msg_id)

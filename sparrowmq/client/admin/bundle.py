@@ -21,28 +21,16 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from sparrowmq.client.admin import doctor
-from sparrowmq.client.admin.operations import (
-    broker_diagnosis,
-    broker_figures,
-    broker_settings,
-    cluster_table,
-    group_table,
-    namesrv_diagnosis,
-    namesrv_settings,
-    topic_names,
-    topic_route,
-    topic_table,
-)
+from sparrowmq.client.admin import doctor, operations
 from sparrowmq.client.admin.servers import BrokerPlace, Servers, utc
 from sparrowmq.errors import NetworkError, SparrowError
 
-LIMIT_S: Final = 25.0
-HIDDEN: Final = "(hidden)"
+GATHER_LIMIT_S: Final = 25.0
+HIDDEN_TEXT: Final = "(hidden)"
 _MOST_ROUTES: Final = 1000
-_AT_ONCE: Final = 32
-_METRICS_BYTES: Final = 16 << 20
-_METRICS: Final = "metricsExporterType"
+_REQUESTS_AT_ONCE: Final = 32
+_METRICS_CHUNK_BYTES: Final = 16 << 20
+_METRICS_SETTING: Final = "metricsExporterType"
 # `brokerSecretKey=...`, `"haSecret": "..."`, `password: ...`, in settings and logs; `\"password\":\"...\"` in JSON
 # inside JSON; and `https://user:password@host`.
 _NAMED_SECRET: Final = re.compile(
@@ -51,34 +39,26 @@ _NAMED_SECRET: Final = re.compile(
     re.IGNORECASE,
 )
 _URL_SECRET: Final = re.compile(r"(://[^/\s:@]*:)(?!\(hidden\)@)[^/\s@]+(?=@)")
-
 Texts: TypeAlias = dict[str, str]
 Work: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class Bundle:
-    """Gathers the texts.
-
-    Args:
-        secrets: texts that must not be in it, such as the secret key of the account that asks.
-    Attributes:
-        texts: by path.
-        missing: the reasons, by what is missing.
-    """
+    """Gathers the texts by path, without `secrets`, and the reasons by what is missing."""
 
     def __init__(self, servers: Servers, secrets: Iterable[str], now_ms: Callable[[], int]) -> None:
         self.texts: Texts = {}
         self.missing: Texts = {}
         self._servers = servers
-        self._secrets = [each for each in secrets if each]
+        self._secrets = [secret for secret in secrets if secret]
         self._now_ms = now_ms
 
-    async def gather(self, limit_s: float = LIMIT_S) -> None:
+    async def gather(self, limit_s: float = GATHER_LIMIT_S) -> None:
         """Ask all servers. Answers that do not come in time are noted as missing."""
-        works: dict[str, Work] = {"doctor.json": self._doctor, "brokers.json": self._brokers}
+        tasks: dict[str, Work] = {"doctor.json": self._doctor, "brokers.json": self._brokers}
         for address in self._servers.network.name_servers.addresses:
             path = f"namesrv/{_file_name(address)}"
-            works[path] = partial(self._namesrv, path, address)
+            tasks[path] = partial(self._namesrv, path, address)
         deadline_s = asyncio.get_running_loop().time() + limit_s
         places: list[BrokerPlace] = []
         try:
@@ -89,12 +69,12 @@ class Bundle:
         for place in places:
             for number, address in place.addresses.items():
                 path = f"broker/{_file_name(place.name)}-{number}"
-                works[path] = partial(self._broker, path, address)
-        await asyncio.gather(*(self._in_time(what, work, deadline_s) for what, work in works.items()))
-        lines = [f"{what}: {why}\n" for what, why in sorted(self.missing.items())]
+                tasks[path] = partial(self._broker, path, address)
+        await asyncio.gather(*(self._run_in_time(name, task, deadline_s) for name, task in tasks.items()))
+        lines = [f"{name}: {reason}\n" for name, reason in sorted(self.missing.items())]
         self._put("MISSING.txt", "".join(lines) or "nothing is missing\n")
 
-    async def _in_time(self, name: str, work: Work, deadline_s: float) -> None:
+    async def _run_in_time(self, name: str, work: Work, deadline_s: float) -> None:
         try:
             async with asyncio.timeout_at(deadline_s):
                 await work()
@@ -104,21 +84,23 @@ class Bundle:
             self.missing[name] = str(error)
 
     async def _doctor(self) -> None:
-        found = await doctor.examine(self._servers, None, None, self._now_ms)
-        self._put_json("doctor.json", [{**_plain(each), "verdict": each.verdict.value} for each in found])
+        findings = await doctor.examine(self._servers, None, None, self._now_ms)
+        self._put_json(
+            "doctor.json", [{**_to_builtins(finding), "verdict": finding.verdict.value} for finding in findings]
+        )
 
     async def _brokers(self) -> None:
-        self._put_json("brokers.json", [_plain(each) for each in await self._servers.brokers()])
+        self._put_json("brokers.json", [_to_builtins(each) for each in await self._servers.brokers()])
         lost = await self._servers.lost()
-        self._put_json("lost.json", {name: _plain(each) for name, each in lost.items()})
+        self._put_json("lost.json", {name: _to_builtins(each) for name, each in lost.items()})
         for name, each in lost.items():
             self.missing[f"broker/{_file_name(name)}"] = f"it died {utc(each.since_ms)} at {each.address}"
-        topics = sorted(await topic_names(self._servers))
-        gate = asyncio.Semaphore(_AT_ONCE)
+        topics = sorted(await operations.topic_names(self._servers))
+        limit = asyncio.Semaphore(_REQUESTS_AT_ONCE)
 
         async def route(topic: str) -> Any:
-            async with gate:
-                return _plain(await topic_route(self._servers, topic))
+            async with limit:
+                return _to_builtins(await operations.topic_route(self._servers, topic))
 
         routes = await asyncio.gather(*map(route, topics[:_MOST_ROUTES]))
         self._put_json("routes.json", dict(zip(topics, routes, strict=False)))
@@ -127,49 +109,55 @@ class Bundle:
 
     async def _namesrv(self, path: str, address: str) -> None:
         servers = self._servers
-        table = await cluster_table(servers, address)
-        self._put_json(f"{path}/brokers.json", _plain(table))
-        await self._server(
-            path, address, partial(namesrv_settings, servers, address), partial(namesrv_diagnosis, servers, address)
+        table = await operations.cluster_table(servers, address)
+        self._put_json(f"{path}/brokers.json", _to_builtins(table))
+        await self._add_server(
+            path,
+            address,
+            partial(operations.namesrv_settings, servers, address),
+            partial(operations.namesrv_diagnosis, servers, address),
         )
 
     async def _broker(self, path: str, address: str) -> None:
         servers = self._servers
-        self._put_json(f"{path}/status.json", await broker_figures(servers, address))
-        await self._server(
-            path, address, partial(broker_settings, servers, address), partial(broker_diagnosis, servers, address)
+        self._put_json(f"{path}/status.json", await operations.broker_figures(servers, address))
+        await self._add_server(
+            path,
+            address,
+            partial(operations.broker_settings, servers, address),
+            partial(operations.broker_diagnosis, servers, address),
         )
         tables: dict[str, Work] = {
-            f"{path}/topics.json": partial(topic_table, servers, address),
-            f"{path}/groups.json": partial(group_table, servers, address),
+            f"{path}/topics.json": partial(operations.topic_table, servers, address),
+            f"{path}/groups.json": partial(operations.group_table, servers, address),
         }
         for name, ask in tables.items():
-            found = await self._part(name, ask)
-            if found is not None:
-                self._put_json(name, _plain(found))
+            table = await self._ask_for_part(name, ask)
+            if table is not None:
+                self._put_json(name, _to_builtins(table))
 
-    async def _server(
+    async def _add_server(
         self,
         path: str,
         address: str,
         settings: Callable[[], Awaitable[dict[str, str]]],
         diagnosis: Callable[[], Awaitable[dict[str, str]]],
     ) -> None:
-        known = await self._part(f"{path}/settings.properties", settings) or {}
-        lines = [f"{key}={value}\n" for key, value in sorted(known.items())]
+        known_settings = await self._ask_for_part(f"{path}/settings.properties", settings) or {}
+        lines = [f"{key}={value}\n" for key, value in sorted(known_settings.items())]
         self._put(f"{path}/settings.properties", "".join(lines))
-        for name, text in (await self._part(f"{path}/log.txt, stacks.txt", diagnosis) or {}).items():
+        for name, text in (await self._ask_for_part(f"{path}/log.txt, stacks.txt", diagnosis) or {}).items():
             self._put(f"{path}/{_file_name(name)}.txt", text)
-        if known.get(_METRICS, "").upper() == "PROM":
-            port = known.get("metricsPromExporterPort", "5557")
-            ask = partial(_page, address, port, self._servers.timeout_s)
-            text = await self._part(f"{path}/metrics.txt", ask)
+        if known_settings.get(_METRICS_SETTING, "").upper() == "PROM":
+            port = known_settings.get("metricsPromExporterPort", "5557")
+            ask = partial(_metrics_page, address, port, self._servers.timeout_s)
+            text = await self._ask_for_part(f"{path}/metrics.txt", ask)
             if text is not None:
                 self._put(f"{path}/metrics.txt", text)
         else:
-            self._put(f"{path}/metrics.txt", f"the server serves no metrics: {_METRICS} is not PROM\n")
+            self._put(f"{path}/metrics.txt", f"the server serves no metrics: {_METRICS_SETTING} is not PROM\n")
 
-    async def _part(self, path: str, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def _ask_for_part(self, path: str, ask: Callable[[], Awaitable[Any]]) -> Any:
         try:
             return await ask()
         except SparrowError as error:
@@ -181,12 +169,12 @@ class Bundle:
 
     def _put(self, path: str, text: str) -> None:
         for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
-        text = _URL_SECRET.sub(rf"\1{HIDDEN}", text)
-        self.texts[path] = _NAMED_SECRET.sub(rf"\1{HIDDEN}", text)
+            text = text.replace(secret, HIDDEN_TEXT)
+        text = _URL_SECRET.sub(rf"\1{HIDDEN_TEXT}", text)
+        self.texts[path] = _NAMED_SECRET.sub(rf"\1{HIDDEN_TEXT}", text)
 
 
-def _plain(value: object) -> Any:
+def _to_builtins(value: object) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
@@ -194,7 +182,7 @@ def _file_name(name: str) -> str:
     return re.sub(r"[^\w.-]", "_", name)
 
 
-async def _page(address: str, port: str, timeout_s: float) -> str:
+async def _metrics_page(address: str, port: str, timeout_s: float) -> str:
     """Return the metrics of the server at an address. Raises: NetworkError."""
     host = address.rpartition(":")[0].strip("[]")
     try:
@@ -202,11 +190,11 @@ async def _page(address: str, port: str, timeout_s: float) -> str:
             reader, writer = await asyncio.open_connection(host, int(port))
             try:
                 writer.write(f"GET /metrics HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-                answer = await reader.read(_METRICS_BYTES)
-                while more := await reader.read(_METRICS_BYTES):
-                    answer += more
+                response = await reader.read(_METRICS_CHUNK_BYTES)
+                while chunk := await reader.read(_METRICS_CHUNK_BYTES):
+                    response += chunk
             finally:
                 writer.close()
     except (OSError, ValueError) as error:
         raise NetworkError(f"no metrics at {host}:{port}: {error or 'no answer in time'}") from None
-    return answer.partition(b"\r\n\r\n")[2].decode(errors="replace")
+    return response.partition(b"\r\n\r\n")[2].decode(errors="replace")

@@ -35,7 +35,7 @@ from sparrowmq.protocol.messages.property_names import DELAYS, Property
 from sparrowmq.protocol.requests.headers import QueryMessage
 
 _MAX_TRIES: Final = 16
-_AT_ONCE: Final = 16  # searches
+_SEARCHES_AT_ONCE: Final = 16  # searches
 # Properties that say when a message is due, and where it waited.
 DELAY_PROPERTIES: Final = frozenset(
     {*DELAYS, Property.REAL_TOPIC, Property.REAL_QID, Property.TIMER_OUT_MS, Property.CRC32}
@@ -48,17 +48,14 @@ TRANSACTION_PROPERTIES: Final = frozenset(
 
 async def of_group(servers: Servers, group: str, limit: int) -> list[ReceivedMessage]:
     with suppress(NoGroup):
-        return [each async for each in walk(servers, group, limit=limit)]
+        return [letter async for letter in walk(servers, group, limit=limit)]
     return []
 
 
 async def walk(
     servers: Servers, group: str, since_ms: int = 0, limit: int | None = None
 ) -> AsyncGenerator[ReceivedMessage, None]:
-    """Yield the dead letters of a group that were stored since, the oldest first, or so many of them.
-
-    Raises: NoGroup, it has none, and no broker knows it.
-    """
+    """Yield the dead letters of a group that were stored since, the oldest first. Raises: NoGroup."""
     topic = names.dlq_topic(names.check_group(group))
     try:
         reading = await read_span(servers, topic, range(since_ms, FOR_EVER_MS))
@@ -66,8 +63,8 @@ async def walk(
         await groups.show(servers, group)
         return
     count = 0
-    async for each in reading:
-        yield each
+    async for letter in reading:
+        yield letter
         count += 1
         if count == limit:
             return
@@ -75,12 +72,12 @@ async def walk(
 
 async def resend(servers: Servers, message: ReceivedMessage) -> None:
     check_kind("dead_letter", message, ReceivedMessage, "one of `dead_letters`")
-    dead = servers.network.full_queue(message.queue)
-    topic = dead.topic
+    dead_letter_queue = servers.network.full_queue(message.queue)
+    topic = dead_letter_queue.topic
     if not topic.startswith(names.DLQ):
         raise InvalidMessage(f"{message.msg_id} is no dead letter: it was read from {topic}")
-    again = packed_retry(message.stored, topic.removeprefix(names.DLQ))
-    await _send(servers, again, dead)
+    retry = packed_retry(message.stored, topic.removeprefix(names.DLQ))
+    await _send(servers, retry, dead_letter_queue)
 
 
 def reason_of(letter: ReceivedMessage) -> str | None:
@@ -91,13 +88,13 @@ def reason_of(letter: ReceivedMessage) -> str | None:
 async def sent_again(servers: Servers, letters: Sequence[ReceivedMessage]) -> list[datetime | None]:
     """Return when each dead letter was sent to its group again; None if it was not, or has no unique id to look for."""
 
-    async def one(letter: ReceivedMessage) -> datetime | None:
-        dead = servers.network.full_queue(letter.queue)
-        address = masters_in(await servers.route(dead.topic)).get(dead.broker_name)
+    async def resend_time_of(letter: ReceivedMessage) -> datetime | None:
+        queue = servers.network.full_queue(letter.queue)
+        address = masters_in(await servers.route(queue.topic)).get(queue.broker_name)
         key = letter.stored.unique_key
         if address is None or key is None:
             return None
-        topic, begin_ms = names.retry_topic(dead.topic.removeprefix(names.DLQ)), letter.store_timestamp_ms + 1
+        topic, begin_ms = names.retry_topic(queue.topic.removeprefix(names.DLQ)), letter.store_timestamp_ms + 1
         request = QueryMessage(topic, key, PAGE, begin_ms, FOR_EVER_MS, unique_key_query=True)
         try:
             copies = await query_messages(servers, address, request)
@@ -105,36 +102,36 @@ async def sent_again(servers: Servers, letters: Sequence[ReceivedMessage]) -> li
             if error.code != ResponseCode.QUERY_NOT_FOUND:
                 raise
             return None
-        times = [each.store_timestamp_ms for each in copies if each.unique_key == key]
-        first_ms = min((each for each in times if each >= begin_ms), default=0)
+        times = [stored_ms.store_timestamp_ms for stored_ms in copies if stored_ms.unique_key == key]
+        first_ms = min((stored_ms for stored_ms in times if stored_ms >= begin_ms), default=0)
         return topics.local_time(first_ms)
 
-    found: list[datetime | None] = []
-    for at in range(0, len(letters), _AT_ONCE):
-        found += await asyncio.gather(*map(one, letters[at : at + _AT_ONCE]))
-    return found
+    times: list[datetime | None] = []
+    for index in range(0, len(letters), _SEARCHES_AT_ONCE):
+        times += await asyncio.gather(*map(resend_time_of, letters[index : index + _SEARCHES_AT_ONCE]))
+    return times
 
 
 async def replay(servers: Servers, message: ReceivedMessage, group: str) -> None:
     check_kind("message", message, ReceivedMessage, "a message, as `find` and `message` return it")
     origin, stored = servers.network.full_queue(message.queue), message.stored
     # As a consumer's broker writes it when a message comes back: members see the topic that it came from.
-    again = msgspec.structs.replace(stored, properties=with_origin(stored.properties, stored))
-    await _send(servers, packed_retry(again, names.check_group(group)), origin)
+    retried_message = msgspec.structs.replace(stored, properties=with_origin(stored.properties, stored))
+    await _send(servers, packed_retry(retried_message, names.check_group(group)), origin)
 
 
-async def _send(servers: Servers, again: SendContent, origin: MessageQueue) -> None:
-    queue = MessageQueue(again.topic, origin.broker_name, 0)
+async def _send(servers: Servers, retry: SendContent, origin: MessageQueue) -> None:
+    queue = MessageQueue(retry.topic, origin.broker_name, 0)
     address = masters_in(await servers.route(origin.topic)).get(queue.broker_name)
     if address is None:
         raise BrokerUnreachable(queue.broker_name, "it has no master now")
-    header = again.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
-    await servers.ask(address, header, again.body, accept=LESS_SAFE)
+    header = retry.request(names.TOOLS_GROUP, queue, servers.network.clock.now_ms())
+    await servers.ask(address, header, retry.body, accept=LESS_SAFE)
 
 
 def packed_retry(stored: StoredMessage, group: str) -> SendContent:
     """Return a dead letter for its group's retry topic, as if it had never failed."""
-    kept = {
+    kept_properties = {
         name: value
         for name, value in stored.properties.items()
         if name not in DELAY_PROPERTIES | TRANSACTION_PROPERTIES
@@ -144,7 +141,7 @@ def packed_retry(stored: StoredMessage, group: str) -> SendContent:
     return SendContent(
         names.retry_topic(group),
         stored.body,
-        properties.render(kept),
+        properties.render(kept_properties),
         flags,
         stored.flag,
         max_reconsume_times=_MAX_TRIES,

@@ -27,13 +27,9 @@ from sparrowmq.protocol.requests.bodies import CONDITION, ReportedCondition
 # The conditions in which a broker takes no messages, as its /readyz says.
 STOPPING: Final = frozenset({"store_failed", "disk_full", "unregistered"})
 _NOTICE: Final = Severity.NOTICE.value
-
 T = TypeVar("T")
-
 NO_ANSWER: Final = "no_answer"  # a server does not answer
-
 DIED: Final = "missing"  # a broker is not registered any more
-
 HEADLESS: Final = "headless"  # only slaves of a name are registered
 
 
@@ -93,7 +89,7 @@ class Health(Enum):
     DOWN = "down"
 
 
-ELECTION: Final = (
+ELECTION_ADVICE: Final = (
     "its members elect one within seconds; if they do not, each one's PROBLEM in `sparrowmq "
     "cluster` says what it waits for (docs/operate/failover.md)"
 )
@@ -106,52 +102,52 @@ def elects_master(status: Mapping[str, str]) -> bool:
 
 def reported_conditions(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
     """Return the conditions in a brokerStatus that ask for an action, by their names; others are left out."""
-    return {name: each for name, each in _with_notices(status).items() if each.severity != _NOTICE}
+    return {name: condition for name, condition in _all_conditions(status).items() if condition.severity != _NOTICE}
 
 
-def _with_notices(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
-    found = {}
+def _all_conditions(status: Mapping[str, str]) -> dict[str, ReportedCondition]:
+    conditions = {}
     for key, value in status.items():
         if key.startswith(CONDITION):
             try:
-                found[key.removeprefix(CONDITION)] = ReportedCondition.decode(value.encode())
+                conditions[key.removeprefix(CONDITION)] = ReportedCondition.decode(value.encode())
             except SparrowError:
                 continue
-    return found
+    return conditions
 
 
 def condition_findings(
     server: str, status: Mapping[str, str], broker: str = "", address: str = "", is_master: bool = True
 ) -> list[Finding]:
     """Return a finding for each condition in which a server does less than people expect."""
-    found = []
-    for name, each in _with_notices(status).items():
-        since = datetime.fromtimestamp(each.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
-        what = f"{server}: {each.what} ({name}, since {since}, {each.severity})"
+    findings = []
+    for name, condition in _all_conditions(status).items():
+        since = datetime.fromtimestamp(condition.since_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        result = f"{server}: {condition.what} ({name}, since {since}, {condition.severity})"
         check = f"{CONDITION}{name} of its brokerStatus"
-        sign = Sign(name, broker, address, is_master, each.what, each.cause or "")
+        sign = Sign(name, broker, address, is_master, condition.what, condition.cause or "")
         stops = is_master and name in STOPPING
-        verdict = Verdict.WARNING if each.severity == _NOTICE else Verdict.WRONG
-        found.append(Finding(verdict, what, check, each.remedy, broker, stops, sign))
-    return found
+        verdict = Verdict.WARNING if condition.severity == _NOTICE else Verdict.WRONG
+        findings.append(Finding(verdict, result, check, condition.remedy, broker, stops, sign))
+    return findings
 
 
 def causes_first(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, each cause before what follows from it, which names the cause."""
     return [
-        each if cause is None else replace(each, cause=cause.what)
-        for tree in with_causes(findings, lambda each: each.sign)
-        for each, cause in tree
+        finding if cause is None else replace(finding, cause=cause.what)
+        for tree in with_causes(findings, lambda finding: finding.sign)
+        for finding, cause in tree
     ]
 
 
 def health_of(findings: Iterable[Finding]) -> Health:
-    found = list(findings)
-    brokers = {each.broker for each in found if each.broker}
-    stopped = {each.broker for each in found if each.stops}
+    all_findings = list(findings)
+    brokers = {finding.broker for finding in all_findings if finding.broker}
+    stopped = {finding.broker for finding in all_findings if finding.stops}
     if brokers <= stopped:
         return Health.DOWN
-    if any(each.verdict is Verdict.WRONG for each in found):
+    if any(finding.verdict is Verdict.WRONG for finding in all_findings):
         return Health.DEGRADED
     return Health.HEALTHY
 
@@ -159,7 +155,7 @@ def health_of(findings: Iterable[Finding]) -> Health:
 _NO_SIGN: Final = Sign("", "", "", False, "")
 
 
-class _Where(Enum):
+class _CauseServer(Enum):
     """The server with the cause, as seen from the server with the consequence."""
 
     HERE = "the same"
@@ -171,77 +167,75 @@ class _Where(Enum):
 
 class _Rule(NamedTuple):
     consequences: tuple[str, ...]
-    where: _Where
+    where: _CauseServer
     causes: tuple[str, ...]
 
 
 _RULES: Final = (
-    _Rule(("clock", "busy"), _Where.HERE, ("clock_wrong", "disk_hangs")),
+    _Rule(("clock", "busy"), _CauseServer.HERE, ("clock_wrong", "disk_hangs")),
     _Rule(
         ("no_slave", "slave_gone", "slave_behind"),
-        _Where.SLAVE,
+        _CauseServer.SLAVE,
         (NO_ANSWER, DIED, "master_not_followed", "disk_full", "store_failed", "disk_hangs", "process_paused"),
     ),
-    _Rule(("master_not_followed",), _Where.MASTER, (NO_ANSWER, DIED, HEADLESS, "log_damaged")),
-    _Rule((HEADLESS, "no_master"), _Where.MEMBER, (DIED, NO_ANSWER)),
-    _Rule((HEADLESS,), _Where.MEMBER, ("no_master",)),
-    _Rule(("name_server_away", "unregistered"), _Where.NAMED, (NO_ANSWER,)),
+    _Rule(("master_not_followed",), _CauseServer.MASTER, (NO_ANSWER, DIED, HEADLESS, "log_damaged")),
+    _Rule((HEADLESS, "no_master"), _CauseServer.MEMBER, (DIED, NO_ANSWER)),
+    _Rule((HEADLESS,), _CauseServer.MEMBER, ("no_master",)),
+    _Rule(("name_server_away", "unregistered"), _CauseServer.NAMED, (NO_ANSWER,)),
 )
 
 
 def with_causes(items: Sequence[T], sign_of: Callable[[T], Sign | None]) -> list[list[tuple[T, T | None]]]:
-    """Return the items in trees, each with its cause: the cause comes first, and what follows from it after it.
-
-    An item without a sign follows from nothing.
-    """
-    found = causes([sign_of(each) or _NO_SIGN for each in items])
-    pairs = [(each, None if cause is None else items[cause]) for each, cause in zip(items, found, strict=True)]
-    return [[pairs[at] for at in tree] for tree in trees(found)]
+    """Return the items in trees, each with its cause; the cause comes first. Without a sign an item has no cause."""
+    cause_positions = causes([sign_of(item) or _NO_SIGN for item in items])
+    pairs = [
+        (item, None if cause is None else items[cause]) for item, cause in zip(items, cause_positions, strict=True)
+    ]
+    return [[pairs[position] for position in tree] for tree in trees(cause_positions)]
 
 
 def causes(signs: Sequence[Sign]) -> list[int | None]:
-    """Return for each sign the position of the one from which it follows; None if it follows from no other.
-
-    Servers name causes, and may name them in a circle. Its first sign follows from no other then, or none would show.
+    """Return for each sign the position of the one from which it follows; None if it follows from no other. Servers may
+    name causes in a circle. Its first sign follows from no other then, or none would show.
     """
-    found = [_cause(sign, signs) for sign in signs]
-    for at in range(len(found)):
-        seen, cause = {at}, found[at]
-        while cause is not None and cause not in seen:
-            seen.add(cause)
-            cause = found[cause]
-        if cause == at:
-            found[at] = None
-    return found
+    positions = [_cause(sign, signs) for sign in signs]
+    for position in range(len(positions)):
+        chain, cause = {position}, positions[position]
+        while cause is not None and cause not in chain:
+            chain.add(cause)
+            cause = positions[cause]
+        if cause == position:
+            positions[position] = None
+    return positions
 
 
 def trees(causes: Sequence[int | None]) -> Iterator[list[int]]:
     """Yield the positions of each cause and what follows from it, the cause first, and otherwise as they are."""
 
     def from_here(position: int) -> list[int]:
-        effects = [at for at, cause in enumerate(causes) if cause == position]
-        return [position, *(each for at in effects for each in from_here(at))]
+        effects = [effect for effect, cause in enumerate(causes) if cause == position]
+        return [position, *(descendant for effect in effects for descendant in from_here(effect))]
 
     return (from_here(position) for position, cause in enumerate(causes) if cause is None)
 
 
 def _cause(sign: Sign, signs: Sequence[Sign]) -> int | None:
-    for at, other in enumerate(signs):
-        if sign.told_cause == other.name and _is_at(_Where.HERE, sign, other):
-            return at
+    for position, other in enumerate(signs):
+        if sign.told_cause == other.name and _is_at(_CauseServer.HERE, sign, other):
+            return position
     for rule in _RULES:
         if sign.name in rule.consequences:
             for name in rule.causes:
-                for at, other in enumerate(signs):
+                for position, other in enumerate(signs):
                     if other.name == name and _is_at(rule.where, sign, other):
-                        return at
+                        return position
     return None
 
 
-def _is_at(where: _Where, sign: Sign, other: Sign) -> bool:
-    if where is _Where.NAMED:
+def _is_at(where: _CauseServer, sign: Sign, other: Sign) -> bool:
+    if where is _CauseServer.NAMED:
         return other.address != sign.address and other.address in sign.what
-    if where is _Where.HERE:
+    if where is _CauseServer.HERE:
         return other.address == sign.address != ""
     is_another = other.broker == sign.broker != "" and other.address != sign.address
-    return is_another and (where is _Where.MEMBER or other.is_master is (where is _Where.MASTER))
+    return is_another and (where is _CauseServer.MEMBER or other.is_master is (where is _CauseServer.MASTER))

@@ -16,20 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.operations import (
-    commit_offset,
-    delete_group,
-    group_connections,
-    group_progress,
-    group_table,
-    offset_since,
-    progress_of_all_groups,
-    put_group,
-    reset_members,
-    running_member,
-    topic_offsets,
-)
+from sparrowmq.client.admin import operations, topics
 from sparrowmq.client.admin.servers import Masters, Servers
 from sparrowmq.client.arguments import check_count, check_kind, check_time
 from sparrowmq.client.cluster.network import Network
@@ -42,8 +29,7 @@ from sparrowmq.protocol.requests.client_bodies import Connection, ConsumerRunnin
 from sparrowmq.protocol.requests.offset_bodies import BrokerConsumeStats, ConsumeStats, TopicOffset
 
 ResetTo = Literal["earliest", "latest"] | datetime | int
-
-_TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
+_RESET_TIMESTAMPS: Final = {"earliest": 0, "latest": -1}  # as the protocol says it to a broker
 _SWITCHES: Final = {
     "consume_enable": "may_consume",
     "consume_broadcast_enable": "may_broadcast",
@@ -87,11 +73,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """The progress of a group in all queues, with those of its retry topic.
-
-    Attributes:
-        per_second: consumed messages per second, at all brokers together.
-    """
+    """The progress of a group in all queues, with those of its retry topic, and its rate at all brokers together."""
 
     group: str
     queues: tuple[QueueLag, ...]
@@ -100,28 +82,23 @@ class GroupLag:
     @property
     def lag(self) -> int:
         """The number of messages that it has not acknowledged in all queues."""
-        return sum(each.lag for each in self.queues)
+        return sum(queue_lag.lag for queue_lag in self.queues)
 
     @property
     def in_flight(self) -> int | None:
         """The number of messages with its consumers; None if the group pops no queue."""
-        counts = [each.in_flight for each in self.queues if each.in_flight is not None]
+        counts = [queue_lag.in_flight for queue_lag in self.queues if queue_lag.in_flight is not None]
         return sum(counts) if counts else None
 
     def behind_s(self, now: datetime) -> float | None:
         """Return the greatest age of the last handled message of a queue with a lag; None if it is unknown."""
-        ages = [age for each in self.queues if (age := each.behind_s(now)) is not None]
+        ages = [age for queue_lag in self.queues if (age := queue_lag.behind_s(now)) is not None]
         return max(ages, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A consumer group as it is now.
-
-    Attributes:
-        settings: by the name of each broker that knows it.
-        members: the online members, by client id.
-    """
+    """A consumer group as it is now: its settings by broker name, and its online members by client id."""
 
     name: str
     settings: Mapping[str, GroupConfig]
@@ -150,7 +127,7 @@ class Member:
     @staticmethod
     def _from_connection(connection: Connection, report: ConsumerRunning | SparrowError, network: Network) -> Member:
         running, silence = (None, report) if isinstance(report, SparrowError) else (report, None)
-        named = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
+        version_name = running.properties.get("PROP_CLIENT_VERSION") if running is not None else None
         wanted = None
         if running is not None:
             wanted = {each.topic: each.filter_text for each in running.subscription_set}
@@ -160,7 +137,7 @@ class Member:
             connection.client_id,
             connection.client_addr,
             connection.language,
-            named or str(connection.version),
+            version_name or str(connection.version),
             running,
             silence,
             wanted,
@@ -175,22 +152,24 @@ async def create(servers: Servers, config: GroupConfig, cluster: str | None, exi
     if holders and not exist_ok:
         raise AlreadyThere(f"group {name} is there already, at {', '.join(holders)}; change it, or take another name")
     return await servers.change(
-        f"setting group {name}", masters, lambda _, address: put_group(servers, address, config)
+        f"setting group {name}", masters, lambda _, address: operations.put_group(servers, address, config)
     )
 
 
 async def change(servers: Servers, name: str, cluster: str | None, changes: Mapping[str, object]) -> list[str]:
     """See `Admin.change_group`; None changes nothing."""
-    given = {key: value for key, value in changes.items() if value is not None}
-    _check_counts(given)
+    new_values = {key: value for key, value in changes.items() if value is not None}
+    _check_counts(new_values)
     masters = await servers.masters(cluster)
     configs = await _existing(servers, name, masters)
-    some = next(iter(configs.values()))
+    any_config = next(iter(configs.values()))
 
-    async def at(broker: str, address: str) -> None:
-        await put_group(servers, address, msgspec.structs.replace(configs.get(broker, some), **given))
+    async def change_at(broker: str, address: str) -> None:
+        await operations.put_group(
+            servers, address, msgspec.structs.replace(configs.get(broker, any_config), **new_values)
+        )
 
-    return await servers.change(f"changing group {name}", masters, at)
+    return await servers.change(f"changing group {name}", masters, change_at)
 
 
 def _check_counts(config: Mapping[str, object]) -> None:
@@ -204,55 +183,61 @@ def _check_counts(config: Mapping[str, object]) -> None:
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
     masters = await servers.masters(cluster)
     await _existing(servers, name, masters)
-    done = await servers.change(
-        f"deleting group {name}", masters, lambda _, address: delete_group(servers, address, name, with_offsets=True)
+    deleted_brokers = await servers.change(
+        f"deleting group {name}",
+        masters,
+        lambda _, address: operations.delete_group(servers, address, name, with_offsets=True),
     )
     for topic in (retry_topic(name), dlq_topic(name)):
         await topics.remove(servers, topic, masters, cluster)
-    return done
+    return deleted_brokers
 
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
     masters = await servers.all_masters(cluster)
-    tables = await servers.all(masters, lambda _, address: group_table(servers, address))
-    found = {name for table in tables.values() for name in table}
-    rest = {name for name in found if not is_system_group(name)}
-    return sorted(servers.network.inside(rest) | (found - rest if hidden else set()))
+    tables = await servers.all(masters, lambda _, address: operations.group_table(servers, address))
+    full_names = {name for table in tables.values() for name in table}
+    user_groups = {name for name in full_names if not is_system_group(name)}
+    return sorted(servers.network.names_inside(user_groups) | (full_names - user_groups if hidden else set()))
 
 
 async def show(servers: Servers, name: str) -> Group:
     masters = await servers.all_masters()
     settings = await _existing(servers, check_group(name), masters)
-    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
-    members = {member.client_id: member for each in found.values() for member in each}
-    plain = servers.network.plain_name(name)
-    settings = {broker: msgspec.structs.replace(each, group_name=plain) for broker, each in settings.items()}
-    return Group(plain, settings, dict(sorted(members.items())))
+    members_by_broker = await servers.all(masters, lambda _, address: members_at(servers, name, address))
+    members = {member.client_id: member for each in members_by_broker.values() for member in each}
+    plain_name = servers.network.plain_name(name)
+    settings = {broker: msgspec.structs.replace(each, group_name=plain_name) for broker, each in settings.items()}
+    return Group(plain_name, settings, dict(sorted(members.items())))
 
 
 async def members(servers: Servers, name: str) -> list[Member]:
     masters = await servers.all_masters()
     check_group(name)
-    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
-    if not any(found.values()):
+    connections_by_broker = await servers.all(masters, lambda _, address: members_at(servers, name, address))
+    if not any(connections_by_broker.values()):
         await _existing(servers, name, masters)
     # Each is asked through one of the brokers that it is connected to.
-    connections = {each.client_id: (each, masters[broker]) for broker, some in found.items() for each in some}
+    connections = {
+        each.client_id: (each, masters[broker]) for broker, some in connections_by_broker.items() for each in some
+    }
     addresses = {client_id: address for client_id, (_, address) in connections.items()}
 
-    async def at(client_id: str, address: str) -> ConsumerRunning | SparrowError:
+    async def report_of(client_id: str, address: str) -> ConsumerRunning | SparrowError:
         try:
-            return _plain(await running_member(servers, address, name, client_id), servers.network)
+            return _without_namespace(
+                await operations.running_member(servers, address, name, client_id), servers.network
+            )
         except SparrowError as error:
             return error
 
-    reports = await servers.all(addresses, at)
+    reports = await servers.all(addresses, report_of)
     return [
         Member._from_connection(connections[each][0], reports[each], servers.network) for each in sorted(connections)
     ]
 
 
-def _plain(running: ConsumerRunning, network: Network) -> ConsumerRunning:
+def _without_namespace(running: ConsumerRunning, network: Network) -> ConsumerRunning:
     subscriptions = [
         msgspec.structs.replace(each, topic=network.plain_name(each.topic)) for each in running.subscription_set
     ]
@@ -266,65 +251,68 @@ async def lag(servers: Servers, name: str, topic: str | None) -> GroupLag:
     masters = await servers.all_masters()
     if topic is not None:
         masters = dict(await servers.masters_of(topic))
-    found = await _lag(servers, name, topic, masters)
-    if topic is not None or not found.queues:
+    group_lag = await _lag(servers, name, topic, masters)
+    if topic is not None or not group_lag.queues:
         await _existing(servers, name, masters)
-    return found
+    return group_lag
 
 
 async def lags(servers: Servers, names: Sequence[str]) -> dict[str, GroupLag | SparrowError]:
-    """Return the lag of some groups, asked at once; an error in place of a lag that is unknown.
-
-    A group without offsets may not exist. All of these are looked up in the table of groups of each broker.
+    """Return the lag of some groups, asked at once; an error in place of a lag that is unknown. A group without offsets
+    may not exist. All of these are looked up in the table of groups of each broker.
     """
     masters = await servers.all_masters()
 
-    async def one(name: str) -> GroupLag | SparrowError:
+    async def lag_or_error(name: str) -> GroupLag | SparrowError:
         try:
             return await _lag(servers, check_group(name), None, masters)
         except SparrowError as error:
             return error
 
-    found = dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
-    if doubtful := [name for name, each in found.items() if isinstance(each, GroupLag) and not each.queues]:
-        tables, failures = await servers.ask_masters(masters, lambda _, address: group_table(servers, address))
+    lag_by_name = dict(zip(names, await asyncio.gather(*map(lag_or_error, names)), strict=True))
+    if doubtful := [name for name, lag in lag_by_name.items() if isinstance(lag, GroupLag) and not lag.queues]:
+        tables, failures = await servers.ask_masters(
+            masters, lambda _, address: operations.group_table(servers, address)
+        )
         known = {name for table in tables.values() for name in table}
         for name in doubtful:
             if name not in known:
-                found[name] = next(iter(failures.values()), NoGroup(name))
-    return found
+                lag_by_name[name] = next(iter(failures.values()), NoGroup(name))
+    return lag_by_name
 
 
 async def all_lags(servers: Servers) -> dict[str, GroupLag]:
     """Return the lag of each group that has committed offsets, by one request to each master."""
     masters = await servers.all_masters()
-    found = await servers.all(masters, lambda _, address: progress_of_all_groups(servers, address))
-    return lags_in(servers.network, found.values())
+    stats_by_broker = await servers.all(masters, lambda _, address: operations.progress_of_all_groups(servers, address))
+    return lags_in(servers.network, stats_by_broker.values())
 
 
 def lags_in(network: Network, brokers: Iterable[BrokerConsumeStats]) -> dict[str, GroupLag]:
     """Return the lag of each group by its full name, from what some brokers say of all groups."""
-    found: dict[str, list[ConsumeStats]] = defaultdict(list)
+    stats_by_group: dict[str, list[ConsumeStats]] = defaultdict(list)
     for broker in brokers:
         for table in broker.consume_stats_list:
-            for group, each in table.items():
-                found[group] += each
-    return {name: _lag_of(network, network.plain_name(name), each) for name, each in found.items()}
+            for group, group_stats in table.items():
+                stats_by_group[group] += group_stats
+    return {
+        name: _lag_of(network, network.plain_name(name), group_stats) for name, group_stats in stats_by_group.items()
+    }
 
 
 async def count_members(servers: Servers, name: str, masters: Masters) -> int:
     """Return the number of online members. Raises: the error of a master that does not answer."""
-    found = await servers.all(masters, lambda _, address: members_at(servers, name, address))
-    return len({each.client_id for some in found.values() for each in some})
+    members_by_broker = await servers.all(masters, lambda _, address: members_at(servers, name, address))
+    return len({connection.client_id for connections in members_by_broker.values() for connection in connections})
 
 
 async def _lag(servers: Servers, name: str, topic: str | None, masters: Masters) -> GroupLag:
-    stats = await servers.all(masters, lambda _, address: group_progress(servers, address, name, topic))
+    stats = await servers.all(masters, lambda _, address: operations.group_progress(servers, address, name, topic))
     return _lag_of(servers.network, servers.network.plain_name(name), stats.values())
 
 
 def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> GroupLag:
-    rows = {queue: each for table in stats for queue, each in table.offset_table.items()}
+    rows = {queue: group_stats for table in stats for queue, group_stats in table.offset_table.items()}
     return GroupLag(
         name,
         tuple(
@@ -338,16 +326,16 @@ def _lag_of(network: Network, name: str, stats: Collection[ConsumeStats]) -> Gro
             )
             for queue, row in sorted(rows.items())
         ),
-        sum(each.consume_tps for each in stats),
+        sum(group_stats.consume_tps for group_stats in stats),
     )
 
 
 async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-    _check_target(to)
+    _check_reset(to)
     masters = await servers.masters_of(topic)
     await _existing(servers, check_group(name), masters)
 
-    async def at(_: str, address: str) -> dict[MessageQueue, int]:
+    async def reset_at(_: str, address: str) -> dict[MessageQueue, int]:
         # Unlike Java, which orders the reset first: Apache's broker refuses it for a group that never committed.
         if await members_at(servers, name, address):
             if isinstance(to, int):
@@ -356,33 +344,35 @@ async def reset(servers: Servers, name: str, topic: str, to: ResetTo) -> dict[Me
                     f"group {name} has online members, which can be reset to a time and not to an offset; "
                     "stop them first, or give a time, 'earliest' or 'latest'"
                 )
-            return await reset_members(servers, address, name, topic, _timestamp(to))
-        offsets = await _targets_at(servers, address, topic, to)
+            return await operations.reset_members(servers, address, name, topic, _timestamp(to))
+        offsets = await _new_offsets_at(servers, address, topic, to)
         for queue, offset in offsets.items():
-            await commit_offset(servers, address, name, queue, offset)
+            await operations.commit_offset(servers, address, name, queue, offset)
         return offsets
 
-    moved, failures = await servers.ask_masters(masters, at)
-    if failures and moved:
-        raise ChangeFailed(f"resetting group {name} in topic {topic}", list(moved), failures)
+    offsets_by_broker, failures = await servers.ask_masters(masters, reset_at)
+    if failures and offsets_by_broker:
+        raise ChangeFailed(f"resetting group {name} in topic {topic}", list(offsets_by_broker), failures)
     for error in failures.values():
         raise error
     plain = servers.network.plain_queue
-    return dict(sorted((plain(queue), offset) for table in moved.values() for queue, offset in table.items()))
+    return dict(
+        sorted((plain(queue), offset) for table in offsets_by_broker.values() for queue, offset in table.items())
+    )
 
 
 async def targets(servers: Servers, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
     """Return the offset of each queue after a reset; changes nothing. Raises: ConfigError, NoRoute."""
-    _check_target(to)
+    _check_reset(to)
     masters = await servers.masters_of(topic)
-    found = await servers.all(masters, lambda _, address: _targets_at(servers, address, topic, to))
-    return dict(sorted((queue, offset) for table in found.values() for queue, offset in table.items()))
+    offsets_by_broker = await servers.all(masters, lambda _, address: _new_offsets_at(servers, address, topic, to))
+    return dict(sorted((queue, offset) for table in offsets_by_broker.values() for queue, offset in table.items()))
 
 
 async def _configs(
     servers: Servers, name: str, masters: Masters
 ) -> tuple[dict[str, GroupConfig], dict[str, SparrowError]]:
-    tables, failures = await servers.ask_masters(masters, lambda _, address: group_table(servers, address))
+    tables, failures = await servers.ask_masters(masters, lambda _, address: operations.group_table(servers, address))
     return {broker: table[name] for broker, table in tables.items() if name in table}, failures
 
 
@@ -395,36 +385,33 @@ async def _existing(servers: Servers, name: str, masters: Masters) -> dict[str, 
 
 async def members_at(servers: Servers, name: str, address: str) -> list[Connection]:
     try:
-        return (await group_connections(servers, address, name)).connection_set
+        return (await operations.group_connections(servers, address, name)).connection_set
     except RemoteError as error:
         if error.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return []
         raise
 
 
-# Moving a group -----------------------------------------------------------------------------------------------------
-
-
-def _check_target(to: ResetTo) -> None:
+def _check_reset(to: ResetTo) -> None:
     is_offset = isinstance(to, int) and not isinstance(to, bool) and to >= 0
-    if not is_offset and to not in list(_TIMESTAMPS) and not isinstance(to, datetime):
+    if not is_offset and to not in list(_RESET_TIMESTAMPS) and not isinstance(to, datetime):
         raise ConfigError(f"to={to!r} is unknown; use 'earliest', 'latest', a datetime, or an offset from 0 on")
 
 
 def _timestamp(to: datetime | str) -> int:
-    return check_time("to", to) if isinstance(to, datetime) else _TIMESTAMPS[to]
+    return check_time("to", to) if isinstance(to, datetime) else _RESET_TIMESTAMPS[to]
 
 
-async def _targets_at(servers: Servers, address: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
-    offsets = await topic_offsets(servers, address, topic)
-    return {queue: await _offset(servers, address, queue, each, to) for queue, each in offsets.items()}
+async def _new_offsets_at(servers: Servers, address: str, topic: str, to: ResetTo) -> dict[MessageQueue, int]:
+    offsets = await operations.topic_offsets(servers, address, topic)
+    return {queue: await _new_offset(servers, address, queue, span, to) for queue, span in offsets.items()}
 
 
-async def _offset(servers: Servers, address: str, queue: MessageQueue, span: TopicOffset, to: ResetTo) -> int:
+async def _new_offset(servers: Servers, address: str, queue: MessageQueue, span: TopicOffset, to: ResetTo) -> int:
     if to == "earliest":
         return span.min_offset
     if to == "latest":
         return span.max_offset
     if isinstance(to, int):
         return min(max(to, span.min_offset), span.max_offset)
-    return await offset_since(servers, address, queue, _timestamp(to))
+    return await operations.offset_since(servers, address, queue, _timestamp(to))

@@ -5,18 +5,10 @@
     key          looked up in the index, which holds hashes: messages with the same hash and another key are dropped
     time         each queue is searched for its first message, and read from there
 
-Both ids have the same form; an id that names a broker of the cluster is an offset id. Source: MQAdminImpl and
-QueryMsgByIdSubCommand, Java 4.9.8.
-
-A topic is read by the time of storage, the oldest messages first or the newest: all its queues side by side, with a
-page of each in memory, however many messages there are.
-
-    queue 0   ..[32 messages]........
-    queue 1   ....[32 messages]......      the oldest first message of all pages is the next one
-    queue 2   [32 messages]..........
-
-A reading ends where the queues ended when it began. So it also ends where new messages arrive faster than it reads, and
-where its messages are sent to the same topic again.
+Both ids have the same form; an id that names a broker of the cluster is an offset id. A topic is read by the time of
+storage, the oldest messages first or the newest: all its queues side by side, with a page of each in memory. The oldest
+first message of all pages is the next one. A reading ends where the queues ended when it began, also if new messages
+arrive faster than it reads. Source: MQAdminImpl and QueryMsgByIdSubCommand, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -43,11 +35,8 @@ from sparrowmq.protocol.messages.trace import Trace
 from sparrowmq.protocol.requests.headers import QueryMessage
 
 log = logging.getLogger(__name__)
-
-MOST_TRACES: Final = 64  # messages with traces of one; Apache's brokers give no more
-
+MAX_TRACED_MESSAGES: Final = 64  # messages with traces of one; Apache's brokers give no more
 FOR_EVER_MS: Final = (1 << 63) - 1
-
 _Head = tuple[int, MessageQueue, int]
 
 
@@ -61,21 +50,24 @@ async def by_id(servers: Servers, msg_id: str, topic: str | None) -> ReceivedMes
         )
     masters = await servers.masters_of(topic)
     request = QueryMessage(topic, msg_id, PAGE, 0, FOR_EVER_MS, unique_key_query=True)
-    found = [each for each in await _query(servers, masters, request) if each.stored.unique_key == msg_id]
-    if not found:
+    messages = [message for message in await _query(servers, masters, request) if message.stored.unique_key == msg_id]
+    if not messages:
         raise NoMessage(msg_id, f"in topic {topic}")
-    return found[0]
+    return messages[0]
 
 
 async def traces(servers: Servers, topic: str, msg_id: str) -> list[Trace]:
     """See `Admin.trace`; damaged traces are logged and left out."""
-    found: list[Trace] = []
-    for message in await by_key(servers, topic, msg_id, None, None, MOST_TRACES):
+    all_traces: list[Trace] = []
+    for message in await by_key(servers, topic, msg_id, None, None, MAX_TRACED_MESSAGES):
         try:
-            found += trace.decode(message.text())
+            all_traces += trace.decode(message.text())
         except (RemoteProtocolError, InvalidMessage) as error:
             log.warning("%r is no trace: %s", message, error)
-    return sorted((each for each in found if each.msg_id == msg_id), key=lambda each: each.time_ms or 0)
+    return sorted(
+        (trace_of_message for trace_of_message in all_traces if trace_of_message.msg_id == msg_id),
+        key=lambda trace_of_message: trace_of_message.time_ms or 0,
+    )
 
 
 async def by_key(
@@ -84,18 +76,18 @@ async def by_key(
     check_text("key", key)
     masters = await servers.masters_of(topic)
     request = QueryMessage(topic, key, limit, _ms("since", since, 0), _ms("until", until, FOR_EVER_MS))
-    found = [each for each in await _query(servers, masters, request) if key in each.keys]
-    return found[-limit:]
+    messages = [message for message in await _query(servers, masters, request) if key in message.keys]
+    return messages[-limit:]
 
 
 async def by_time(
     servers: Servers, topic: str, since: datetime, until: datetime | None, limit: int
 ) -> list[ReceivedMessage]:
     reading = await read_span(servers, topic, range(_ms("since", since, 0), _ms("until", until, FOR_EVER_MS)))
-    found: list[ReceivedMessage] = []
-    while len(found) < limit and await reading.peek():
-        found.append(await anext(reading))
-    return found
+    messages: list[ReceivedMessage] = []
+    while len(messages) < limit and await reading.peek():
+        messages.append(await anext(reading))
+    return messages
 
 
 async def _offset_id(servers: Servers, msg_id: str) -> tuple[str, OffsetId] | None:
@@ -119,17 +111,17 @@ async def _message_at(servers: Servers, msg_id: str, broker: str, place: OffsetI
 
 
 async def _query(servers: Servers, masters: Masters, request: QueryMessage) -> list[ReceivedMessage]:
-    async def at(broker: str, address: str) -> list[ReceivedMessage]:
+    async def query_at(broker: str, address: str) -> list[ReceivedMessage]:
         try:
-            found = await query_messages(servers, address, request)
+            found_by_broker = await query_messages(servers, address, request)
         except RemoteError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return []
             raise
-        return [_received(servers, each, broker) for each in found]
+        return [_received(servers, message, broker) for message in found_by_broker]
 
-    found = await servers.all(masters, at)
-    return sorted((each for messages in found.values() for each in messages), key=age)
+    found_by_broker = await servers.all(masters, query_at)
+    return sorted((message for messages in found_by_broker.values() for message in messages), key=storage_order)
 
 
 def _received(servers: Servers, stored: StoredMessage, broker: str) -> ReceivedMessage:
@@ -137,24 +129,21 @@ def _received(servers: Servers, stored: StoredMessage, broker: str) -> ReceivedM
     return ReceivedMessage(stored, queue, namespace=servers.network.namespace)
 
 
-def _ms(name: str, time: datetime | None, otherwise: int) -> int:
-    return otherwise if time is None else check_time(name, time)
+def _ms(name: str, time: datetime | None, default_ms: int) -> int:
+    return default_ms if time is None else check_time(name, time)
 
 
 class Reading:
     """The messages of a topic that were stored in a span of time, in order; an asynchronous iterator.
 
-    It can be paused, and continued after an error.
-
-    Attributes:
-        total: messages in the queues from the span's beginning on, when the reading began.
-        looked: messages read so far.
+    It can be paused, and continued after an error. `total` messages were in the queues from the span's beginning on,
+    when the reading began; `looked` were read so far.
     """
 
     def __init__(self, queues: list[_QueueReader]) -> None:
-        self.total = sum(each.left for each in queues)
+        self.total = sum(reader.left for reader in queues)
         self.looked = 0
-        self._queues = {each.queue: each for each in queues}
+        self._queues = {reader.queue: reader for reader in queues}
         self._heads: list[_Head] = []
         self._last: MessageQueue | None = None
 
@@ -176,11 +165,7 @@ class Reading:
         return bool(self._heads)
 
     async def _fill(self) -> None:
-        """Put the next message at the heap's top.
-
-        A message that was read leaves the heap only when its queue's next one is there: so a reading can continue after
-        an error.
-        """
+        """Put the next message at the heap's top. One that was read stays there until its queue has the next."""
         if self._last is not None:
             head = await self._queues[self._last].head()
             if head is None:
@@ -224,16 +209,16 @@ class _QueueReader:
 
     async def _pull(self) -> None:
         page = await pull_page(self._servers, self._address, self.queue, self._next_offset)
-        self._keep(each for each in page.messages if each.queue_offset < self._end)
+        self._keep(message for message in page.messages if message.queue_offset < self._end)
         is_past = bool(page.messages) and page.messages[-1].store_timestamp_ms >= self._span.stop
         self._next_offset = self._end if is_past or page.next_offset <= self._next_offset else page.next_offset
 
     def _keep(self, messages: Iterable[StoredMessage]) -> None:
         namespace = self._servers.network.namespace
         self._read += [
-            ReceivedMessage(each, self.queue, namespace=namespace)
-            for each in messages
-            if each.store_timestamp_ms in self._span
+            ReceivedMessage(message, self.queue, namespace=namespace)
+            for message in messages
+            if message.store_timestamp_ms in self._span
         ]
 
 
@@ -247,14 +232,14 @@ class _ReverseQueueReader(_QueueReader):
 
     async def _pull(self) -> None:
         begin = max(self._next_offset, self._end - PAGE)
-        found: list[StoredMessage] = []
-        at = begin
-        while at < self._end:
-            page = await pull_page(self._servers, self._address, self.queue, at, count=self._end - at)
-            found += [each for each in page.messages if each.queue_offset < self._end]
-            at = page.next_offset if page.next_offset > at else self._end
+        messages: list[StoredMessage] = []
+        offset = begin
+        while offset < self._end:
+            page = await pull_page(self._servers, self._address, self.queue, offset, count=self._end - offset)
+            messages += [message for message in page.messages if message.queue_offset < self._end]
+            offset = page.next_offset if page.next_offset > offset else self._end
         self._end = begin
-        self._keep(reversed(found))
+        self._keep(reversed(messages))
 
 
 async def read(
@@ -272,13 +257,13 @@ async def read(
 
 async def read_span(servers: Servers, topic: str, span: range, *, newest_first: bool = False) -> Reading:
     """Read what was stored in a span of milliseconds. Raises: NoRoute."""
-    one = _ReverseQueueReader if newest_first else _QueueReader
+    reader_class = _ReverseQueueReader if newest_first else _QueueReader
     masters = masters_in(await servers.route(topic))
-    found = await topics.ranges(servers, topic, masters)
+    ranges = await topics.ranges(servers, topic, masters)
 
-    async def at(broker: str, address: str) -> list[_QueueReader]:
+    async def readers_at(broker: str, address: str) -> list[_QueueReader]:
         queues = []
-        for queue, offsets in sorted(found.items()):
+        for queue, offsets in sorted(ranges.items()):
             if queue.broker_name == broker:
                 first = offsets.min_offset
                 if span.start:
@@ -286,30 +271,27 @@ async def read_span(servers: Servers, topic: str, span: range, *, newest_first: 
                 end = offsets.max_offset
                 if newest_first and span.stop != FOR_EVER_MS:  # a page more, as old brokers find a place near it
                     end = min(end, max(first, await offset_since(servers, address, queue, span.stop)) + PAGE)
-                queues.append(one(servers, address, queue, range(first, end), span))
+                queues.append(reader_class(servers, address, queue, range(first, end), span))
         return queues
 
-    return Reading([each for queues in (await servers.all(masters, at)).values() for each in queues])
+    return Reading([reader for queues in (await servers.all(masters, readers_at)).values() for reader in queues])
 
 
-def age(message: ReceivedMessage) -> _Head:
+def storage_order(message: ReceivedMessage) -> _Head:
     """Return the sort key that puts the oldest message first, always in the same order."""
     return message.store_timestamp_ms, message.queue, message.offset
 
 
-def _timestamp_ms(time: datetime | None, otherwise: int) -> int:
-    return otherwise if time is None else max(0, round(time.timestamp() * 1000))
+def _timestamp_ms(time: datetime | None, default_ms: int) -> int:
+    return default_ms if time is None else max(0, round(time.timestamp() * 1000))
 
 
 class ReadableBody(NamedTuple):
-    """A body for an operator, who also sees one that no consumer can decompress.
+    """A body for an operator, who also sees one that no consumer can decompress: `content` is then as it is stored, and
+    `trouble` says why.
 
     A producer may call any bytes compressed: a cut stream, one of another kind, or one that expands to gigabytes. One
     such message must not hide the others of its topic.
-
-    Attributes:
-        content: the body as it was sent, or as it is stored if there is a trouble.
-        trouble: the reason why it cannot be decompressed.
     """
 
     content: bytes
@@ -318,12 +300,12 @@ class ReadableBody(NamedTuple):
 
 def readable(stored: StoredMessage) -> ReadableBody:
     """Return the body of a message; it is decompressed again with each call, so that nothing large is kept."""
-    return _tried(stored, lambda: compression.decompress(stored.body, stored.sys_flag))
+    return _readable_or_stored(stored, lambda: compression.decompress(stored.body, stored.sys_flag))
 
 
 def beginning(stored: StoredMessage, size_bytes: int) -> ReadableBody:
     """Return the first bytes of a body, which costs no more for a body that expands to megabytes."""
-    return _tried(stored, lambda: compression.beginning(stored.body, stored.sys_flag, size_bytes))
+    return _readable_or_stored(stored, lambda: compression.beginning(stored.body, stored.sys_flag, size_bytes))
 
 
 async def read_aside(stored: StoredMessage) -> ReadableBody:
@@ -332,7 +314,7 @@ async def read_aside(stored: StoredMessage) -> ReadableBody:
     return await asyncio.to_thread(readable, stored) if is_packed else readable(stored)
 
 
-def _tried(stored: StoredMessage, read: Callable[[], bytes]) -> ReadableBody:
+def _readable_or_stored(stored: StoredMessage, read: Callable[[], bytes]) -> ReadableBody:
     try:
         return ReadableBody(read())
     except (RemoteProtocolError, ConfigError) as error:

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from sparrowmq.client.cluster.routes import of_brokers
+from sparrowmq.client.cluster.routes import with_proxy_addresses
 from sparrowmq.errors import RemoteError, RemoteProtocolError
 from sparrowmq.loop.clock import SystemClock
 from sparrowmq.protocol.attributes import text_of
@@ -45,10 +45,9 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.request_in_flight import Response
 
 R = TypeVar("R", bound=Header)
-
 SLOW_ANSWER: Final = 3  # Java's tools wait so many times as long for an answer that takes a broker long
 _VERY_SLOW_ANSWER = 10  # a broker goes through all groups and queues
-_LINES: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
+_LOG_LIMIT: Final = LogLimit(SystemClock())  # about damaged answers, of all readers in this program
 PAGE: Final = 32  # Apache's brokers give no more at once
 
 
@@ -64,12 +63,7 @@ class RequestSender(Protocol):
         accept: Collection[int] = (),
         timeout_factor: int = 1,
     ) -> Response[R]:
-        """Return the answer of one broker.
-
-        Args:
-            accept: response codes besides 0 that are no error.
-            timeout_factor: a multiple of the usual time limit; a sender may ignore it.
-        """
+        """Return the answer of one broker; `accept` has codes that are no error. A sender may ignore the factor."""
 
     async def ask_namesrv(
         self, request: Request[R], body: bytes = b"", *, accept: Collection[int] = (), address: str | None = None
@@ -79,12 +73,7 @@ class RequestSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The answer to one pull.
-
-    Attributes:
-        code: SUCCESS, or one of `pulling.ACCEPTED`.
-        next_offset: the offset of the next page.
-    """
+    """The answer to one pull. `code` is SUCCESS, or one of `pulling.ACCEPTED`."""
 
     code: int
     next_offset: int
@@ -93,15 +82,12 @@ class Page:
     messages: list[StoredMessage]
 
 
-# Name servers ---------------------------------------------------------------------------------------------------------
-
-
 async def cluster_table(sender: RequestSender, address: str | None = None) -> bodies.ClusterTable:
     """Return all brokers with their addresses. The address of one that a proxy hides names the broker."""
     table = bodies.ClusterTable.decode(
         (await sender.ask_namesrv(namesrv_headers.GetBrokerCluster(), address=address)).body
     )
-    rows = of_brokers(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+    rows = with_proxy_addresses(table.broker_addr_table.values(), names_brokers=table.names_brokers)
     return replace(table, broker_addr_table=dict(zip(table.broker_addr_table, rows, strict=True)))
 
 
@@ -112,7 +98,7 @@ async def topic_route(sender: RequestSender, topic: str, address: str | None = N
     if answer.code:
         return None
     route = bodies.TopicRoute.decode(answer.body)
-    return replace(route, broker_datas=of_brokers(route.broker_datas, names_brokers=route.names_brokers))
+    return replace(route, broker_datas=with_proxy_addresses(route.broker_datas, names_brokers=route.names_brokers))
 
 
 async def topic_names(sender: RequestSender, cluster: str | None = None) -> list[str]:
@@ -160,8 +146,8 @@ async def values_of(sender: RequestSender, namespace: str, address: str) -> dict
 
 async def lost_brokers(sender: RequestSender, address: str) -> dict[str, bodies.LostBroker]:
     """Return the brokers by name that died, as a name server remembers; Apache's remember none."""
-    found = await values_of(sender, LOST_BROKERS, address)
-    return {name: bodies.LostBroker.decode(text.encode()) for name, text in found.items()}
+    texts = await values_of(sender, LOST_BROKERS, address)
+    return {name: bodies.LostBroker.decode(text.encode()) for name, text in texts.items()}
 
 
 async def conditions_of_namesrv(sender: RequestSender, address: str) -> dict[str, str]:
@@ -191,9 +177,6 @@ async def change_namesrv_settings(sender: RequestSender, address: str, changes: 
     await sender.ask_namesrv(namesrv_headers.UpdateNamesrvConfig(), settings_text.render(changes), address=address)
 
 
-# A broker -------------------------------------------------------------------------------------------------------------
-
-
 async def broker_figures(sender: RequestSender, address: str) -> dict[str, str]:
     """Return all figures by Java's names: `putTps`, `msgPutTotalTodayNow` and so on."""
     return bodies.KVTable.decode((await sender.ask(address, admin_headers.GetBrokerRuntime())).body).table
@@ -214,10 +197,7 @@ async def broker_diagnosis(sender: RequestSender, address: str) -> dict[str, str
 
 
 async def broker_statistic(sender: RequestSender, address: str, name: str, key: str) -> bodies.BrokerStats:
-    """Return one figure over the last minute, hour and day, such as `TOPIC_PUT_NUMS` of a topic.
-
-    A broker that has counted nothing for the key answers with an error.
-    """
+    """Return one figure over the last minute, hour and day. A broker that has counted nothing answers with an error."""
     return bodies.BrokerStats.decode((await sender.ask(address, admin_headers.ViewBrokerStats(name, key))).body)
 
 
@@ -283,22 +263,19 @@ async def delete_expired_log(sender: RequestSender, address: str) -> None:
     await sender.ask(address, admin_headers.DeleteExpiredCommitLog())
 
 
-# Topics ---------------------------------------------------------------------------------------------------------------
-
-
 async def topic_table(sender: RequestSender, address: str) -> dict[str, bodies.TopicConfig]:
     """Return all topics of a broker. Raises: RemoteProtocolError, it keeps returning the same page."""
-    found: dict[str, bodies.TopicConfig] = {}
+    topics: dict[str, bodies.TopicConfig] = {}
     while True:
         # Brokers of 5.x give some at a time with the total; those of 4.9 give all, without a total.
-        answer = await sender.ask(address, admin_headers.GetAllTopicConfig(topic_seq=len(found) or None))
+        answer = await sender.ask(address, admin_headers.GetAllTopicConfig(topic_seq=len(topics) or None))
         page = bodies.TopicConfigTable.decode(answer.body).topic_config_table
         total = answer.header.total_topic_num
-        if total is not None and page and page.keys() <= found.keys():
-            raise RemoteProtocolError(f"the broker reports {total} topics, but keeps returning the same {len(found)}")
-        found |= page
-        if not page or total is None or len(found) >= total:
-            return found
+        if total is not None and page and page.keys() <= topics.keys():
+            raise RemoteProtocolError(f"the broker reports {total} topics, but keeps returning the same {len(topics)}")
+        topics |= page
+        if not page or total is None or len(topics) >= total:
+            return topics
 
 
 async def topic_config(sender: RequestSender, address: str, topic: str) -> bodies.TopicConfig:
@@ -316,9 +293,8 @@ async def put_topic(
 ) -> None:
     """Create a topic, or replace its settings.
 
-    Args:
-        attributes: those to set. The others stay as they are, those of `topic` too: brokers refuse to set some again.
-        modification: the changes in the protocol's form instead, as `+a=b,-c`.
+    `attributes` are those to set. The others stay as they are, those of `topic` too: brokers refuse to set some again.
+    `modification` has the changes in the protocol's form instead, as `+a=b,-c`.
     """
     request = admin_headers.UpdateAndCreateTopic(
         topic=topic.topic_name,
@@ -360,9 +336,6 @@ async def system_topics_of_broker(sender: RequestSender, address: str) -> list[s
     ).topic_list
 
 
-# Groups ---------------------------------------------------------------------------------------------------------------
-
-
 async def group_table(sender: RequestSender, address: str) -> dict[str, bodies.GroupConfig]:
     answer = await sender.ask(address, admin_headers.GetAllSubscriptionGroup())
     return bodies.GroupConfigTable.decode(answer.body).subscription_group_table
@@ -370,8 +343,8 @@ async def group_table(sender: RequestSender, address: str) -> dict[str, bodies.G
 
 async def put_group(sender: RequestSender, address: str, group: bodies.GroupConfig) -> None:
     """Create a group, or replace its settings. Attributes that it does not have stay as they are."""
-    signed = {f"+{name}": value for name, value in (group.attributes or {}).items()} or None
-    body = msgspec.structs.replace(group, attributes=signed).encode()
+    signed_attributes = {f"+{name}": value for name, value in (group.attributes or {}).items()} or None
+    body = msgspec.structs.replace(group, attributes=signed_attributes).encode()
     await sender.ask(address, admin_headers.UpdateAndCreateSubscriptionGroup(), body)
 
 
@@ -433,19 +406,13 @@ async def commit_offset(sender: RequestSender, address: str, group: str, queue: 
     await sender.ask(address, request)
 
 
-# Messages -------------------------------------------------------------------------------------------------------------
-
-
 async def view_message(sender: RequestSender, address: str, physical_offset: int) -> StoredMessage:
     return record.decode((await sender.ask(address, headers.ViewMessage(offset=physical_offset))).body)
 
 
 async def query_messages(sender: RequestSender, address: str, request: headers.QueryMessage) -> list[StoredMessage]:
-    """Return the messages whose key has the same hash, so possibly others too.
-
-    A broker without any answers QUERY_NOT_FOUND (22), an error.
-    """
-    return [record.decode(each) for each in record.walk((await sender.ask(address, request)).body)]
+    """Return the messages whose key has the same hash, perhaps others too. Without any the broker answers error 22."""
+    return [record.decode(encoded) for encoded in record.walk((await sender.ask(address, request)).body)]
 
 
 async def min_offset(sender: RequestSender, address: str, queue: MessageQueue) -> int:
@@ -476,24 +443,20 @@ async def pull_page(
     count: int = PAGE,
     group: str = TOOLS_GROUP,
 ) -> Page:
-    """Return messages of a queue with these tags from an offset on; the broker does not wait for new ones.
-
-    Raises: RemoteProtocolError, the page's next offset makes no progress.
-    """
+    """Return messages of a queue with these tags from an offset on, without waiting. Raises: RemoteProtocolError."""
     from sparrowmq.client.consuming import pulling  # it loads the consumers, and most operations need none
 
     check_tags(expression)
-    wanted = Subscription.build(queue.topic, expression, TAG, 0)
-    request = pulling.request(group, queue, offset, wanted, count=count, hold_s=0)
+    subscription = Subscription.build(queue.topic, expression, TAG, 0)
+    request = pulling.request(group, queue, offset, subscription, count=count, hold_s=0)
     answer = await sender.ask(address, request, accept=pulling.ACCEPTED)
     header = answer.header
     if answer.code in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
         pulling.check_progress(queue, offset, header.next_begin_offset)
-    messages = [each.stored for each in pulling.messages_in(answer.body, queue, wanted, _LINES)]
+    messages = [
+        pulled_message.stored for pulled_message in pulling.messages_in(answer.body, queue, subscription, _LOG_LIMIT)
+    ]
     return Page(answer.code, header.next_begin_offset, header.min_offset, header.max_offset, messages)
-
-
-# Accounts of 4.x: each broker has its own -----------------------------------------------------------------------------
 
 
 async def accounts(sender: RequestSender, address: str) -> bodies.AccountList:
@@ -516,9 +479,6 @@ async def delete_account(sender: RequestSender, address: str, access_key: str) -
 async def set_white_addresses(sender: RequestSender, address: str, patterns: str, file: str | None = None) -> None:
     """Replace the addresses that need no account: patterns with commas between them; `file` is one of several."""
     await sender.ask(address, admin_headers.UpdateGlobalWhiteAddrsConfig(patterns, file))
-
-
-# Users and policies of 5.x --------------------------------------------------------------------------------------------
 
 
 async def user(sender: RequestSender, address: str, name: str) -> user_headers.UserEntry | None:

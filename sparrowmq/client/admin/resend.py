@@ -47,34 +47,18 @@ from sparrowmq.client.sending.send_request import SendContent
 from sparrowmq.client.sending.send_result import LESS_SAFE, SendStatus
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import AccessDenied, BrokerUnreachable, NoBroker, NoRoute, RemoteError, SendFailed
+from sparrowmq.protocol import names
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import JAVA_LEVELS, DelayLevels, level_of
 from sparrowmq.protocol.messages import properties
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage, SysFlag
 from sparrowmq.protocol.messages.property_names import DELAYS, POP_NOTES, TIMER_NOTES, Property
-from sparrowmq.protocol.names import (
-    CHECK_MAX_TIME_TOPIC,
-    DLQ,
-    HALF_TOPIC,
-    OP_HALF_TOPIC,
-    REPLY_SUFFIX,
-    RETRY,
-    SCHEDULE_TOPIC,
-    TIMER_TOPIC,
-    TOOLS_GROUP,
-    dlq_topic,
-    group_of,
-    is_internal,
-    is_system_topic,
-    retry_topic,
-)
 from sparrowmq.protocol.requests.headers import QueryMessage
 
-_WAITING: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
-_TRANSACTIONS: Final = (HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC)
-_PARKING_TOPICS: Final = frozenset({*_WAITING, HALF_TOPIC, CHECK_MAX_TIME_TOPIC})
-
-_DAY_MS: Final = 86_400_000  # clocks of brokers may differ by so much
+_DELAY_TOPICS: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
+_TRANSACTION_TOPICS: Final = (names.HALF_TOPIC, names.OP_HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC)
+_PARKING_TOPICS: Final = frozenset({*_DELAY_TOPICS, names.HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC})
+_MAX_CLOCK_DIFFERENCE_MS: Final = 86_400_000  # clocks of brokers may differ by so much
 
 
 # Written by a broker, or only for the first send.
@@ -114,12 +98,8 @@ Key: TypeAlias = tuple[str, str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """A stored message that can be sent again.
-
-    Attributes:
-        topic, queue_id: where its producer sent it.
-        level: the delay level by which it waited; 0 for others.
-        due_ms: the time for which it waited; 0 for others.
+    """A stored message that can be sent again. `topic` and `queue_id` are those where its producer sent it. `level` is
+    the delay level by which it waited, `due_ms` the time for which it waited; 0 for others.
     """
 
     stored: StoredMessage
@@ -146,21 +126,18 @@ class Resent:
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics where it may be, if it is there already."""
-        found = [self.topic]
-        is_retry = self.topic.startswith(RETRY)
+        topics = [self.topic]
+        is_retry = self.topic.startswith(names.RETRY)
         if is_retry or self.level or self.due_ms or not self.stored.properties.keys().isdisjoint(DELAYS):
-            found += _WAITING
+            topics += _DELAY_TOPICS
         if is_retry:
-            found.append(dlq_topic(self.topic.removeprefix(RETRY)))
-        return tuple(found)
+            topics.append(names.dlq_topic(self.topic.removeprefix(names.RETRY)))
+        return tuple(topics)
 
     def is_in(self, record: StoredMessage) -> bool:
-        """Return whether a found record is this message, or a later try of it.
-
-        An id is only a claim: another client can have sent another message with it.
-        """
+        """Return whether a found record is this message, or a later try of it. Other messages may have the same id."""
         topic = record.properties.get(Property.REAL_TOPIC) if record.topic in _PARKING_TOPICS else record.topic
-        is_there = topic == self.topic or topic == self.topic.replace(RETRY, DLQ, 1)
+        is_there = topic == self.topic or topic == self.topic.replace(names.RETRY, names.DLQ, 1)
         return (
             is_there
             and record.unique_key == self.unique_id
@@ -169,61 +146,56 @@ class Resent:
         )
 
     def packed(self, now_ms: int, delays: DelayLevels, *, has_timers: bool) -> SendContent:
-        """Return it for a send.
-
-        Args:
-            delays: the delay levels of the broker that gets it.
-            has_timers: whether that broker delivers at any time. Otherwise it may come later, by a delay level.
-        """
+        """Return it for a send. A broker without timers may deliver it later, by a delay level."""
         stored = self.stored
-        kept = {name: value for name, value in stored.properties.items() if name not in _DROPPED_PROPERTIES}
-        kept[Property.UNIQ_KEY] = self.unique_id
+        kept_properties = {name: value for name, value in stored.properties.items() if name not in _DROPPED_PROPERTIES}
+        kept_properties[Property.UNIQ_KEY] = self.unique_id
         due_ms = self.due_ms or (
             delays.deliver_timestamp_ms(self.level, stored.store_timestamp_ms) if self.level else 0
         )
         if due_ms > now_ms and has_timers:
-            kept[Property.TIMER_DELIVER_MS] = str(due_ms)
+            kept_properties[Property.TIMER_DELIVER_MS] = str(due_ms)
         elif due_ms > now_ms:
             levels = range(1, delays.max + 1)
-            kept[Property.DELAY] = str(
+            kept_properties[Property.DELAY] = str(
                 next((level for level in levels if delays.delay_ms(level) >= due_ms - now_ms), delays.max)
             )
-        group, tries = group_of(self.topic), stored.reconsume_times
-        topic, most = self.topic, None
+        group, tries = names.group_of(self.topic), stored.reconsume_times
+        topic, max_tries = self.topic, None
         if group is not None:
             # A try that was due comes, even above the group's limit. A retry without tries left is a dead letter: the
             # broker makes its topic if there is none.
-            topic, most = retry_topic(group), 0 if self.topic.startswith(DLQ) else tries + 1
+            topic, max_tries = names.retry_topic(group), 0 if self.topic.startswith(names.DLQ) else tries + 1
         return SendContent(
-            *(topic, stored.body, properties.render(kept), stored.sys_flag & SysFlag.OF_BODY, stored.flag),
+            *(topic, stored.body, properties.render(kept_properties), stored.sys_flag & SysFlag.OF_BODY, stored.flag),
             reconsume_times=tries,
-            max_reconsume_times=most,
+            max_reconsume_times=max_tries,
         )
 
 
 def resent(stored: StoredMessage) -> Resent | LeftOut:
     """Return how a record of the log is sent again, or why it is not."""
-    found, topic, queue_id = stored.properties, stored.topic, stored.queue_id
+    properties, topic, queue_id = stored.properties, stored.topic, stored.queue_id
     level = due_ms = 0
-    if topic in _WAITING:
-        if Property.TIMER_DEL_UNIQKEY in found:
+    if topic in _DELAY_TOPICS:
+        if Property.TIMER_DEL_UNIQKEY in properties:
             return LeftOut.RECALL
-        if topic == SCHEDULE_TOPIC:
+        if topic == names.SCHEDULE_TOPIC:
             level = level_of(queue_id)
         else:
-            due_ms = whole_number(found.get(Property.TIMER_OUT_MS)) or 0
-        topic = found.get(Property.REAL_TOPIC, topic)
-        queue_id = whole_number(found.get(Property.REAL_QID)) or 0
+            due_ms = whole_number(properties.get(Property.TIMER_OUT_MS)) or 0
+        topic = properties.get(Property.REAL_TOPIC, topic)
+        queue_id = whole_number(properties.get(Property.REAL_QID)) or 0
     state = stored.sys_flag & SysFlag.TRANSACTION_MASK
-    if topic in _TRANSACTIONS or state in (SysFlag.PREPARED, SysFlag.ROLLBACK):
+    if topic in _TRANSACTION_TOPICS or state in (SysFlag.PREPARED, SysFlag.ROLLBACK):
         return LeftOut.HALF
-    if is_internal(topic) or is_system_topic(topic):
+    if names.is_internal(topic) or names.is_system_topic(topic):
         return LeftOut.OWN
     if stored.sys_flag & (SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP):
         return LeftOut.PACKED
-    if topic.endswith(REPLY_SUFFIX):
+    if topic.endswith(names.REPLY_SUFFIX):
         return LeftOut.ANSWER
-    if Property.REPLY_TO_CLIENT in found:
+    if Property.REPLY_TO_CLIENT in properties:
         return LeftOut.REQUEST
     return Resent(stored, topic, queue_id, level, due_ms)
 
@@ -237,11 +209,8 @@ class ResendState(Enum):
 
 
 class Resending:
-    """Stored messages that are sent to a cluster again.
-
-    Args:
-        is_checked: whether messages that are there already are looked for.
-        is_dry: nothing will be sent, so an account without the right to read settings of brokers is enough.
+    """Stored messages that are sent to a cluster again. `is_checked`: messages that are there already are looked for.
+    `is_dry`: nothing will be sent, so an account without the right to read settings of brokers is enough.
     """
 
     def __init__(self, servers: Servers, *, is_checked: bool = True, is_dry: bool = False) -> None:
@@ -254,23 +223,20 @@ class Resending:
 
     async def prepare(self, topics: Iterable[str]) -> list[str]:
         """Ask for what `state_of` and `send` need; return the topics that do not exist.
-
-        Raises:
-            NoBroker: there is none; BrokerUnreachable: a broker of a topic has no master.
-            AccessDenied: the account may not read settings of brokers.
-            NoRoute: no queue of a topic takes messages.
+        Raises: NoBroker, there is none; BrokerUnreachable, a broker of a topic has no master; AccessDenied, the account
+        may not read settings of brokers; NoRoute, no queue of a topic takes messages.
         """
-        slave_lag = []
+        missing_topics = []
         brokers = await self._servers.brokers()
         if not brokers:
             raise NoBroker(self._servers.namesrv)
-        self._broker_names = {address: each.name for each in brokers for address in each.addresses.values()}
+        self._broker_names = {address: broker.name for broker in brokers for address in broker.addresses.values()}
         for topic in topics:
             try:
                 route = Route.build(topic, await self._servers.route(topic))
             except NoRoute:
-                if group_of(topic) is None:
-                    slave_lag.append(topic)
+                if names.group_of(topic) is None:
+                    missing_topics.append(topic)
                     continue
                 route = _of_group(topic, brokers)
             if not route.writable and not route.lacks_master:
@@ -284,12 +250,16 @@ class Resending:
                         if not self._is_dry:
                             raise
                         self._settings[address] = {}
-        return slave_lag
+        return missing_topics
 
     def without_index(self) -> list[str]:
         """Return the addresses of masters that cannot find messages by their ids."""
         settings = self._settings.items()
-        return sorted(address for address, each in settings if each.get("messageIndexEnable") == "false")
+        return sorted(
+            address
+            for address, broker_settings_of_address in settings
+            if broker_settings_of_address.get("messageIndexEnable") == "false"
+        )
 
     async def state_of(self, message: Resent) -> ResendState:
         """Return whether a message is at the cluster. Raises: RemoteError, a broker cannot find out."""
@@ -298,9 +268,9 @@ class Resending:
         for topic in message.topics:
             if await self._has(message, topic):
                 return ResendState.THERE
-        if message.is_committed and await self._has(message, HALF_TOPIC):
+        if message.is_committed and await self._has(message, names.HALF_TOPIC):
             # A transaction that was given up is not asked for any more, and this message was committed.
-            return ResendState.MISSING if await self._has(message, CHECK_MAX_TIME_TOPIC) else ResendState.OPEN
+            return ResendState.MISSING if await self._has(message, names.CHECK_MAX_TIME_TOPIC) else ResendState.OPEN
         return ResendState.MISSING
 
     def queue_of(self, message: Resent) -> MessageQueue:
@@ -311,17 +281,14 @@ class Resending:
         return queue if queue in route.writable else route.writable[message.queue_id % len(route.writable)]
 
     async def send(self, message: Resent) -> None:
-        """Send a message; return when it is as safe as its broker promises.
-
-        Raises: SendFailed, it is stored, but less safely; NetworkError, RemoteError.
-        """
+        """Send a message, as safely as its broker promises. Raises: SendFailed, it is stored, but less safely."""
         queue = self.queue_of(message)
         address = self._routes[message.topic].brokers[queue.broker_name][MASTER]
         settings = self._settings[address]
         delays = DelayLevels.parse(settings.get("messageDelayLevel") or JAVA_LEVELS)
         has_timers = settings.get("timerWheelEnable") == "true"
         packed = message.packed(self._servers.network.clock.now_ms(), delays, has_timers=has_timers)
-        header = packed.request(TOOLS_GROUP, queue, message.stored.born_timestamp_ms)
+        header = packed.request(names.TOOLS_GROUP, queue, message.stored.born_timestamp_ms)
         header.may_be_stored = True if self._is_checked else None
         answer = await self._servers.ask(address, header, packed.body, accept=LESS_SAFE)
         if answer.code != ResponseCode.SUCCESS:
@@ -332,25 +299,27 @@ class Resending:
 
     async def _has(self, message: Resent, topic: str) -> bool:
         for address in _masters(self._routes[message.topic]):
-            begin_ms = min(message.stored.born_timestamp_ms, message.stored.store_timestamp_ms) - _DAY_MS
+            begin_ms = (
+                min(message.stored.born_timestamp_ms, message.stored.store_timestamp_ms) - _MAX_CLOCK_DIFFERENCE_MS
+            )
             request = QueryMessage(
                 *(topic, message.unique_id, PAGE, max(begin_ms, 0), FOR_EVER_MS), unique_key_query=True
             )
             try:
-                found = await query_messages(self._servers, address, request)
+                records = await query_messages(self._servers, address, request)
             except RemoteError as error:
                 if error.code != ResponseCode.QUERY_NOT_FOUND:
                     raise
                 continue
-            if any(map(message.is_in, found)):
+            if any(map(message.is_in, records)):
                 return True
         return False
 
 
 def _of_group(topic: str, brokers: Sequence[BrokerPlace]) -> Route:
     """Return a route for a retry or dead-letter topic that a broker makes with the first message for it."""
-    queues = tuple(MessageQueue(topic, each.name, 0) for each in brokers if each.master is not None)
-    return Route(topic, queues, (), {each.name: each.addresses for each in brokers})
+    queues = tuple(MessageQueue(topic, place.name, 0) for place in brokers if place.master is not None)
+    return Route(topic, queues, (), {place.name: place.addresses for place in brokers})
 
 
 def _masters(route: Route) -> list[str]:

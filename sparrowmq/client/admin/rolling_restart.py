@@ -7,16 +7,14 @@
 
 Quiet means that producers have had the time to ask for routes (they do so every 30 s), and that no message comes. Sends
 with keys to an ordered topic keep coming, so the wait ends in any case. A client sends again what the stop interrupts.
-Nothing else has to be waited for: offsets, locks, delayed messages, open transactions and staged batches are on disk,
-and consumers keep what they have not acknowledged.
+Offsets, locks, delayed messages, open transactions and staged batches are on disk, so nothing else is waited for.
 
 Each step begins only when all brokers are well, and ends when they are well again. So never are two brokers away at one
 time. If a broker does not come back, the restart stops there, and that broker stays drained.
 
-The plan of a restart takes one name of brokers after the other: its slaves, then its master. If sends to a master wait
-for a slave, it is drained before its slaves restart. An elected master is not drained: as it stops, it lets another
-member lead. A plan is made of what the brokers say now: when each has begun, its version, whether it is drained. So a
-second plan with the same `since` continues a restart that was interrupted, and nothing is kept elsewhere.
+The plan takes one name of brokers after the other: its slaves, then its master. An elected master is not drained: as it
+stops, it lets another member lead. A plan is made of what the brokers say now. So a second plan with the same `since`
+continues a restart that was interrupted, and nothing is kept elsewhere.
 """
 
 from __future__ import annotations
@@ -38,12 +36,9 @@ from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages.message import Perm
 from sparrowmq.protocol.requests.bodies import OWN_VERSION
 
-POLL_S = 0.5
-
-DRAINED = "drained"  # the condition of a broker that operators have closed to producers
-
+POLL_PERIOD_S = 0.5
+DRAINED_CONDITION = "drained"  # the condition of a broker that operators have closed to producers
 _MASTER_RISK: Final = "wait while it restarts, and fail if that takes longer than their time limit"
-
 _SLAVE_RISK: Final = "say SLAVE_NOT_AVAILABLE while it restarts"
 
 
@@ -111,23 +106,19 @@ class Step:
 
     @property
     def description(self) -> str:
-        of = "" if self.target.is_master else " its master"
+        of_master = "" if self.target.is_master else " its master"
         parts = (
-            f"drain{of}" if self.drains else "",
+            f"drain{of_master}" if self.drains else "",
             "" if self.was_restarted else "restart",
-            f"undrain{of}" if self.undrains else "",
+            f"undrain{of_master}" if self.undrains else "",
         )
         return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """The steps in their order, and what speaks against them.
-
-    Attributes:
-        done: the brokers that need no restart any more.
-        problems: the cluster is degraded; a restart makes it worse.
-        risks: sends that may fail though the cluster is well.
+    """The steps in their order, and what speaks against them: `done` brokers need no restart any more, `problems` say
+    that the cluster is degraded, and `risks` name sends that may fail though the cluster is well.
     """
 
     steps: tuple[Step, ...]
@@ -139,60 +130,55 @@ class RestartPlan:
 def plan_of(
     brokers: Sequence[BrokerNow], topics: Mapping[str, Collection[str]], *, since_ms: int, version: str | None = None
 ) -> RestartPlan:
-    """Return the plan for some brokers.
-
-    Args:
-        topics: for each master that takes messages, the topics to which clients send there.
-        since_ms: brokers that have begun since then are done.
-        version: brokers that run it are done, too; None to go by the time alone.
+    """Return the plan for some brokers. `topics` are those to which clients send, by each master that takes messages.
+    Brokers that have begun since `since_ms`, or run `version`, are done; None is to go by the time alone.
     """
     steps, done, problems, risks = list[Step](), list[BrokerNow](), list[str](), list[str]()
-    masters = {each.broker: each for each in brokers if each.is_master}
-    for each in sorted(brokers, key=lambda each: (each.broker, each.is_master, each.broker_id)):
-        problems += [f"{each}: {problem}" for problem in each.problems]
-        master = masters.get(each.broker)
-        stops_sends = master is not None and not master.is_member and (each.is_master or master.waits_for_slave)
-        only_here = _only_here(each.broker, topics) if stops_sends else []
-        is_new = version is not None and each.version == version
-        if each.began_ms is None or not (each.began_ms >= since_ms or is_new):
-            steps.append(Step(each, drains=stops_sends and not only_here))
-            if only_here:
-                risk = _MASTER_RISK if each.is_master else _SLAVE_RISK
-                risks.append(f"{each}: no other broker has {', '.join(only_here)}; sends to these {risk}")
-        elif each.is_drained and each.is_master:
-            steps.append(Step(each, undrains=True, was_restarted=True))
+    masters = {broker.broker: broker for broker in brokers if broker.is_master}
+    for broker in sorted(brokers, key=lambda broker: (broker.broker, broker.is_master, broker.broker_id)):
+        problems += [f"{broker}: {problem}" for problem in broker.problems]
+        master = masters.get(broker.broker)
+        stops_sends = master is not None and not master.is_member and (broker.is_master or master.waits_for_slave)
+        topics_only_here = _topics_only_at(broker.broker, topics) if stops_sends else []
+        has_version = version is not None and broker.version == version
+        if broker.began_ms is None or not (broker.began_ms >= since_ms or has_version):
+            steps.append(Step(broker, drains=stops_sends and not topics_only_here))
+            if topics_only_here:
+                risk = _MASTER_RISK if broker.is_master else _SLAVE_RISK
+                risks.append(f"{broker}: no other broker has {', '.join(topics_only_here)}; sends to these {risk}")
+        elif broker.is_drained and broker.is_master:
+            steps.append(Step(broker, undrains=True, was_restarted=True))
         else:
-            done.append(each)
+            done.append(broker)
     problems += [f"{name}: no broker is the master" for name in sorted({b.broker for b in brokers} - masters.keys())]
     problems += out_of_sync(brokers)
-    return RestartPlan(_drained_once(steps), tuple(done), tuple(problems), tuple(risks))
+    return RestartPlan(_drain_once(steps), tuple(done), tuple(problems), tuple(risks))
 
 
 def out_of_sync(brokers: Sequence[BrokerNow]) -> list[str]:
-    """Return which members of groups are not in sync with a master, in words.
-
-    While one is not, the restart of another one may leave a master that is alone in sync.
-    """
-    in_sync = {each.broker: each.in_sync for each in brokers if each.in_sync}
+    """Return the members that are not in sync, in words: the restart of another one may leave a master alone."""
+    in_sync = {broker.broker: broker.in_sync for broker in brokers if broker.in_sync}
     return [
-        f"{each.broker}: member {each.member} is not in sync"
-        for each in brokers
-        if each.is_member and each.member not in in_sync.get(each.broker, ())
+        f"{broker.broker}: member {broker.member} is not in sync"
+        for broker in brokers
+        if broker.is_member and broker.member not in in_sync.get(broker.broker, ())
     ]
 
 
-def _drained_once(steps: Sequence[Step]) -> tuple[Step, ...]:
+def _drain_once(steps: Sequence[Step]) -> tuple[Step, ...]:
     """Let a master be drained from the first of the steps that need it to the last step of its name."""
-    found = list(steps)
+    new_steps = list(steps)
     for name in {step.target.broker for step in steps if step.drains}:
-        places = [place for place, step in enumerate(steps) if step.target.broker == name]
-        first = next(place for place in places if steps[place].drains)
-        for place in places:
-            found[place] = replace(found[place], drains=place == first, undrains=place == places[-1])
-    return tuple(found)
+        positions = [position for position, step in enumerate(steps) if step.target.broker == name]
+        first_position = next(position for position in positions if steps[position].drains)
+        for position in positions:
+            new_steps[position] = replace(
+                new_steps[position], drains=position == first_position, undrains=position == positions[-1]
+            )
+    return tuple(new_steps)
 
 
-def _only_here(broker: str, topics: Mapping[str, Collection[str]]) -> list[str]:
+def _topics_only_at(broker: str, topics: Mapping[str, Collection[str]]) -> list[str]:
     elsewhere = {topic for name, names in topics.items() if name != broker for topic in names}
     return sorted(set(topics.get(broker, ())) - elsewhere)
 
@@ -215,12 +201,8 @@ class StepTimeouts:
 
 
 class RollingRestart:
-    """One run over a cluster.
-
-    Args:
-        cluster: its name; None if there is only one.
-        restart: restarts a broker, or has it restarted; by default the broker is asked to do so itself.
-        report: takes a line about each step, and what is waited for.
+    """One run over a cluster; None is the only one. `restart` restarts a broker, or has it restarted; by default the
+    broker is asked to do so itself. `report` takes a line about each step, and what is waited for.
     """
 
     def __init__(
@@ -241,25 +223,30 @@ class RollingRestart:
 
     async def plan(self, since_ms: int, version: str | None = None) -> RestartPlan:
         """Return what is to be done now. Raises: NetworkError, ConfigError."""
-        now = await self.poll()
-        table = await self._servers.ask_masters(
-            {each.broker: each.address for each in now if each.is_master and each.began_ms is not None}, self._topics
+        brokers_now = await self.poll()
+        topics_and_failures = await self._servers.ask_masters(
+            {
+                broker.broker: broker.address
+                for broker in brokers_now
+                if broker.is_master and broker.began_ms is not None
+            },
+            self._topics,
         )
-        return plan_of(now, table[0], since_ms=since_ms, version=version)
+        return plan_of(brokers_now, topics_and_failures[0], since_ms=since_ms, version=version)
 
     async def run(self, plan: RestartPlan) -> list[str]:
         """Take all steps; returns the brokers. Raises: ChangeFailed, with those that are done."""
-        done: list[str] = []
-        there = [*plan.done, *(step.target for step in plan.steps)]
+        restarted: list[str] = []
+        known_brokers = [*plan.done, *(step.target for step in plan.steps)]
         for number, step in enumerate(plan.steps, 1):
             name = str(step.target)
             self._report(f"[{number}/{len(plan.steps)}] {name}: {step.description}")
             try:
-                await self._run_step(step, there, plan)
+                await self._run_step(step, known_brokers, plan)
             except SparrowError as error:
-                raise ChangeFailed("restarting the cluster", done, {name: error}) from None
-            done.append(name)
-        return done
+                raise ChangeFailed("restarting the cluster", restarted, {name: error}) from None
+            restarted.append(name)
+        return restarted
 
     async def poll(self) -> list[BrokerNow]:
         places = [
@@ -267,7 +254,7 @@ class RollingRestart:
             for place in await self._servers.brokers(self._cluster)
             for broker_id, address in sorted(place.addresses.items())
         ]
-        return list(await asyncio.gather(*(self._poll_broker(*each) for each in places)))
+        return list(await asyncio.gather(*(self._poll_broker(*place) for place in places)))
 
     async def _poll_broker(self, broker: str, broker_id: int, address: str) -> BrokerNow:
         try:
@@ -275,88 +262,88 @@ class RollingRestart:
             settings = await broker_settings(self._servers, address)
         except SparrowError as error:
             return BrokerNow(broker, broker_id, address, problems=(str(error),))
-        return now_of(broker, broker_id, address, figures, settings)
+        return broker_now_of(broker, broker_id, address, figures, settings)
 
     async def _topics(self, _: str, address: str) -> list[str]:
         topics = await brokers.user_topics(self._servers, address)
         return [name for name, topic in topics.items() if topic.perm & Perm.WRITE]
 
-    async def _run_step(self, step: Step, there: Sequence[BrokerNow], plan: RestartPlan) -> None:
+    async def _run_step(self, step: Step, known_brokers: Sequence[BrokerNow], plan: RestartPlan) -> None:
         target = step.target
-        await self._until_well(there, plan, target)
+        await self._until_well(known_brokers, plan, target)
         if step.drains:
             await brokers.drain(self._servers, target.broker)
-            masters = (each for each in there if each.is_master and each.broker == target.broker)
+            masters = (broker for broker in known_brokers if broker.is_master and broker.broker == target.broker)
             await self._until_quiet(next(masters, target))
         if not step.was_restarted:
-            before = await self.poll()
-            ends = {each.broker: each.log_end for each in before if each.is_master}
+            brokers_before = await self.poll()
+            ends = {broker.broker: broker.log_end for broker in brokers_before if broker.is_master}
             if target.is_member:  # it takes its role again with each new master that it follows
-                answers = (each for each in before if each.began_ms is not None)
-                target = next((each for each in answers if each.address == target.address), target)
+                answering = (broker for broker in brokers_before if broker.began_ms is not None)
+                target = next((broker for broker in answering if broker.address == target.address), target)
             await self._restart(target)
-            addresses = {each.address for each in before}
+            addresses = {broker.address for broker in brokers_before}
             await self._until_back(target, ends.get(target.broker, 0), addresses)
-        await self._until_well(there, plan, target)
+        await self._until_well(known_brokers, plan, target)
         if step.undrains:
             await brokers.undrain(self._servers, target.broker)
             await self._until_shown(target.broker)
 
     async def _until_quiet(self, target: BrokerNow) -> None:
-        timeouts, began = self._timeouts, self._clock.monotonic()
-        received, since = -1, began
+        timeouts, began_at = self._timeouts, self._clock.monotonic()
+        received, last_change = -1, began_at
         while True:
             now = self._clock.monotonic()
-            seen = await self._poll_broker(target.broker, target.broker_id, target.address)
-            if seen.received != received:
-                received, since = seen.received, now
-            waited = now - began
-            is_quiet = now - since >= timeouts.quiet_s
-            if waited >= timeouts.settle_s + (0.0 if is_quiet else timeouts.noise_s):
+            broker_now = await self._poll_broker(target.broker, target.broker_id, target.address)
+            if broker_now.received != received:
+                received, last_change = broker_now.received, now
+            waited_s = now - began_at
+            is_quiet = now - last_change >= timeouts.quiet_s
+            if waited_s >= timeouts.settle_s + (0.0 if is_quiet else timeouts.noise_s):
                 return
-            self._report(f"{target}: waiting until producers use other brokers ({waited:.0f} s)")
-            await self._clock.sleep(POLL_S)
+            self._report(f"{target}: waiting until producers use other brokers ({waited_s:.0f} s)")
+            await self._clock.sleep(POLL_PERIOD_S)
 
     async def _until_back(self, target: BrokerNow, log_end: int, addresses_before: Collection[str]) -> None:
-        """Wait until another process serves, with the log up to where its master was. Raises: NotBack.
-
-        Args:
-            addresses_before: the addresses of before. Another member of a group may have the place of the target.
+        """Wait until another process serves, with the log up to where its master was. Raises: NotBack. Another member
+        of a group may have the place of the target, at an address that was not there before.
         """
 
         async def problem() -> str:
-            for each in await self.poll():
+            for broker in await self.poll():
                 if target.is_member:
-                    is_target = each.address == target.address or (
-                        each.broker == target.broker and each.address not in addresses_before
+                    is_target = broker.address == target.address or (
+                        broker.broker == target.broker and broker.address not in addresses_before
                     )
                 else:
-                    is_target = each.place == target.place
-                if is_target and each.began_ms not in (None, target.began_ms):
-                    if each.log_end < log_end:
-                        return f"it lacks {log_end - each.log_end:,} bytes of its master"
+                    is_target = broker.place == target.place
+                if is_target and broker.began_ms not in (None, target.began_ms):
+                    if broker.log_end < log_end:
+                        return f"it lacks {log_end - broker.log_end:,} bytes of its master"
                     return ""
             return "it has not begun again"
 
         await self._wait(target, problem)
 
-    async def _until_well(self, there: Sequence[BrokerNow], plan: RestartPlan, target: BrokerNow) -> None:
+    async def _until_well(self, known_brokers: Sequence[BrokerNow], plan: RestartPlan, target: BrokerNow) -> None:
         """Wait until every broker is there and well, apart from the problems of the plan. Raises: NotBack."""
-        known = {_stable_text(problem) for problem in plan.problems}
+        known_problems = {_stable_text(problem) for problem in plan.problems}
 
         async def problem() -> str:
-            now = await self.poll()
-            found = missing_brokers(there, now)
-            found += [f"{each}: {text}" for each in now for text in each.problems]
-            found = [text for text in found if _stable_text(text) not in known]
-            found += [text for text in out_of_sync(now) if text not in plan.problems]
-            return "; ".join(found)
+            brokers_now = await self.poll()
+            problems = missing_brokers(known_brokers, brokers_now)
+            problems += [f"{broker}: {text}" for broker in brokers_now for text in broker.problems]
+            problems = [text for text in problems if _stable_text(text) not in known_problems]
+            problems += [text for text in out_of_sync(brokers_now) if text not in plan.problems]
+            return "; ".join(problems)
 
         await self._wait(target, problem)
 
     async def _until_shown(self, broker: str) -> None:
         """Wait until each name server sends producers to the broker again. Raises: NotBack."""
-        (target,) = [each for each in await self.poll() if each.broker == broker and each.is_master]
+        (target,) = [
+            broker_now for broker_now in await self.poll() if broker_now.broker == broker and broker_now.is_master
+        ]
         topics = await self._topics(broker, target.address)
 
         async def problem() -> str:
@@ -377,30 +364,29 @@ class RollingRestart:
 
     async def _wait(self, target: BrokerNow, problem: Callable[[], Awaitable[str]]) -> None:
         """Wait until there is no problem. Raises: NotBack, the time is over."""
-        end = self._clock.monotonic() + self._timeouts.back_s
+        deadline = self._clock.monotonic() + self._timeouts.back_s
         while True:
             try:
-                found = await problem()
+                problem_text = await problem()
             except SparrowError as error:
-                found = str(error)
-            if not found:
+                problem_text = str(error)
+            if not problem_text:
                 return
-            if self._clock.monotonic() >= end:
-                raise NotBack(str(target), self._timeouts.back_s, found)
-            self._report(f"{target}: {found}")
-            await self._clock.sleep(POLL_S)
+            if self._clock.monotonic() >= deadline:
+                raise NotBack(str(target), self._timeouts.back_s, problem_text)
+            self._report(f"{target}: {problem_text}")
+            await self._clock.sleep(POLL_PERIOD_S)
 
 
-def missing_brokers(before: Sequence[BrokerNow], now: Sequence[BrokerNow]) -> list[str]:
-    """Return which brokers are not registered any more, each in words.
-
-    The member of a group that leads has the number 0, so the lead changes their numbers. So members are counted.
-    """
-    present = {each.place for each in now}
-    alone = sorted({each.place for each in before if not each.is_member} - present)
-    lacks = Counter(each.broker for each in before if each.is_member) - Counter(each.broker for each in now)
-    found = [f"{name} {broker_id} is away" for name, broker_id in alone]
-    return found + [f"{name} lacks {count} of its members" for name, count in sorted(lacks.items())]
+def missing_brokers(brokers_before: Sequence[BrokerNow], brokers_now: Sequence[BrokerNow]) -> list[str]:
+    """Return the brokers that are away, in words. A new master changes the numbers of members, so they are counted."""
+    present = {broker.place for broker in brokers_now}
+    lost_places = sorted({broker.place for broker in brokers_before if not broker.is_member} - present)
+    missing_counts = Counter(broker.broker for broker in brokers_before if broker.is_member) - Counter(
+        broker.broker for broker in brokers_now
+    )
+    texts = [f"{name} {broker_id} is away" for name, broker_id in lost_places]
+    return texts + [f"{name} lacks {count} of its members" for name, count in sorted(missing_counts.items())]
 
 
 def received_in(figures: Mapping[str, str]) -> int:
@@ -425,11 +411,13 @@ def _stable_text(problem: str) -> str:
     return re.sub(r"[0-9.,]+", "N", f"{condition[1]}: {condition[2]}" if condition else problem)
 
 
-def now_of(
+def broker_now_of(
     broker: str, broker_id: int, address: str, figures: Mapping[str, str], settings: Mapping[str, str]
 ) -> BrokerNow:
-    conditions = {name: each.what for name, each in reported_conditions(figures).items() if name != DRAINED}
-    problems = [f"{what} ({name})" for name, what in conditions.items()]
+    conditions = {
+        name: condition.what for name, condition in reported_conditions(figures).items() if name != DRAINED_CONDITION
+    }
+    problems = [f"{text} ({name})" for name, text in conditions.items()]
     if figures.get("replicationProblem"):
         problems.append(figures["replicationProblem"])
     return BrokerNow(
@@ -441,7 +429,7 @@ def now_of(
         version=settings.get(OWN_VERSION),
         log_end=int(figures.get("commitLogMaxOffset") or 0),
         received=received_in(figures),
-        is_drained=settings.get(DRAINED) == "true",
+        is_drained=settings.get(DRAINED_CONDITION) == "true",
         member=int(figures.get("memberId") or 0),
         in_sync=_in_sync(figures),
         waits_for_slave=settings.get("brokerRole") == "SYNC_MASTER",

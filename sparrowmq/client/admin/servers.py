@@ -35,7 +35,6 @@ from sparrowmq.remoting.session import Session
 
 R = TypeVar("R", bound=Header)
 T = TypeVar("T")
-
 Masters = Mapping[str, str | None]  # by broker name; None while a broker has only slaves
 
 
@@ -54,37 +53,35 @@ class BrokerPlace:
 
 
 class Servers:
-    """The servers of a network, for an operator.
+    """The servers of a network, for an operator; `timeout_s` limits each answer.
 
-    Args:
-        timeout_s: the time limit of each answer.
-    Attributes:
-        missing: None where a broker that does not answer is an error. With a dict, `all` returns the other brokers'
-            answers. The dict gets the brokers that are missing in the answers, and none of them is asked again.
+    `missing` is None where a broker that does not answer is an error. With a dict, `all` returns the other brokers'
+    answers. The dict gets the brokers that are missing in the answers, and none of them is asked again.
     """
 
     def __init__(self, network: Network, timeout_s: float) -> None:
         self.network = network
         self.timeout_s = timeout_s
         self.missing: dict[str, SparrowError] | None = None
-        self._silent: dict[str, SparrowError] = {}  # the name servers that do not answer, as `missing` has brokers
+        self._missing_name_servers: dict[
+            str, SparrowError
+        ] = {}  # the name servers that do not answer, as `missing` has brokers
 
     async def brokers(self, cluster: str | None = None) -> list[BrokerPlace]:
         """Return all brokers, or those of one cluster, by cluster and name. Raises: NoBroker, no such cluster."""
         table = (await cluster_table(self)).broker_addr_table
-        places = [BrokerPlace(each.broker_name, each.cluster, each.broker_addrs) for each in table.values()]
+        places = [
+            BrokerPlace(broker_route.broker_name, broker_route.cluster, broker_route.broker_addrs)
+            for broker_route in table.values()
+        ]
         clusters = sorted({place.cluster for place in places})
         if cluster is not None and cluster not in clusters:
             raise NoBroker(self.namesrv, "cluster", cluster, clusters)
-        chosen = [place for place in places if cluster is None or place.cluster == cluster]
-        return sorted(chosen, key=lambda place: (place.cluster, place.name))
+        places_of_cluster = [place for place in places if cluster is None or place.cluster == cluster]
+        return sorted(places_of_cluster, key=lambda place: (place.cluster, place.name))
 
     async def masters(self, cluster: str | None) -> Masters:
-        """Return the masters of a cluster, or of the only one.
-
-        Raises: NoBroker, there is no such cluster, or no broker at all; ConfigError, none is named, and there are
-        several.
-        """
+        """Return the masters of a cluster, or of the only one. Raises: NoBroker; ConfigError, there are several."""
         places = await self.brokers(cluster)
         clusters = sorted({place.cluster for place in places})
         if not places:
@@ -97,7 +94,7 @@ class Servers:
         """Return the brokers that have a topic, as a name server says now. Raises: NoRoute."""
         route = await topic_route(self, topic)
         if self.missing is not None:
-            await self._note_lost(topic)
+            await self._note_lost_brokers(topic)
         if route is None:
             raise NoRoute(topic, self.namesrv)
         return route
@@ -105,21 +102,23 @@ class Servers:
     async def all_masters(self, cluster: str | None = None) -> Masters:
         """Return the masters of all clusters, or of one. Raises: NoBroker, no such cluster."""
         if self.missing is not None:
-            await self._note_lost(None)
+            await self._note_lost_brokers(None)
         return {place.name: place.master for place in await self.brokers(cluster)}
 
     async def lost(self) -> dict[str, LostBroker]:
         """Return the brokers by name that died and are not registered, as the name servers that answer remember."""
         answers, _ = await self.ask_namesrvs(lambda address: lost_brokers(self, address))
-        found = {name: each for brokers in answers.values() for name, each in brokers.items()}
-        there = {place.name for place in await self.brokers()} if found else set()
-        return {name: each for name, each in sorted(found.items()) if name not in there}
+        lost_by_name = {name: lost_broker for brokers in answers.values() for name, lost_broker in brokers.items()}
+        registered = {place.name for place in await self.brokers()} if lost_by_name else set()
+        return {name: lost_broker for name, lost_broker in sorted(lost_by_name.items()) if name not in registered}
 
-    async def _note_lost(self, topic: str | None) -> None:
+    async def _note_lost_brokers(self, topic: str | None) -> None:
         assert self.missing is not None, "called where brokers may be missing"
-        for name, each in (await self.lost()).items():
-            if topic is None or topic in each.topics:
-                self.missing.setdefault(name, BrokerUnreachable(each.address, f"it died {utc(each.since_ms)}"))
+        for name, lost_broker in (await self.lost()).items():
+            if topic is None or topic in lost_broker.topics:
+                self.missing.setdefault(
+                    name, BrokerUnreachable(lost_broker.address, f"it died {utc(lost_broker.since_ms)}")
+                )
 
     async def masters_of(self, topic: str) -> Masters:
         """Return the masters that have a topic. Raises: NoRoute."""
@@ -145,7 +144,7 @@ class Servers:
         accept: Collection[int] = (),
         timeout_factor: int = 1,
     ) -> Response[R]:
-        """Return the answer of one broker within `timeout_s`; `patience` does not extend it."""
+        """Return the answer of one broker within `timeout_s`; `timeout_factor` does not extend it."""
         session = await self.network.brokers.session(address)
         try:
             return await session.call(request, body, timeout_s=self.timeout_s, accept=accept)
@@ -166,8 +165,10 @@ class Servers:
     ) -> tuple[dict[str, T], dict[str, SparrowError]]:
         """Ask every name server; returns the answers and the errors by address."""
         addresses = self.network.name_servers.addresses
-        silent = self._silent if self.missing is not None else None
-        return await self._ask_masters({each: each for each in addresses}, lambda _, address: ask(address), silent)
+        missing = self._missing_name_servers if self.missing is not None else None
+        return await self._ask_masters(
+            {address: address for address in addresses}, lambda _, address: ask(address), missing
+        )
 
     async def ask_masters(
         self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]
@@ -185,7 +186,7 @@ class Servers:
         answers: dict[str, T] = {}
         failures: dict[str, SparrowError] = {}
 
-        async def one(name: str, address: str | None) -> None:
+        async def ask_one(name: str, address: str | None) -> None:
             try:
                 if missing is not None and name in missing:
                     raise missing[name]
@@ -199,7 +200,7 @@ class Servers:
 
         async with asyncio.TaskGroup() as tasks:
             for name, address in sorted(masters.items()):
-                tasks.create_task(one(name, address))
+                tasks.create_task(ask_one(name, address))
         return dict(sorted(answers.items())), dict(sorted(failures.items()))
 
     async def all(self, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, T]]) -> dict[str, T]:
@@ -213,10 +214,7 @@ class Servers:
     async def change(
         self, description: str, masters: Masters, ask: Callable[[str, str], Coroutine[Any, Any, object]]
     ) -> list[str]:
-        """Change every master; returns their names. Raises: ChangeFailed, with those that failed, and the others.
-
-        `description` is the change in an error's words, such as "deleting topic orders".
-        """
+        """Change every master; returns their names. An error has the description. Raises: ChangeFailed."""
         return list(_all_done(description, *await self.ask_masters(masters, ask)))
 
     async def change_namesrvs(self, description: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> dict[str, T]:
@@ -236,9 +234,9 @@ def utc(since_ms: int) -> str:
 
 
 def masters_in(route: TopicRoute) -> Masters:
-    holders = {row.broker_name for row in route.queue_datas}
+    broker_names = {row.broker_name for row in route.queue_datas}
     return {
         broker.broker_name: broker.broker_addrs.get(MASTER)
         for broker in route.broker_datas
-        if broker.broker_name in holders
+        if broker.broker_name in broker_names
     }

@@ -5,16 +5,13 @@ Queues become fewer without hiding messages that a topic's groups have not consu
     write queues 8 -> 2    at once: no new message goes to the other queues
     read queues  8 -> 2    only once the groups have consumed what is in them; consumers would not see it any more
 
-A broker deletes what is hidden with the files of its log, and no lag counts it. Apache's tools do not look.
-
 For each ordered topic the name servers keep the queues among which keys choose:
 
     ORDER_TOPIC_CONFIG, orders    broker-a:4;broker-b:4    as many queues of each broker, whether it is there or not
 
 Each name server has its own copy, and gives it to clients in routes if its `orderMessageEnable` is true. A change of an
-order moves keys to other queues, so nothing here changes one. `mqadmin updateOrderConf` does.
-Source: UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand and
-DefaultMQAdminExtImpl.createOrUpdateOrderConf, Java 4.9.8.
+order moves keys to other queues, so nothing here changes one. `mqadmin updateOrderConf` does. Source:
+UpdateTopicSubCommand, DeleteTopicSubCommand, TopicStatusSubCommand and createOrUpdateOrderConf, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -26,24 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, get_args
 
-from sparrowmq.client.admin.operations import (
-    delete_route,
-    delete_topic,
-    delete_value,
-    group_progress,
-    groups_of_topic,
-    namesrv_settings,
-    put_topic,
-    put_value,
-    system_topics_of_broker,
-    system_topics_of_cluster,
-    topic_config,
-    topic_names,
-    topic_offsets,
-    topic_table,
-    value_of,
-    values_of,
-)
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.servers import Masters, Servers, masters_in
 from sparrowmq.client.cluster.routes import fixed_queues
 from sparrowmq.errors import (
@@ -64,13 +44,10 @@ from sparrowmq.protocol.requests.bodies import TopicConfig
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 
 TopicPerm = Literal["rw", "r", "w", "none"]
-
 TopicType = Literal["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
-
 TYPES: Final[tuple[TopicType, ...]] = get_args(TopicType)
 PERMS: Final[dict[TopicPerm, int]] = {"rw": Perm.READ_WRITE, "r": Perm.READ, "w": Perm.WRITE, "none": 0}
-
-_ENABLED: Final = "orderMessageEnable"
+_ENABLED_SETTING: Final = "orderMessageEnable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +63,7 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """The messages in a queue: their offsets are in [min_offset, max_offset).
-
-    Attributes:
-        last_stored: the storage time of its newest message, local with its zone; None if it has none.
-    """
+    """The messages in a queue: their offsets are in [min_offset, max_offset). A queue without messages has no time."""
 
     queue: MessageQueue
     min_offset: int
@@ -100,11 +73,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now.
-
-    Attributes:
-        order: the queues among which keys choose, as in "broker-a:4;broker-b:4"; None for a plain topic.
-    """
+    """A topic as it is now. `order` is None, or as in "broker-a:4;broker-b:4" the queues among which keys choose."""
 
     name: str
     shares: tuple[TopicShare, ...]
@@ -113,7 +82,7 @@ class Topic:
 
     @property
     def count(self) -> int:
-        return sum(each.max_offset - each.min_offset for each in self.queues)
+        return sum(queue_range.max_offset - queue_range.min_offset for queue_range in self.queues)
 
 
 async def create(
@@ -129,17 +98,16 @@ async def create(
                 )
     order = await order_of(servers, name)
     is_plain = order is None and not ordered
-    chosen = masters if is_plain else await _put_in_order(servers, config, masters, order)
+    chosen_masters = masters if is_plain else await _make_ordered(servers, config, masters, order)
     return await servers.change(
-        f"setting topic {name}", chosen, lambda _, address: put_topic(servers, address, config, config.attributes)
+        f"setting topic {name}",
+        chosen_masters,
+        lambda _, address: operations.put_topic(servers, address, config, config.attributes),
     )
 
 
-async def _put_in_order(servers: Servers, config: TopicConfig, masters: Masters, order: str | None) -> Masters:
-    """Make a topic ordered at all name servers, before any broker has it; return the masters that get it.
-
-    An ordered topic stays on the brokers that it was created on, as its keys would move otherwise.
-    """
+async def _make_ordered(servers: Servers, config: TopicConfig, masters: Masters, order: str | None) -> Masters:
+    """Make a topic ordered at all name servers, before any broker has it; return the masters that get it."""
     name, queues = config.topic_name, config.write_queue_nums
     if order is None:
         order = order_text(masters, queues)
@@ -169,79 +137,79 @@ async def change(
     hide_unread: bool = False,
 ) -> list[str]:
     attributes = attributes_of(message_type)
-    masters = await _masters(servers, check_new_topic(name), cluster)
-    number = None if perm is None else number_of(perm)
+    masters = await _masters_of(servers, check_new_topic(name), cluster)
+    perm_bits = None if perm is None else number_of(perm)
     order = await order_of(servers, name)
     if order is not None:
         check_counts(name, order, read_queues, write_queues)
-    left: dict[str, int] = {}
-    unknown: dict[str, SparrowError] = {}
+    unread_counts: dict[str, int] = {}
+    failures: dict[str, SparrowError] = {}
     if read_queues is not None and not hide_unread:
-        left, unknown = await unread(servers, name, masters, read_queues)
+        unread_counts, failures = await unread(servers, name, masters, read_queues)
 
-    async def at(broker: str, address: str) -> None:
-        if broker in unknown:
-            raise unknown[broker]
-        config = (await topic_table(servers, address)).get(name)
+    async def change_at(broker: str, address: str) -> None:
+        if broker in failures:
+            raise failures[broker]
+        config = (await operations.topic_table(servers, address)).get(name)
         if config is None:
             raise NoRoute(name, address)
-        if read_queues is not None and (not left or read_queues > config.read_queue_nums):
+        if read_queues is not None and (not unread_counts or read_queues > config.read_queue_nums):
             config.read_queue_nums = read_queues
         config.write_queue_nums = config.write_queue_nums if write_queues is None else write_queues
-        config.perm = config.perm if number is None else number
-        await put_topic(servers, address, config, attributes)
+        config.perm = config.perm if perm_bits is None else perm_bits
+        await operations.put_topic(servers, address, config, attributes)
 
-    done = await servers.change(f"changing topic {name}", masters, at)
-    if left and read_queues is not None:
-        raise StillUnread(servers.network.plain_name(name), read_queues, left)
-    return done
+    changed_brokers = await servers.change(f"changing topic {name}", masters, change_at)
+    if unread_counts and read_queues is not None:
+        raise StillUnread(servers.network.plain_name(name), read_queues, unread_counts)
+    return changed_brokers
 
 
 async def delete(servers: Servers, name: str, cluster: str | None) -> list[str]:
-    masters = await _masters(servers, check_new_topic(name), cluster)
+    masters = await _masters_of(servers, check_new_topic(name), cluster)
     order = await order_of(servers, name)
     if order is not None and cluster is not None:
-        others = {place.name for place in await servers.brokers() if place.cluster != cluster}
-        if others := others & counts_in(name, order).keys():
+        other_brokers = {place.name for place in await servers.brokers() if place.cluster != cluster}
+        if other_brokers := other_brokers & counts_in(name, order).keys():
             raise ConfigError(
-                f"topic {name} is ordered on {order}, and {', '.join(sorted(others))} is in another cluster; delete it "
-                "everywhere, without a cluster"
+                f"topic {name} is ordered on {order}, and {', '.join(sorted(other_brokers))} is in another cluster; "
+                "delete it everywhere, without a cluster"
             )
-    done = await remove(servers, name, masters, cluster)
+    deleted_brokers = await remove(servers, name, masters, cluster)
     if order is not None:
         await drop(servers, name)  # or a later topic of this name would be ordered
-    return done
+    return deleted_brokers
 
 
 async def remove(servers: Servers, name: str, masters: Masters, cluster: str | None) -> list[str]:
     """Delete a topic at some masters, and its route; an absent topic is no error. Raises: ChangeFailed."""
-    done = await servers.change(
-        f"deleting topic {name}", masters, lambda _, address: delete_topic(servers, address, name)
+    deleted_brokers = await servers.change(
+        f"deleting topic {name}", masters, lambda _, address: operations.delete_topic(servers, address, name)
     )
-    _, failures = await servers.ask_namesrvs(lambda address: delete_route(servers, address, name, cluster))
+    _, failures = await servers.ask_namesrvs(lambda address: operations.delete_route(servers, address, name, cluster))
     if failures:
-        raise ChangeFailed(f"deleting topic {name}", done, failures)
-    return done
+        raise ChangeFailed(f"deleting topic {name}", deleted_brokers, failures)
+    return deleted_brokers
 
 
 async def names(servers: Servers, cluster: str | None, hidden: bool) -> list[str]:
     if cluster is not None:
         await servers.brokers(cluster)
-    found = set(await topic_names(servers, cluster))
+    full_names = set(await operations.topic_names(servers, cluster))
     if hidden and not servers.network.namespace:
-        return sorted(found)
-    own = await _system_topics(servers)
-    rest = {name for name in found - own if not is_system_topic(name)}
-    inside = servers.network.inside(rest)
+        return sorted(full_names)
+    system_topics = await _system_topics(servers)
+    other_names = {name for name in full_names - system_topics if not is_system_topic(name)}
+    names_inside = servers.network.names_inside(other_names)
     if hidden:
-        return sorted(inside | (found - rest))
-    return sorted(name for name in inside if group_of(name) is None)
+        return sorted(names_inside | (full_names - other_names))
+    return sorted(name for name in names_inside if group_of(name) is None)
 
 
 async def show(servers: Servers, name: str) -> Topic:
     route = await servers.route(name)
     masters = masters_in(route)
-    configs, _ = await servers.ask_masters(masters, lambda _, address: topic_config(servers, address, name))
+    configs, _ = await servers.ask_masters(masters, lambda _, address: operations.topic_config(servers, address, name))
     types: dict[str, TopicType] = {broker: type_of_topic(config.attributes).value for broker, config in configs.items()}
     shares = [
         TopicShare(
@@ -253,9 +221,12 @@ async def show(servers: Servers, name: str) -> Topic:
     offsets = await ranges(servers, name, masters)
     queues = [
         QueueRange(
-            servers.network.plain_queue(queue), each.min_offset, each.max_offset, local_time(each.last_update_timestamp)
+            servers.network.plain_queue(queue),
+            queue_range.min_offset,
+            queue_range.max_offset,
+            local_time(queue_range.last_update_timestamp),
         )
-        for queue, each in sorted(offsets.items())
+        for queue, queue_range in sorted(offsets.items())
     ]
     order = route.order_topic_conf if fixed_queues(name, route.order_topic_conf or "") else None
     return Topic(servers.network.plain_name(name), tuple(shares), tuple(queues), order)
@@ -263,15 +234,17 @@ async def show(servers: Servers, name: str) -> Topic:
 
 async def ranges(servers: Servers, topic: str, masters: Masters) -> dict[MessageQueue, TopicOffset]:
     """Return the offsets of each queue of a topic. Raises: the error of a master that does not answer."""
-    found = await servers.all(masters, lambda _, address: topic_offsets(servers, address, topic))
-    return {queue: each for table in found.values() for queue, each in table.items()}
+    tables = await servers.all(masters, lambda _, address: operations.topic_offsets(servers, address, topic))
+    return {queue: queue_range for table in tables.values() for queue, queue_range in table.items()}
 
 
 async def consumers_of(servers: Servers, topic: str) -> list[str]:
     """Return the groups that consume a topic, or have. Raises: NoRoute."""
     masters = await servers.masters_of(topic)
-    found = await servers.all(masters, lambda _, address: groups_of_topic(servers, address, topic))
-    return sorted({group for groups in found.values() for group in groups})
+    groups_by_broker = await servers.all(
+        masters, lambda _, address: operations.groups_of_topic(servers, address, topic)
+    )
+    return sorted({group for groups in groups_by_broker.values() for group in groups})
 
 
 def number_of(perm: TopicPerm) -> int:
@@ -300,7 +273,7 @@ def local_time(timestamp_ms: int) -> datetime | None:
     return datetime.fromtimestamp(timestamp_ms / 1000).astimezone() if timestamp_ms > 0 else None
 
 
-async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
+async def _masters_of(servers: Servers, name: str, cluster: str | None) -> Masters:
     """Return the masters that have a topic, of one cluster or of all. Raises: NoRoute."""
     holders = await servers.masters_of(name)
     if cluster is None:
@@ -314,47 +287,50 @@ async def _masters(servers: Servers, name: str, cluster: str | None) -> Masters:
 
 async def _system_topics(servers: Servers) -> set[str]:
     """Return the topics of clusters and brokers: their names, and the list of the first broker that answers."""
-    table = await system_topics_of_cluster(servers)
-    found = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
-    silence: NetworkError | None = None
+    table = await operations.system_topics_of_cluster(servers)
+    system_topics = {*table.topic_list, *(name + REPLY_SUFFIX for name in table.topic_list)}
+    network_error: NetworkError | None = None
     places = await servers.brokers()
-    for address in [each.addresses[min(each.addresses)] for each in places if each.addresses]:
+    for address in [place.addresses[min(place.addresses)] for place in places if place.addresses]:
         try:
-            return found.union(await system_topics_of_broker(servers, address))
+            return system_topics.union(await operations.system_topics_of_broker(servers, address))
         except NetworkError as error:
-            silence = silence or error
-    if silence is not None:
-        raise silence
-    return found
+            network_error = network_error or error
+    if network_error is not None:
+        raise network_error
+    return system_topics
 
 
 async def unread(
     servers: Servers, topic: str, masters: Masters, read_queues: int
 ) -> tuple[dict[str, int], dict[str, SparrowError]]:
-    """Count, by group, the messages that it has not consumed in the queues from number `read_queues` on.
-
-    Returns: the counts; the key "" has the messages of queues that no group has consumed. And the errors of brokers
-        that could not be asked.
+    """Count, by group, the messages that it has not consumed in the queues from number `read_queues` on; the key "" has
+    the messages of queues that no group has consumed. Return also the errors of brokers that could not be asked.
     """
-    tables, failures = await servers.ask_masters(masters, lambda _, at: _unread_at(servers, topic, at, read_queues))
-    found: dict[str, int] = {}
+    tables, failures = await servers.ask_masters(
+        masters, lambda _, address: _unread_at(servers, topic, address, read_queues)
+    )
+    counts_by_group: dict[str, int] = {}
     for counts in tables.values():
         for group, count in counts.items():
-            found[group] = found.get(group, 0) + count
-    return {group: count for group, count in sorted(found.items()) if count}, failures
+            counts_by_group[group] = counts_by_group.get(group, 0) + count
+    return {group: count for group, count in sorted(counts_by_group.items()) if count}, failures
 
 
 async def _unread_at(servers: Servers, topic: str, address: str, read_queues: int) -> dict[str, int]:
-    ranges = await topic_offsets(servers, address, topic)
-    left = {queue: each for queue, each in ranges.items() if queue.queue_id >= read_queues}
+    ranges = await operations.topic_offsets(servers, address, topic)
+    removed_ranges = {queue: queue_range for queue, queue_range in ranges.items() if queue.queue_id >= read_queues}
     counts: dict[str, int] = {}
-    consumed = set()
-    for group in await groups_of_topic(servers, address, topic) if left else ():
-        progress = (await group_progress(servers, address, group, topic)).offset_table
-        for queue in left.keys() & progress.keys():
-            counts[group] = counts.get(group, 0) + progress[queue].left(left[queue].min_offset)
-            consumed.add(queue)
-    counts[""] = sum(left[queue].max_offset - left[queue].min_offset for queue in left.keys() - consumed)
+    consumed_queues = set()
+    for group in await operations.groups_of_topic(servers, address, topic) if removed_ranges else ():
+        progress = (await operations.group_progress(servers, address, group, topic)).offset_table
+        for queue in removed_ranges.keys() & progress.keys():
+            counts[group] = counts.get(group, 0) + progress[queue].left(removed_ranges[queue].min_offset)
+            consumed_queues.add(queue)
+    counts[""] = sum(
+        removed_ranges[queue].max_offset - removed_ranges[queue].min_offset
+        for queue in removed_ranges.keys() - consumed_queues
+    )
     return counts
 
 
@@ -371,7 +347,7 @@ def counts_in(topic: str, order: str) -> Mapping[str, int]:
 async def order_of(servers: Servers, topic: str) -> str | None:
     """Return the order of a topic, as the first name server says that answers; None for a plain topic."""
     try:
-        order = await value_of(servers, ORDER_TOPICS, topic)
+        order = await operations.value_of(servers, ORDER_TOPICS, topic)
     except RemoteError as error:
         if error.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -381,14 +357,14 @@ async def order_of(servers: Servers, topic: str) -> str | None:
 
 async def ordered_brokers(servers: Servers) -> dict[str, list[str]]:
     """Return all brokers that topics are ordered on, each with these topics, as the name servers say that answer."""
-    answers, _ = await servers.ask_namesrvs(lambda address: values_of(servers, ORDER_TOPICS, address))
-    found: dict[str, list[str]] = {}
-    for topic, order in sorted({each for orders in answers.values() for each in orders.items()}):
+    answers, _ = await servers.ask_namesrvs(lambda address: operations.values_of(servers, ORDER_TOPICS, address))
+    topics_by_broker: dict[str, list[str]] = {}
+    for topic, order in sorted({topic_and_order for orders in answers.values() for topic_and_order in orders.items()}):
         for broker in counts_in(topic, order):
-            topics = found.setdefault(broker, [])
+            topics = topics_by_broker.setdefault(broker, [])
             if topic not in topics:
                 topics.append(topic)
-    return found
+    return topics_by_broker
 
 
 def check_counts(topic: str, order: str, *queue_counts: int | None) -> None:
@@ -407,27 +383,29 @@ def check_counts(topic: str, order: str, *queue_counts: int | None) -> None:
 
 async def check_announced(servers: Servers) -> None:
     """Check that all name servers give orders to clients. Raises: ConfigError; the error of one that fails."""
-    answers, failures = await servers.ask_namesrvs(lambda address: namesrv_settings(servers, address))
+    answers, failures = await servers.ask_namesrvs(lambda address: operations.namesrv_settings(servers, address))
     for error in failures.values():
         raise error
     for address, settings in answers.items():
-        if settings.get(_ENABLED, "").lower() != "true":
+        if settings.get(_ENABLED_SETTING, "").lower() != "true":
             raise ConfigError(
                 f"name server {address} does not tell clients which topics are ordered, so keys would move; nothing "
-                f"was created. Run `mqadmin updateNamesrvConfig -n {address} -k {_ENABLED} -v true`, and put "
-                f"{_ENABLED}=true into its settings file"
+                f"was created. Run `mqadmin updateNamesrvConfig -n {address} -k {_ENABLED_SETTING} -v true`, and put "
+                f"{_ENABLED_SETTING}=true into its settings file"
             )
 
 
 async def put(servers: Servers, topic: str, order: str) -> None:
     """Set the order of a topic at all name servers. Raises: ChangeFailed."""
     await servers.change_namesrvs(
-        f"setting the order of topic {topic}", lambda address: put_value(servers, address, ORDER_TOPICS, topic, order)
+        f"setting the order of topic {topic}",
+        lambda address: operations.put_value(servers, address, ORDER_TOPICS, topic, order),
     )
 
 
 async def drop(servers: Servers, topic: str) -> None:
     """Delete the order of a topic at all name servers. Raises: ChangeFailed."""
     await servers.change_namesrvs(
-        f"deleting the order of topic {topic}", lambda address: delete_value(servers, address, ORDER_TOPICS, topic)
+        f"deleting the order of topic {topic}",
+        lambda address: operations.delete_value(servers, address, ORDER_TOPICS, topic),
     )

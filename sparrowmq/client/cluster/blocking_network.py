@@ -2,13 +2,11 @@
 
     with BlockingNetwork(["127.0.0.1:9876"]) as network:
         route = network.route("orders")
-        found = network.ask({queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in route.readable})
+        replies = network.ask({queue: (queue, GetMaxOffset(queue.topic, queue.queue_id)) for queue in route.readable})
 
-It has one connection for each address, with pipelined requests, and sends no heartbeats. Routes, new topics and the
-choice of a name server are those of `Network`.
-
-When no name server answers, the last known routes and addresses are used. After a failure only the connections that
-ended are opened again, and only the addresses of their brokers are asked for. Requests on other connections go on.
+It has one connection for each address, with pipelined requests, and sends no heartbeats. When no name server answers,
+the last known routes and addresses are used. After a failure only the connections that ended are opened again, and only
+the addresses of their brokers are asked for. Requests on other connections go on.
 """
 
 from __future__ import annotations
@@ -52,11 +50,8 @@ from sparrowmq.remoting.connection_errors import why_closed, why_tls_failed, why
 from sparrowmq.remoting.request_in_flight import remote_error
 
 log = logging.getLogger(__name__)
-
 R = TypeVar("R", bound=Header)
-
 T = TypeVar("T")
-
 CALL_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 3.0
 _CHUNK_BYTES: Final = 1 << 16  # the rest of a large answer is received where it stays
@@ -65,13 +60,11 @@ _LARGE_BYTES: Final = 1 << 16
 
 # Known routes need no long wait. While a name server is away, at most this part of the time is spent on asking it.
 _MAX_ASKING_SHARE: Final = 0.1
-
 _KNOWN_TIMEOUT_S: Final = 1.0
 
 
 # No answers are read while requests are written, so the requests must fit into the socket's buffers.
 _BODIES_AT_ONCE: Final = 256
-
 _HEADERS_AT_ONCE: Final = 512  # and as many before
 
 
@@ -92,7 +85,14 @@ class BrokersAway(NetworkError):
     """No name server knows the brokers of a topic now. The brokers or the name server may have just started."""
 
 
-_AWAY: Final = (BrokersAway, BrokerUnreachable, NameServerUnreachable, ConnectionClosed, RequestTimeout, NoRoute)
+_OUTAGE_ERRORS: Final = (
+    BrokersAway,
+    BrokerUnreachable,
+    NameServerUnreachable,
+    ConnectionClosed,
+    RequestTimeout,
+    NoRoute,
+)
 
 
 class BlockingLink:
@@ -112,11 +112,11 @@ class BlockingLink:
         """Connect. Raises: BrokerUnreachable."""
         self.address = address
         self.has_ended = False  # by either side, so that no request can be sent
-        at, broker_name = split_broker(address)
+        host_and_port, broker_name = split_broker(address)
         self._connection: Connection[None] = Connection(sign=naming(broker_name, sign))
         self._replies: dict[int, Command] = {}
         try:
-            host, port = split_address(at)
+            host, port = split_address(host_and_port)
             self._socket = _connect(host, port, tls, connect_timeout_s)
         except (OSError, ConfigError) as error:
             raise BrokerUnreachable(address, why_tls_failed(error) if tls else why_unconnected(error)) from None
@@ -134,17 +134,14 @@ class BlockingLink:
 
     def send_all(self, requests: Iterable[Request[Any]]) -> list[int]:
         """Send requests without bodies by one write. Raises: ConnectionClosed."""
-        made = [self._connection.request(request, b"", None) for request in requests]
-        self._send(b"".join(head for _, head in made))
-        return [opaque for opaque, _ in made]
+        frames = [self._connection.request(request, b"", None) for request in requests]
+        self._send(b"".join(head for _, head in frames))
+        return [opaque for opaque, _ in frames]
 
     def wait(self, opaque: int, timeout_s: float = CALL_TIMEOUT_S) -> Command:
         """Wait for the reply to a request, also after the end of the connection if the reply came before.
-
-        Raises:
-            RequestTimeout: it did not come in time. The link cannot be used any more.
-            ConnectionClosed: the connection ended.
-            RemoteProtocolError: the peer does not speak the protocol.
+        Raises: RequestTimeout, it did not come in time, and the link cannot be used any more; ConnectionClosed;
+        RemoteProtocolError, the peer does not speak the protocol.
         """
         deadline = time.monotonic() + timeout_s
         while opaque not in self._replies:
@@ -177,26 +174,26 @@ class BlockingLink:
             self._socket.settimeout(CALL_TIMEOUT_S)
             self._socket.sendall(frames)
         except OSError as error:
-            raise self._ended(error) from None
+            raise self._end(error) from None
 
     def _receive(self, deadline: float, timeout_s: float) -> None:
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            commands = self._received()
+            commands = self._receive_commands()
         except TimeoutError:
             self._hang_up()
             raise RequestTimeout(self.address, "a request", timeout_s) from None
         except OSError as error:
-            raise self._ended(error) from None
+            raise self._end(error) from None
         if commands is None:
-            raise self._ended(None)
+            raise self._end(None)
         for command in commands:
             # Requests of the broker to its clients (rebalance, transaction checks) do not concern this connection.
             if command.is_reply:
                 self._connection.forget(command.opaque)
                 self._replies[command.opaque] = command
 
-    def _received(self) -> list[Command] | None:
+    def _receive_commands(self) -> list[Command] | None:
         """The commands that the next bytes complete; None if the peer has ended the connection."""
         room = self._connection.room()
         if room is None:
@@ -206,7 +203,7 @@ class BlockingLink:
             size_bytes = self._socket.recv_into(room)
         return self._connection.filled(size_bytes) if size_bytes else None
 
-    def _ended(self, reason: object) -> ConnectionClosed:
+    def _end(self, reason: object) -> ConnectionClosed:
         self._hang_up()
         return ConnectionClosed(self.address, why_closed(reason) if isinstance(reason, SSLError) else reason)
 
@@ -256,13 +253,7 @@ class Outages:
 
 
 class BlockingNetwork:
-    """The brokers of some name servers. It connects when it needs a connection. Use it in one thread.
-
-    Args:
-        name_servers: each as host:port; one at least.
-        sign: adds the fields of a signed request.
-        tls: encrypts connections.
-    """
+    """The brokers of some name servers, each as host:port. It connects when it needs to. Use it in one thread."""
 
     def __init__(
         self,
@@ -280,25 +271,23 @@ class BlockingNetwork:
         self._retry_policy = retry_policy or RetryPolicy()
         self._sleep = sleep
         self._monotonic = monotonic
-        self._waits = Outages(monotonic)  # of `recover`
-        self._silences = Outages(monotonic)  # of name servers that are not needed for the moment
+        self._broker_outages = Outages(monotonic)  # of `recover`
+        self._name_server_outages = Outages(monotonic)  # of name servers that are not needed for the moment
         self._failing_since_s = 0.0
         self._links: dict[str, BlockingLink] = {}
         self._routes: dict[str, Route] = {}  # as last answered, for outages of name servers
         self._topics: list[str] | None = None
         self.registered: frozenset[str] = frozenset()  # the brokers at the last answer to `topics`, by name
-        self._own_topics: set[str] = set()  # of brokers, also of absent ones
+        self._broker_topics: set[str] = set()  # of brokers, also of absent ones
         self._brokers: dict[str, Addresses] = {}
-        self._doubtful: set[str] = set()  # brokers that may have moved
-        self._names_due_s = 0.0  # name servers are asked again for known routes after this time
+        self._doubtful_brokers: set[str] = set()  # brokers that may have moved
+        self._name_servers_due_s = 0.0  # name servers are asked again for known routes after this time
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.forget()
-
-    # Routes ---------------------------------------------------------------------------------------------------------
 
     def route(self, topic: str) -> Route:
         """A topic's route, or the last known one if no name server answers. Raises: NoRoute, NetworkError."""
@@ -309,11 +298,10 @@ class BlockingNetwork:
                 raise NoRoute(topic, str(self._name_servers))
             return route
 
-        return self._remembering(ask, self._routes.get(topic))
+        return self._ask_or_cached(ask, self._routes.get(topic))
 
     def route_for_sending(self, topic: str) -> Route:
         """As `route`; for a topic that does not exist the template's, if brokers create topics by themselves.
-
         Raises: BrokersAway, the topic had a route before, or no broker is known at all: it may come back; NoRoute, the
         topic does not exist, and brokers do not create it.
         """
@@ -325,21 +313,18 @@ class BlockingNetwork:
             return self._own_or_template(topic)  # The brokers may have come after the request for the topic.
 
     def topics(self) -> list[str]:
-        """The names of all topics, or the last known ones if no name server answers. Raises: NetworkError.
-
-        The topics that brokers make for themselves, as that of their own name, are left out.
-        """
+        """The names of all topics without brokers' own ones, also if no name server answers. Raises: NetworkError."""
 
         def ask(timeout_s: float) -> list[str]:
             _, body = self.call_name_server(GetAllTopicListFromNameserver(), timeout_s)
             table = self._cluster_table(timeout_s)
             clusters = table.cluster_addr_table
             self.registered = frozenset(table.broker_addr_table)
-            self._own_topics.update(table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters))
-            self._topics = sorted(set(TopicList.decode(body).topic_list) - self._own_topics)
+            self._broker_topics.update(table.broker_addr_table, clusters, (name + REPLY_SUFFIX for name in clusters))
+            self._topics = sorted(set(TopicList.decode(body).topic_list) - self._broker_topics)
             return self._topics
 
-        return self._remembering(ask, self._topics)
+        return self._ask_or_cached(ask, self._topics)
 
     def has_brokers(self) -> bool:
         """Return whether a name server knows any broker. Raises: NetworkError."""
@@ -348,27 +333,25 @@ class BlockingNetwork:
     def call_name_server(self, request: Request[R], timeout_s: float = CALL_TIMEOUT_S) -> tuple[R, bytes]:
         """The header and body of the first name server's answer. Raises: NameServerUnreachable, RemoteError."""
         failure: NetworkError | None = None
-        wrong: WrongServer | None = None
+        wrong_server: WrongServer | None = None
         for address in self._name_servers.in_turn():
             try:
                 link = self._link(address, min(timeout_s, CONNECT_TIMEOUT_S))
                 return link.call(request, timeout_s=timeout_s)
             except NetworkError as error:
                 failure = error
-                if ended := self._links.pop(address, None):
-                    ended.close()
+                if closed_link := self._links.pop(address, None):
+                    closed_link.close()
             except RemoteError as remote:
-                refused = if_broker(remote, request, address)
-                if not isinstance(refused, WrongServer):
+                error_or_wrong_server = if_broker(remote, request, address)
+                if not isinstance(error_or_wrong_server, WrongServer):
                     raise
-                wrong = refused
-        if wrong is not None and failure is None:
-            raise wrong
+                wrong_server = error_or_wrong_server
+        if wrong_server is not None and failure is None:
+            raise wrong_server
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self._name_servers), reason)
-
-    # Brokers --------------------------------------------------------------------------------------------------------
 
     def link(self, queue: MessageQueue, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> BlockingLink:
         """The connection to the master of a queue's broker, or to a slave. Raises: NoRoute, NetworkError."""
@@ -401,41 +384,40 @@ class BlockingNetwork:
 
     def ask(self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]) -> dict[T, R | RemoteError]:
         """Ask the brokers of many queues at once. Return answers and refusals. Raises: NetworkError."""
-        found: dict[T, R | RemoteError] = {}
+        replies: dict[T, R | RemoteError] = {}
         for key, reply in self._ask_each(requests, CALL_TIMEOUT_S, CONNECT_TIMEOUT_S).items():
             if isinstance(reply, NetworkError | NoRoute):
                 raise reply
-            found[key] = reply
-        return found
+            replies[key] = reply
+        return replies
 
     def ask_for_bodies(self, requests: Mapping[T, tuple[MessageQueue, Request[R]]]) -> dict[T, bytes | RemoteError]:
-        """As `ask`, but returns the bodies of the answers. Raises: NetworkError, NoRoute."""
-        found: dict[T, bytes | RemoteError] = {}
-        waiting = list(requests.items())
-        for begin in range(0, len(waiting), _BODIES_AT_ONCE):
-            sent = [
+        """As `ask`, but returns the bodies of the answers."""
+        bodies: dict[T, bytes | RemoteError] = {}
+        pending = list(requests.items())
+        for begin in range(0, len(pending), _BODIES_AT_ONCE):
+            in_flight = [
                 (key, request, link := self.link(queue), link.send(request))
-                for key, (queue, request) in waiting[begin : begin + _BODIES_AT_ONCE]
+                for key, (queue, request) in pending[begin : begin + _BODIES_AT_ONCE]
             ]
-            for key, request, link, opaque in sent:
+            for key, request, link, opaque in in_flight:
                 reply = link.wait(opaque, CALL_TIMEOUT_S)
                 try:
                     reply_header(request, reply)
-                    found[key] = reply.body
+                    bodies[key] = reply.body
                 except RemoteError as error:
-                    found[key] = error
-        return found
+                    bodies[key] = error
+        return bodies
 
     def ask_reachable(
         self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float
     ) -> dict[T, R | RemoteError | NetworkError | NoRoute]:
-        """As `ask`, but if a broker is away, only its own queues have its error instead of an answer.
-
-        A connection that has ended is opened again once. The call takes at most about twice `timeout_s`.
+        """As `ask`, but if a broker is away, only its own queues have its error instead of an answer. A connection that
+        has ended is opened again once. The call takes at most about twice `timeout_s`.
         """
-        found = self._ask_each(requests, timeout_s, timeout_s)
-        again = {key: requests[key] for key, reply in found.items() if isinstance(reply, ConnectionClosed)}
-        return (found | self._ask_each(again, timeout_s, timeout_s)) if again else found
+        replies = self._ask_each(requests, timeout_s, timeout_s)
+        retried = {key: requests[key] for key, reply in replies.items() if isinstance(reply, ConnectionClosed)}
+        return (replies | self._ask_each(retried, timeout_s, timeout_s)) if retried else replies
 
     def _ask_each(
         self, requests: Mapping[T, tuple[MessageQueue, Request[R]]], timeout_s: float, connect_timeout_s: float
@@ -444,36 +426,34 @@ class BlockingNetwork:
         for key, (queue, _) in requests.items():
             keys.setdefault(queue.broker_name, []).append(key)
         failures: dict[str, NetworkError | NoRoute] = {}
-        found: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
+        replies: dict[T, R | RemoteError | NetworkError | NoRoute] = {}
         in_flight: list[tuple[str, BlockingLink, list[T], list[int]]] = []
-        most = max(map(len, keys.values()), default=0)
-        for begin in range(0, most + _HEADERS_AT_ONCE, _HEADERS_AT_ONCE):  # in the last round nothing is sent
-            before, in_flight = in_flight, []
-            for broker, all_keys in keys.items():
-                some = all_keys[begin : begin + _HEADERS_AT_ONCE]
-                if some and broker not in failures:
+        max_count = max(map(len, keys.values()), default=0)
+        for begin in range(0, max_count + _HEADERS_AT_ONCE, _HEADERS_AT_ONCE):  # in the last round nothing is sent
+            in_flight_before, in_flight = in_flight, []
+            for broker, keys_of_broker in keys.items():
+                keys_of_round = keys_of_broker[begin : begin + _HEADERS_AT_ONCE]
+                if keys_of_round and broker not in failures:
                     try:
-                        link = self.link(requests[some[0]][0], connect_timeout_s)
-                        opaques = link.send_all(requests[key][1] for key in some)
-                        in_flight.append((broker, link, some, opaques))
+                        link = self.link(requests[keys_of_round[0]][0], connect_timeout_s)
+                        opaques = link.send_all(requests[key][1] for key in keys_of_round)
+                        in_flight.append((broker, link, keys_of_round, opaques))
                     except (NetworkError, NoRoute) as error:
                         failures[broker] = error
-            for broker, link, some, opaques in before:
+            for broker, link, keys_of_round, opaques in in_flight_before:
                 try:
-                    for key, reply in zip(some, link.wait_for_all(opaques, timeout_s), strict=True):
+                    for key, reply in zip(keys_of_round, link.wait_for_all(opaques, timeout_s), strict=True):
                         try:
-                            found[key] = reply_header(requests[key][1], reply)
+                            replies[key] = reply_header(requests[key][1], reply)
                         except RemoteError as error:
-                            found[key] = error
+                            replies[key] = error
                 except NetworkError as network_error:
                     failures[broker] = network_error
         for broker, failure in failures.items():
-            found |= {key: failure for key in keys[broker] if key not in found}
-        self._doubtful |= failures.keys()
+            replies |= {key: failure for key in keys[broker] if key not in replies}
+        self._doubtful_brokers |= failures.keys()
         self._drop_ended()
-        return found
-
-    # Failures -------------------------------------------------------------------------------------------------------
+        return replies
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Do `work`, and repeat it while the network fails. A topic without a route is an answer, not a failure."""
@@ -490,26 +470,25 @@ class BlockingNetwork:
                 return result
 
     def recover(self, error: Exception, failures: int) -> None:
-        """Prepare another attempt after an error, or raise the error after the last one.
-
-        The first attempt follows at once: most failures are kept connections that the broker closed meanwhile.
+        """Prepare another attempt after an error, or raise the error after the last one. The first attempt follows at
+        once: most failures are kept connections that the broker closed meanwhile.
         """
         self._drop_ended()
-        self._doubtful |= self._brokers.keys()
+        self._doubtful_brokers |= self._brokers.keys()
         if failures == 1:
             self._failing_since_s = self._monotonic()
-        is_away = isinstance(error, _AWAY)
-        patient = is_away and self._monotonic() - self._failing_since_s < self._retry_policy.outage_s
-        if failures > self._retry_policy.retries and not patient:
+        is_away = isinstance(error, _OUTAGE_ERRORS)
+        is_patient = is_away and self._monotonic() - self._failing_since_s < self._retry_policy.outage_s
+        if failures > self._retry_policy.retries and not is_patient:
             raise error
         if failures > 1:
             if is_away and self._retry_policy.outage_s:
-                self._waits.begin(str(getattr(error, "address", self._name_servers)), error)
+                self._broker_outages.begin(str(getattr(error, "address", self._name_servers)), error)
             self._sleep(self._retry_policy.pause_s)
 
     def recovered(self) -> None:
         """Note that an attempt has succeeded."""
-        self._waits.end_all()
+        self._broker_outages.end_all()
 
     def forget(self) -> None:
         """Close all connections and drop all routes."""
@@ -541,34 +520,34 @@ class BlockingNetwork:
             raise BrokerUnreachable(broker_name, f"no name server knows this broker{purpose}")
         return address
 
-    def _locate(self, name: str, ask: Callable[[], object]) -> None:
+    def _locate(self, name: str, ask_for_address: Callable[[], object]) -> None:
         """Ask for the address of a broker, if it is in doubt. Raises: as `ask`, if it was never known."""
-        if name in self._brokers and name not in self._doubtful:
+        if name in self._brokers and name not in self._doubtful_brokers:
             return
         try:
-            ask()
+            ask_for_address()
         except (NetworkError, NoRoute):
             if name not in self._brokers:
                 raise
-        self._doubtful.discard(name)
+        self._doubtful_brokers.discard(name)
 
-    def _remembering(self, ask: Callable[[float], T], cached: T | None) -> T:
+    def _ask_or_cached(self, ask: Callable[[float], T], cached: T | None) -> T:
         """The answer of a name server, or the last known one if none answers."""
-        begun_s = self._monotonic()
-        if cached is not None and begun_s < self._names_due_s:
+        began_s = self._monotonic()
+        if cached is not None and began_s < self._name_servers_due_s:
             return cached
         try:
-            answered = ask(CALL_TIMEOUT_S if cached is None else _KNOWN_TIMEOUT_S)
+            answer = ask(CALL_TIMEOUT_S if cached is None else _KNOWN_TIMEOUT_S)
         except NetworkError as error:
             if cached is None:
                 raise
-            spent_s = self._monotonic() - begun_s
-            self._names_due_s = begun_s + max(self._retry_policy.pause_s, spent_s / _MAX_ASKING_SHARE)
-            self._silences.begin(f"name server {self._name_servers}", error, "known routes are used")
+            spent_s = self._monotonic() - began_s
+            self._name_servers_due_s = began_s + max(self._retry_policy.pause_s, spent_s / _MAX_ASKING_SHARE)
+            self._name_server_outages.begin(f"name server {self._name_servers}", error, "known routes are used")
             return cached
-        self._names_due_s = 0.0
-        self._silences.end(f"name server {self._name_servers}")
-        return answered
+        self._name_servers_due_s = 0.0
+        self._name_server_outages.end(f"name server {self._name_servers}")
+        return answer
 
     def _own_or_template(self, topic: str) -> Route:
         try:
@@ -594,8 +573,8 @@ class BlockingNetwork:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        route = Route.build(topic, TopicRoute.decode(body)).after(self._routes.get(topic))
+        route = Route.build(topic, TopicRoute.decode(body)).with_order_of(self._routes.get(topic))
         self._routes[topic] = route
         self._brokers |= route.brokers
-        self._doubtful -= route.brokers.keys()
+        self._doubtful_brokers -= route.brokers.keys()
         return route

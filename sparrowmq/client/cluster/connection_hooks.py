@@ -18,11 +18,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The other end of a connection.
-
-    Attributes:
-        address: host and port, as the client was given them, or as a name server names a broker.
-        name: of a broker, such as broker-a; empty for a name server, and while no route names the broker.
+    """The other end of a connection. `address` is as the client was given it, or as a name server names a broker.
+    `name` is that of a broker; empty for a name server, and while no route names the broker.
     """
 
     address: str
@@ -47,18 +44,14 @@ class ConnectionHooks:
 
 
 class ConnectionHookCalls:
-    """Calls the hooks of a client.
-
-    Args:
-        server_at: finds the server of an address.
-    """
+    """Calls the hooks of a client. `server_at` finds the server of an address."""
 
     def __init__(self, hooks: Sequence[ConnectionHooks], server_at: Callable[[str], Server]) -> None:
         self._hooks = hooks
         self._server_at = server_at
         self._connected_before: set[str] = set()
 
-    def changed(self, address: str, *, is_open: bool) -> None:
+    def on_change(self, address: str, *, is_open: bool) -> None:
         """A connection has begun or ended."""
         server = self._server_at(address)
         is_known = address in self._connected_before

@@ -17,13 +17,9 @@ Tls: TypeAlias = bool | ssl.SSLContext | Path
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user's credentials at brokers with ACL. The secret key signs each request, and is never sent.
-
-    Attributes:
-        security_token: of a temporary account, if it is one.
-    Raises:
-        ConfigError: a key is empty.
-    Source: SessionCredentials and AclClientRPCHook, Java 4.9.8.
+    """A user's credentials at brokers with ACL. The secret key signs each request, and is never sent. A temporary
+    account has a security token. Source: SessionCredentials and AclClientRPCHook, Java 4.9.8.
+    Raises: ConfigError, a key is empty.
     """
 
     access_key: str
@@ -44,9 +40,8 @@ class Credentials:
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
     """Return the TLS context of connections; None if they are not encrypted.
 
-    Args:
-        tls: True trusts the certificates that this machine trusts, if they are for the address that is connected to;
-            a path is that of a tls.properties file, whose settings `tls.client.*` count.
+    True trusts the certificates that this machine trusts, if they are for the address that is connected to. A path is
+    that of a tls.properties file, whose settings `tls.client.*` count.
     Raises: ConfigError, it is something else, or a file cannot be used.
     """
     if tls is False:

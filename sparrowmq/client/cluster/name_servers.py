@@ -35,21 +35,15 @@ from sparrowmq.remoting.pool import Pool
 from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
-
 R = TypeVar("R", bound=Header)
-
 FIRST_REFETCH_S: Final = 10.0
-
 REFETCH_S: Final = 120.0
-
 PAGE_TIMEOUT_S: Final = 3.0
-
 MAX_PAGE_BYTES: Final = 64 * 1024
-
-PORT: Final = 9876
-ADDRESSES: Final = "NAMESRV_ADDR"
-DOMAIN: Final = "ROCKETMQ_NAMESRV_DOMAIN"
-SUBGROUP: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
+DEFAULT_PORT: Final = 9876
+ADDRESSES_VARIABLE: Final = "NAMESRV_ADDR"
+DOMAIN_VARIABLE: Final = "ROCKETMQ_NAMESRV_DOMAIN"
+SUBGROUP_VARIABLE: Final = "ROCKETMQ_NAMESRV_SUBGROUP"
 
 
 class NameServerList:
@@ -74,13 +68,11 @@ class NameServerList:
 
 
 def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | None]:
-    """The caller's addresses, or those of the environment: a list of `host:port`, or an address server's page.
-
-    An address without a port is given that of name servers, 9876.
-
+    """The caller's addresses, or those of the environment: a list of `host:port`, or an address server's page. An
+    address without a port is given that of name servers, 9876.
     Raises: ConfigError, there is neither, or an address is none.
     """
-    servers = namesrv if namesrv is not None else os.environ.get(ADDRESSES, "")
+    servers = namesrv if namesrv is not None else os.environ.get(ADDRESSES_VARIABLE, "")
     if isinstance(servers, str) and servers.startswith(("http://", "https://")):
         return [], servers
     if not isinstance(servers, str) and not _is_list_of_texts(servers):
@@ -93,22 +85,22 @@ def addresses_of(namesrv: str | Sequence[str] | None) -> tuple[list[str], str | 
         split_address(address)
     if addresses:
         return addresses, None
-    if namesrv is None and (domain := os.environ.get(DOMAIN)):
+    if namesrv is None and (domain := os.environ.get(DOMAIN_VARIABLE)):
         host = domain if ":" in domain else f"{domain}:8080"
-        return [], f"http://{host}/rocketmq/{os.environ.get(SUBGROUP, 'nsaddr')}"
+        return [], f"http://{host}/rocketmq/{os.environ.get(SUBGROUP_VARIABLE, 'nsaddr')}"
     raise ConfigError(
-        f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES} "
-        f"(several are separated by ';'), or {DOMAIN} if an address server tells"
+        f"no name server is known; give one, as in connect('127.0.0.1:9876'), or set {ADDRESSES_VARIABLE} "
+        f"(several are separated by ';'), or {DOMAIN_VARIABLE} if an address server tells"
     )
 
 
 def _is_list_of_texts(value: object) -> bool:
-    return isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
+    return isinstance(value, Sequence) and all(isinstance(text, str) for text in value)
 
 
 def with_port(address: str) -> str:
     """The address, with the port of name servers if it has none: `host`, `10.0.0.1` or `[::1]`."""
-    return address if ":" in address and not address.endswith("]") else f"{address}:{PORT}"
+    return address if ":" in address and not address.endswith("]") else f"{address}:{DEFAULT_PORT}"
 
 
 def split_addresses(text: str) -> list[str]:
@@ -132,12 +124,7 @@ def local_ip(name_servers: Sequence[str]) -> str:
 
 
 class NameServers:
-    """Asks one of several name servers.
-
-    Args:
-        servers: their addresses; may be empty while `page` tells.
-        page: the URL of an address server.
-    """
+    """Asks one of several name servers. `page` is the URL of an address server, which may name them later."""
 
     def __init__(self, servers: NameServerList, pool: Pool, page: str | None = None) -> None:
         self._servers = servers
@@ -160,14 +147,10 @@ class NameServers:
         accept: Collection[int] = (),
         address: str | None = None,
     ) -> Response[R]:
-        """The answer of the first name server that answers; each is asked at most once.
-
-        Args:
-            address: only the name server there is asked, and its own NetworkError is raised.
-        Raises:
-            RemoteError: it answered with an error; the others would say the same.
-            WrongServer: a broker is at an address, and no name server answered at another.
-            NameServerUnreachable: none answered.
+        """The answer of the first name server that answers; each is asked at most once. With `address` only the name
+        server there is asked, and its own NetworkError is raised.
+        Raises: RemoteError, it answered with an error, and the others would say the same; WrongServer, a broker is at
+        an address, and no name server answered at another; NameServerUnreachable, none answered.
         """
         if address is not None:
             session = await self._pool.session(address)
@@ -178,7 +161,7 @@ class NameServers:
         if not self.addresses:
             await self.fetch()
         failure: NetworkError | None = None
-        wrong: WrongServer | None = None
+        wrong_server: WrongServer | None = None
         for address in self._servers.in_turn():
             try:
                 session = await self._pool.session(address)
@@ -186,37 +169,34 @@ class NameServers:
             except NetworkError as error:
                 failure = error
             except RemoteError as remote:
-                refused = if_broker(remote, request, address)
-                if not isinstance(refused, WrongServer):
+                error_or_wrong_server = if_broker(remote, request, address)
+                if not isinstance(error_or_wrong_server, WrongServer):
                     raise
-                wrong = refused  # The next address may be that of a name server.
-        if wrong is not None and failure is None:
-            raise wrong
+                wrong_server = error_or_wrong_server  # The next address may be that of a name server.
+        if wrong_server is not None and failure is None:
+            raise wrong_server
         assert failure is not None, "there is at least one name server"
         reason = failure.reason if isinstance(failure, BrokerUnreachable) else failure
         raise NameServerUnreachable(str(self), reason)
 
     async def fetch(self) -> None:
-        """Ask the address server for the name servers.
-
-        Raises: NetworkError, it did not answer, or with something else; the known addresses stay in use.
-        """
+        """Ask the address server for the name servers. Raises: NetworkError; the known addresses stay in use."""
         if self._page is None:
             return
         try:
-            found = split_addresses(await asyncio.to_thread(_read, self._page))
-            if not found:
+            addresses = split_addresses(await asyncio.to_thread(_read_page, self._page))
+            if not addresses:
                 raise ConfigError("the page is empty")
-            for address in found:
+            for address in addresses:
                 split_address(address)
         except (OSError, HTTPException, UnicodeDecodeError, ConfigError) as error:
             raise NetworkError(
                 f"the address server {self._page} does not tell where name servers are ({error}); it should answer "
                 "host:port;host:port"
             ) from None
-        if found != self.addresses:
-            log.info("name servers are at %s", shown(";".join(found)))
-            self._servers.addresses = found
+        if addresses != self.addresses:
+            log.info("name servers are at %s", shown(";".join(addresses)))
+            self._servers.addresses = addresses
 
     async def keep_fresh(self, clock: Clock) -> None:
         """Ask the address server again after 10 s, then every two minutes. Without an address server return at once."""
@@ -230,7 +210,7 @@ class NameServers:
                 log.warning("%s", error)
 
 
-def _read(page: str) -> str:
+def _read_page(page: str) -> str:
     with urllib.request.urlopen(page, timeout=PAGE_TIMEOUT_S) as answer:
         content: bytes = answer.read(MAX_PAGE_BYTES)
     return content.decode()

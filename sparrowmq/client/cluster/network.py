@@ -4,17 +4,14 @@
         session = await network.brokers.of("broker-a")
         reply = await session.call(GetMaxOffset(topic="orders", queue_id=0))
 
-Producers and consumers share one, and admin requests need nothing else. It sends heartbeats once it has producers or
-consumers. Programs without an event loop have `BlockingNetwork`.
-
-A program in a namespace has plain names, and its brokers have full ones:
+It sends heartbeats once it has producers or consumers. A program in a namespace has plain names, and its brokers have
+full ones:
 
     the program      orders          %RETRY%billing          %DLQ%billing
     its brokers      shop%orders     %RETRY%shop%billing     %DLQ%shop%billing
 
 A program may use either name, and gets its own. RocketMQ's own topics and groups are in no namespace. Logs and the
-texts of servers have full names, which operators can look up.
-Source: ClientConfig and NamespaceUtil, Java 4.9.8.
+texts of servers have full names, which operators can look up. Source: ClientConfig and NamespaceUtil, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from sparrowmq.client.arguments import check_kind, check_queue, check_text
 from sparrowmq.client.cluster.broker_sessions import Brokers
 from sparrowmq.client.cluster.connection_hooks import ConnectionHookCalls, ConnectionHooks, Server
 from sparrowmq.client.cluster.credentials import Credentials, Tls, tls_context
-from sparrowmq.client.cluster.membership import Member, Membership, Pushes
+from sparrowmq.client.cluster.membership import Member, Membership, PushHandler
 from sparrowmq.client.cluster.name_servers import NameServerList, NameServers, addresses_of, local_ip
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.cluster.routes import Routes
@@ -57,14 +54,11 @@ class Network:
         instance: the name of this program among those on one machine. It must stay the same over restarts for the
             files of broadcast offsets.
         client_id: the id that brokers and other members of a group see; the default is generated and never repeats.
-        credentials: sign every request.
-        tls: encrypt every connection, in the form that `tls_context` takes.
+        tls: encrypts every connection, in the form that `tls_context` takes.
         namespace: the prefix of the names of topics and groups at the brokers.
         hooks: see connections begin and end.
     Attributes:
         ip: this machine's address as seen from the name server.
-        home: the event loop in which it was entered.
-        ids: make the ids of its messages.
         background: tasks that end when the network is left.
         answers: the answers to this client's requests, and its answers to requests of others.
     Raises: ConfigError, there is no such address, or `tls` or `credentials` are invalid; InvalidName, the namespace
@@ -83,7 +77,7 @@ class Network:
         hooks: Sequence[ConnectionHooks] = (),
         clock: Clock | None = None,
     ) -> None:
-        self.home = LoopAffinity()
+        self.loop_affinity = LoopAffinity()
         check_text("namespace", namespace)
         check_text("instance", instance)
         check_text("client_id", client_id, or_none=True, or_blank=False)
@@ -98,19 +92,19 @@ class Network:
         self.clock = clock or SystemClock()
         self.background = Background()
         self.membership = Membership(self.client_id)
-        pushes = Pushes(self.membership)
+        pushes = PushHandler(self.membership)
         dispatcher = Dispatcher(Role.CLIENT, [pushes], lambda coroutine: self.background.spawn(coroutine, "push"))
         if credentials is not None:
             check_kind("credentials", credentials, Credentials, "Credentials(access_key, secret_key)")
         sign = credentials._signer() if credentials is not None else None
-        on_change = ConnectionHookCalls(hooks, self._server_at).changed if hooks else None
+        on_change = ConnectionHookCalls(hooks, self._server_at).on_change if hooks else None
         self._pool = Pool(self.clock, dispatcher, sign=sign, tls=tls_context(tls), on_connection_change=on_change)
         self.name_servers = NameServers(NameServerList(addresses), self._pool, page)
         self.routes = Routes(self.name_servers, self.clock)
         self.brokers = Brokers(self._pool, self.routes, self.clock, self.membership.heartbeat)
         self.ids = MessageIds(self.ip, self.clock.now_ms)
         spawn = self.background.spawn
-        self.answers = Answers(self.routes, self.brokers, self.clock, spawn, self.ids, self.home)
+        self.answers = Answers(self.routes, self.brokers, self.clock, spawn, self.ids, self.loop_affinity)
         pushes.on_reply = self.answers.on_reply
 
     def full_name(self, name: str) -> str:
@@ -143,7 +137,7 @@ class Network:
     def plain_queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         return [self.plain_queue(queue) for queue in queues]
 
-    def inside(self, names: Iterable[str]) -> set[str]:
+    def names_inside(self, names: Iterable[str]) -> set[str]:
         """The names in the namespace, as the program knows them; without a namespace all names."""
         return {self.plain_name(name) for name in names if self.full_name(name) == name}
 
@@ -167,7 +161,7 @@ class Network:
 
     def check_open(self) -> None:
         """Raises: ClientClosed, the client was left, or was not entered; ConfigError, the caller is not in its loop."""
-        self.home.check()
+        self.loop_affinity.check()
         if not self.background.is_open:
             raise ClientClosed("the client is closed, or was not entered; consume inside its `with` block")
 
@@ -176,34 +170,30 @@ class Network:
         await self.brokers.tell_all(UnregisterClient(client_id=self.client_id, consumer_group=consumer.full_group))
 
     async def __aenter__(self) -> Self:
-        if self.home.is_forked:
-            self._become_another()
+        if self.loop_affinity.is_forked:  # The client is entered in a child, and perhaps in others, too.
+            if not self._is_named:
+                self.client_id = self.membership.client_id = unique_client_id(self.ip)
+            self.ids.renew()
         check_asyncio()
         await self.background.__aenter__()
-        self.home.enter()
+        self.loop_affinity.enter()
         self.background.spawn(self.name_servers.keep_fresh(self.clock), "name servers")
         self.background.spawn(self.routes.keep_fresh(), "routes")
         self.background.spawn(self.brokers.keep_alive(), "heartbeats")
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.home.is_forked:
+        if self.loop_affinity.is_forked:
             return  # The connections are the parent's.
-        self.home.leave()
+        self.loop_affinity.leave()
         self._pool.close()
-        self.membership.client_left()
+        self.membership.end_consumers()
         try:
             await self._pool.wait_until_ended()
         finally:
-            await self.background.__aexit__(kind, error, trace)
-
-    def _become_another(self) -> None:
-        """Take an id of our own: a client made before a fork is entered in the child, and perhaps in others, too."""
-        if not self._is_named:
-            self.client_id = self.membership.client_id = unique_client_id(self.ip)
-        self.ids.renew()
+            await self.background.__aexit__(error_type, error, trace)
 
 
 def unique_client_id(ip: str) -> str:

@@ -35,14 +35,10 @@ from sparrowmq.protocol.requests.namesrv_headers import GetBrokerCluster, GetRou
 from sparrowmq.remoting.log_limit import LogLimit
 
 log = logging.getLogger(__name__)
-
 REFRESH_S: Final = 30.0
-
-SHORTEST_REFRESH_S: Final = 1.0  # however often `doubt` is called
-
+MIN_REFRESH_PERIOD_S: Final = 1.0  # however often `doubt` is called
 TEMPLATE_QUEUES: Final = 4  # defaultTopicQueueNums of Java's producer
 MAX_ORDER_QUEUES: Final = 65_536  # of one broker that an ordered topic may name
-
 Addresses = Mapping[int, str]  # by broker id; 0 is the master
 
 
@@ -54,8 +50,6 @@ class Route:
         writable: queues that take messages. Their broker has a master: slaves take none. In an ordered topic they are
             those of `fixed`; all of these while none of their brokers has a master.
         readable: queues that can be consumed.
-        brokers: the addresses of each broker.
-        clusters: the clusters of its brokers.
         lacks_master: a broker that would take messages has only slaves now.
         fixed: all queues of an ordered topic, also those of brokers that are away; empty for a plain topic.
     """
@@ -83,17 +77,17 @@ class Route:
                 readable += (MessageQueue(topic, row.broker_name, number) for number in range(row.read_queue_nums))
         clusters = frozenset(broker.cluster for broker in body.broker_datas)
         built = cls(topic, tuple(writable), tuple(readable), brokers, clusters=clusters, lacks_master=lacks_master)
-        return built.ordered(fixed_queues(topic, body.order_topic_conf or ""))
+        return built.with_order(fixed_queues(topic, body.order_topic_conf or ""))
 
-    def ordered(self, fixed: tuple[MessageQueue, ...]) -> Route:
+    def with_order(self, fixed: tuple[MessageQueue, ...]) -> Route:
         """The route of an ordered topic that has these queues; without queues the route of a plain topic."""
         if not fixed:
             return self
-        taking = {queue.broker_name for queue in self.writable}
-        present = tuple(queue for queue in fixed if queue.broker_name in taking)
-        return replace(self, writable=present or fixed, fixed=fixed)
+        writable_brokers = {queue.broker_name for queue in self.writable}
+        present_queues = tuple(queue for queue in fixed if queue.broker_name in writable_brokers)
+        return replace(self, writable=present_queues or fixed, fixed=fixed)
 
-    def after(self, previous: Route | None) -> Route:
+    def with_order_of(self, previous: Route | None) -> Route:
         """This route, with the order of the previous one if the name server did not say an order.
 
         A name server that has just been added, or has `orderMessageEnable=false`, does not say it. Keys would move. The
@@ -101,10 +95,10 @@ class Route:
         """
         if self.fixed or previous is None or not previous.fixed:
             return self
-        mine = set(self.writable)
-        taking = {queue.broker_name for queue in mine}
-        fits = all(queue in mine for queue in previous.fixed if queue.broker_name in taking)
-        return self.ordered(previous.fixed) if fits else self
+        own_queues = set(self.writable)
+        writable_brokers = {queue.broker_name for queue in own_queues}
+        has_all_queues = all(queue in own_queues for queue in previous.fixed if queue.broker_name in writable_brokers)
+        return self.with_order(previous.fixed) if has_all_queues else self
 
     @property
     def keyed(self) -> tuple[MessageQueue, ...]:
@@ -132,9 +126,8 @@ def address_of(addresses: Addresses, broker_id: int = MASTER) -> str | None:
 
 
 def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """The queues of an ordered topic, as in broker-a:4;broker-b:4; none for a text in another form.
-
-    Source: MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8, which keeps their order.
+    """The queues of an ordered topic, as in broker-a:4;broker-b:4; none for a text in another form. Source:
+    MQClientInstance.topicRouteData2TopicPublishInfo, Java 4.9.8, which keeps their order.
     """
     queues: list[MessageQueue] = []
     for part in filter(None, conf.split(";")):
@@ -142,7 +135,7 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
         number = whole_number(count)
         if not broker or number is None:
             return ()
-        queues += (MessageQueue(topic, broker, each) for each in range(min(number, MAX_ORDER_QUEUES)))
+        queues += (MessageQueue(topic, broker, queue_id) for queue_id in range(min(number, MAX_ORDER_QUEUES)))
         if len(queues) > MOST_ROUTE_QUEUES:
             return ()
     return tuple(queues)
@@ -150,16 +143,19 @@ def fixed_queues(topic: str, conf: str) -> tuple[MessageQueue, ...]:
 
 def addresses_in(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> dict[str, Addresses]:
     """The addresses of brokers. If a proxy has given them, each of its own for the broker."""
-    return {row.broker_name: row.broker_addrs for row in of_brokers(rows, names_brokers=names_brokers)}
+    return {row.broker_name: row.broker_addrs for row in with_proxy_addresses(rows, names_brokers=names_brokers)}
 
 
-def of_brokers(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> list[BrokerRoute]:
+def with_proxy_addresses(rows: Iterable[BrokerRoute], *, names_brokers: bool | None) -> list[BrokerRoute]:
     """The same brokers; those behind a proxy with addresses of their own, by which each is asked."""
     if not names_brokers:
         return list(rows)
     return [
         structs.replace(
-            row, broker_addrs={number: with_broker(at, row.broker_name) for number, at in row.broker_addrs.items()}
+            row,
+            broker_addrs={
+                number: with_broker(address, row.broker_name) for number, address in row.broker_addrs.items()
+            },
         )
         for row in rows
     ]
@@ -173,10 +169,10 @@ class Routes:
         self._templates: dict[str, Route] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._brokers: dict[str, Addresses] = {}  # by the last answer that names each
-        self._doubted = asyncio.Event()
+        self._refresh_requested = asyncio.Event()
         self._watchers: list[Callable[[str], object]] = []
         self._lines = LogLimit(clock)
-        self._unsaid: set[str] = set()  # ordered topics whose order the last answer did not say
+        self._topics_without_order: set[str] = set()  # ordered topics whose order the last answer did not say
 
     @property
     def name_servers_text(self) -> str:
@@ -200,15 +196,16 @@ class Routes:
 
     async def for_sending(self, topic: str) -> Route:
         """As `of`; for a topic that does not exist the template's, if brokers create topics by themselves.
-
-        Raises: NoRoute, NetworkError, as `of`; also while no broker is there at all, who would have the topic.
+        Raises: NoRoute, NetworkError, as `of`; also while no broker is there at all, which would have the topic.
         """
         if route := self.cached_for_sending(topic):
             return route
         try:
             return await self._own_or_template(topic)
         except NoRoute:
-            await self._check_for_brokers()
+            answer = await self._name_servers.call(GetBrokerCluster())
+            if not ClusterTable.decode(answer.body).broker_addr_table:  # The name server has just started.
+                raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now") from None
             return await self._own_or_template(topic)  # The brokers may have come after the request for the topic.
 
     async def fetch(self, topic: str) -> Route:
@@ -217,12 +214,14 @@ class Routes:
         if route is None:
             raise NoRoute(topic, str(self._name_servers))
         _warn_of_few(route, self._templates.pop(topic, None))
-        known = self._routes.get(topic)
-        self._warn_of_order(route, known)
-        route = route.after(known)
-        if known != route:
+        known_route = self._routes.get(topic)
+        self._warn_of_order(route, known_route)
+        route = route.with_order_of(known_route)
+        if known_route != route:
             self._routes[topic] = route
-            self._forget_unnamed()
+            routes = [*self._routes.values(), *self._templates.values()]
+            named = {name for route in routes for name in route.brokers}
+            self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}
             for watcher in self._watchers:
                 watcher(topic)
         return route
@@ -233,7 +232,7 @@ class Routes:
 
     @property
     def masters(self) -> Iterator[str]:
-        return (address for known in self._brokers.values() if (address := known.get(MASTER)) is not None)
+        return (address for replicas in self._brokers.values() if (address := replicas.get(MASTER)) is not None)
 
     def replica(self, broker_name: str, broker_id: int) -> str | None:
         """The address of a broker's replica, or of another one; None if no route names the broker."""
@@ -245,7 +244,7 @@ class Routes:
 
     def doubt(self) -> None:
         """Refresh soon: a broker was not where its route says."""
-        self._doubted.set()
+        self._refresh_requested.set()
 
     def watch(self, watcher: Callable[[str], object]) -> None:
         """Call `watcher(topic)` whenever a route has changed."""
@@ -257,10 +256,10 @@ class Routes:
     async def keep_fresh(self) -> None:
         """Refresh all routes every 30 s until cancelled, and sooner after `doubt`."""
         while True:
-            await self._clock.sleep(SHORTEST_REFRESH_S)
+            await self._clock.sleep(MIN_REFRESH_PERIOD_S)
             with suppress(TimeoutError):
-                await self._clock.wait_for(self._doubted.wait(), REFRESH_S - SHORTEST_REFRESH_S)
-            self._doubted.clear()
+                await self._clock.wait_for(self._refresh_requested.wait(), REFRESH_S - MIN_REFRESH_PERIOD_S)
+            self._refresh_requested.clear()
             await self.refresh()
 
     async def refresh(self) -> None:
@@ -277,8 +276,11 @@ class Routes:
                     # The other topics need their routes all the same.
                     text = "cannot refresh the route of %s, the known one stays in use: %s"
                     self._lines.log(log, logging.WARNING, text, topic, error)
-            if has_lost_route:
-                await self._find_brokers()
+            if has_lost_route:  # Only deleted topics may have named some brokers.
+                answer = await self._name_servers.call(GetBrokerCluster())
+                table = ClusterTable.decode(answer.body)
+                addresses = addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
+                self._brokers |= {name: addresses[name] for name in self._brokers if name in addresses}
         except (NetworkError, RemoteError, ProtocolError) as error:
             text = "cannot refresh routes, the known ones stay in use: %s"
             self._lines.log(log, logging.WARNING, text, error)
@@ -296,11 +298,11 @@ class Routes:
         """Warn once that the order of an ordered topic has changed, or that a name server does not say it."""
         topic = route.topic
         if previous is None or not previous.fixed or previous.fixed == route.fixed:
-            self._unsaid.discard(topic)
+            self._topics_without_order.discard(topic)
         elif route.fixed:
             log.warning("the queues of the ordered topic %s have changed: keys may be in other queues now", topic)
-        elif topic not in self._unsaid:
-            self._unsaid.add(topic)
+        elif topic not in self._topics_without_order:
+            self._topics_without_order.add(topic)
             log.warning(
                 "a name server does not say that topic %s is ordered; its keys stay in their queues. All name servers "
                 "need orderMessageEnable=true and the same order: mqadmin updateOrderConf -m get -t %s",
@@ -318,40 +320,18 @@ class Routes:
             route = self._templates[topic] = template.for_new_topic(topic)
             return route
 
-    async def _check_for_brokers(self) -> None:
-        """Check whether the name server has just started. Raises: BrokerUnreachable, it knows no broker."""
-        answer = await self._name_servers.call(GetBrokerCluster())
-        if not ClusterTable.decode(answer.body).broker_addr_table:
-            raise BrokerUnreachable("any broker", f"none is registered at {self._name_servers} now")
-
-    async def _find_brokers(self) -> None:
-        """Ask for the addresses of brokers that only deleted topics named."""
-        answer = await self._name_servers.call(GetBrokerCluster())
-        table = ClusterTable.decode(answer.body)
-        found = addresses_in(table.broker_addr_table.values(), names_brokers=table.names_brokers)
-        self._brokers |= {name: found[name] for name in self._brokers if name in found}
-
-    def _forget_unnamed(self) -> None:
-        routes = [*self._routes.values(), *self._templates.values()]
-        named = {name for route in routes for name in route.brokers}
-        self._brokers = {name: self._brokers[name] for name in self._brokers if name in named}
-
 
 def _warn_of_few(route: Route, template: Route | None) -> None:
-    """Warn once of a topic that a send has created on a part of the brokers.
-
-    A send makes its topic on the broker that it reaches. Once that is known, all producers send there alone, and the
-    other brokers never get a message of it.
-    """
+    """Warn once of a topic that a send has created on a part of the brokers: the others will never get its messages."""
     if template is None or route.lacks_master:
         return
-    there = {queue.broker_name for queue in route.writable}
-    missing = sorted({queue.broker_name for queue in template.writable} - there)
+    brokers = {queue.broker_name for queue in route.writable}
+    missing = sorted({queue.broker_name for queue in template.writable} - brokers)
     if missing:
         log.warning(
             "topic %s was made by a send and is on %s alone, so %s will never get its messages; create it on all "
             "brokers: mqadmin updateTopic -c CLUSTER, or Admin.create_topic",
             route.topic,
-            ", ".join(sorted(there)) or "no broker",
+            ", ".join(sorted(brokers)) or "no broker",
             ", ".join(missing),
         )

@@ -16,7 +16,7 @@ from sparrowmq.protocol.requests.client_bodies import ConsumeStatus
 
 _MINUTE_PERIOD_S: Final = 5.0
 _HOUR_PERIOD_S: Final = 60.0
-_SHORTEST_S: Final = 0.001
+_MIN_SPAN_S: Final = 0.001
 
 
 class Snapshot(NamedTuple):
@@ -26,29 +26,24 @@ class Snapshot(NamedTuple):
     pulls: int
     pull_ms: int
     pulled: int
-    calls: int
+    timed_calls: int
     handling_s: float
     done: int
     failed: int
 
 
 class TopicStats:
-    """The sums of one topic.
-
-    Attributes:
-        pulls: those that brought messages.
-        pull_ms: how long these took, waiting at the broker for the first message included.
-        calls, handling_s: handler calls that were timed, and how long they took.
-        done, failed: how often handling a message ended so.
+    """The sums of one topic: `pulls` counts those that brought messages, `pull_ms` includes the wait for the first
+    message at the broker, `timed_calls` took `handling_s` together, and `done` and `failed` count handled messages.
     """
 
-    __slots__ = ("_hour", "_minute", "calls", "done", "failed", "handling_s", "pull_ms", "pulled", "pulls")
+    __slots__ = ("_hour", "_minute", "done", "failed", "handling_s", "pull_ms", "pulled", "pulls", "timed_calls")
 
     def __init__(self, now_s: float = 0.0) -> None:
         self.pulls = 0
         self.pull_ms = 0
         self.pulled = 0
-        self.calls = 0
+        self.timed_calls = 0
         self.handling_s = 0.0
         self.done = 0
         self.failed = 0
@@ -65,12 +60,12 @@ class TopicStats:
     def status(self, now_s: float) -> ConsumeStatus:
         """The figures of the last minute. As in Java, failures, and times of untimed calls, are of the last hour."""
         now, minute, hour = self._snapshot(now_s), self._minute[0], self._hour[0]
-        span_s = max(now_s - minute.moment_s, _SHORTEST_S)
-        timed = minute if now.calls > minute.calls else hour
+        span_s = max(now_s - minute.moment_s, _MIN_SPAN_S)
+        timed = minute if now.timed_calls > minute.timed_calls else hour
         return ConsumeStatus(
             pull_rt=_mean(now.pull_ms - minute.pull_ms, now.pulls - minute.pulls),
             pull_tps=(now.pulled - minute.pulled) / span_s,
-            consume_rt=_mean((now.handling_s - timed.handling_s) * 1000, now.calls - timed.calls),
+            consume_rt=_mean((now.handling_s - timed.handling_s) * 1000, now.timed_calls - timed.timed_calls),
             consume_ok_tps=(now.done - minute.done) / span_s,
             consume_failed_tps=(now.failed - minute.failed) / span_s,
             consume_failed_msgs=now.failed - hour.failed,
@@ -78,7 +73,7 @@ class TopicStats:
 
     def _snapshot(self, now_s: float) -> Snapshot:
         return Snapshot(
-            now_s, self.pulls, self.pull_ms, self.pulled, self.calls, self.handling_s, self.done, self.failed
+            now_s, self.pulls, self.pull_ms, self.pulled, self.timed_calls, self.handling_s, self.done, self.failed
         )
 
 
@@ -95,10 +90,10 @@ class ConsumeStats:
             stats = self._by_topic[topic] = TopicStats(self._clock.monotonic())
         return stats
 
-    def timed(self, topic: str, handling_s: float) -> None:
+    def add_timed_call(self, topic: str, handling_s: float) -> None:
         """Count a timed call of a handler."""
         stats = self.of(topic)
-        stats.calls += 1
+        stats.timed_calls += 1
         stats.handling_s += handling_s
 
     def sample(self) -> None:

@@ -52,14 +52,12 @@ from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBe
 from sparrowmq.protocol.subscription import Subscription
 
 log = logging.getLogger(__name__)
-
 Handler = Callable[[ReceivedMessage], object]
 BatchHandler = Callable[[list[ReceivedMessage]], object]
-
-COMMIT_S: Final = 5.0
-FIRST_ROUND_S: Final = 5.0
-LEAVE_S: Final = 3.0
-GIVEN_BACK_S: Final = 3.0
+COMMIT_PERIOD_S: Final = 5.0
+FIRST_ROUND_LIMIT_S: Final = 5.0
+LEAVE_LIMIT_S: Final = 3.0
+GIVE_BACK_LIMIT_S: Final = 3.0
 
 
 @checks_loop(without=("take", "batches"))
@@ -70,12 +68,8 @@ class Consumer:
     Leaving lets running handlers finish, waits until failed messages are given back, commits, and leaves the group at
     once. After an exception or a cancellation it does not wait for handlers; their messages are delivered again.
 
-    Iterating, `take`, `closed` and leaving the consumer raise ConfigError if the broker cannot do its filter, and
-    ClientClosed if its client is left before it.
-
-    Attributes:
-        group: without the client's namespace.
-        full_group: as brokers know it.
+    `group` is without the client's namespace, `full_group` as brokers know it. Iterating, `take`, `closed` and leaving
+    the consumer raise ConfigError if the broker cannot do its filter, and ClientClosed if its client is left before it.
     """
 
     def __init__(
@@ -92,7 +86,7 @@ class Consumer:
         self.full_group = settings.group
         self._settings = settings
         self._network = network
-        self._home = network.home
+        self._loop_affinity = network.loop_affinity
         self._handler = handler
         self._hooks = hooks
         self._concurrency = settings.concurrency
@@ -103,21 +97,21 @@ class Consumer:
         self._background = Background()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: Workers | None = None
-        self._rest: deque[ReceivedMessage] = deque()
+        self._taken_messages: deque[ReceivedMessage] = deque()
         self._was_entered = False
         self._ended = asyncio.Event()
         self._failure: SparrowError | None = None
         self._started_ms = network.clock.now_ms()
         self._stats = ConsumeStats(network.clock)
         self._delivery = self._make_delivery(send_queue)
-        self._take_here = self._delivery.take_here
-        self._next_here = self._delivery.next_here  # a look-up less for each message
+        self._take_nowait = self._delivery.take_nowait
+        self._next_nowait = self._delivery.next_nowait  # a look-up less for each message
         self._delivery.close()  # until it is entered
         self._assignment = self._make_assignment()
         self._rebalancer = Rebalancer(
             self.full_group,
             network,
-            self._topics,
+            lambda: dict.fromkeys([*self._subscriptions, *(queue.topic for queue in self._assignment.queues)]),
             self._apply,
             None if settings.broadcast else strategy_of(settings.strategy),
             self._assignment.commit,  # A new member takes over at the present offsets, not at those of 5 s ago.
@@ -128,45 +122,40 @@ class Consumer:
         """Whether a blocking program may take many messages at once, before it handles the first."""
         return True
 
-    # Taking messages ------------------------------------------------------------------------------------------------
-
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message; several tasks may iterate, each message goes to one. Cancelling takes none."""
-        if get_ident() != self._home.thread:
-            self._home.check()
-        following = self._next_here()
-        if following is not None:  # nearly always
-            return following
-        while self._rest:
-            message = self._rest.popleft()
+        if get_ident() != self._loop_affinity.thread:
+            self._loop_affinity.check()
+        message = self._next_nowait()
+        if message is not None:  # nearly always
+            return message
+        while self._taken_messages:
+            message = self._taken_messages.popleft()
             if message.is_current:
                 return message
-        portion = self._take_here(1) or await self.take()
-        if not portion:
+        taken = self._take_nowait(1) or await self.take()
+        if not taken:
             raise StopAsyncIteration
-        self._rest.extend(portion[1:])
-        return portion[0]
+        self._taken_messages.extend(taken[1:])
+        return taken[0]
 
     async def take(self, max_count: int = 1) -> list[ReceivedMessage]:
         """Wait for a message, and return it with the others that are here. Return none when the consumer was left.
 
         An ordered consumer returns at most `batch` messages, of one queue.
-
-        Raises:
-            ClientClosed: the consumer was not entered, or its client was left.
-            ConfigError: a broker cannot do the filter.
-            AccessDenied: the account may not consume any more.
+        Raises: ClientClosed, the consumer was not entered, or its client was left; ConfigError, a broker cannot do the
+        filter; AccessDenied, the account may not consume any more.
         """
-        self._home.check()
+        self._loop_affinity.check()
         if max_count != 1:
             check_count("max_count", max_count)
         try:
             return await self._delivery.take(max_count)
         except InboxClosed:
-            self._check()
+            self._raise_failure()
             await asyncio.sleep(0)  # a program that asks in a loop would let nothing else run
             return []
 
@@ -179,15 +168,15 @@ class Consumer:
         """Wait until the consumer is left; its handlers run meanwhile. Raises: as `take`."""
         if self._was_entered:
             await self._ended.wait()
-        self._check()
+        self._raise_failure()
 
-    async def _next(self, max_count: int) -> list[ReceivedMessage]:
+    async def _take_or_none(self, max_count: int) -> list[ReceivedMessage]:
         try:
             return await self._delivery.take(max_count)
         except InboxClosed:
             return []
 
-    def _check(self) -> None:
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise shortened(self._failure) from None
         if not self._was_entered:
@@ -203,8 +192,6 @@ class Consumer:
             self._delivery.close()
             self._ended.set()
 
-    # Changing what is consumed --------------------------------------------------------------------------------------
-
     async def subscribe(self, topic: str, tag: str | None = None, *, where: str | None = None) -> None:
         """Consume another topic, or change the filter of one. All members of the group must do the same.
 
@@ -212,18 +199,17 @@ class Consumer:
         """
         topic = self._network.full_topic(topic)
         self._subscriptions[topic] = subscription(topic, tag, where, self._network.clock.now_ms())
-        await self._subscriptions_changed()
+        await self._announce_subscriptions()
         self._assignment.refilter(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop to consume a topic. All members of the group must do the same."""
         self._subscriptions.pop(self._network.full_topic(topic), None)
-        await self._subscriptions_changed()
+        await self._announce_subscriptions()
 
     @property
     def concurrency(self) -> int:
         """The number of handlers that run at once. A change does not stop running handlers.
-
         Raises: ConfigError, it is not from 1 to 10,000, or there is no handler. Iterate in more tasks instead.
         """
         return self._concurrency
@@ -234,7 +220,7 @@ class Consumer:
             raise ConfigError(f"the consumer of group {self.group} has no handler; iterate in more tasks instead")
         self._concurrency = check_count("concurrency", concurrency, at_most=MAX_CONCURRENCY)
         if self._workers is not None and not self._ended.is_set():
-            self._home.check()
+            self._loop_affinity.check()
             self._workers.resize(concurrency)
 
     @property
@@ -246,13 +232,10 @@ class Consumer:
         """Commit the settled messages now, instead of within 5 s."""
         await self._assignment.commit()
 
-    # Which queues, and where ----------------------------------------------------------------------------------------
-
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Deliver no messages of these queues until `resume`; by default of all, also of those that come meanwhile.
 
         A queue that another member had meanwhile is not paused any more.
-
         Raises: ConfigError, one is not this member's now.
         """
         self._assignment.pause(queues)
@@ -263,7 +246,6 @@ class Consumer:
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset. Messages of the queue that are being handled are not committed.
-
         Raises: ConfigError, the queue is not this member's now, or the offset is negative or no number.
         """
         self._assignment.seek(queue, offset)
@@ -274,21 +256,13 @@ class Consumer:
 
     @short_traceback
     async def lag(self) -> dict[MessageQueue, int]:
-        """The number of messages in each of this member's queues that are not settled, also filtered ones.
-
-        Raises: SparrowError, a broker does not answer.
-        """
+        """The unsettled messages in each of this member's queues, also filtered ones. Raises: SparrowError."""
         lag = await self._assignment.lag()
         return {self._network.plain_queue(queue): count for queue, count in lag.items()}
 
-    # Life -----------------------------------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Consumer:
         """Join the group, and wait a moment for the first queues.
-
-        Raises:
-            AccessDenied: the account may not consume a topic, or not as this group.
-            ClientClosed, ConfigError
+        Raises: AccessDenied, the account may not consume a topic, or not as this group; ClientClosed, ConfigError.
         """
         self._network.check_open()
         self._background.check_new()
@@ -296,7 +270,7 @@ class Consumer:
         await self._background.__aenter__()
         try:
             self._start()
-            await self._network.clock.wait_for(self._rebalancer.first_round.wait(), FIRST_ROUND_S)
+            await self._network.clock.wait_for(self._rebalancer.first_round.wait(), FIRST_ROUND_LIMIT_S)
             if isinstance(self._failure, AccessDenied | ConfigError):
                 raise shortened(self._failure)
         except TimeoutError:
@@ -310,46 +284,46 @@ class Consumer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._home.is_forked:
+        if self._loop_affinity.is_forked:
             return  # It consumes in the parent.
         self._background.check_outside()
         try:
             self._assignment.stop_pulling()
             self._delivery.close()
-            await self._leave(self._settings.grace_s if kind is None else 0.0)
+            await self._leave(self._settings.grace_s if error_type is None else 0.0)
         finally:
             self._ended.set()
-            await self._background.__aexit__(kind, error, trace)
-        if kind is None and self._failure is not None:
+            await self._background.__aexit__(error_type, error, trace)
+        if error_type is None and self._failure is not None:
             raise shortened(self._failure) from None
 
     def _start(self) -> None:
         self._was_entered = True
         self._delivery.open()
         spawn = self._background.spawn
-        self._network.routes.watch(self._route_changed)
+        self._network.routes.watch(self._on_route_changed)
         self._tasks.append(spawn(self._rebalance(), f"rebalance {self.full_group}"))
-        self._tasks.append(spawn(self._commit_now_and_then(), f"commit {self.full_group}"))
+        self._tasks.append(spawn(self._commit_periodically(), f"commit {self.full_group}"))
         if self._assignment.locks is not None:
             self._tasks.append(spawn(self._renew_locks(), f"lock {self.full_group}"))
         if self._handler is not None:
             self._workers = Workers(
                 self._handler,
-                self._next,
+                self._take_or_none,
                 self._settings,
                 self._network.clock,
                 spawn,
-                take_here=self._take_here,
+                take_nowait=self._take_nowait,
                 hooks=self._hooks,
-                timed=self._stats.timed,
+                on_timed=self._stats.add_timed_call,
             )
             self._workers.start(self._concurrency)
 
     async def _leave(self, grace_s: float) -> None:
         """Finish, commit, free the locks, unregister: in this order, so that no member takes over too early."""
-        self._network.routes.unwatch(self._route_changed)
+        self._network.routes.unwatch(self._on_route_changed)
         for task in self._tasks:
             task.cancel()
         try:
@@ -362,11 +336,11 @@ class Consumer:
     async def _commit_all(self) -> None:
         clock = self._network.clock
         try:
-            await clock.wait_for(self._delivery.given_back(), GIVEN_BACK_S)
+            await clock.wait_for(self._delivery.wait_until_given_back(), GIVE_BACK_LIMIT_S)
         except TimeoutError:
             log.warning("group %s could not give back every message that failed; they come again", self.full_group)
         try:
-            await clock.wait_for(self._assignment.close(), LEAVE_S)
+            await clock.wait_for(self._assignment.close(), LEAVE_LIMIT_S)
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.full_group)
 
@@ -377,10 +351,10 @@ class Consumer:
             self._fail(error)
             self._rebalancer.first_round.set()
 
-    async def _commit_now_and_then(self) -> None:
+    async def _commit_periodically(self) -> None:
         while True:
             self._stats.sample()
-            await self._network.clock.sleep(COMMIT_S)
+            await self._network.clock.sleep(COMMIT_PERIOD_S)
             await self._assignment.commit()
 
     async def _renew_locks(self) -> None:
@@ -389,17 +363,15 @@ class Consumer:
             await self._network.clock.sleep(pause_s)
             pause_s = RENEW_S if await self._assignment.renew_locks() else RENEW_AGAIN_S
 
-    async def _subscriptions_changed(self) -> None:
+    async def _announce_subscriptions(self) -> None:
         await self._network.brokers.announce()
-        self._rebalancer.soon()
+        self._rebalancer.request_round()
 
-    def _route_changed(self, topic: str) -> None:
+    def _on_route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:
-            self._rebalancer.soon()
+            self._rebalancer.request_round()
 
-    # What brokers ask -----------------------------------------------------------------------------------------------
-
-    def _beat(self) -> ConsumerBeat:
+    def _heartbeat_entry(self) -> ConsumerBeat:
         return ConsumerBeat(
             group_name=self.full_group,
             consume_type="CONSUME_PASSIVELY",
@@ -408,23 +380,23 @@ class Consumer:
             subscription_data_set=list(self._subscriptions.values()),
         )
 
-    def _members_changed(self) -> None:
-        self._rebalancer.soon()
+    def _on_members_changed(self) -> None:
+        self._rebalancer.request_round()
 
-    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        log_reset(self._network.brokers.lines, self.full_group, offsets)
+    async def _reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        log_reset(self._network.brokers.log_limit, self.full_group, offsets)
         await self._assignment.restart(offsets)
 
-    async def _client_leaves(self) -> None:
+    async def _on_client_leaving(self) -> None:
         await self.commit()
 
-    def _client_left(self) -> None:
+    def _on_client_left(self) -> None:
         for task in self._tasks:
             task.cancel()
         self._assignment.stop_pulling()
         self._fail(ClientClosed("its client was left before it; what is not committed yet comes again"))
 
-    def _running(self) -> ConsumerRunning:
+    def _running_info(self) -> ConsumerRunning:
         return ConsumerRunning(
             status_table=self._stats.statuses(self._subscriptions),
             properties={
@@ -442,41 +414,39 @@ class Consumer:
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
         return self._assignment.positions_in(topic)
 
-    async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
-        """Call the handler for this one message now, for an operator; nothing is committed or given back.
-
-        Raises: RemoteError, there is no handler: the program iterates.
+    async def _deliver_once(self, stored_message: StoredMessage, broker_name: str) -> ConsumeOutcome:
+        """Call the handler for this message now; nothing is committed or given back. Raises: RemoteError, there is
+        none.
         """
         if self._handler is None:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,
                 f"the consumer of group {self.group} has no handler to call: its program takes messages itself",
             )
-        queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
-        message = ReceivedMessage(stored, queue, None, DetachedOwner(self._network.answers), self._network.namespace)
+        queue = MessageQueue(stored_message.topic, broker_name, stored_message.queue_id)
+        message = ReceivedMessage(
+            stored_message, queue, None, DetachedOwner(self._network.answers), self._network.namespace
+        )
         return await deliver_once(self._handler, message, self._settings, self._network.clock)
-
-    # Putting the parts together -------------------------------------------------------------------------------------
 
     def _make_delivery(self, send_queue: SendQueue) -> ConcurrentDelivery | OrderedDelivery:
         settings, clock, spawn = self._settings, self._network.clock, self._background.spawn
-        retries = None
+        redelivery = None
         if not settings.broadcast:
-            retries = BrokerRedelivery(self.full_group, settings.reconsume_times, self._network.brokers, send_queue)
+            redelivery = BrokerRedelivery(self.full_group, settings.reconsume_times, self._network.brokers, send_queue)
         if settings.ordered:
-            limit, needs_lock = settings.reconsume_times, not settings.broadcast
             return OrderedDelivery(
                 settings.batch or 1,
-                retries,
-                limit,
-                needs_lock,
+                redelivery,
+                settings.reconsume_times,
+                not settings.broadcast,
                 clock,
                 spawn,
                 suspend_s=settings.suspend_s,
                 is_iterated=self._handler is None,
                 namespace=self._network.namespace,
             )
-        return ConcurrentDelivery(retries, clock, spawn, namespace=self._network.namespace)
+        return ConcurrentDelivery(redelivery, clock, spawn, namespace=self._network.namespace)
 
     def _make_assignment(self) -> Assignment:
         settings, network = self._settings, self._network
@@ -490,15 +460,11 @@ class Consumer:
             self._delivery,
             self._background.spawn,
             self._subscriptions,
-            failed=self._fail,
+            on_failure=self._fail,
             stats=self._stats,
             locks=locks,
             hooks=self._hooks,
         )
-
-    def _topics(self) -> Collection[str]:
-        owned = (queue.topic for queue in self._assignment.queues)
-        return dict.fromkeys([*self._subscriptions, *owned])
 
     async def _apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         return await self._assignment.apply(topic, queues if topic in self._subscriptions else ())

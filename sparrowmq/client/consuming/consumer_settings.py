@@ -8,15 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
-from sparrowmq.client.arguments import (
-    check_callable,
-    check_count,
-    check_flag,
-    check_kind,
-    check_seconds,
-    check_text,
-    check_time,
-)
+from sparrowmq.client import arguments
 from sparrowmq.client.consuming.retry import FailureRules, Retry
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.allocation import Strategy, StrategyName, strategy_of
@@ -32,7 +24,6 @@ QueuesChanged = Callable[[list[MessageQueue]], object]
 """A listener, called with the queues that came or go; plain or asynchronous."""
 
 Topics = str | Sequence[str] | Mapping[str, str]
-
 OFFSET_FOLDER: Final = Path.home() / ".rocketmq_offsets"
 MAX_BATCH: Final = 1024
 MAX_CONCURRENCY: Final = 10_000  # each has a task: all start in 0.7 s and take 29 MiB. Java allows 1,000
@@ -40,9 +31,9 @@ PULL_BATCH: Final = 256  # larger batches gain nothing: the overhead of a reques
 DEFAULT_RECONSUME_TIMES: Final = 16
 FOR_EVER: Final = 0x7FFFFFFF
 MIN_PAUSE_S: Final = 0.01  # the pause of a queue after a failure
-LONGEST_PAUSE_S: Final = 30.0
+MAX_PAUSE_S: Final = 30.0
 MAX_INVISIBLE_S: Final = 43_200.0  # 12 hours, as Apache's proxy allows
-_WHERE: Final = {
+_CONSUME_FROM_WHERE: Final = {
     "latest": "CONSUME_FROM_LAST_OFFSET",
     "new": "CONSUME_FROM_LAST_OFFSET",
     "earliest": "CONSUME_FROM_FIRST_OFFSET",
@@ -54,9 +45,8 @@ _INIT_MODES: Final[Mapping[Start, int]] = {"latest": FROM_NEWEST, "new": AFTER_N
 class FlowLimits:
     """The limits of unsettled messages of one queue. When one is reached, the queue is not pulled.
 
-    Attributes:
-        span: between the first unsettled message and the next to pull; limits the messages that come again after a
-            crash.
+    `span` is between the first unsettled message and the next to pull; it limits the messages that come again after a
+    crash.
     Raises: ConfigError, one is not a whole number above 0.
     """
 
@@ -66,7 +56,7 @@ class FlowLimits:
 
     def __post_init__(self) -> None:
         for name in ("messages", "size_bytes", "span"):
-            check_count(name, getattr(self, name))
+            arguments.check_count(name, getattr(self, name))
 
 
 class Tuning(TypedDict, total=False):
@@ -148,44 +138,43 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         check_group(self.group)
         if self.batch is not None:
-            check_count("batch", self.batch, at_most=MAX_BATCH)
-        check_count("concurrency", self.concurrency, at_most=MAX_CONCURRENCY)
-        check_count("pull_batch", self.pull_batch, at_most=INT32)
+            arguments.check_count("batch", self.batch, at_most=MAX_BATCH)
+        arguments.check_count("concurrency", self.concurrency, at_most=MAX_CONCURRENCY)
+        arguments.check_count("pull_batch", self.pull_batch, at_most=INT32)
         if self.max_reconsume_times is not None:
-            check_count("max_reconsume_times", self.max_reconsume_times, at_least=-1, at_most=INT32)
-        check_flag("ordered", self.ordered)
-        check_flag("broadcast", self.broadcast)
-        check_kind("retry", self.retry, Retry | None, 'Retry("1s", "10s", "1m"), or leave it out')
+            arguments.check_count("max_reconsume_times", self.max_reconsume_times, at_least=-1, at_most=INT32)
+        arguments.check_flag("ordered", self.ordered)
+        arguments.check_flag("broadcast", self.broadcast)
+        arguments.check_kind("retry", self.retry, Retry | None, 'Retry("1s", "10s", "1m"), or leave it out')
         if self.retry is not None and (self.max_reconsume_times is not None or self.broadcast):
             raise ConfigError(
                 "retry= has the number of retries: leave out max_reconsume_times="
                 if self.max_reconsume_times is not None
                 else "broadcast messages are not retried: leave out retry="
             )
-        check_seconds("grace_s", self.grace_s, or_zero=True)
-        check_seconds("suspend_s", self.suspend_s)
-        check_seconds("handler_timeout_s", self.handler_timeout_s, or_none=True)
-        check_kind("flow", self.flow, FlowLimits, "FlowLimits, or leave it out")
-        check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
+        arguments.check_seconds("grace_s", self.grace_s, or_zero=True)
+        arguments.check_seconds("suspend_s", self.suspend_s)
+        arguments.check_seconds("handler_timeout_s", self.handler_timeout_s, or_none=True)
+        arguments.check_kind("flow", self.flow, FlowLimits, "FlowLimits, or leave it out")
+        arguments.check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
         check_start(self.start)
-        check_changed("on_assigned", self.on_assigned)
-        check_changed("on_revoked", self.on_revoked)
+        check_listener("on_assigned", self.on_assigned)
+        check_listener("on_revoked", self.on_revoked)
         check_strategy(self.strategy)
         check_invisible("invisible_s", self.invisible_s)
         if self.mode not in ("pull", "pop"):
             raise ConfigError(f"mode={self.mode!r} is unknown; use 'pull' or 'pop'")
         if self.prefetch is not None:
-            check_count("prefetch", self.prefetch, at_least=0, at_most=INT32)
+            arguments.check_count("prefetch", self.prefetch, at_least=0, at_most=INT32)
         if self.mode == "pop":
-            self._check_pop()
+            check_pop_start(self.start)
+            for name in ("ordered", "broadcast", "on_assigned", "on_revoked"):
+                if getattr(self, name):
+                    raise ConfigError(
+                        f'{name}= needs queues of its own, and mode="pop" has none: leave out one of them'
+                    )
         elif self.prefetch is not None:
             raise ConfigError('prefetch= needs mode="pop"; queues of its own have flow=FlowLimits(messages=...)')
-
-    def _check_pop(self) -> None:
-        check_pop_start(self.start)
-        for name in ("ordered", "broadcast", "on_assigned", "on_revoked"):
-            if getattr(self, name):
-                raise ConfigError(f'{name}= needs queues of its own, and mode="pop" has none: leave out one of them')
 
     @property
     def reconsume_times(self) -> int:
@@ -204,7 +193,7 @@ class ConsumerSettings:
             self.group,
             retry=self.retry,
             times=None if times == FOR_EVER else times,
-            pause_s=min(max(self.suspend_s, MIN_PAUSE_S), LONGEST_PAUSE_S) if self.ordered else None,
+            pause_s=min(max(self.suspend_s, MIN_PAUSE_S), MAX_PAUSE_S) if self.ordered else None,
             not_retried="it is dropped: broadcast messages are not retried" if self.broadcast else "",
         )
 
@@ -244,14 +233,14 @@ class PullSettings:
 
     def __post_init__(self) -> None:
         check_group(self.group)
-        check_flag("broadcast", self.broadcast)
+        arguments.check_flag("broadcast", self.broadcast)
         check_start(self.start)
-        check_changed("on_assigned", self.on_assigned)
-        check_changed("on_revoked", self.on_revoked)
+        check_listener("on_assigned", self.on_assigned)
+        check_listener("on_revoked", self.on_revoked)
         check_strategy(self.strategy)
-        check_count("pull_batch", self.pull_batch, at_most=INT32)
-        check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
-        check_seconds("auto_commit_s", self.auto_commit_s, or_none=True)
+        arguments.check_count("pull_batch", self.pull_batch, at_most=INT32)
+        arguments.check_kind("offset_folder", self.offset_folder, Path, "a pathlib.Path")
+        arguments.check_seconds("auto_commit_s", self.auto_commit_s, or_none=True)
 
 
 class SimpleTuning(TypedDict, total=False):
@@ -275,13 +264,13 @@ class SimpleSettings:
     def __post_init__(self) -> None:
         check_group(self.group)
         check_pop_start(self.start)
-        check_flag("order", self.order)
-        check_count("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=INT32)
+        arguments.check_flag("order", self.order)
+        arguments.check_count("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=INT32)
 
 
 def check_pop_start(start: object) -> None:
     """Raises: ConfigError, pop consumption cannot begin there."""
-    if not isinstance(start, str) or start not in _WHERE:
+    if not isinstance(start, str) or start not in _CONSUME_FROM_WHERE:
         raise ConfigError(f"start={start!r}: pop consumption begins at 'latest', 'new' or 'earliest'")
 
 
@@ -298,46 +287,46 @@ def init_mode(start: Start) -> int:
 
 def consume_from_where(start: Start) -> str:
     """`start` as heartbeats name it."""
-    return _WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
+    return _CONSUME_FROM_WHERE[start] if isinstance(start, str) else "CONSUME_FROM_TIMESTAMP"
 
 
 def check_strategy(strategy: Strategy | StrategyName) -> None:
     """Raises: ConfigError, the strategy is unknown, or cannot be called as one."""
-    check_callable("strategy", strategy_of(strategy), "a function of all queues, the members, and this member", takes=3)
+    arguments.check_callable(
+        "strategy", strategy_of(strategy), "a function of all queues, the members, and this member", takes=3
+    )
 
 
-def check_changed(name: str, changed: QueuesChanged | None) -> None:
+def check_listener(name: str, changed: QueuesChanged | None) -> None:
     """Raises: ConfigError, the listener cannot be called."""
     if changed is not None:
-        check_callable(name, changed, "a function of a list of queues", takes=1)
+        arguments.check_callable(name, changed, "a function of a list of queues", takes=1)
 
 
 def check_start(start: object) -> None:
     """Raises: ConfigError, the start is unknown."""
     if isinstance(start, datetime):
-        check_time("start", start)
-    elif not (isinstance(start, str) and start in _WHERE):
+        arguments.check_time("start", start)
+    elif not (isinstance(start, str) and start in _CONSUME_FROM_WHERE):
         raise ConfigError(f"start={start!r} is unknown; use 'latest', 'new', 'earliest' or a datetime")
 
 
-def full_names(topics: Topics, full: Callable[[str], str]) -> Topics:
+def full_names(topics: Topics, full_name: Callable[[str], str]) -> Topics:
     """The topics by the names that brokers know. Raises: ConfigError, they are no topics."""
     if isinstance(topics, str):
-        return full(topics)
+        return full_name(topics)
     if isinstance(topics, Mapping):
-        return {full(topic): tags for topic, tags in topics.items()}
-    check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
+        return {full_name(topic): tags for topic, tags in topics.items()}
+    arguments.check_kind("topics", topics, Iterable, "a topic, several, or tags by topic")
     if isinstance(topics, Iterator):
         raise ConfigError(f"topics={topics!r} can be read only once; give a list")
-    return [full(topic) for topic in topics]
+    return [full_name(topic) for topic in topics]
 
 
 def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: int) -> dict[str, Subscription]:
     """The subscriptions by topic. A mapping gives each topic its own tags.
-
-    Raises:
-        InvalidName: a topic cannot exist.
-        ConfigError: two filters for the same topic, a filter that is no text, or no topic.
+    Raises: InvalidName, a topic cannot exist; ConfigError, two filters for the same topic, a filter that is no text, or
+    no topic.
     """
     if tag is not None and where is not None:
         raise ConfigError("give tag= or where=, not both; SQL92 knows the tag as TAGS")
@@ -353,14 +342,11 @@ def subscriptions(topics: Topics, tag: str | None, where: str | None, now_ms: in
 
 def subscription(topic: str, tag: str | None, where: str | None, now_ms: int) -> Subscription:
     """One topic's filter: tags as "a || b", an SQL92 expression, or neither for everything.
-
-    Raises:
-        InvalidName: the topic cannot exist.
-        ConfigError: a filter is no text, or an empty expression: a broker would refuse the client's whole heartbeat.
-        InvalidMessage: as `check_tags`.
+    Raises: InvalidName, the topic cannot exist; ConfigError, a filter is no text, or an empty expression, for which a
+    broker would refuse the client's whole heartbeat; InvalidMessage, as `check_tags`.
     """
-    check_text("tag", tag, or_none=True)
-    check_text("where", where, or_none=True)
+    arguments.check_text("tag", tag, or_none=True)
+    arguments.check_text("where", where, or_none=True)
     if where is not None and not where.strip():
         raise ConfigError(f"where={where!r} is not a condition; leave it out to get all messages")
     if tag and where is None:

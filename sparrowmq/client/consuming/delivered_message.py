@@ -84,11 +84,7 @@ class Owner(Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveredMessage:
-    """A message at its consumer; `ReceivedMessage` says more.
-
-    Attributes:
-        _receipt, _is_spent: of a popped message. `PoppedMessage` explains them; compiled code reads them.
-    """
+    """A message at its consumer; `ReceivedMessage` and `PoppedMessage` say more."""
 
     __slots__ = (
         "_body",
@@ -123,8 +119,6 @@ class DeliveredMessage:
         self._receipt: Any = None
         self._is_spent = False
         self._body: bytes | None = None if stored.sys_flag & _COMPRESSED else stored.body
-
-    # Content --------------------------------------------------------------------------------------------------------
 
     @property
     def stored(self) -> StoredMessage:
@@ -200,8 +194,6 @@ class DeliveredMessage:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidMessage(f"the body of message {self.msg_id} is not JSON: {error}") from error
 
-    # Settling -------------------------------------------------------------------------------------------------------
-
     def ack(self) -> None:
         """Acknowledge it: the group goes on behind it. Settling a message twice has no effect."""
         settle, self._settle = self._settle, None
@@ -244,18 +236,17 @@ class Settling:
 
 def messages_from(
     kind: Callable[[StoredMessage | PulledMessage, MessageQueue, Settle | None, Any, str], M],
-    pulled: Sequence[StoredMessage | PulledMessage],
+    records: Sequence[StoredMessage | PulledMessage],
     queue: MessageQueue,
     settle: Settle | None,
     owner: object,
     namespace: str,
 ) -> list[M]:
     """Return the messages of a pull's answer, as `kind`."""
-    return [kind(each, queue, settle, owner, namespace) for each in pulled]
+    return [kind(record, queue, settle, owner, namespace) for record in records]
 
 
 def set_settle(messages: Sequence[DeliveredMessage], settle: Settle) -> None:
-    """Let messages that are here be settled."""
     for message in messages:
         message._settle = settle
 
@@ -277,7 +268,6 @@ def with_receipt(
 
 
 def mark_spent(messages: Sequence[DeliveredMessage], is_spent: bool) -> None:
-    """Note that messages are acknowledged, or that they are not."""
     for message in messages:
         message._is_spent = is_spent
 
@@ -331,7 +321,7 @@ def take_settles(messages: Sequence[DeliveredMessage]) -> list[Settle | None]:
 
 
 def restore_settles(messages: Sequence[DeliveredMessage], settles: Sequence[Settle | None]) -> None:
-    """Give back to messages that are not acknowledged what `unsettled` took."""
+    """Give back to messages that are not acknowledged what `take_settles` took."""
     for message, settle in zip(messages, settles, strict=True):
         if not message._is_spent:
             message._settle = settle

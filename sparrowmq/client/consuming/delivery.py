@@ -7,14 +7,10 @@
        ^                    |
        +-- after a moment --+ one failed: the failed ones again, before any later message
 
-Concurrent: a failed message is given back to the broker (36), which delivers it to the group again after a delay that
-grows with each failure. After the last failure the message goes to the dead-letter queue. If the broker does not accept
-the message, the client sends a copy to the group's retry topic. If that fails too, the message is delivered here again
-after 5 s. In a broadcast group a failure is only logged. Source: ConsumeMessageConcurrentlyService, Java 4.9.8.
-
-Ordered: only the member that holds the broker's lock on a queue consumes it. A failing message blocks its queue. By
-default it is retried without limit. With `max_reconsume_times` it then goes to the retry topic, and the queue goes on.
-Source: ConsumeMessageOrderlyService, Java 4.9.8.
+Concurrent: a failed message is given back (`redelivery`). If no broker takes it, it is delivered here again after 5 s.
+In a broadcast group a failure is only logged. Ordered: only the member that holds the broker's lock on a queue consumes
+it. A failing message blocks its queue, by default without limit. With `max_reconsume_times` it then goes to the retry
+topic, and the queue goes on. Source: ConsumeMessageConcurrentlyService and ConsumeMessageOrderlyService, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ from functools import partial
 from threading import get_ident
 from typing import Final, Generic, Protocol, TypeVar
 
-from sparrowmq.client.consuming.consumer_settings import LONGEST_PAUSE_S, MIN_PAUSE_S
+from sparrowmq.client.consuming.consumer_settings import MAX_PAUSE_S, MIN_PAUSE_S
 from sparrowmq.client.consuming.delivered_message import DONE, Outcome, set_settle
 from sparrowmq.client.consuming.process_queue import ProcessQueue, QueueSettling
 from sparrowmq.client.consuming.pulling import STALLED_S
@@ -43,20 +39,20 @@ from sparrowmq.protocol.messages.pulled_message import PulledMessage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AGAIN_S: Final = 5.0
+REDELIVER_AFTER_S: Final = 5.0
 # Each taker wakes so many others if it leaves items: all in a few turns of the loop if they are slow, and few for
 # nothing if one of them takes everything.
-_WOKEN: Final = 2
+_TAKERS_PER_WAKE: Final = 2
 
 
 class Redelivery(Protocol):
-    """Gives failed messages back: `BrokerRedelivery`."""
+    """Gives failed messages back. Raises: SparrowError, no broker accepted the message."""
 
     async def give_back(self, message: ReceivedMessage) -> None:
-        """Have the message delivered again later. Raises: SparrowError."""
+        """Have the message delivered again later."""
 
     async def reject(self, message: ReceivedMessage) -> None:
-        """Put the message into the dead-letter queue. Raises: SparrowError."""
+        """Put the message into the dead-letter queue."""
 
 
 class ConcurrentDelivery:
@@ -64,135 +60,136 @@ class ConcurrentDelivery:
 
     def __init__(
         self,
-        retries: Redelivery | None,
+        redelivery: Redelivery | None,
         clock: Clock,
         spawn: Spawn,
         *,
         inbox: Inbox[ReceivedMessage] | None = None,
         namespace: str = "",
     ) -> None:
-        self._retries = retries
+        self._redelivery = redelivery
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
-        self._home = LoopAffinity()
+        self._loop_affinity = LoopAffinity()
         self._inbox: Inbox[ReceivedMessage] = Inbox() if inbox is None else inbox
-        self.take_here = self._inbox.take_here
-        self.next_here = self._inbox.next_here  # a call less for each message
-        self._returning: set[asyncio.Task[None]] = set()
+        self.take_nowait = self._inbox.take_nowait
+        self.next_nowait = self._inbox.next_nowait  # a call less for each message
+        self._give_back_tasks: set[asyncio.Task[None]] = set()
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next messages. Cancelling takes none. Raises: InboxClosed."""
         first = await self._inbox.take()
-        return [first, *self._inbox.take_here(max_count - 1)] if max_count > 1 else [first]
+        return [first, *self._inbox.take_nowait(max_count - 1)] if max_count > 1 else [first]
 
     def open(self) -> None:
-        self._home.enter()
+        self._loop_affinity.enter()
         self._inbox.open()
 
     def close(self) -> None:
         self._inbox.close()
 
-    def renewed(self, owned: ProcessQueue) -> None:
+    def offer_withdrawn(self, process_queue: ProcessQueue) -> None:
         """Offer withdrawn messages again, because the queue may be consumed. Concurrent delivery has no locks."""
-        if not owned.is_paused:
-            self._inbox.extend(owned.pending)
-            owned.pending.clear()
+        if not process_queue.is_paused:
+            self._inbox.extend(process_queue.pending)
+            process_queue.pending.clear()
 
-    def withdraw(self, owned: ProcessQueue) -> None:
+    def withdraw(self, process_queue: ProcessQueue) -> None:
         """Keep back the messages that no worker has taken."""
-        owned.pending.extend(self._inbox.withdraw(lambda message: message._is_from(owned)))
+        process_queue.pending.extend(self._inbox.withdraw(lambda message: message._is_from(process_queue)))
 
-    async def given_back(self) -> None:
+    async def wait_until_given_back(self) -> None:
         """Wait until every failed message is back at the broker, or could not be given back."""
-        if self._returning:
-            await asyncio.wait(self._returning)
+        if self._give_back_tasks:
+            await asyncio.wait(self._give_back_tasks)
 
-    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        owned.add(pulled)
-        self._inbox.extend(received(pulled, owned.queue, self._settling(owned), owned, self._namespace))
+    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[StoredMessage | PulledMessage]) -> None:
+        process_queue.add(messages)
+        self._inbox.extend(
+            received(messages, process_queue.queue, self._make_settling(process_queue), process_queue, self._namespace)
+        )
 
-    def popped(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        set_settle(messages, self._settling(owned))
+    def add_popped(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        set_settle(messages, self._make_settling(process_queue))
         self._inbox.extend(messages)
 
-    def _settling(self, owned: ProcessQueue) -> QueueSettling:
-        return QueueSettling(owned, self._home, self._settle)
+    def _make_settling(self, process_queue: ProcessQueue) -> QueueSettling:
+        return QueueSettling(process_queue, self._loop_affinity, self._settle)
 
-    def _settle(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
-        if not owned.is_owned:
+    def _settle(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage], outcome: Outcome) -> None:
+        if not process_queue.is_owned:
             return  # They are not committed, so the new owner gets them.
-        if get_ident() != self._home.thread:
-            self._check_home(owned, messages)
+        if get_ident() != self._loop_affinity.thread:
+            self._check_loop(process_queue, messages)
         if outcome is DONE:
-            owned.stats.done += len(messages)
-            owned.settle_all(messages)
+            process_queue.stats.done += len(messages)
+            process_queue.settle_all(messages)
         else:
             for message in messages:
-                self._failed(owned, message, outcome)
+                self._handle_failure(process_queue, message, outcome)
 
-    def _failed(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
+    def _handle_failure(self, process_queue: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return  # The consumer is being left, and does not commit it.
-        owned.stats.failed += 1
-        if self._retries is None:
+        process_queue.stats.failed += 1
+        if self._redelivery is None:
             log.warning("dropping %r, which failed: broadcast messages are not retried", message)
-            owned.settle(message)
+            process_queue.settle(message)
             return
         try:
-            task = self._spawn(self._give_back(self._retries, owned, message, outcome), "give back")
+            task = self._spawn(self._give_back(self._redelivery, process_queue, message, outcome), "give back")
         except ClientClosed:
             if outcome is Outcome.CANCELLED:
                 return  # The consumer is ending, because another task of it has failed.
             raise
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+        self._give_back_tasks.add(task)
+        task.add_done_callback(self._give_back_tasks.discard)
 
-    def _check_home(self, owned: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+    def _check_loop(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Refuse another thread or loop. The messages can still be settled where they belong."""
-        if running_loop() is not self._home.loop:
-            settling = self._settling(owned)
+        if running_loop() is not self._loop_affinity.loop:
+            settling = self._make_settling(process_queue)
             for message in messages:
                 message._deliver_to(settling)
-            raise self._home.refusal()
+            raise self._loop_affinity.refusal()
 
     async def _give_back(
-        self, retries: Redelivery, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome
+        self, redelivery: Redelivery, process_queue: ProcessQueue, message: ReceivedMessage, outcome: Outcome
     ) -> None:
         # A cancellation that leaves the consumer reaches the message first, and the consumer in the same turn.
         if outcome is Outcome.CANCELLED and self._inbox.is_closed:
             return
         try:
-            await (retries.reject(message) if outcome is Outcome.REJECTED else retries.give_back(message))
+            await (redelivery.reject(message) if outcome is Outcome.REJECTED else redelivery.give_back(message))
         except SparrowError as error:
             log.warning("cannot give back %r, delivering it here again: %s", message, error)
             message.reconsume_times += 1
-            self._clock.call_later(AGAIN_S, self._deliver_again, owned, message)
+            self._clock.call_later(REDELIVER_AFTER_S, self._deliver_again, process_queue, message)
             return
-        if owned.is_owned:
-            owned.settle(message)
+        if process_queue.is_owned:
+            process_queue.settle(message)
 
-    def _deliver_again(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
-        if owned.is_owned:
-            message._deliver_to(self._settling(owned))
-            owned.pending.append(message)
-            if not owned.is_leaving:
-                self.renewed(owned)
+    def _deliver_again(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        if process_queue.is_owned:
+            message._deliver_to(self._make_settling(process_queue))
+            process_queue.pending.append(message)
+            if not process_queue.is_leaving:
+                self.offer_withdrawn(process_queue)
 
 
 class OrderedDelivery:
     """Delivers portions of each queue, one at a time, and handles their outcome.
 
     Args:
-        retries: takes messages that failed too often; None in a broadcast group.
-        max_reconsume_times: failures of one message before that; None for no limit.
+        redelivery: takes messages that failed `max_reconsume_times`; None in a broadcast group.
         is_iterated: the program takes the messages itself, so it may forget to settle them.
     """
 
     def __init__(
         self,
-        batch: int,
-        retries: BrokerRedelivery | None,
+        portion_size: int,
+        redelivery: BrokerRedelivery | None,
         max_reconsume_times: int | None,
         needs_lock: bool,
         clock: Clock,
@@ -202,19 +199,19 @@ class OrderedDelivery:
         is_iterated: bool = False,
         namespace: str = "",
     ) -> None:
-        self._batch = batch
+        self._portion_size = portion_size
         self._is_iterated = is_iterated
         self._last_portion: list[ReceivedMessage] = []  # the portion that the program took last
         self._suspend_s = suspend_s
-        self._retries = retries
+        self._redelivery = redelivery
         self._max_reconsume_times = max_reconsume_times
         self._needs_lock = needs_lock
         self._clock = clock
         self._spawn = spawn
         self._namespace = namespace
-        self._home = LoopAffinity()
+        self._loop_affinity = LoopAffinity()
         self._inbox: Inbox[list[ReceivedMessage]] = Inbox()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._set_aside_tasks: set[asyncio.Task[None]] = set()
 
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         """The next portion of some queue. Cancelling takes none. Raises: InboxClosed."""
@@ -228,91 +225,90 @@ class OrderedDelivery:
         self._last_portion = portion
         return portion
 
-    def take_here(self, max_count: int) -> list[ReceivedMessage]:
+    def take_nowait(self, max_count: int) -> list[ReceivedMessage]:
         """The next portion if there is one."""
-        portions = self._inbox.take_here(1)
+        portions = self._inbox.take_nowait(1)
         if not portions:
             return []
         self._last_portion = portions[0]
         return portions[0]
 
-    def next_here(self) -> None:
+    def next_nowait(self) -> None:
         """None: messages come in portions only."""
 
     def _warn_of_unsettled(self) -> None:
-        left = [each for each in self._last_portion if each.is_unsettled and each.is_current]
-        if left:
+        unsettled = [message for message in self._last_portion if message.is_unsettled and message.is_current]
+        if unsettled:
             log.warning(
                 "%s waits: %d messages are delivered and not settled, the first is %r; use `async with msg.process()`, "
                 "or call msg.ack()",
-                left[0].queue,
-                len(left),
-                left[0],
+                unsettled[0].queue,
+                len(unsettled),
+                unsettled[0],
             )
 
     def open(self) -> None:
-        self._home.enter()
+        self._loop_affinity.enter()
         self._inbox.open()
 
     def close(self) -> None:
         self._inbox.close()
 
-    def withdraw(self, owned: ProcessQueue) -> None:
+    def withdraw(self, process_queue: ProcessQueue) -> None:
         """Keep back the portion that no worker has taken."""
-        for portion in self._inbox.withdraw(lambda portion: portion[0]._is_from(owned)):
-            owned.pending.extendleft(reversed(portion))
+        for portion in self._inbox.withdraw(lambda portion: portion[0]._is_from(process_queue)):
+            process_queue.pending.extendleft(reversed(portion))
             for message in portion:
-                owned.take_back(message)
+                process_queue.take_back(message)
 
-    async def given_back(self) -> None:
+    async def wait_until_given_back(self) -> None:
         """Wait until every message that failed too often is in the retry topic, or could not be sent there."""
-        if self._leaving:
-            await asyncio.wait(self._leaving)
+        if self._set_aside_tasks:
+            await asyncio.wait(self._set_aside_tasks)
 
-    def arrived(self, owned: ProcessQueue, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        owned.add(pulled)
-        owned.pending.extend(received(pulled, owned.queue, None, owned, self._namespace))
-        self._offer(owned)
+    def add_pulled(self, process_queue: ProcessQueue, messages: Sequence[StoredMessage | PulledMessage]) -> None:
+        process_queue.add(messages)
+        process_queue.pending.extend(received(messages, process_queue.queue, None, process_queue, self._namespace))
+        self.offer_withdrawn(process_queue)
 
-    def renewed(self, owned: ProcessQueue) -> None:
-        """Offer messages again: the broker's lock is ours, or the program resumes the queue."""
-        self._offer(owned)
-
-    def _offer(self, owned: ProcessQueue) -> None:
-        """Deliver the next portion, if none is being handled and the lock is ours."""
-        if owned.handed_out or owned.is_suspended or not owned.is_owned:
+    def offer_withdrawn(self, process_queue: ProcessQueue) -> None:
+        if (
+            process_queue.handed_out
+            or process_queue.is_suspended
+            or not process_queue.is_owned
+            or process_queue.is_leaving
+            or process_queue.is_paused
+        ):
             return
-        if owned.is_leaving or owned.is_paused:
-            return  # `renewed` comes back here.
-        if self._needs_lock and self._clock.monotonic() >= owned.locked_until:
-            return  # `renewed` comes back here.
-        settle = partial(self._settle, owned)
-        portion = [owned.pending.popleft() for _ in range(min(self._batch, len(owned.pending)))]
+        if self._needs_lock and self._clock.monotonic() >= process_queue.locked_until:
+            return  # The renewal of the lock calls this again.
+        settle = partial(self._settle, process_queue)
+        portion = [process_queue.pending.popleft() for _ in range(min(self._portion_size, len(process_queue.pending)))]
         if not portion:
             return
-        owned.hand_out(portion)
+        process_queue.hand_out(portion)
         for message in portion:
             message._deliver_to(settle)
         self._inbox.extend([portion])
 
-    def _settle(self, owned: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
-        if not owned.is_owned:
+    def _settle(self, process_queue: ProcessQueue, message: ReceivedMessage, outcome: Outcome) -> None:
+        if not process_queue.is_owned:
             return
-        if get_ident() != self._home.thread:
-            message._deliver_to(partial(self._settle, owned))  # It can still be settled where it belongs.
-            raise self._home.refusal()
+        if get_ident() != self._loop_affinity.thread:
+            message._deliver_to(partial(self._settle, process_queue))  # It can still be settled where it belongs.
+            raise self._loop_affinity.refusal()
         if outcome is DONE:
-            owned.stats.done += 1
-            owned.settle(message)
-            self._put_down(owned, message)
+            process_queue.stats.done += 1
+            process_queue.settle(message)
+            self._end_handling(process_queue, message)
             return
-        owned.stats.failed += 1
+        process_queue.stats.failed += 1
         is_rejected = outcome is Outcome.REJECTED
-        if is_rejected and self._retries is None:
+        if is_rejected and self._redelivery is None:
             log.warning("dropping %r, which was rejected: a broadcast group has no dead letters", message)
-            owned.settle(message)
-            self._put_down(owned, message)
-        elif self._retries is not None and (
+            process_queue.settle(message)
+            self._end_handling(process_queue, message)
+        elif self._redelivery is not None and (
             is_rejected
             or (
                 outcome is Outcome.RETRY
@@ -320,60 +316,60 @@ class OrderedDelivery:
                 and message.reconsume_times >= self._max_reconsume_times
             )
         ):
-            task = self._spawn(self._set_aside(self._retries, owned, message, is_rejected), "set aside")
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            task = self._spawn(self._set_aside(self._redelivery, process_queue, message, is_rejected), "set aside")
+            self._set_aside_tasks.add(task)
+            task.add_done_callback(self._set_aside_tasks.discard)
         else:
-            self._fail(owned, message)
+            self._fail(process_queue, message)
 
-    def _fail(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
+    def _fail(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         message.reconsume_times += 1
-        owned.failed.append(message)
-        self._put_down(owned, message)
+        process_queue.failed.append(message)
+        self._end_handling(process_queue, message)
 
-    def _put_down(self, owned: ProcessQueue, message: ReceivedMessage) -> None:
+    def _end_handling(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
         """Note that a message is not being handled. After the last of its portion the queue goes on, or pauses."""
-        owned.take_back(message)
-        if owned.handed_out:
+        process_queue.take_back(message)
+        if process_queue.handed_out:
             return
-        if owned.failed:
-            pause_s = max(self._pause_s(each) for each in owned.failed)
-            owned.failed.sort(key=lambda each: each.offset, reverse=True)
-            owned.pending.extendleft(owned.failed)
-            owned.failed.clear()
-            owned.is_suspended = True
-            self._clock.call_later(pause_s, self._resume, owned)
+        if process_queue.failed:
+            pause_s = max(self._pause_s(message) for message in process_queue.failed)
+            process_queue.failed.sort(key=lambda message: message.offset, reverse=True)
+            process_queue.pending.extendleft(process_queue.failed)
+            process_queue.failed.clear()
+            process_queue.is_suspended = True
+            self._clock.call_later(pause_s, self._resume, process_queue)
         else:
-            self._offer(owned)
+            self.offer_withdrawn(process_queue)
 
-    def _pause_s(self, failed: ReceivedMessage) -> float:
-        options = failed._settle_options
+    def _pause_s(self, message: ReceivedMessage) -> float:
+        options = message._settle_options
         if options.suspend_s is None and options.delay_s is not None:
             return options.delay_s
         if options.suspend_s is None and options.delay_level:
             return level_s(options.delay_level)
         pause_s = self._suspend_s if options.suspend_s is None else options.suspend_s
-        return min(max(pause_s, MIN_PAUSE_S), LONGEST_PAUSE_S)
+        return min(max(pause_s, MIN_PAUSE_S), MAX_PAUSE_S)
 
-    def _resume(self, owned: ProcessQueue) -> None:
-        owned.is_suspended = False
-        self._offer(owned)
+    def _resume(self, process_queue: ProcessQueue) -> None:
+        process_queue.is_suspended = False
+        self.offer_withdrawn(process_queue)
 
     async def _set_aside(
-        self, retries: BrokerRedelivery, owned: ProcessQueue, message: ReceivedMessage, is_rejected: bool
+        self, redelivery: BrokerRedelivery, process_queue: ProcessQueue, message: ReceivedMessage, is_rejected: bool
     ) -> None:
         """Send a message that failed too often to the group's retry topic, and at last to the dead-letter queue."""
         try:
             if is_rejected:
-                await retries.reject(message)
+                await redelivery.reject(message)
             else:
-                await retries.send_copy(message, message.reconsume_times)
+                await redelivery.send_copy(message, message.reconsume_times)
         except SparrowError as error:
             log.warning("cannot set %r aside, trying it again: %s", message, error)
-            self._fail(owned, message)
+            self._fail(process_queue, message)
             return
-        owned.settle(message)
-        self._put_down(owned, message)
+        process_queue.settle(message)
+        self._end_handling(process_queue, message)
 
 
 class InboxClosed(Exception):
@@ -381,37 +377,28 @@ class InboxClosed(Exception):
 
 
 class Inbox(Generic[T]):
-    """A closable queue of one event loop.
-
-    Args:
-        on_idle: called when a taker begins to wait, or takes the last item.
-    Attributes:
-        idle: the number of takers that wait.
-    """
+    """A closable queue of one event loop. `on_idle` is called when a taker begins to wait, or takes the last item."""
 
     def __init__(self, on_idle: Callable[[], object] = lambda: None) -> None:
-        self.idle = 0
+        self.waiting_takers = 0
         self._on_idle = on_idle
         self._items: deque[T] = deque()
         self._takers: deque[asyncio.Future[None]] = deque()
-        self._closed = False
+        self._is_closed = False
 
     def extend(self, items: Iterable[T]) -> None:
         """Add items behind the others and wake takers for them."""
         self._items.extend(items)
-        self._wake(min(len(self._items), _WOKEN))
+        self._wake(min(len(self._items), _TAKERS_PER_WAKE))
 
     async def take(self) -> T:
-        """The next item. Cancelling takes none.
-
-        Raises: InboxClosed, closed, even if items are left: they were never acknowledged, so they come again.
-        """
-        while not self._items or self._closed:
-            if self._closed:
+        """The next item. Cancelling takes none. Raises: InboxClosed, also if unacknowledged items are left."""
+        while not self._items or self._is_closed:
+            if self._is_closed:
                 raise InboxClosed
             taker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._takers.append(taker)
-            self.idle += 1
+            self.waiting_takers += 1
             self._on_idle()
             try:
                 await taker
@@ -419,31 +406,31 @@ class Inbox(Generic[T]):
                 if taker.done() and not taker.cancelled():
                     self._wake(1)  # Another taker may have the item for which this one was woken.
                 else:
-                    self.idle -= 1
+                    self.waiting_takers -= 1
                 raise
-        return self.take_here(1)[0]
+        return self.take_nowait(1)[0]
 
-    def next_here(self) -> T | None:
+    def next_nowait(self) -> T | None:
         """The next item; None if there is none, or it is closed. A taker was woken for the rest when they came."""
         items = self._items
-        if not items or self._closed:
+        if not items or self._is_closed:
             return None
         item = items.popleft()
         if not items:
             self._on_idle()
         return item
 
-    def take_here(self, count: int) -> list[T]:
+    def take_nowait(self, count: int) -> list[T]:
         """Up to `count` items that are there; none if it is closed. Wakes takers for the rest."""
         items = self._items
-        if not items or self._closed:
+        if not items or self._is_closed:
             return []
-        taken = [items.popleft()] if count == 1 else [items.popleft() for _ in range(min(count, len(items)))]
+        items_taken = [items.popleft()] if count == 1 else [items.popleft() for _ in range(min(count, len(items)))]
         if not items:
             self._on_idle()
         elif self._takers:
-            self._wake(min(len(items), _WOKEN))
-        return taken
+            self._wake(min(len(items), _TAKERS_PER_WAKE))
+        return items_taken
 
     def withdraw(self, is_wanted: Callable[[T], bool]) -> list[T]:
         """Take out the items that fulfil a condition."""
@@ -454,15 +441,15 @@ class Inbox(Generic[T]):
 
     @property
     def is_closed(self) -> bool:
-        return self._closed
+        return self._is_closed
 
     def open(self) -> None:
         """Undo `close`."""
-        self._closed = False
+        self._is_closed = False
 
     def close(self) -> None:
         """Let every taker end."""
-        self._closed = True
+        self._is_closed = True
         self._wake(len(self._takers))
 
     def __len__(self) -> int:
@@ -473,5 +460,5 @@ class Inbox(Generic[T]):
             taker = self._takers.popleft()
             if not taker.done():
                 taker.set_result(None)
-                self.idle -= 1
+                self.waiting_takers -= 1
                 count -= 1

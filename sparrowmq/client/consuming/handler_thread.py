@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from sparrowmq.client.arguments import Wrapped, is_coroutine_function
-from sparrowmq.client.consuming.consumer_settings import QueuesChanged, check_changed
+from sparrowmq.client.consuming.consumer_settings import QueuesChanged, check_listener
 from sparrowmq.protocol.messages.message import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -36,10 +36,10 @@ class HandlerThread:
         if not self._thread.is_alive():
             self._thread.start()
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[object] = loop.create_future()
+        future: asyncio.Future[object] = loop.create_future()
         context = contextvars.copy_context()
-        self._calls.put(lambda: self._call(context, argument, loop, done))
-        result = await done
+        self._calls.put(lambda: self._call(context, argument, loop, future))
+        result = await future
         return await result if inspect.isawaitable(result) else result
 
     @property
@@ -56,7 +56,11 @@ class HandlerThread:
             call()
 
     def _call(
-        self, context: contextvars.Context, argument: Any, loop: asyncio.AbstractEventLoop, done: asyncio.Future[object]
+        self,
+        context: contextvars.Context,
+        argument: Any,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[object],
     ) -> None:
         result: object = None
         failure: BaseException | None = None
@@ -65,30 +69,30 @@ class HandlerThread:
         except BaseException as error:  # A SystemExit ends nothing here either.
             failure = error
         with suppress(RuntimeError):  # The loop has ended, so no task waits.
-            loop.call_soon_threadsafe(_finish, done, result, failure)
+            loop.call_soon_threadsafe(_finish, future, result, failure)
 
 
-def _finish(done: asyncio.Future[object], result: object, failure: BaseException | None) -> None:
-    if done.done():  # The task was cancelled.
+def _finish(future: asyncio.Future[object], result: object, failure: BaseException | None) -> None:
+    if future.done():  # The task was cancelled.
         if failure is not None:
             log.error("a function that was waited for no more has failed", exc_info=failure)
         return
     if failure is None:
-        done.set_result(result)
+        future.set_result(result)
     elif isinstance(failure, Exception) and not isinstance(failure, StopIteration):
-        done.set_exception(failure)
+        future.set_exception(failure)
     else:  # A future cannot carry it, or a loop does not survive it.
         error = RuntimeError(f"the handler raised {failure!r}")
         error.__cause__ = failure  # It has the lines of the handler.
-        done.set_exception(error)
+        future.set_exception(error)
 
 
 def in_thread(handler: Callable[[Any], object], name: str) -> tuple[Callable[[Any], object], HandlerThread | None]:
     """The handler as a loop may call it, and its thread if the handler is plain, and so may block."""
-    inner = handler.handler if isinstance(handler, Wrapped) else handler
-    if is_coroutine_function(inner):
-        return _call_of(handler, inner), None
-    thread = HandlerThread(inner, name)
+    function = handler.handler if isinstance(handler, Wrapped) else handler
+    if is_coroutine_function(function):
+        return _call_of(handler, function), None
+    thread = HandlerThread(function, name)
     return _call_of(handler, thread), thread
 
 
@@ -99,20 +103,20 @@ def _call_of(handler: Callable[[Any], object], inner: Callable[[Any], object]) -
 def with_listening_threads(options: Any) -> Any:
     """Options of a consumer whose listeners may call the blocking client."""
     listeners = {name: options[name] for name in ("on_assigned", "on_revoked") if options.get(name) is not None}
-    return {**options, **{name: listening_in_thread(name, changed) for name, changed in listeners.items()}}
+    return {**options, **{name: listening_in_thread(name, listener) for name, listener in listeners.items()}}
 
 
-def listening_in_thread(name: str, changed: QueuesChanged) -> QueuesChanged:
+def listening_in_thread(name: str, listener: QueuesChanged) -> QueuesChanged:
     """A listener that calls a plain one in a thread, where it may call the blocking client. Raises: ConfigError."""
-    check_changed(name, changed)
-    if is_coroutine_function(changed):
-        return changed
+    check_listener(name, listener)
+    if is_coroutine_function(listener):
+        return listener
 
-    async def tell(queues: list[MessageQueue]) -> None:
-        thread = HandlerThread(changed, "queues changed")
+    async def call_in_thread(queues: list[MessageQueue]) -> None:
+        thread = HandlerThread(listener, "queues changed")
         try:
             await thread(queues)
         finally:
             thread.end()
 
-    return tell
+    return call_in_thread

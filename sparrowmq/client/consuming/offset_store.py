@@ -1,8 +1,8 @@
 """Consumer offsets: at the broker for a group that shares its queues, in a local file for broadcasting.
 
-Each member of a broadcast group reads everything, so a number at the broker would not fit them all. The file has
-the place and the form of Java's: <folder>/<client>/<group>/offsets.json.
-Source: RemoteBrokerOffsetStore and LocalFileOffsetStore, Java 4.9.8.
+Each member of a broadcast group reads everything, so a number at the broker would not fit them all. The file has the
+place and the form of Java's: <folder>/<client>/<group>/offsets.json. Source: RemoteBrokerOffsetStore and
+LocalFileOffsetStore, Java 4.9.8.
 
 The offset at which a group begins in a queue that it takes over:
 
@@ -12,10 +12,10 @@ The offset at which a group begins in a queue that it takes over:
     start="earliest"          at the oldest message
     start=datetime            at the first message stored since
 
-A broker answers 0 for a group that never consumed a queue whose beginning is still there, so that no message is
-missed in a young topic. "latest" follows this answer, as in Java. With "new" and a datetime the client asks whether the
-group has committed that 0. If not, it begins where `start` says. The end of "new" is committed at once, so that members
-that join later begin there too. Source: RebalancePushImpl.computePullFromWhere, Java 4.9.8.
+A broker answers 0 for a group that never consumed a queue whose beginning is still there. "latest" follows this answer,
+as in Java. With "new" and a datetime the client asks whether the group has committed that 0. The end of "new" is
+committed at once, so that members that join later begin there too. Source: RebalancePushImpl.computePullFromWhere, Java
+4.9.8.
 """
 
 from __future__ import annotations
@@ -38,21 +38,14 @@ from sparrowmq.errors import NetworkError, RemoteError, SparrowError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.names import RETRY
+from sparrowmq.protocol.requests import headers
 from sparrowmq.protocol.requests.admin_headers import GetAllConsumerOffset
-from sparrowmq.protocol.requests.headers import (
-    FIRST_AT_OR_AFTER,
-    GetMaxOffset,
-    GetMinOffset,
-    QueryConsumerOffset,
-    SearchOffset,
-    UpdateConsumerOffset,
-)
 from sparrowmq.protocol.requests.offset_bodies import ConsumerOffsets, ResetOffsets
 from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
-_MOST_SHOWN: Final = 20  # queues in a line of the log
+_MAX_LOGGED_QUEUES: Final = 20  # queues in a line of the log
 
 
 class OffsetStore(Protocol):
@@ -87,19 +80,18 @@ def offset_store_of(group: str, network: Network, folder: Path | None) -> Offset
     return LocalOffsets(folder / f"{network.ip}@{network.instance}" / group / "offsets.json")
 
 
-def log_reset(lines: LogLimit, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+def log_reset(log_limit: LogLimit, group: str, offsets: Mapping[MessageQueue, int]) -> None:
     """Warn that an operator has moved a group. A broker can say so at any time, of any number of queues."""
-    first = ", ".join(f"{queue} to {offset}" for queue, offset in islice(offsets.items(), _MOST_SHOWN))
-    more = f" and {len(offsets) - _MOST_SHOWN} more" if len(offsets) > _MOST_SHOWN else ""
-    lines.log(log, logging.WARNING, "group %s was moved to other offsets: %s%s", group, first, more)
+    first = ", ".join(f"{queue} to {offset}" for queue, offset in islice(offsets.items(), _MAX_LOGGED_QUEUES))
+    rest_text = f" and {len(offsets) - _MAX_LOGGED_QUEUES} more" if len(offsets) > _MAX_LOGGED_QUEUES else ""
+    log_limit.log(log, logging.WARNING, "group %s was moved to other offsets: %s%s", group, first, rest_text)
 
 
 class BrokerOffsets:
     """Offsets of a group that shares its queues. Unchanged ones are not sent again.
 
     An offset that could not be committed, because the broker was away or a slave, is kept until the queue comes back.
-    No other member can have consumed the queue meanwhile. Without the offset, handled messages would be delivered
-    again.
+    No other member can have consumed the queue meanwhile.
     """
 
     def __init__(self, group: str, brokers: Brokers) -> None:
@@ -121,7 +113,7 @@ class BrokerOffsets:
 
     async def read(self, queue: MessageQueue) -> int | None:
         session = await self._brokers.having(queue)
-        request = QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        request = headers.QueryConsumerOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
             return (await session.call(request)).header.offset
         except RemoteError as error:
@@ -130,28 +122,28 @@ class BrokerOffsets:
             raise
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, SparrowError]:
-        failed: dict[MessageQueue, SparrowError] = {}
-        changed = {queue: at for queue, at in offsets.items() if self._committed.get(queue) != at}
+        errors: dict[MessageQueue, SparrowError] = {}
+        changed_offsets = {queue: offset for queue, offset in offsets.items() if self._committed.get(queue) != offset}
         sessions: dict[MessageQueue, Session] = {}
-        for queue, offset in changed.items():
+        for queue, offset in changed_offsets.items():
             try:
                 sessions[queue] = await self._brokers.having(queue)
             except SparrowError as error:
-                failed[queue] = error
+                errors[queue] = error
                 self._report(queue, offset, error)
-        calls = [session.call(self._update(queue, changed[queue])) for queue, session in sessions.items()]
+        calls = [session.call(self._update(queue, changed_offsets[queue])) for queue, session in sessions.items()]
         # Gathered, because a caller that is cancelled leaves no answer that nothing awaits.
         for queue, answer in zip(sessions, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):
-                failed[queue] = answer
-                self._report(queue, changed[queue], answer)
+                errors[queue] = answer
+                self._report(queue, changed_offsets[queue], answer)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                self._committed[queue] = changed[queue]
+                self._committed[queue] = changed_offsets[queue]
                 self._uncommitted.pop(queue, None)
                 self._failing.discard(queue)
-        return failed
+        return errors
 
     async def commit_again(self, queue: MessageQueue, offset: int) -> SparrowError | None:
         try:
@@ -165,7 +157,7 @@ class BrokerOffsets:
 
     async def has(self, queue: MessageQueue) -> bool:
         session = await self._brokers.having(queue)
-        request = QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
+        request = headers.QueryConsumerOffset(self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False)
         try:
             await session.call(request)
             answer = await session.call(GetAllConsumerOffset())  # Apache up to 4.9 ignores `set_zero_if_not_found`.
@@ -178,8 +170,8 @@ class BrokerOffsets:
         table = ConsumerOffsets.decode(answer.body).offset_table
         return queue.queue_id in table.get(f"{queue.topic}@{self._group}", {})
 
-    def _update(self, queue: MessageQueue, offset: int) -> UpdateConsumerOffset:
-        return UpdateConsumerOffset(
+    def _update(self, queue: MessageQueue, offset: int) -> headers.UpdateConsumerOffset:
+        return headers.UpdateConsumerOffset(
             consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
 
@@ -191,7 +183,6 @@ class BrokerOffsets:
         log.log(level, "cannot commit offset %d of %s for group %s: %s", offset, queue, self._group, error)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Forget a queue that another member has now."""
         self._committed.pop(queue, None)
         self._failing.discard(queue)
 
@@ -214,11 +205,11 @@ class LocalOffsets:
         return self._loaded().get(queue)
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> dict[MessageQueue, SparrowError]:
-        known = self._loaded()
-        if any(known.get(queue) != offset for queue, offset in offsets.items()):
-            known.update(offsets)
+        known_offsets = self._loaded()
+        if any(known_offsets.get(queue) != offset for queue, offset in offsets.items()):
+            known_offsets.update(offsets)
             try:
-                snapshot.save(self._file, ResetOffsets(known), encode=ResetOffsets.encode)
+                snapshot.save(self._file, ResetOffsets(known_offsets), encode=ResetOffsets.encode)
             except OSError as error:
                 log.warning("cannot keep offsets in %s (%s); after a restart messages come twice", self._file, error)
         return {}
@@ -251,24 +242,24 @@ async def first_offset(queue: MessageQueue, start: Start, offsets: OffsetStore, 
         return 0
     if start == "latest":
         return await newest(queue, brokers) if committed is None or committed < 0 else 0
-    chosen = await (newest(queue, brokers) if start == "new" else offset_at(queue, start, brokers))
+    start_offset = await (newest(queue, brokers) if start == "new" else offset_at(queue, start, brokers))
     if committed == 0 and await offsets.has(queue):
         return 0
     if start == "new":
-        await offsets.commit({queue: chosen})
-    return chosen
+        await offsets.commit({queue: start_offset})
+    return start_offset
 
 
 async def newest(queue: MessageQueue, brokers: Brokers) -> int:
     """The offset that the next message will get."""
     session = await brokers.having(queue)
-    answer = await session.call(GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
+    answer = await session.call(headers.GetMaxOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
 
 async def oldest(queue: MessageQueue, brokers: Brokers) -> int:
     session = await brokers.having(queue)
-    answer = await session.call(GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
+    answer = await session.call(headers.GetMinOffset(topic=queue.topic, queue_id=queue.queue_id))
     return answer.header.offset
 
 
@@ -276,7 +267,6 @@ async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> in
     """The offset of the first message stored since a time; a datetime without zone is local time.
 
     Apache's brokers up to 4.9 answer the nearest message, which can be one message early.
-
     Raises: ConfigError, it is no time, or out of what can be counted.
     """
     return await offset_since(queue, check_time("time", time), brokers)
@@ -285,5 +275,5 @@ async def offset_at(queue: MessageQueue, time: datetime, brokers: Brokers) -> in
 async def offset_since(queue: MessageQueue, timestamp_ms: int, brokers: Brokers) -> int:
     """As `offset_at`, of a time in ms; the end of the queue if all messages are older."""
     session = await brokers.having(queue)
-    request = SearchOffset(queue.topic, queue.queue_id, timestamp_ms, FIRST_AT_OR_AFTER)
+    request = headers.SearchOffset(queue.topic, queue.queue_id, timestamp_ms, headers.FIRST_AT_OR_AFTER)
     return (await session.call(request)).header.offset

@@ -87,11 +87,12 @@ class ProcessQueue:
         self.is_paused = False
         self.locked_until = 0.0
         self.last_pull_ms = 0
+        self.pull_task: asyncio.Task[None] | None = None
         self._limits = limits
         # Invariant: offsets rise, because pulls come in order; so the first key is the lowest.
         self._unsettled: dict[int, int] = {}
         self._room = asyncio.Event()
-        self._is_awaited = False  # whether `_room` has waiters, perhaps cancelled ones
+        self._has_waiters = False  # whether `_room` has waiters, perhaps cancelled ones
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -105,7 +106,7 @@ class ProcessQueue:
         return next(iter(self._unsettled), self.next_offset)
 
     @property
-    def unsettled(self) -> int:
+    def unsettled_count(self) -> int:
         """The number of messages that are pulled and not settled."""
         return len(self._unsettled)
 
@@ -123,26 +124,32 @@ class ProcessQueue:
             and self.next_offset - self.commit_offset <= limits.span
         )
 
-    def add(self, pulled: Sequence[StoredMessage | PulledMessage]) -> None:
-        sizes = [each.store_size for each in pulled]
-        self._unsettled.update(zip([each.queue_offset for each in pulled], sizes, strict=True))
+    def add(self, messages: Sequence[StoredMessage | PulledMessage]) -> None:
+        sizes = [message.store_size for message in messages]
+        self._unsettled.update(zip([message.queue_offset for message in messages], sizes, strict=True))
         self.unsettled_bytes += sum(sizes)
 
     def settle(self, message: DeliveredMessage) -> None:
         """Remove a message that was acknowledged or given back."""
         self.unsettled_bytes -= self._unsettled.pop(message.offset, 0)
-        if self._is_awaited and (self.has_room or self.is_leaving):
+        if self._has_waiters and (self.has_room or self.is_leaving):
             self._wake()
 
     def settle_all(self, messages: Sequence[DeliveredMessage]) -> None:
         pop = self._unsettled.pop
         self.unsettled_bytes -= sum([pop(message.offset, 0) for message in messages])
-        if self._is_awaited and (self.has_room or self.is_leaving):
+        if self._has_waiters and (self.has_room or self.is_leaving):
             self._wake()
 
     def _wake(self) -> None:
-        self._is_awaited = False
+        self._has_waiters = False
         self._room.set()
+
+    def stop_pulling(self) -> None:
+        """Cancel the task that pulls the queue, if there is one."""
+        if self.pull_task is not None:
+            self.pull_task.cancel()
+            self.pull_task = None
 
     def leave(self) -> None:
         """Hand out nothing more, because another member is to have the queue."""
@@ -176,9 +183,9 @@ class ProcessQueue:
         """Whether every message that was handed out is settled."""
         return len(self._unsettled) <= len(self.pending)
 
-    def changed(self) -> Coroutine[Any, Any, bool]:
+    def wait_for_change(self) -> Coroutine[Any, Any, bool]:
         """Wait until a message is settled and there is room; if the queue is leaving, until one is settled."""
-        self._is_awaited = True
+        self._has_waiters = True
         self._room.clear()
         return self._room.wait()
 
@@ -193,43 +200,41 @@ class ProcessQueue:
         if not self.handed_out:
             self._idle.set()
 
-    def idle(self) -> Coroutine[Any, Any, bool]:
+    def wait_until_idle(self) -> Coroutine[Any, Any, bool]:
         """Wait until no message of an ordered queue is being handled."""
         return self._idle.wait()
 
 
 class QueueSettling(Settling):
-    """Settles messages of a queue that are delivered concurrently.
+    """Settles messages that are delivered concurrently; `settle_otherwise` does all but acks in the client's loop."""
 
-    Args:
-        home: the client's; acknowledging there takes the short way.
-        otherwise: does the rest, for messages of the queue that have one outcome.
-    """
-
-    __slots__ = ("_home", "_otherwise", "_owned")
+    __slots__ = ("_loop_affinity", "_process_queue", "_settle_otherwise")
 
     def __init__(
-        self, owned: ProcessQueue, home: LoopAffinity, otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None]
+        self,
+        process_queue: ProcessQueue,
+        loop_affinity: LoopAffinity,
+        settle_otherwise: Callable[[ProcessQueue, Sequence[Any], Outcome], None],
     ) -> None:
-        self._owned = owned
-        self._home = home
-        self._otherwise = otherwise
+        self._process_queue = process_queue
+        self._loop_affinity = loop_affinity
+        self._settle_otherwise = settle_otherwise
 
     def __call__(self, message: DeliveredMessage, outcome: Outcome) -> None:
-        self._otherwise(self._owned, (message,), outcome)
+        self._settle_otherwise(self._process_queue, (message,), outcome)
 
     def ack(self, message: DeliveredMessage) -> None:
-        owned = self._owned
-        if owned.is_owned and get_ident() == self._home.thread:
-            owned.stats.done += 1
-            owned.settle(message)
+        process_queue = self._process_queue
+        if process_queue.is_owned and get_ident() == self._loop_affinity.thread:
+            process_queue.stats.done += 1
+            process_queue.settle(message)
         else:
-            self._otherwise(owned, (message,), DONE)
+            self._settle_otherwise(process_queue, (message,), DONE)
 
     def ack_together(self, messages: Sequence[DeliveredMessage]) -> None:
-        owned = self._owned
-        if owned.is_owned and get_ident() == self._home.thread:
-            owned.stats.done += len(messages)
-            owned.settle_all(messages)
+        process_queue = self._process_queue
+        if process_queue.is_owned and get_ident() == self._loop_affinity.thread:
+            process_queue.stats.done += len(messages)
+            process_queue.settle_all(messages)
         else:
-            self._otherwise(owned, messages, DONE)
+            self._settle_otherwise(process_queue, messages, DONE)

@@ -36,23 +36,14 @@ from typing import Any, Final
 
 from sparrowmq.client.arguments import check_count, check_offset, check_queues, check_seconds
 from sparrowmq.client.cluster.network import Network
-from sparrowmq.client.consuming import pulling
-from sparrowmq.client.consuming.assignment import MovedQueues, call, tell, until_elected
+from sparrowmq.client.consuming import offset_store, pulling
+from sparrowmq.client.consuming.assignment import DemotedMasterQueues, call_listener, notify_listener, until_elected
 from sparrowmq.client.consuming.consumer_settings import (
     PullSettings,
     QueuesChanged,
-    check_changed,
+    check_listener,
     consume_from_where,
     subscription,
-)
-from sparrowmq.client.consuming.offset_store import (
-    OffsetStore,
-    first_offset,
-    log_reset,
-    newest,
-    offset_at,
-    offset_store_of,
-    oldest,
 )
 from sparrowmq.client.consuming.pulling import EmptyPollBackoff
 from sparrowmq.client.consuming.rebalance import Rebalancer, diff
@@ -81,7 +72,7 @@ from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.request_in_flight import Response
 
 log = logging.getLogger(__name__)
-LEAVE_S: Final = 3.0
+LEAVE_LIMIT_S: Final = 3.0
 
 
 @short_tracebacks
@@ -99,12 +90,14 @@ class PullConsumer:
         self.full_group = settings.group
         self._settings = settings
         self._network = network
-        self._home = network.home
+        self._loop_affinity = network.loop_affinity
         self._background = Background()
-        self._offsets = offset_store_of(settings.group, network, settings.offset_folder if settings.broadcast else None)
+        self._offsets = offset_store.offset_store_of(
+            settings.group, network, settings.offset_folder if settings.broadcast else None
+        )
         self._assigned_queues = AssignedQueues(settings, network, self._offsets, self._background.spawn)
         self._subscriptions: dict[str, Subscription] = {}
-        self._watched: dict[str, tuple[QueuesChanged, list[MessageQueue]]] = {}
+        self._watches: dict[str, tuple[QueuesChanged, list[MessageQueue]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._is_sharing = False
         self._is_woken = False
@@ -124,9 +117,11 @@ class PullConsumer:
         self._network.membership.add_consumer(self)
         try:
             await self._background.__aenter__()
-            self._network.routes.watch(self._route_changed)
+            self._network.routes.watch(self._on_route_changed)
             if self._settings.auto_commit_s is not None:
-                self._begin(self._commit_now_and_then(self._settings.auto_commit_s), f"commit {self.full_group}")
+                self._spawn_until_left(
+                    self._commit_periodically(self._settings.auto_commit_s), f"commit {self.full_group}"
+                )
             await self._network.brokers.announce()
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
@@ -134,16 +129,16 @@ class PullConsumer:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._home.is_forked:
+        if self._loop_affinity.is_forked:
             return  # It reads in the parent.
         self._background.check_outside()
-        self._network.routes.unwatch(self._route_changed)
+        self._network.routes.unwatch(self._on_route_changed)
         for task in self._tasks:
             task.cancel()
         try:
-            await self._network.clock.wait_for(self._give_up_all(kind is None), LEAVE_S)
+            await self._network.clock.wait_for(self._give_up_all(error_type is None), LEAVE_LIMIT_S)
         except TimeoutError:
             log.warning("group %s could not commit everything; some messages come again", self.full_group)
         finally:
@@ -152,9 +147,7 @@ class PullConsumer:
             try:
                 await self._network.leave_group(self)
             finally:
-                await self._background.__aexit__(kind, error, trace)
-
-    # Which queues ---------------------------------------------------------------------------------------------------
+                await self._background.__aexit__(error_type, error, trace)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """All queues of a topic that can be read. Raises: NoRoute."""
@@ -162,18 +155,15 @@ class PullConsumer:
         return self._network.plain_queues(route.readable)
 
     def assign(self, queues: Iterable[MessageQueue], tag: str | None = None, *, where: str | None = None) -> None:
-        """Read exactly these queues, with this filter. Queues that were assigned before keep their position.
-
-        Raises: ConfigError, topics are subscribed.
-        """
+        """Read exactly these queues; old ones keep their position. Raises: ConfigError, topics are subscribed."""
         if self._subscriptions:
             raise ConfigError("topics are subscribed, and their queues shared out; unsubscribe before you assign")
-        wanted = set(self._full(queues))
+        wanted_queues = set(self._full_queues(queues))
         now_ms = self._network.clock.now_ms()
-        filters = {topic: subscription(topic, tag, where, now_ms) for topic in {each.topic for each in wanted}}
-        for queue in set(self._assigned_queues.queues) - wanted:
+        filters = {topic: subscription(topic, tag, where, now_ms) for topic in {queue.topic for queue in wanted_queues}}
+        for queue in set(self._assigned_queues.queues) - wanted_queues:
             self._assigned_queues.drop(queue)
-        for queue in sorted(wanted):
+        for queue in sorted(wanted_queues):
             self._assigned_queues.add(queue, filters[queue.topic])
         self._assigned_queues.wake()
 
@@ -181,28 +171,29 @@ class PullConsumer:
         """Read this member's share of a topic's queues, or change the topic's filter.
 
         All members of the group must do the same. The queues come within a moment: see `assigned`, `on_assigned`.
-
         Raises: ConfigError, queues are assigned.
         """
         if self._assigned_queues.queues and not self._subscriptions:
             raise ConfigError("queues are assigned; assign(()) before you subscribe")
         topic = self._network.full_topic(topic)
-        wanted = subscription(topic, tag, where, self._network.clock.now_ms())
-        self._subscriptions[topic] = wanted
+        new_subscription = subscription(topic, tag, where, self._network.clock.now_ms())
+        self._subscriptions[topic] = new_subscription
         for assigned in self._assigned_queues.all():
             if assigned.queue.topic == topic:
-                self._assigned_queues.refilter(assigned, wanted)
+                self._assigned_queues.refilter(assigned, new_subscription)
         if not self._is_sharing:
             self._is_sharing = True
-            self._begin(self._rebalance(), f"rebalance {self.full_group}")
-        await self._subscriptions_changed()
+            self._spawn_until_left(self._rebalance(), f"rebalance {self.full_group}")
+        await self._network.brokers.announce()
+        self._rebalancer.request_round()
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop to read a topic. All members of the group must do the same."""
         topic = self._network.full_topic(topic)
         if self._subscriptions.pop(topic, None) is not None:
             await self._give_up([queue for queue in self._assigned_queues.queues if queue.topic == topic])
-            await self._subscriptions_changed()
+            await self._network.brokers.announce()
+            self._rebalancer.request_round()
 
     @property
     def assigned(self) -> list[MessageQueue]:
@@ -213,14 +204,11 @@ class PullConsumer:
         """Call `changed(queues)` whenever the topic has other queues, such as new ones or those of a lost broker.
 
         The client asks the name servers every 30 s, and at once when a broker has moved.
-
-        Raises:
-            NoRoute: there is no such topic.
-            ConfigError: `changed` cannot be called.
+        Raises: NoRoute, there is no such topic; ConfigError, `changed` cannot be called.
         """
-        check_changed("changed", changed)
+        check_listener("changed", changed)
         topic = self._network.full_topic(topic)
-        self._watched[topic] = (changed, list((await self._network.routes.of(topic)).readable))
+        self._watches[topic] = (changed, list((await self._network.routes.of(topic)).readable))
 
     def pause(self, *queues: MessageQueue) -> None:
         """Return no messages of these queues, by default of all, until `resume`."""
@@ -233,11 +221,8 @@ class PullConsumer:
             self._assigned_queue(queue).is_paused = False
         self._assigned_queues.wake()
 
-    # Where ----------------------------------------------------------------------------------------------------------
-
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset. An offset outside of the queue becomes the nearest one inside.
-
         Raises: ConfigError, the queue is not assigned, or the offset is negative or no number.
         """
         check_offset(offset)
@@ -247,12 +232,12 @@ class PullConsumer:
     async def seek_to_beginning(self, *queues: MessageQueue) -> None:
         """Go on at the oldest message that is kept, in all queues by default."""
         for queue in queues or self.assigned:
-            self.seek(queue, await oldest(self._network.full_queue(queue), self._network.brokers))
+            self.seek(queue, await offset_store.oldest(self._network.full_queue(queue), self._network.brokers))
 
     async def seek_to_end(self, *queues: MessageQueue) -> None:
         """Go on behind the newest message, in all queues by default."""
         for queue in queues or self.assigned:
-            self.seek(queue, await newest(self._network.full_queue(queue), self._network.brokers))
+            self.seek(queue, await offset_store.newest(self._network.full_queue(queue), self._network.brokers))
 
     async def seek_to_time(self, time: datetime, *queues: MessageQueue) -> None:
         """Go on at the first message stored since a time, in all queues by default; without a zone it is local time."""
@@ -261,7 +246,7 @@ class PullConsumer:
 
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         """The offset of the first message stored since a time, of any queue; without a zone it is local time."""
-        return await offset_at(self._network.full_queue(queue), time, self._network.brokers)
+        return await offset_store.offset_at(self._network.full_queue(queue), time, self._network.brokers)
 
     async def position(self, queue: MessageQueue) -> int:
         """The offset that `poll` returns next."""
@@ -279,7 +264,6 @@ class PullConsumer:
         """Commit these offsets, or the positions of these queues, or of all: everything that `poll` has returned.
 
         Offsets that a broker did not accept are logged, and sent again with the next commit.
-
         Raises: ConfigError, one of these queues is not assigned, or an offset is negative.
         """
         if isinstance(offsets, Mapping):
@@ -287,20 +271,15 @@ class PullConsumer:
                 check_offset(offset)
             await self._offsets.commit({self._network.full_queue(queue): offset for queue, offset in offsets.items()})
         else:
-            wanted = self._assigned_queues.queues if offsets is None else self._full(offsets)
-            await self._offsets.commit(self._assigned_queues.positions(wanted))
-
-    # Reading --------------------------------------------------------------------------------------------------------
+            wanted_queues = self._assigned_queues.queues if offsets is None else self._full_queues(offsets)
+            await self._offsets.commit(self._assigned_queues.positions(wanted_queues))
 
     async def poll(self, max_count: int = 1000, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """Wait for messages, and return them; none after `timeout_s`. 0 returns the messages that are here.
 
         Brokers that cannot be reached are tried again and again.
-
-        Raises:
-            RemoteError: a broker refuses, as for a filter that it cannot read.
-            ConfigError: nothing is assigned or subscribed, or an argument is wrong.
-            ClientClosed: the reader was not entered, or its client was left.
+        Raises: RemoteError, a broker refuses, as for a filter that it cannot read; ConfigError, nothing is assigned or
+        subscribed, or an argument is wrong; ClientClosed, the reader was not entered, or its client was left.
         """
         check_count("max_count", max_count)
         if timeout_s != inf:
@@ -332,8 +311,6 @@ class PullConsumer:
         self._is_woken = True
         self._assigned_queues.wake()
 
-    # Sharing out ----------------------------------------------------------------------------------------------------
-
     async def _rebalance(self) -> None:
         try:
             await self._rebalancer.run()
@@ -347,13 +324,15 @@ class PullConsumer:
             return True
         change = diff([queue for queue in self._assigned_queues.queues if queue.topic == topic], queues)
         await self._give_up(change.drop)
-        wanted = self._subscriptions.get(topic)
-        if wanted is not None and change.add:
-            assigned_queues = [self._assigned_queues.add(queue, wanted, is_shared=True) for queue in change.add]
+        topic_subscription = self._subscriptions.get(topic)
+        if topic_subscription is not None and change.add:
+            assigned_queues = [
+                self._assigned_queues.add(queue, topic_subscription, is_shared=True) for queue in change.add
+            ]
             for assigned in assigned_queues:
                 assigned.is_held = True
             try:
-                await tell(self._settings.on_assigned, change.add, self._network)
+                await notify_listener(self._settings.on_assigned, change.add, self._network)
             finally:
                 for assigned in assigned_queues:
                     assigned.is_held = False
@@ -361,11 +340,10 @@ class PullConsumer:
         return True
 
     async def _give_up(self, queues: list[MessageQueue], is_end: bool = False) -> None:
-        """Let other members have these queues."""
         for assigned in self._assigned_queues.all():
             assigned.is_held |= assigned.queue in queues
         try:
-            await tell(self._settings.on_revoked, queues, self._network)
+            await notify_listener(self._settings.on_revoked, queues, self._network)
         finally:
             await (self._commit_for_good(queues) if is_end else self._commit_handled(queues))
             for queue in queues:
@@ -383,28 +361,22 @@ class PullConsumer:
             for queue in list(self._assigned_queues.queues):
                 self._assigned_queues.drop(queue)
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def _spawn_until_left(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(self._background.spawn(coroutine, name))
 
-    async def _subscriptions_changed(self) -> None:
-        await self._network.brokers.announce()
-        self._rebalancer.soon()
-
-    def _route_changed(self, topic: str) -> None:
+    def _on_route_changed(self, topic: str) -> None:
         if topic in self._subscriptions:
-            self._rebalancer.soon()
-        if topic in self._watched:
-            changed, before = self._watched[topic]
+            self._rebalancer.request_round()
+        if topic in self._watches:
+            listener, queues_before = self._watches[topic]
             route = self._network.routes.cached(topic)
-            now = list(route.readable) if route is not None else []
-            if now != before:
-                self._watched[topic] = (changed, now)
-                called = call(changed, self._network.plain_queues(now))
-                self._background.spawn(called, f"queues of {topic}")
+            queues_now = list(route.readable) if route is not None else []
+            if queues_now != queues_before:
+                self._watches[topic] = (listener, queues_now)
+                listener_call = call_listener(listener, self._network.plain_queues(queues_now))
+                self._background.spawn(listener_call, f"queues of {topic}")
 
-    # Committing by itself -------------------------------------------------------------------------------------------
-
-    async def _commit_now_and_then(self, period_s: float) -> None:
+    async def _commit_periodically(self, period_s: float) -> None:
         while True:
             await self._network.clock.sleep(period_s)
             await self._commit_handled(self._assigned_queues.queues)
@@ -412,23 +384,22 @@ class PullConsumer:
     async def _commit_handled(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, SparrowError]:
         if self._settings.auto_commit_s is None:
             return {}
-        handled = {each.queue: each.handled for each in self._assigned_queues.all() if each.queue in queues}
-        return await self._offsets.commit({queue: at for queue, at in handled.items() if at is not None})
+        offsets = {
+            assigned.queue: assigned.handled for assigned in self._assigned_queues.all() if assigned.queue in queues
+        }
+        return await self._offsets.commit({queue: offset for queue, offset in offsets.items() if offset is not None})
 
     async def _commit_for_good(self, queues: Collection[MessageQueue]) -> None:
-        """Commit at the end. If a slave refuses, wait a moment for its new master."""
-        moved, left = MovedQueues(self._network), set(queues)
+        demoted, uncommitted_queues = DemotedMasterQueues(self._network), set(queues)
 
         async def attempt() -> bool:
-            nonlocal left
-            left = moved.among(await self._commit_handled(left))
-            return bool(left)
+            nonlocal uncommitted_queues
+            uncommitted_queues = demoted.among(await self._commit_handled(uncommitted_queues))
+            return bool(uncommitted_queues)
 
         await until_elected(attempt, self._network)
 
-    # What brokers ask -----------------------------------------------------------------------------------------------
-
-    def _beat(self) -> ConsumerBeat:
+    def _heartbeat_entry(self) -> ConsumerBeat:
         return ConsumerBeat(
             group_name=self.full_group,
             consume_type="CONSUME_ACTIVELY",
@@ -437,51 +408,52 @@ class PullConsumer:
             subscription_data_set=list(self._filters().values()),
         )
 
-    def _members_changed(self) -> None:
-        self._rebalancer.soon()
+    def _on_members_changed(self) -> None:
+        self._rebalancer.request_round()
 
-    async def _reset(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on at offsets that an operator has set, and commit them.
-
-        The owner of a subscribed queue commits its offset. All members commit assigned queues: they may have no reader.
-        """
-        log_reset(self._network.brokers.lines, self.full_group, offsets)
-        mine = set(self._assigned_queues.queues)
+    async def _reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at new offsets, and commit them. Any member commits assigned queues, as they may have no reader."""
+        offset_store.log_reset(self._network.brokers.log_limit, self.full_group, offsets)
+        assigned_queues = set(self._assigned_queues.queues)
         for queue, offset in offsets.items():
             self._offsets.moved(queue)
-            if queue in mine:
+            if queue in assigned_queues:
                 self.seek(queue, offset)
-        ours = mine if self._subscriptions else offsets.keys()
-        await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in ours})
+        committed_queues = assigned_queues if self._subscriptions else offsets.keys()
+        await self._offsets.commit({queue: offset for queue, offset in offsets.items() if queue in committed_queues})
 
-    async def _client_leaves(self) -> None:
+    async def _on_client_leaving(self) -> None:
         await self._commit_handled(self._assigned_queues.queues)
 
-    def _client_left(self) -> None:
+    def _on_client_left(self) -> None:
         for task in self._tasks:
             task.cancel()
         self._is_cut_off = True
         self._assigned_queues.wake()
 
-    def _running(self) -> ConsumerRunning:
+    def _running_info(self) -> ConsumerRunning:
         return ConsumerRunning(
             properties={
                 "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY",
                 "PROP_NAMESERVER_ADDR": str(self._network.name_servers),
             },
             subscription_set=list(self._filters().values()),
-            mq_table={each.queue: each.report() for each in self._assigned_queues.all()},
+            mq_table={assigned.queue: assigned.report() for assigned in self._assigned_queues.all()},
         )
 
     def _positions_in(self, topic: str) -> dict[MessageQueue, int]:
-        return {each.queue: each.position or 0 for each in self._assigned_queues.all() if each.queue.topic == topic}
+        return {
+            assigned.queue: assigned.position or 0
+            for assigned in self._assigned_queues.all()
+            if assigned.queue.topic == topic
+        }
 
     async def _deliver_once(self, stored: StoredMessage, broker_name: str) -> ConsumeOutcome:
         raise RemoteError(
             ResponseCode.SYSTEM_ERROR, f"the consumer of group {self.group} polls, and has no handler to call"
         )
 
-    def _full(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    def _full_queues(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
         check_queues(queues)
         return [self._network.full_queue(queue) for queue in queues]
 
@@ -489,7 +461,9 @@ class PullConsumer:
         return self._assigned_queues.of(self._network.full_queue(queue))
 
     def _filters(self) -> dict[str, Subscription]:
-        return self._subscriptions or {each.queue.topic: each.subscription for each in self._assigned_queues.all()}
+        return self._subscriptions or {
+            assigned.queue.topic: assigned.subscription for assigned in self._assigned_queues.all()
+        }
 
 
 @dataclass(slots=True, eq=False)
@@ -504,7 +478,7 @@ class AssignedQueue:
         answer: what is waited for: the answer of a pull, or None or an error from making one possible.
         is_cut_off: its broker was lost, and may come back without its last messages.
         is_held: the program's listener is being called with it; no message of it is handed out meanwhile.
-        not_before: when a queue that failed, or has found nothing without a wait, is asked again.
+        not_before_s: when a queue that failed, or has found nothing without a wait, is asked again.
         refusal: the last refusal for which a name server was asked whether the topic still has the queue.
     """
 
@@ -523,7 +497,7 @@ class AssignedQueue:
     is_failing: bool = False
     is_cut_off: bool = False
     broker_id: int = MASTER
-    not_before: float = 0.0
+    not_before_s: float = 0.0
     asked_s: float = 0.0
     empty_polls: EmptyPollBackoff = field(default_factory=EmptyPollBackoff)
     refusal: RemoteError | None = None
@@ -537,7 +511,7 @@ class AssignedQueue:
         self.position, self.next_offset = offset, offset or 0
         self.handled = None
         self.stored_ms = 0  # The program may go on anywhere.
-        self.not_before = 0.0
+        self.not_before_s = 0.0
 
     def go_on(self, offset: int) -> None:
         """Ask for this offset next. No message is here."""
@@ -556,14 +530,16 @@ class AssignedQueue:
 class AssignedQueues:
     """All assigned queues of one pull consumer."""
 
-    def __init__(self, settings: PullSettings, network: Network, offsets: OffsetStore, spawn: Spawn) -> None:
+    def __init__(
+        self, settings: PullSettings, network: Network, offsets: offset_store.OffsetStore, spawn: Spawn
+    ) -> None:
         self._settings = settings
         self._network = network
         self._offsets = offsets
         self._spawn = spawn
         self._owner = DetachedOwner(network.answers, rules=FailureRules(settings.group))
         self._by_queue: dict[MessageQueue, AssignedQueue] = {}  # in the order of their turns
-        self._woken: asyncio.Future[None] | None = None
+        self._wake_up: asyncio.Future[None] | None = None
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -605,13 +581,15 @@ class AssignedQueues:
 
     def wake(self) -> None:
         """End a `wait`, so that its caller looks again."""
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if self._wake_up is not None and not self._wake_up.done():
+            self._wake_up.set_result(None)
 
     async def begin(self, assigned: AssignedQueue) -> int:
         """The next offset; first find the begin if it is unknown. Raises: SparrowError."""
         if assigned.position is None:
-            offset = await first_offset(assigned.queue, self._settings.start, self._offsets, self._network.brokers)
+            offset = await offset_store.first_offset(
+                assigned.queue, self._settings.start, self._offsets, self._network.brokers
+            )
             if assigned.position is None:  # The program has not called `seek` meanwhile.
                 assigned.position = assigned.next_offset = offset
         return assigned.position
@@ -621,7 +599,7 @@ class AssignedQueues:
         now = self._network.clock.monotonic()
         for assigned in self._by_queue.values():
             is_idle = assigned.answer is None and not assigned.fetched
-            if is_idle and not assigned.is_paused and not assigned.is_held and now >= assigned.not_before:
+            if is_idle and not assigned.is_paused and not assigned.is_held and now >= assigned.not_before_s:
                 assigned.asked_s = now
                 assigned.answer = self._pull(assigned)
                 assigned.answer.add_done_callback(_retrieve_error)  # A reading may be left before it is collected.
@@ -642,7 +620,7 @@ class AssignedQueues:
             except (NetworkError, ProtocolError) as error:
                 self._postpone(assigned, error)
             except RemoteError as error:
-                self._refused(assigned, error)
+                self._handle_refusal(assigned, error)
 
     def hand_out(self, max_count: int) -> list[ReceivedMessage]:
         """The messages that are here. A queue that was served goes behind the others."""
@@ -663,25 +641,27 @@ class AssignedQueues:
     async def wait(self, limit_s: float) -> None:
         """Wait until an answer may have come, or a queue may be asked again, at most so many seconds."""
         now_s = self._network.clock.monotonic()
-        ends_s = (each.not_before - now_s for each in self._by_queue.values() if each.not_before > now_s)
-        limit_s = min([limit_s, *ends_s])
-        if self._woken is None or self._woken.done():
-            self._woken = asyncio.get_running_loop().create_future()
-        waiting = [each.answer for each in self._by_queue.values() if each.answer is not None]
+        pauses_s = (
+            assigned.not_before_s - now_s for assigned in self._by_queue.values() if assigned.not_before_s > now_s
+        )
+        limit_s = min([limit_s, *pauses_s])
+        if self._wake_up is None or self._wake_up.done():
+            self._wake_up = asyncio.get_running_loop().create_future()
+        awaited = [assigned.answer for assigned in self._by_queue.values() if assigned.answer is not None]
         with suppress(TimeoutError):
-            first = asyncio.wait([*waiting, self._woken], return_when="FIRST_COMPLETED")
-            await self._network.clock.wait_for(first, limit_s)
+            first_done = asyncio.wait([*awaited, self._wake_up], return_when="FIRST_COMPLETED")
+            await self._network.clock.wait_for(first_done, limit_s)
 
     def positions(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The next offsets, of those where it is known. Raises: ConfigError, one is not assigned."""
-        found = {queue: self.of(queue).position for queue in queues}
-        return {queue: position for queue, position in found.items() if position is not None}
+        positions = {queue: self.of(queue).position for queue in queues}
+        return {queue: position for queue, position in positions.items() if position is not None}
 
     def _pull(self, assigned: AssignedQueue) -> asyncio.Future[Any]:
         """A pull, or the preparation that it needs."""
         network, queue = self._network, assigned.queue
         address = network.routes.replica(queue.broker_name, assigned.broker_id)
-        session = network.brokers.live(address) if address is not None else None
+        session = network.brokers.open_session(address) if address is not None else None
         if session is None or assigned.position is None or assigned.is_cut_off:
             return self._spawn(self._prepare(assigned), f"begin {queue}")
         request = pulling.request(
@@ -696,7 +676,6 @@ class AssignedQueues:
         return session.call(request, timeout_s=pulling.HOLD_S + pulling.ANSWER_S, accept=pulling.ACCEPTED)
 
     async def _prepare(self, assigned: AssignedQueue) -> SparrowError | None:
-        """Find the begin, and connect. Return the error if that fails."""
         try:
             await self.begin(assigned)
             await self._network.brokers.having(assigned.queue, assigned.broker_id)
@@ -711,18 +690,18 @@ class AssignedQueues:
         return None
 
     def _take(self, assigned: AssignedQueue, answer: Response[PullMessageReply]) -> None:
-        found = pulling.messages_of_answer(answer, assigned, assigned.subscription, self._network.brokers.lines)
+        messages = pulling.messages_of_answer(answer, assigned, assigned.subscription, self._network.brokers.log_limit)
         assigned.is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self._delay_next_pull(assigned, False)
             assigned.answer = self._spawn(self._move(assigned, answer.header), f"move {assigned.queue}")
             return
-        goes_on = answer.header.next_begin_offset > assigned.next_offset
+        has_advanced = answer.header.next_begin_offset > assigned.next_offset
         assigned.next_offset = answer.header.next_begin_offset
         assigned.broker_id = answer.header.suggest_which_broker_id
-        assigned.fetched.extend(received(found, assigned.queue, None, self._owner, self._network.namespace))
-        pulling.note_last(assigned, found)
-        self._delay_next_pull(assigned, goes_on)
+        assigned.fetched.extend(received(messages, assigned.queue, None, self._owner, self._network.namespace))
+        pulling.note_last(assigned, messages)
+        self._delay_next_pull(assigned, has_advanced)
         if not assigned.fetched:
             assigned.position = assigned.next_offset
 
@@ -730,7 +709,7 @@ class AssignedQueues:
         now_s = self._network.clock.monotonic()
         pause_s = assigned.empty_polls.pause_s(has_messages, now_s - assigned.asked_s)
         if pause_s:
-            assigned.not_before = now_s + pause_s
+            assigned.not_before_s = now_s + pause_s
 
     async def _move(self, assigned: AssignedQueue, reply: PullMessageReply) -> SparrowError | None:
         """Go on at another offset, because the queue has none of ours. Return the error if that fails."""
@@ -740,12 +719,12 @@ class AssignedQueues:
                 offset = await pulling.first_new(assigned, offset, self._network.brokers)
         except SparrowError as error:
             return error
-        pulling.log_move(self._network.brokers.lines, queue, assigned.next_offset, reply, offset)
+        pulling.log_move(self._network.brokers.log_limit, queue, assigned.next_offset, reply, offset)
         assigned.go_on(offset)
         assigned.broker_id = reply.suggest_which_broker_id
         return None
 
-    def _refused(self, assigned: AssignedQueue, error: RemoteError) -> None:
+    def _handle_refusal(self, assigned: AssignedQueue, error: RemoteError) -> None:
         """Wait out a refusal that passes, or that ends when another queue is assigned. Raises: RemoteError, others."""
         if error.code in pulling.UNKNOWN_GROUP:
             self._spawn(self._network.brokers.announce(), "announce")
@@ -759,9 +738,8 @@ class AssignedQueues:
             raise error
 
     async def _error_unless_lost(self, assigned: AssignedQueue, error: RemoteError) -> RemoteError | None:
-        """Return the error, unless the topic has lost the queue: then another assignment follows from the route.
-
-        A broker may refuse before name servers know why, so the first refusal is no error.
+        """Return the error, unless the topic has lost the queue: then another assignment follows from the route. A
+        broker may refuse before name servers know why, so the first refusal is no error.
         """
         with suppress(NoRoute, NetworkError):
             route = await self._network.routes.fetch(assigned.queue.topic)
@@ -776,7 +754,7 @@ class AssignedQueues:
         assigned.is_failing = True
         assigned.is_cut_off |= isinstance(error, NetworkError) and assigned.broker_id == MASTER
         assigned.broker_id = MASTER
-        assigned.not_before = self._network.clock.monotonic() + pulling.PAUSE_S
+        assigned.not_before_s = self._network.clock.monotonic() + pulling.PAUSE_S
 
 
 def _retrieve_error(answer: asyncio.Future[Any]) -> None:

@@ -5,11 +5,10 @@
     20 nothing for us    all filtered: go on at nextBeginOffset
     21 offset moved      outside of the queue: go on where the broker says
 
-A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a
-new message is delivered at once. A broker can also answer at once, again and again, without messages or a later offset:
-it is full or broken. Without pauses a client would ask it thousands of times a second, and log as often. The first
-quick answers have no pause, and the next ones short ones: a queue that was moved, or a broker that stops, delays no
-message. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
+A broker holds a pull that finds nothing until a message arrives, so an idle queue costs one request in 15 s and a new
+message is delivered at once. A broker that is full or broken answers at once, again and again, without messages. The
+first quick answers have no pause, and the next ones short ones: a queue that was moved, or a broker that stops, delays
+no message. Source: DefaultMQPushConsumerImpl.pullMessage and PullAPIWrapper, Java 4.9.8.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ STALLED_S: Final = 30.0
 # A broker of ours answers with so many bytes, however many messages they are; Apache's with at most 32 messages.
 PULL_BYTES: Final = 256 * 1024  # (Java 5: pullBatchSizeInBytes)
 PAUSE_S: Final = 1.0  # after an error; Java waits 3 s
-HELD_S: Final = 0.1  # an answer that took so long needs no pause
+QUICK_ANSWER_S: Final = 0.1  # an answer that took so long needs no pause
 _FREE_POLLS: Final = 5  # quick answers without a pause
 _FIRST_BACKOFF_S: Final = 0.001
 _MAX_BACKOFF_S: Final = 1.0
@@ -105,50 +104,46 @@ def request(
     )
 
 
-def messages_in(body: bytes, queue: MessageQueue, subscription: Subscription, lines: LogLimit) -> list[PulledMessage]:
+def messages_in(
+    body: bytes, queue: MessageQueue, subscription: Subscription, log_limit: LogLimit
+) -> list[PulledMessage]:
     """Return the messages of a pull's answer that match the subscription; brokers compare only hashes of tags.
 
-    A damaged record is logged and left out: another pull would not repair it.
-
-    Args:
-        lines: limits these lines, as a broker can answer thousands of times a second.
+    A damaged record is logged and left out: another pull would not repair it. `log_limit` limits these lines, as a
+    broker can answer thousands of times a second.
     """
-    found: list[PulledMessage] = []
-    damaged: list[CorruptRecord] = []
+    messages: list[PulledMessage] = []
+    corrupt_records: list[CorruptRecord] = []
     try:
-        decode_all(body, found, damaged)
+        decode_all(body, messages, corrupt_records)
     except ProtocolError as error:
-        lines.log(log, logging.ERROR, "skipping the rest of an answer for %s: %s", queue, error)
-    for damage in damaged:
-        lines.log(log, logging.ERROR, "skipping a message of %s: %s", queue, damage)
+        log_limit.log(log, logging.ERROR, "skipping the rest of an answer for %s: %s", queue, error)
+    for corrupt_record in corrupt_records:
+        log_limit.log(log, logging.ERROR, "skipping a message of %s: %s", queue, corrupt_record)
     tags = subscription.tags
-    return [each for each in found if each.tags in tags] if tags else found
+    return [message for message in messages if message.tags in tags] if tags else messages
 
 
 def messages_of_answer(
-    answer: Response[PullMessageReply], place: PullPosition, subscription: Subscription, lines: LogLimit
+    answer: Response[PullMessageReply], place: PullPosition, subscription: Subscription, log_limit: LogLimit
 ) -> list[PulledMessage]:
-    """Return the messages of an answer to a pull.
-
-    Raises: RemoteProtocolError, the next pull would get them again, and so would each later one.
-    """
+    """Return the messages of an answer to a pull. Raises: RemoteProtocolError, as `check_progress`."""
     if answer.code != ResponseCode.SUCCESS:
         return []
-    found = messages_in(answer.body, place.queue, subscription, lines)
-    if found:
+    messages = messages_in(answer.body, place.queue, subscription, log_limit)
+    if messages:
         check_progress(place.queue, place.next_offset, answer.header.next_begin_offset)
-    return found
+    return messages
 
 
-def check_progress(queue: MessageQueue, offset: int, following: int) -> None:
+def check_progress(queue: MessageQueue, offset: int, next_offset: int) -> None:
     """Check the next offset that an answer with messages names, or one that says that none matches.
-
     Raises: RemoteProtocolError, the next pull would be the same one again, and so would each later one.
     """
-    if following <= offset:
+    if next_offset <= offset:
         raise RemoteProtocolError(
-            f"the broker was asked for messages of {queue} from offset {offset} on, and names {following} as the next "
-            "offset; restart the broker, or look for a program that answers in its place"
+            f"the broker was asked for messages of {queue} from offset {offset} on, and names {next_offset} as the "
+            "next offset; restart the broker, or look for a program that answers in its place"
         )
 
 
@@ -162,25 +157,23 @@ class EmptyPollBackoff:
 
     def pause_s(self, has_messages: bool, took_s: float) -> float:
         """Return the pause before the next request, after an answer that found something, or that took so long."""
-        if has_messages or took_s >= HELD_S:
+        if has_messages or took_s >= QUICK_ANSWER_S:
             self._count = 0
             return 0.0
         self._count = min(self._count + 1, 100)
-        return (
-            min(_FIRST_BACKOFF_S * 2.0 ** (self._count - _FREE_POLLS - 1), _MAX_BACKOFF_S)
-            if self._count > _FREE_POLLS
-            else 0.0
-        )
+        if self._count <= _FREE_POLLS:
+            return 0.0
+        return min(_FIRST_BACKOFF_S * 2.0 ** (self._count - _FREE_POLLS - 1), _MAX_BACKOFF_S)
 
 
 class FetchLoop:
     """Asks a broker for messages of one queue, again and again."""
 
     def __init__(
-        self, group: str, owned: ProcessQueue, subscription: Subscription, brokers: Brokers, clock: Clock
+        self, group: str, process_queue: ProcessQueue, subscription: Subscription, brokers: Brokers, clock: Clock
     ) -> None:
         self._group = group
-        self._owned = owned
+        self._process_queue = process_queue
         self._subscription = subscription
         self._brokers = brokers
         self._clock = clock
@@ -189,56 +182,51 @@ class FetchLoop:
 
     async def run(self) -> None:
         """Ask until cancelled, when the queue is given up. This drops the request in flight; no message is lost.
-
-        Raises:
-            ConfigError: the broker cannot filter by this subscription, and will not learn it; or it cannot pop.
-            AccessDenied
+        Raises: AccessDenied; ConfigError, the broker cannot filter by this subscription, and will not learn it, or
+        cannot pop.
         """
         while True:
-            if not self._owned.has_room:
+            if not self._process_queue.has_room:
                 await self._wait_for_room()
             began_s = self._clock.monotonic()
             try:
-                found = await self._ask()
+                has_messages = await self._ask()
             except (AccessDenied, ConfigError):
                 raise
             except SparrowError as error:
                 await self._recover(error)
                 continue
-            pause_s = self._empty_polls.pause_s(found, self._clock.monotonic() - began_s)
+            pause_s = self._empty_polls.pause_s(has_messages, self._clock.monotonic() - began_s)
             if pause_s:
                 await self._clock.sleep(pause_s)
 
     async def _ask(self) -> bool:
-        """Ask once, and pass on the answer. Return whether it brought messages or a later offset.
-
-        Raises: SparrowError.
-        """
+        """Ask once, and pass on the answer. Return whether messages or a later offset came. Raises: SparrowError."""
         raise NotImplementedError
 
     async def _wait_for_room(self) -> None:
         try:
-            await self._clock.wait_for(_room(self._owned), STALLED_S)
+            await self._clock.wait_for(_room(self._process_queue), STALLED_S)
         except TimeoutError:
-            if self._owned.is_full:
+            if self._process_queue.is_full:
                 log.warning(
                     "%s waits: %d messages (%d bytes) are delivered and not settled; use "
                     "`async with msg.process()`, or call msg.ack()",
-                    self._owned.queue,
-                    self._owned.unsettled,
-                    self._owned.unsettled_bytes,
+                    self._process_queue.queue,
+                    self._process_queue.unsettled_count,
+                    self._process_queue.unsettled_bytes,
                 )
-            await _room(self._owned)
+            await _room(self._process_queue)
 
     async def _recover(self, error: SparrowError) -> None:
         """Repair what the client can repair, and wait a moment."""
-        owned = self._owned
+        process_queue = self._process_queue
         level = logging.DEBUG if self._is_failing else logging.WARNING
-        log.log(level, "cannot pull %s, trying again: %s", owned.queue, error)
+        log.log(level, "cannot pull %s, trying again: %s", process_queue.queue, error)
         self._is_failing = True
         if isinstance(error, NetworkError):
-            owned.is_cut_off = owned.is_cut_off or owned.broker_id == MASTER
-            owned.broker_id = MASTER
+            process_queue.is_cut_off = process_queue.is_cut_off or process_queue.broker_id == MASTER
+            process_queue.broker_id = MASTER
         elif isinstance(error, RemoteError) and error.code in UNKNOWN_GROUP:
             await self._brokers.announce()
         elif isinstance(error, RemoteError):
@@ -246,11 +234,8 @@ class FetchLoop:
         await self._clock.sleep(PAUSE_S)
 
     async def _check_filter(self, error: RemoteError) -> None:
-        """Ask whether the broker refuses the filter; Java asks the same when a consumer starts.
-
-        Raises: ConfigError, the broker refuses the filter.
-        """
-        subscription, broker_name = self._subscription, self._owned.queue.broker_name
+        """Ask if the broker refuses the filter, as Java does when a consumer starts. Raises: ConfigError, it does."""
+        subscription, broker_name = self._subscription, self._process_queue.queue.broker_name
         if error.code != ResponseCode.SUBSCRIPTION_PARSE_FAILED:
             if subscription.kind == TAG:
                 return
@@ -270,23 +255,21 @@ class FetchLoop:
         ) from error
 
 
-async def _room(owned: ProcessQueue) -> None:
-    while not owned.has_room:
-        await owned.changed()
+async def _room(process_queue: ProcessQueue) -> None:
+    while not process_queue.has_room:
+        await process_queue.wait_for_change()
 
 
-def log_move(lines: LogLimit, queue: MessageQueue, missing_offset: int, reply: PullMessageReply, offset: int) -> None:
+def log_move(
+    log_limit: LogLimit, queue: MessageQueue, missing_offset: int, reply: PullMessageReply, offset: int
+) -> None:
     """Warn that a queue does not have the offset that a consumer wants, and is read from another one on."""
     text = "%s has no offset %d for us (it holds %d to %d); going on at %d"
-    lines.log(log, logging.WARNING, text, queue, missing_offset, reply.min_offset, reply.max_offset, offset)
+    log_limit.log(log, logging.WARNING, text, queue, missing_offset, reply.min_offset, reply.max_offset, offset)
 
 
 class PullPosition(Protocol):
-    """A queue, and the offset up to which it was read.
-
-    Attributes:
-        last_offset, stored_ms: of the last message that came: its offset, and when it was stored; 0 before the first.
-    """
+    """A queue, its next offset, and the offset and the storage time of its last message; 0 before the first."""
 
     queue: MessageQueue
     next_offset: int
@@ -315,19 +298,19 @@ async def offset_after_break(group: str, place: PullPosition, subscription: Subs
     if not place.stored_ms:
         return place.next_offset
     session = await brokers.having(place.queue)
-    look = request(group, place.queue, place.last_offset, subscription, count=1, hold_s=0.0)
-    answer = await session.call(look, accept=ACCEPTED)
+    pull = request(group, place.queue, place.last_offset, subscription, count=1, hold_s=0.0)
+    answer = await session.call(pull, accept=ACCEPTED)
     if not answer.header.min_offset <= place.last_offset < answer.header.max_offset:
         return place.next_offset
     is_found = answer.code == ResponseCode.SUCCESS
-    found = messages_in(answer.body, place.queue, subscription, brokers.lines) if is_found else []
-    here = {(each.queue_offset, each.stored.store_timestamp_ms) for each in found}
-    if (place.last_offset, place.stored_ms) in here:
+    messages = messages_in(answer.body, place.queue, subscription, brokers.log_limit) if is_found else []
+    stored_places = {(message.queue_offset, message.stored.store_timestamp_ms) for message in messages}
+    if (place.last_offset, place.stored_ms) in stored_places:
         return place.next_offset
     offset = await first_new(place, place.next_offset, brokers)
     if offset < place.next_offset:
         text = "%s has new messages in the place of those that its broker lost; going on at %d instead of %d"
-        brokers.lines.log(log, logging.WARNING, text, place.queue, offset, place.next_offset)
+        brokers.log_limit.log(log, logging.WARNING, text, place.queue, offset, place.next_offset)
     return offset
 
 
@@ -335,59 +318,61 @@ class Puller(FetchLoop):
     """Pulls one queue, again and again.
 
     Args:
-        moved: called when the broker gives another offset while messages are being handled.
-        resume: returns the offset that the group has committed; None if there is none.
+        on_moved: called when the broker gives another offset while messages are being handled.
+        read_committed: returns the offset that the group has committed; None if there is none.
         commits: whether pulls commit settled messages; not for offsets that are kept locally, which no broker lowers.
     """
 
     def __init__(
         self,
         group: str,
-        owned: ProcessQueue,
+        process_queue: ProcessQueue,
         subscription: Subscription,
         brokers: Brokers,
         clock: Clock,
-        arrived: Callable[[ProcessQueue, list[PulledMessage]], None],
-        moved: Callable[[ProcessQueue, int], None],
-        resume: Callable[[MessageQueue], Awaitable[int | None]],
+        on_pulled: Callable[[ProcessQueue, list[PulledMessage]], None],
+        on_moved: Callable[[ProcessQueue, int], None],
+        read_committed: Callable[[MessageQueue], Awaitable[int | None]],
         *,
         count: int = 32,
         commits: bool = True,
     ) -> None:
-        super().__init__(group, owned, subscription, brokers, clock)
-        self._arrived = arrived
-        self._moved = moved
-        self._resume = resume
+        super().__init__(group, process_queue, subscription, brokers, clock)
+        self._on_pulled = on_pulled
+        self._on_moved = on_moved
+        self._read_committed = read_committed
         self._count = count
         self._commits = commits
 
     async def _ask(self) -> bool:
-        owned = self._owned
-        if owned.is_cut_off:
-            offset = await offset_after_break(self._group, owned, self._subscription, self._brokers)
-            if offset < owned.next_offset:
-                self._go_on(min(offset, owned.commit_offset))
+        process_queue = self._process_queue
+        if process_queue.is_cut_off:
+            offset = await offset_after_break(self._group, process_queue, self._subscription, self._brokers)
+            if offset < process_queue.next_offset:
+                self._go_on(min(offset, process_queue.commit_offset))
                 return False
         answer = await self._pull()
-        found = messages_of_answer(answer, owned, self._subscription, self._brokers.lines)
+        messages = messages_of_answer(answer, process_queue, self._subscription, self._brokers.log_limit)
         self._is_failing = False
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._move(answer.header)
             return False
-        return self._take(answer, found)
+        return self._take(answer, messages)
 
     async def _pull(self) -> Response[PullMessageReply]:
-        owned = self._owned
-        session = await self._brokers.of(owned.queue.broker_name, owned.broker_id)
-        is_known = owned.has_begun and not owned.is_cut_off
+        process_queue = self._process_queue
+        session = await self._brokers.of(process_queue.queue.broker_name, process_queue.broker_id)
+        is_known = process_queue.has_begun and not process_queue.is_cut_off
         # Only a master keeps offsets.
-        commit = owned.commit_offset if self._commits and is_known and owned.broker_id == MASTER else None
-        owned.pull_commits = commit
-        owned.last_pull_ms = self._clock.now_ms()
+        commit = (
+            process_queue.commit_offset if self._commits and is_known and process_queue.broker_id == MASTER else None
+        )
+        process_queue.pull_commits = commit
+        process_queue.last_pull_ms = self._clock.now_ms()
         pull = request(
             self._group,
-            owned.queue,
-            owned.next_offset,
+            process_queue.queue,
+            process_queue.next_offset,
             self._subscription,
             count=self._count,
             hold_s=HOLD_S,
@@ -396,29 +381,29 @@ class Puller(FetchLoop):
         return await session.call(pull, timeout_s=HOLD_S + ANSWER_S, accept=ACCEPTED)
 
     def _take(self, answer: Response[PullMessageReply], messages: list[PulledMessage]) -> bool:
-        owned = self._owned
-        goes_on = answer.header.next_begin_offset > owned.next_offset
-        owned.has_begun, owned.is_cut_off = True, False
-        owned.pull_commits = None
-        owned.broker_id = answer.header.suggest_which_broker_id
-        owned.next_offset = answer.header.next_begin_offset
+        process_queue = self._process_queue
+        has_advanced = answer.header.next_begin_offset > process_queue.next_offset
+        process_queue.has_begun, process_queue.is_cut_off = True, False
+        process_queue.pull_commits = None
+        process_queue.broker_id = answer.header.suggest_which_broker_id
+        process_queue.next_offset = answer.header.next_begin_offset
         if answer.code == ResponseCode.SUCCESS:
-            stats = owned.stats
+            stats = process_queue.stats
             stats.pulls += 1
-            stats.pull_ms += max(self._clock.now_ms() - owned.last_pull_ms, 0)
+            stats.pull_ms += max(self._clock.now_ms() - process_queue.last_pull_ms, 0)
             stats.pulled += len(messages)
-            note_last(owned, messages)
-            self._arrived(owned, messages)
-        return goes_on
+            note_last(process_queue, messages)
+            self._on_pulled(process_queue, messages)
+        return has_advanced
 
     async def _move(self, reply: PullMessageReply) -> None:
         """Go on at another offset: the queue has none of ours (messages expired, or an operator set another)."""
-        owned = self._owned
+        process_queue = self._process_queue
         offset = reply.next_begin_offset
-        if owned.next_offset > reply.max_offset and offset > 0:
+        if process_queue.next_offset > reply.max_offset and offset > 0:
             offset = await self._after_loss(offset)
-        log_move(self._brokers.lines, owned.queue, owned.next_offset, reply, offset)
-        if not owned.unsettled and owned.next_offset == offset:
+        log_move(self._brokers.log_limit, process_queue.queue, process_queue.next_offset, reply, offset)
+        if not process_queue.unsettled_count and process_queue.next_offset == offset:
             await self._clock.sleep(PAUSE_S)
         else:
             self._go_on(offset)
@@ -429,16 +414,16 @@ class Puller(FetchLoop):
         The end would skip these. A group goes on at its committed offset, which such a broker has lowered to the end
         that it began with. Without one, new messages are those that were stored after the last one that came.
         """
-        owned = self._owned
-        committed = await self._resume(owned.queue) if self._commits else None
+        process_queue = self._process_queue
+        committed = await self._read_committed(process_queue.queue) if self._commits else None
         if committed is not None and 0 <= committed < end:
             return committed
-        return min(await first_new(owned, end, self._brokers), owned.commit_offset)
+        return min(await first_new(process_queue, end, self._brokers), process_queue.commit_offset)
 
     def _go_on(self, offset: int) -> None:
-        owned = self._owned
-        if owned.unsettled:
-            self._moved(owned, offset)
+        process_queue = self._process_queue
+        if process_queue.unsettled_count:
+            self._on_moved(process_queue, offset)
         else:
-            owned.has_begun, owned.is_cut_off = True, False
-            owned.next_offset = offset
+            process_queue.has_begun, process_queue.is_cut_off = True, False
+            process_queue.next_offset = offset

@@ -32,7 +32,6 @@ from sparrowmq.protocol.requests.namesrv_headers import GetAllTopicListFromNames
 from sparrowmq.remoting.session import Session
 
 log = logging.getLogger(__name__)
-
 PERIOD_S: Final = 20.0
 FIRST_PAUSE_S: Final = 0.05  # the first pause while something is missing; doubles up to
 MAX_PAUSE_S: Final = 1.0
@@ -47,23 +46,23 @@ class Verdict(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class QueueChange:
     """The steps to own the wanted queues, in order."""
 
     drop: list[MessageQueue]
     add: list[MessageQueue]
 
 
-def diff(mine: Collection[MessageQueue], target: Collection[MessageQueue]) -> Change:
-    have, want = frozenset(mine), frozenset(target)
-    return Change(sorted(have - want), sorted(want - have))
+def diff(own_queues: Collection[MessageQueue], wanted_queues: Collection[MessageQueue]) -> QueueChange:
+    own, wanted = frozenset(own_queues), frozenset(wanted_queues)
+    return QueueChange(sorted(own - wanted), sorted(wanted - own))
 
 
-def _checked(allocated: object, topic: str) -> list[MessageQueue]:
+def _checked_allocation(allocated: object, topic: str) -> list[MessageQueue]:
     """The queues of a topic that a strategy gave; it may give those of others too. Raises: ConfigError, no queues."""
-    given = list(allocated) if isinstance(allocated, Iterable) else [allocated]
-    queues = [each for each in given if isinstance(each, MessageQueue)]
-    if len(queues) < len(given):
+    items = list(allocated) if isinstance(allocated, Iterable) else [allocated]
+    queues = [item for item in items if isinstance(item, MessageQueue)]
+    if len(queues) < len(items):
         raise ConfigError(f"the strategy of the consumer returned {allocated!r}; return a list of queues")
     return [queue for queue in queues if queue.topic == topic]
 
@@ -74,7 +73,7 @@ class Rebalancer:
     Args:
         apply: takes over the queues of a topic; returns whether it has all of them.
         strategy: None gives every queue to every member: broadcasting.
-        begin: called before a round that `soon` asked for.
+        before_round: called before a round that `request_round` asked for.
     """
 
     def __init__(
@@ -84,33 +83,30 @@ class Rebalancer:
         topics: Callable[[], Collection[str]],
         apply: Callable[[str, Collection[MessageQueue]], Awaitable[bool]],
         strategy: Strategy | None,
-        begin: Callable[[], Awaitable[None]] | None = None,
+        before_round: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._group = group
         self._network = network
         self._topics = topics
         self._apply = apply
         self._strategy = strategy
-        self._begin = begin
+        self._before_round = before_round
         self._round_due = asyncio.Event()
-        self._troubled: set[str] = set()
-        self._missing: set[str] = set()
+        self._failing_topics: set[str] = set()
+        self._missing_topics: set[str] = set()
         self.first_round = asyncio.Event()
 
-    def soon(self) -> None:
+    def request_round(self) -> None:
         """Do not wait for the next regular round."""
         self._round_due.set()
 
     async def run(self) -> None:
-        """Rebalance until cancelled.
-
-        Raises: AccessDenied, or ConfigError of the strategy, which another round would not change.
-        """
+        """Rebalance until cancelled. Raises: AccessDenied, or ConfigError of the strategy."""
         pause_s = FIRST_PAUSE_S
         await self._network.brokers.announce()
         while True:
             self._round_due.clear()
-            verdict = await self.round()
+            verdict = await self.run_round()
             pause_s = PERIOD_S if verdict is Verdict.DONE else min(pause_s * 2, MAX_PAUSE_S)
             if verdict is not Verdict.TROUBLE:
                 self.first_round.set()
@@ -120,51 +116,52 @@ class Rebalancer:
             except TimeoutError:
                 pause_s = FIRST_PAUSE_S if verdict is Verdict.DONE else pause_s
             else:
-                if self._begin is not None:
-                    await self._begin()
+                if self._before_round is not None:
+                    await self._before_round()
 
-    async def round(self) -> Verdict:
+    async def run_round(self) -> Verdict:
         """Rebalance every topic once, and return the worst outcome."""
         verdicts = [await self._rebalance(topic) for topic in list(self._topics())]
         return max(verdicts, default=Verdict.DONE)
 
     async def _rebalance(self, topic: str) -> Verdict:
         try:
-            wanted = await self._allocate(topic)
+            queues = await self._allocate(topic)
         except ConfigError:
             raise
         except SparrowError as error:
-            return await self._failed(topic, error)
+            return await self._verdict_of_error(topic, error)
         try:
-            done = await self._apply(topic, wanted)
+            has_all = await self._apply(topic, queues)
         except SparrowError as error:
-            return await self._failed(topic, error)
-        self._troubled.discard(topic)
-        self._missing.discard(topic)
-        return Verdict.DONE if done else Verdict.TROUBLE
+            return await self._verdict_of_error(topic, error)
+        self._failing_topics.discard(topic)
+        self._missing_topics.discard(topic)
+        return Verdict.DONE if has_all else Verdict.TROUBLE
 
-    async def _failed(self, topic: str, error: SparrowError) -> Verdict:
-        """Return the outcome of a round that failed. Raises: AccessDenied."""
+    async def _verdict_of_error(self, topic: str, error: SparrowError) -> Verdict:
         if isinstance(error, NoRoute):
             await self._warn_of_missing(topic)
             return Verdict.NO_TOPIC
         if isinstance(error, AccessDenied):
             raise error
-        self._report(topic, error)
+        level = logging.DEBUG if topic in self._failing_topics else logging.WARNING
+        log.log(level, "group %s cannot share out topic %s, trying again: %s", self._group, topic, error)
+        self._failing_topics.add(topic)
         return Verdict.TROUBLE
 
     async def _warn_of_missing(self, topic: str) -> None:
         """Log once that a topic does not exist, with similar names. Brokers make the retry topic."""
-        if topic in self._missing or topic.startswith(RETRY):
+        if topic in self._missing_topics or topic.startswith(RETRY):
             return
-        self._missing.add(topic)
+        self._missing_topics.add(topic)
         try:
             answer = await self._network.name_servers.call(GetAllTopicListFromNameserver())
             names = TopicList.decode(answer.body).topic_list
-            near = get_close_matches(topic, [name for name in names if not name.startswith("%")])
+            similar_names = get_close_matches(topic, [name for name in names if not name.startswith("%")])
         except SparrowError:
-            near = []
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            similar_names = []
+        hint = f"; did you mean {' or '.join(similar_names)}?" if similar_names else ""
         log.warning("group %s waits for topic %s, which does not exist%s", self._group, topic, hint)
 
     async def _allocate(self, topic: str) -> list[MessageQueue]:
@@ -172,7 +169,7 @@ class Rebalancer:
         if self._strategy is None:
             return list(route.readable)
         members = await self._members(route)
-        return _checked(self._strategy(route.readable, members, self._network.client_id), topic)
+        return _checked_allocation(self._strategy(route.readable, members, self._network.client_id), topic)
 
     async def _members(self, route: Route) -> list[str]:
         """The members of the group, from any broker of the topic.
@@ -207,8 +204,3 @@ class Rebalancer:
     async def _members_at(self, session: Session) -> list[str]:
         answer = await session.call(GetConsumerListByGroup(consumer_group=self._group))
         return ConsumerList.decode(answer.body).consumer_id_list
-
-    def _report(self, topic: str, error: SparrowError) -> None:
-        level = logging.DEBUG if topic in self._troubled else logging.WARNING
-        log.log(level, "group %s cannot share out topic %s, trying again: %s", self._group, topic, error)
-        self._troubled.add(topic)

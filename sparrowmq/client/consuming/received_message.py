@@ -45,8 +45,8 @@ from sparrowmq.protocol.messages.typed_bodies import Body, encode
 
 log = logging.getLogger(__name__)
 NO_RULES: Final = FailureRules()
-_SETTLE: Final = attrgetter("_settle")
-_ENDINGS: Final = (GeneratorExit, KeyboardInterrupt, SystemExit)
+_SETTLE_OF: Final = attrgetter("_settle")
+_ENDING_ERRORS: Final = (GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 class ConsumeHooks:
@@ -88,8 +88,6 @@ class ReceivedMessage(DeliveredMessage):
     def __repr__(self) -> str:
         return f"<message {self.msg_id} of {self.topic} at {self.queue} offset {self.offset}>"
 
-    # Settling -------------------------------------------------------------------------------------------------------
-
     def retry(
         self, delay: Delay | None = None, *, delay_level: int | None = None, suspend_s: float | None = None
     ) -> None:
@@ -101,7 +99,7 @@ class ReceivedMessage(DeliveredMessage):
             delay_level: one of the broker's delay levels instead.
             suspend_s: the pause of the message's queue in an ordered consumer, 10 ms to 30 s; by default the delay, or
                 that of its settings, a second.
-        Raises: InvalidMessage, ConfigError, that is no delay, or an argument is wrong. The message is not settled.
+        Raises: InvalidMessage, ConfigError, an argument is wrong. The message is not settled.
         """
         level, delay_ms, _ = wait_of(delay, None, delay_level)
         if suspend_s is not None:
@@ -111,10 +109,8 @@ class ReceivedMessage(DeliveredMessage):
     def reject(self, reason: str = "rejected") -> None:
         """Put it into the group's dead-letter queue at once: it can never be handled. It is not delivered again.
 
-        Handlers may raise `Reject(reason)` instead. In a broadcast group the message is dropped.
-
-        Args:
-            reason: is logged, and stored in the dead letter's property REJECT_REASON.
+        Handlers may raise `Reject(reason)` instead. In a broadcast group the message is dropped. The reason is logged,
+        and stored in the dead letter's property REJECT_REASON.
         Raises: ConfigError, the reason is no text. The message is not settled.
         """
         check_text("reason", reason)
@@ -132,7 +128,6 @@ class ReceivedMessage(DeliveredMessage):
         """Let its handler take so much longer than `handler_timeout_s`, counted once for each call.
 
         In a batch the longest extension of its messages counts. Without a handler there is no limit to extend.
-
         Raises: ConfigError, these are no seconds above 0, or the message is a copy.
         """
         check_seconds("seconds", seconds)
@@ -142,7 +137,6 @@ class ReceivedMessage(DeliveredMessage):
             self._settle_options = SettleOptions(extended_s=self._settle_options.extended_s + seconds)
 
     def _cancel(self) -> None:
-        """Have it delivered again, because its handler was stopped, unless its consumer is being left."""
         settle, self._settle = self._settle, None
         if settle is not None:
             settle(self, Outcome.CANCELLED)
@@ -151,10 +145,7 @@ class ReceivedMessage(DeliveredMessage):
         """`async with msg.process():` acknowledges at the end. After an exception the message is delivered again.
 
         A cancellation inside, such as a timeout, has the message delivered again, too. If the whole consumer is being
-        left, the next member gets it.
-
-        Args:
-            swallow: log an exception instead of raising it, and go on behind the block.
+        left, the next member gets it. With `swallow` an exception is logged, and the program goes on behind the block.
         """
         if self._settle is _refuse_copy:
             raise _copy_error(self)  # before the work of the block, and not after it
@@ -166,21 +157,18 @@ class ReceivedMessage(DeliveredMessage):
     async def reply(self, body: Body) -> bool:
         """Answer a request: its sender gets the body, which may be any that `send` takes.
 
-        A program without `async` has `mq.reply(message, body)`.
-
-        Returns:
-            whether the sender got the answer; False if it is gone. A sender that has given up drops the answer.
-        Raises:
-            InvalidMessage: the message is no request, or the body is empty.
-            NetworkError: no broker could be reached. The sender may have the answer.
+        Return whether the sender got the answer; False if it is gone. A sender that has given up drops the answer. A
+        program without `async` has `mq.reply(message, body)`.
+        Raises: InvalidMessage, the message is no request, or the body is empty; NetworkError, no broker could be
+        reached, and the sender may have the answer.
         """
         if self._settle is _refuse_copy:
             raise _copy_error(self)
         answers = self._owner.answers if self._owner is not None else None
         if answers is None:
             raise InvalidMessage(f"{self!r} was not delivered by a consumer, so it cannot be answered here")
-        answers.home.check()
-        return await answers.give(self.stored, self.queue.broker_name, *encode(body))
+        answers.loop_affinity.check()
+        return await answers.send_answer(self.stored, self.queue.broker_name, *encode(body))
 
     @property
     def is_current(self) -> bool:
@@ -194,25 +182,25 @@ class ReceivedMessage(DeliveredMessage):
             return
         process = os.getpid()
 
-        def tell(message: ReceivedMessage, outcome: Outcome) -> None:
+        def settle_in_loop(message: ReceivedMessage, outcome: Outcome) -> None:
             if os.getpid() != process:
-                message._deliver_to(tell)
+                message._deliver_to(settle_in_loop)
                 raise forked_error(process)
             with suppress(RuntimeError):  # The loop has ended, and the consumer before: the message comes again.
                 loop.call_soon_threadsafe(settle, message, outcome)
 
-        self._settle = tell
+        self._settle = settle_in_loop
 
 
 def received(
-    pulled: Sequence[StoredMessage | PulledMessage],
+    records: Sequence[StoredMessage | PulledMessage],
     queue: MessageQueue,
     settle: Settle | None,
     owner: Owner,
     namespace: str,
 ) -> list[ReceivedMessage]:
     """Return the messages of a pull's answer."""
-    return messages_from(ReceivedMessage, pulled, queue, settle, owner, namespace)
+    return messages_from(ReceivedMessage, records, queue, settle, owner, namespace)
 
 
 def _copy(stored: StoredMessage, queue: MessageQueue, reconsume_times: int, namespace: str) -> ReceivedMessage:
@@ -234,11 +222,7 @@ def _copy_error(message: ReceivedMessage) -> ConfigError:
 
 
 class Handling:
-    """Settles messages by the outcome of a block of code.
-
-    Args:
-        swallow: whether exceptions are logged, and not raised. `Reject` never is raised.
-    """
+    """Settles messages by the outcome of a block of code. `swallow` logs exceptions; `Reject` is never raised."""
 
     __slots__ = ("_hooks", "_messages", "_rules", "_swallow")
 
@@ -260,13 +244,13 @@ class Handling:
             call_before(self._hooks, self._messages)
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if kind is None and not self._hooks:  # the usual end, with as few calls as it can have
+        if error_type is None and not self._hooks:  # the usual end, with as few calls as it can have
             for message in self._messages:
                 message.ack()
             return False
-        return self._end(kind, error, error is not None and is_stray())
+        return self._end(error_type, error, error is not None and is_stray())
 
     def fail(self, error: BaseException) -> bool:
         """End the block with an error, inside a task. Return whether it is swallowed."""
@@ -277,28 +261,24 @@ class Handling:
             call_before(self._hooks, self._messages)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        return self._end(kind, error, is_stray=False)
+        return self._end(error_type, error, is_stray=False)
 
-    def _end(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
-        is_swallowed = self._settle(kind, error, is_stray)
-        if self._hooks:
-            call_after(self._hooks, self._messages, error)
-        return is_swallowed
-
-    def _settle(self, kind: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
-        if kind is None:
+    def _end(self, error_type: type[BaseException] | None, error: BaseException | None, is_stray: bool) -> bool:
+        is_swallowed = False
+        if error_type is None:
             for message in self._messages:
                 message.ack()
-            return False
-        if error is not None and is_ending(error, is_stray=is_stray):
+        elif error is not None and is_ending(error, is_stray=is_stray):
             for message in self._messages:
                 message._cancel()
-            return False
-        is_swallowed = self._swallow or is_reject(error)
-        if error is not None:
-            self._fail(error)
+        else:
+            is_swallowed = self._swallow or is_reject(error)
+            if error is not None:
+                self._fail(error)
+        if self._hooks:
+            call_after(self._hooks, self._messages, error)
         return is_swallowed
 
     def _fail(self, error: BaseException) -> None:
@@ -311,13 +291,13 @@ class Handling:
             log.warning("%s rejects %s: %s", self._rules, unsettled, text_of(single_error(error)))
             return
         if not unsettled:
-            fates[_SETTLED] = list(self._messages)
+            fates[_ALREADY_SETTLED] = list(self._messages)
         for fate, messages in fates.items():
             if self._swallow or fate.is_dead:
                 _log_failure(self._rules, messages, fate, error)
 
 
-_SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
+_ALREADY_SETTLED: Final = Fate(False, "it was settled before, so that changes nothing")
 
 
 def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate: Fate, error: BaseException) -> None:
@@ -333,11 +313,11 @@ def _log_failure(rules: FailureRules, messages: Sequence[ReceivedMessage], fate:
 def ack_all(messages: Sequence[ReceivedMessage]) -> None:
     """Acknowledge the messages that are not settled, those of one pull together. To be called in the client's loop."""
     first = messages[0]._settle
-    if list(map(_SETTLE, messages)).count(first) == len(messages):  # as nearly always: quicker than groupby
+    if list(map(_SETTLE_OF, messages)).count(first) == len(messages):  # as nearly always: quicker than groupby
         _ack_alike(first, messages)
     else:
-        for settle, some in groupby(messages, _SETTLE):
-            _ack_alike(settle, list(some))
+        for settle, group in groupby(messages, _SETTLE_OF):
+            _ack_alike(settle, list(group))
 
 
 def _ack_alike(settle: Settle | None, messages: Sequence[ReceivedMessage]) -> None:
@@ -351,7 +331,6 @@ def _ack_alike(settle: Settle | None, messages: Sequence[ReceivedMessage]) -> No
 
 
 def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage]) -> None:
-    """Tell hooks that messages are about to be handled."""
     for hook in hooks:
         try:
             hook.before_consume(messages)
@@ -360,7 +339,6 @@ def call_before(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessag
 
 
 def call_after(hooks: Sequence[ConsumeHooks], messages: Sequence[ReceivedMessage], error: BaseException | None) -> None:
-    """Tell hooks how handling messages ended."""
     for hook in reversed(hooks):
         try:
             hook.after_consume(messages, error)
@@ -383,12 +361,10 @@ def fail(message: ReceivedMessage, error: BaseException, rules: FailureRules) ->
 def is_ending(error: BaseException, *, is_stray: bool) -> bool:
     """Return whether an error ends the task or the program, and so is no failure of a handler.
 
-    A Rust extension that panics, or pytest.fail, raises neither an Exception nor one of these.
-
-    Args:
-        is_stray: whether nothing has cancelled this task, so a CancelledError comes from what the task awaited.
+    A Rust extension that panics, or pytest.fail, raises neither an Exception nor one of these. `is_stray` says that
+    nothing has cancelled this task, so a CancelledError comes from what the task awaited.
     """
-    endings = _ENDINGS if is_stray else (*_ENDINGS, asyncio.CancelledError)
+    endings = _ENDING_ERRORS if is_stray else (*_ENDING_ERRORS, asyncio.CancelledError)
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup(endings) is not None
     return isinstance(error, endings)

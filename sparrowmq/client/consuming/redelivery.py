@@ -43,15 +43,11 @@ _NOT_COPIED: Final = frozenset(
         *TIMER_NOTES,
     }
 )
-GIVE_UP: Final = -1  # the delay level of a message that comes no more
+GIVE_UP_LEVEL: Final = -1  # the delay level of a message that comes no more
 
 
 class BrokerRedelivery:
-    """Gives back the failed messages of one group.
-
-    Args:
-        max_reconsume_times: failures before a message goes to the dead-letter queue.
-    """
+    """Gives back the failed messages of one group; the last time into the dead-letter queue."""
 
     def __init__(self, group: str, max_reconsume_times: int, brokers: Brokers, send_queue: SendQueue) -> None:
         self._group = group
@@ -66,13 +62,13 @@ class BrokerRedelivery:
             delay_s = message._settle_options.delay_s
             if delay_s is not None and self._brokers.retries_at_any_time(session):
                 delayed = {Property.TIMER_DELAY_MS: str(max(1, round(delay_s * 1000)))}
-                await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
+                await self._send(message, message.reconsume_times + 1, delayed, self._copy_tries)
             else:
-                await session.call(self._request(message), timeout_s=ANSWER_S)
+                await session.call(self._give_back_request(message), timeout_s=ANSWER_S)
         except SparrowError as error:
             log.info("sending a copy of %r to the retry topic, for it could not be given back: %s", message, error)
             delayed = {Property.DELAY: _level(message)}
-            await self._send(message, message.reconsume_times + 1, delayed, self._tries_of_a_copy)
+            await self._send(message, message.reconsume_times + 1, delayed, self._copy_tries)
 
     async def reject(self, message: ReceivedMessage) -> None:
         """Put the message into the group's dead-letter queue, with the reason. Raises: SparrowError."""
@@ -81,7 +77,6 @@ class BrokerRedelivery:
 
     async def move_to_dlq(self, message: ReceivedMessage) -> None:
         """As `reject`, for a popped message. Our brokers make one copy, however often and by whomever they are asked.
-
         Raises: SparrowError, the broker did not answer, or no broker accepted it.
         """
         session = await self._brokers.of(message.queue.broker_name)
@@ -98,34 +93,32 @@ class BrokerRedelivery:
         await self._send(message, reconsume_times, {Property.DELAY: _level(message)}, self._max_reconsume_times)
 
     @property
-    def _tries_of_a_copy(self) -> int:
+    def _copy_tries(self) -> int:
         """One more: brokers count the failure of a copy before they compare, and that of a 36 after it."""
         return min(self._max_reconsume_times + 1, INT32)
 
-    async def _send(self, message: ReceivedMessage, reconsume_times: int, added: dict[str, str], tries: int) -> None:
-        """Send a copy with these properties to the group's retry topic.
-
-        Args:
-            tries: the number of tries that the message has.
-        """
+    async def _send(
+        self, message: ReceivedMessage, reconsume_times: int, added_properties: dict[str, str], tries: int
+    ) -> None:
+        """Send a copy with the added properties to the group's retry topic, with so many tries."""
         stored = message.stored
-        copied = {name: value for name, value in stored.properties.items() if name not in _NOT_COPIED}
-        copied.setdefault(Property.ORIGIN_MESSAGE_ID, message.msg_id)
-        copied[Property.RETRY_TOPIC] = message.full_topic
-        copied.update(added)
+        copied_properties = {name: value for name, value in stored.properties.items() if name not in _NOT_COPIED}
+        copied_properties.setdefault(Property.ORIGIN_MESSAGE_ID, message.msg_id)
+        copied_properties[Property.RETRY_TOPIC] = message.full_topic
+        copied_properties.update(added_properties)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._send_queue.put(
             SendRequest(
                 retry_topic(self._group),
                 stored.body,
-                properties.render(copied),
+                properties.render(copied_properties),
                 stored.sys_flag & SysFlag.OF_BODY,
                 stored.flag,
                 reconsume_times=reconsume_times,
                 max_reconsume_times=tries,
                 timeout_s=ANSWER_S,
                 future=future,
-                is_timed=Property.TIMER_DELAY_MS in added,
+                is_timed=Property.TIMER_DELAY_MS in added_properties,
             ),
             may_be_last=True,
         )
@@ -135,14 +128,14 @@ class BrokerRedelivery:
         return ConsumerSendMsgBack(
             offset=message.stored.physical_offset,
             group=self._group,
-            delay_level=GIVE_UP,
+            delay_level=GIVE_UP_LEVEL,
             origin_msg_id=message.msg_id,
             origin_topic=message.full_topic,
             max_reconsume_times=0,
             reject_reason=shown(message._settle_options.reason, LONGEST_REASON),
         )
 
-    def _request(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
+    def _give_back_request(self, message: ReceivedMessage) -> ConsumerSendMsgBack:
         return ConsumerSendMsgBack(
             offset=message.stored.physical_offset,
             group=self._group,

@@ -27,7 +27,6 @@ from sparrowmq.protocol.messages.delay_fields import level_s
 MAX_RETRIES: Final = 1000
 LONGEST_S: Final = 40 * 86_400.0  # brokers deliver no message later than that
 FIRST_RETRY_LEVEL: Final = 3  # 10 s by default; each failure takes the next level
-
 Never = type[Exception] | Iterable[type[Exception]]
 
 
@@ -53,22 +52,18 @@ class Retry:
     def __init__(self, *delays: str | timedelta | float, times: int | None = None, never: Never = ()) -> None:
         if times is None and not delays:
             raise ConfigError('Retry() says nothing; give delays, as Retry("1s", "10s", "1m"), or times=')
-        self.delays_s = tuple(_seconds(delay) for delay in delays)
+        self.delays_s = tuple(_delay_seconds(delay) for delay in delays)
         self.times = check_count("times", len(delays) if times is None else times, at_least=0, at_most=MAX_RETRIES)
-        self.never = _errors(never)
+        self.never = _exception_classes(never)
         if self.times < len(delays):
             raise ConfigError(f"times={times} leaves out some of {len(delays)} delays; give fewer delays")
 
     def __repr__(self) -> str:
         waits = "".join(f"{delay:g}, " for delay in self.delays_s)
-        return f"Retry({waits}times={self.times}, never={[each.__name__ for each in self.never]})"
+        return f"Retry({waits}times={self.times}, never={[error_class.__name__ for error_class in self.never]})"
 
     def delay_s(self, failures: int) -> float | None:
-        """The wait before the next delivery; None leaves it to the broker.
-
-        Args:
-            failures: of this message before this one.
-        """
+        """The wait before the next delivery, after so many earlier failures; None leaves it to the broker."""
         return self.delays_s[min(failures, len(self.delays_s) - 1)] if self.delays_s else None
 
 
@@ -103,11 +98,7 @@ class FailureRules:
         return f"{loop} of group {self.group}" if self.group else loop
 
     def fate(self, failures: int, *, is_rejected: bool) -> Fate:
-        """Say what happens to a message that failed.
-
-        Args:
-            failures: of this message before this one.
-        """
+        """Return what happens to a message that failed, after so many earlier failures."""
         limit = ", without a limit" if self.times is None else f" of {self.times + 1}"
         tries = f"try {failures + 1}{limit}"
         is_dead = is_rejected or (self.times is not None and failures >= self.times)
@@ -115,29 +106,27 @@ class FailureRules:
             return Fate(False, f"{tries}; {self.not_retried}")
         if is_dead:
             return Fate(True, f"{tries}; it goes to the dead-letter queue")
-        own_s = self.retry.delay_s(failures) if self.retry is not None else None
-        delay_s = self.pause_s if own_s is None else own_s
+        retry_delay_s = self.retry.delay_s(failures) if self.retry is not None else None
+        delay_s = self.pause_s if retry_delay_s is None else retry_delay_s
         if delay_s is None:
-            return Fate(False, f"{tries}; it comes again in about {_word(level_s(FIRST_RETRY_LEVEL + failures))}")
-        waiting = ", and its queue waits" if self.pause_s is not None else ""
-        return Fate(False, f"{tries}; it comes again in {_word(delay_s)}{waiting}")
+            return Fate(
+                False, f"{tries}; it comes again in about {_duration_text(level_s(FIRST_RETRY_LEVEL + failures))}"
+            )
+        queue_note = ", and its queue waits" if self.pause_s is not None else ""
+        return Fate(False, f"{tries}; it comes again in {_duration_text(delay_s)}{queue_note}")
 
 
 def reject_reason(error: BaseException, failures: int, retry: Retry | None) -> str | None:
-    """The reason not to deliver a message again after an error; None if it is delivered again.
-
-    Args:
-        failures: of this message before this one.
-    """
+    """The reason not to deliver a message again after an error and so many earlier failures; None for a delivery."""
     error = single_error(error)
     if isinstance(error, Reject):
         return text_of(error) or "rejected"
     if retry is None:
         return None
-    said = f"{type(error).__name__}: {text_of(error)}"
+    error_text = f"{type(error).__name__}: {text_of(error)}"
     if isinstance(error, retry.never) or isinstance(decode_error(error), retry.never):
-        return said
-    return f"failed {failures + 1} times: {said}" if failures >= retry.times else None
+        return error_text
+    return f"failed {failures + 1} times: {error_text}" if failures >= retry.times else None
 
 
 def decode_error(error: BaseException) -> BaseException | None:
@@ -148,20 +137,19 @@ def decode_error(error: BaseException) -> BaseException | None:
 
 def text_of(error: BaseException) -> str:
     """The text of an error as a traceback has it, also if its `__str__` fails; without halves of surrogate pairs."""
-    said = str(TracebackException(type(error), error, None))
-    return said.encode(errors="backslashreplace").decode()
+    error_text = str(TracebackException(type(error), error, None))
+    return error_text.encode(errors="backslashreplace").decode()
 
 
 def is_reject(error: BaseException | None) -> bool:
-    """Return whether a handler refuses its message."""
     return error is not None and isinstance(single_error(error), Reject)
 
 
-def _word(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     return duration_word(round(seconds) * 1000) if seconds >= 1 and seconds.is_integer() else f"{seconds:g}s"
 
 
-def _seconds(delay: object) -> float:
+def _delay_seconds(delay: object) -> float:
     if isinstance(delay, timedelta):
         seconds = delay.total_seconds()
     elif isinstance(delay, str):
@@ -178,9 +166,9 @@ def _seconds(delay: object) -> float:
     return seconds
 
 
-def _errors(never: object) -> tuple[type[Exception], ...]:
-    given = tuple(never) if isinstance(never, Iterable) else (never,)
-    for each in given:
-        if not (isinstance(each, type) and issubclass(each, Exception)):
+def _exception_classes(never: object) -> tuple[type[Exception], ...]:
+    classes = tuple(never) if isinstance(never, Iterable) else (never,)
+    for error_class in classes:
+        if not (isinstance(error_class, type) and issubclass(error_class, Exception)):
             raise ConfigError(f"never={never!r}: give classes of exceptions, as never=[ValidationError]")
-    return given
+    return classes

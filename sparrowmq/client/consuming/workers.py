@@ -4,10 +4,9 @@
 
 An asynchronous handler runs in the loop. A plain one may block, so each worker calls it in a thread of its own.
 
-Their number may change while they work: new workers begin at once, and surplus ones end after their messages. One
-watcher finds handlers that take too long: it looks at the messages of each worker now and then.
-Source: ConsumeMessageConcurrentlyService with its cleanExpireMsg and updateCorePoolSize, Java 4.9.8. Unlike Java: its
-client looks at the threads every minute, and its incCorePoolSize does nothing.
+Their number may change while they work: new workers begin at once, and surplus ones end after their messages.
+`handler_timeout` finds handlers that take too long. Source: ConsumeMessageConcurrentlyService with its
+updateCorePoolSize, Java 4.9.8. Unlike Java: its incCorePoolSize does nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from typing import Any, Final
 from sparrowmq.client.arguments import is_generator, name_of
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings
 from sparrowmq.client.consuming.delivered_message import Outcome
-from sparrowmq.client.consuming.handler_thread import HandlerThread, in_thread
+from sparrowmq.client.consuming.handler_thread import in_thread
+from sparrowmq.client.consuming.handler_timeout import HandlerTimeout, Worker
 from sparrowmq.client.consuming.received_message import (
     ConsumeHooks,
     Handling,
@@ -34,7 +34,6 @@ from sparrowmq.client.consuming.received_message import (
     ack_all,
     call_after,
     call_before,
-    fail,
 )
 from sparrowmq.client.consuming.retry import text_of
 from sparrowmq.client.tracebacks import stack_of
@@ -44,23 +43,17 @@ from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome
 
 log = logging.getLogger(__name__)
-TIMED: Final = 16  # one of so many calls is timed
+TIMED_CALL_INTERVAL: Final = 16  # one of so many calls is timed
 SLICE_S: Final = 0.002  # then others have a turn of the loop, even if the handler never waits
-CHECKS_PER_LIMIT: Final = 10  # looks at each handler within its time limit
-CANCELLING_S: Final = 1.0
+CANCEL_LIMIT_S: Final = 1.0
 # The outcomes, in Java's words.
-SUCCESS: Final = "CR_SUCCESS"
-LATER: Final = "CR_LATER"
-RAISED: Final = "CR_THROW_EXCEPTION"
+CONSUME_SUCCESS: Final = "CR_SUCCESS"
+CONSUME_LATER: Final = "CR_LATER"
+CONSUME_RAISED: Final = "CR_THROW_EXCEPTION"
 
 
 class Workers:
-    """Calls a handler, several times at once.
-
-    Args:
-        take: returns the next messages, at most so many; none at the end.
-        timed: called with the topic and the seconds of every sixteenth call.
-    """
+    """Calls a handler, several times at once. `on_timed` gets the topic and the seconds of every sixteenth call."""
 
     def __init__(
         self,
@@ -70,29 +63,33 @@ class Workers:
         clock: Clock,
         spawn: Spawn,
         *,
-        take_here: Callable[[int], list[ReceivedMessage]] = lambda _: [],
+        take_nowait: Callable[[int], list[ReceivedMessage]] = lambda _: [],
         hooks: Sequence[ConsumeHooks] = (),
-        timed: Callable[[str, float], None] | None = None,
+        on_timed: Callable[[str, float], None] | None = None,
     ) -> None:
         self._handler = handler
         self._take = take
-        self._take_here = take_here
+        self._take_nowait = take_nowait
         self._settings = settings
         self._rules = replace(settings.rules, handler=name_of(handler))
         self._clock = clock
         self._spawn = spawn
         self._hooks = hooks
-        self._timed = timed
-        self._calls = 0
-        self._is_ignoring = False
-        self._workers: list[_Worker] = []
-        self._numbers = count(1)
+        self._on_timed = on_timed
+        self._call_count = 0
+        self._has_warned_of_result = False
+        self._workers: list[Worker] = []
+        self._worker_numbers = count(1)
 
     def start(self, concurrency: int) -> None:
         """Start to take and handle, with so many workers."""
         self.resize(concurrency)
-        if self._settings.handler_timeout_s is not None:
-            self._spawn(self._watch(self._settings.handler_timeout_s), f"watch {self._settings.group}")
+        settings = self._settings
+        if (limit_s := settings.handler_timeout_s) is not None:
+            timeout = HandlerTimeout(
+                limit_s, settings.ordered, self._rules, self._clock, lambda: self._workers, self._replace_expired
+            )
+            self._spawn(timeout.watch(), f"watch {settings.group}")
 
     def resize(self, concurrency: int) -> None:
         """Change the number of workers. Running handlers are not stopped."""
@@ -117,16 +114,16 @@ class Workers:
         pending: set[asyncio.Task[None]] = set()
         if grace_s > 0:
             pending = await self._wait(tasks, grace_s)
-        running = [worker for worker in self._workers if worker.portion is not None]
+        running_workers = [worker for worker in self._workers if worker.portion is not None]
         self._workers = []  # None that is cancelled has a successor.
         for task in tasks:
             task.cancel()
-        if running:
-            where = "are left running in their threads" if running[0].thread else "are cut short"
-            portions = [worker.portion for worker in running]
-            log.warning("handlers of group %s %s; these come again: %s", self._settings.group, where, portions)
-        if (pending or grace_s <= 0) and (deaf := await self._wait(tasks, CANCELLING_S)):
-            stacks = "".join(stack_of(task, None) for task in deaf)
+        if running_workers:
+            fate = "are left running in their threads" if running_workers[0].thread else "are cut short"
+            portions = [worker.portion for worker in running_workers]
+            log.warning("handlers of group %s %s; these come again: %s", self._settings.group, fate, portions)
+        if (pending or grace_s <= 0) and (unending_tasks := await self._wait(tasks, CANCEL_LIMIT_S)):
+            stacks = "".join(stack_of(task, None) for task in unending_tasks)
             log.error(
                 "handlers of group %s ignore cancellation, and the consumer waits for them:\n%s",
                 self._settings.group,
@@ -139,49 +136,47 @@ class Workers:
         return {task for task in tasks if not task.done()}
 
     def _add(self) -> None:
-        name = f"handle {self._settings.group} {next(self._numbers)}"
-        worker = _Worker(*in_thread(self._handler, name))
+        name = f"handle {self._settings.group} {next(self._worker_numbers)}"
+        worker = Worker(*in_thread(self._handler, name))
         self._workers.append(worker)
         worker.task = self._spawn(self._work(worker), name)
-        worker.task.add_done_callback(lambda _: self._ended(worker))
+        worker.task.add_done_callback(lambda _: self._on_end(worker))
 
-    def _ended(self, worker: _Worker) -> None:
+    def _on_end(self, worker: Worker) -> None:
         if worker.thread is not None:
             worker.thread.end()
         if worker not in self._workers or worker.task is None:
             return
-        if worker.is_expired:
+        is_cancelled = worker.task.cancelled()
+        if worker.is_expired or is_cancelled:
             self._workers.remove(worker)
-        elif worker.task.cancelled():
-            self._replace(worker)
-
-    def _replace(self, worker: _Worker) -> None:
-        """Start another worker: a handler has cancelled its own task, or the program cancels all tasks."""
-        self._workers.remove(worker)
+        if worker.is_expired or not is_cancelled:
+            return
+        # A handler has cancelled its own task, or the program cancels all tasks.
         with suppress(ClientClosed):  # The consumer is ending.
             self._add()
             if worker.portion is not None:
                 log.warning("%s was cancelled, not by the consumer; these come again: %s", self._rules, worker.portion)
 
-    async def _work(self, worker: _Worker) -> None:
+    async def _work(self, worker: Worker) -> None:
         """Handle messages until there are no more. A handler that does not wait costs no turn of the loop."""
-        take, take_here, call, size = self._take, self._take_here, worker.call, self._settings.batch or 1
+        take, take_nowait, call, size = self._take, self._take_nowait, worker.call, self._settings.batch or 1
         is_single, hooks, rules = self._settings.batch is None, self._hooks, self._rules
         loop = asyncio.get_running_loop() if worker.thread is not None else None
-        turn = self._clock.monotonic()
+        turn_began = self._clock.monotonic()
         while not worker.is_expired:
-            portion = take_here(size)
+            portion = take_nowait(size)
             if not portion:
                 portion = await take(size)
-                turn = self._clock.monotonic()
+                turn_began = self._clock.monotonic()
                 if not portion:
                     return
             worker.portion = portion
             if loop is not None:
                 for message in portion:
                     message._settle_in(loop)
-            self._calls += 1
-            began = self._clock.monotonic() if self._calls % TIMED == 1 else None
+            self._call_count += 1
+            call_began = self._clock.monotonic() if self._call_count % TIMED_CALL_INTERVAL == 1 else None
             if hooks:
                 call_before(hooks, portion)
             try:
@@ -189,11 +184,11 @@ class Workers:
                 if type(result) is CoroutineType:
                     result = await result
                 if result is not None:
-                    self._ignore(await await_result(result))
+                    self._warn_of_result(await await_result(result))
             except BaseException as error:
-                why = worker.late or error if isinstance(error, asyncio.CancelledError) else error
-                if not Handling(portion, swallow=True, hooks=hooks, rules=rules).fail(why):
-                    raise self._end_of(error)  # noqa: B904
+                cause = worker.timeout_error or error if isinstance(error, asyncio.CancelledError) else error
+                if not Handling(portion, swallow=True, hooks=hooks, rules=rules).fail(cause):
+                    raise self._error_to_raise(error)  # noqa: B904
             else:
                 if size == 1:
                     portion[0].ack()
@@ -201,25 +196,24 @@ class Workers:
                     ack_all(portion)
                 if hooks:
                     call_after(hooks, portion, None)
-            if began is not None and self._timed is not None:
-                self._timed(portion[0].full_topic, self._clock.monotonic() - began)
+            if call_began is not None and self._on_timed is not None:
+                self._on_timed(portion[0].full_topic, self._clock.monotonic() - call_began)
             worker.portion = None
-            if (began is not None or size > 1) and self._clock.monotonic() - turn > SLICE_S:
+            if (call_began is not None or size > 1) and self._clock.monotonic() - turn_began > SLICE_S:
                 await asyncio.sleep(0)
-                turn = self._clock.monotonic()
+                turn_began = self._clock.monotonic()
 
-    def _end_of(self, error: BaseException) -> BaseException:
+    def _error_to_raise(self, error: BaseException) -> BaseException:
         """Return what ends a worker: a group around its cancellation would look like a failure of the consumer."""
         if not isinstance(error, BaseExceptionGroup) or error.subgroup((KeyboardInterrupt, SystemExit)):
             return error
         log.error("%s was cancelled, and has failed, too", self._rules, exc_info=error)
         return asyncio.CancelledError()
 
-    def _ignore(self, result: object) -> None:
-        """Say once that what a handler returns decides nothing: in other clients False asks for a retry."""
-        if result is None or result is True or self._is_ignoring:
+    def _warn_of_result(self, result: object) -> None:
+        if result is None or result is True or self._has_warned_of_result:
             return
-        self._is_ignoring = True
+        self._has_warned_of_result = True
         log.warning(
             "%s returned %s, which is ignored, so its message is acknowledged; to have a message"
             " again, raise an error or call its retry()",
@@ -227,64 +221,13 @@ class Workers:
             reprlib.repr(result),
         )
 
-    async def _watch(self, limit_s: float) -> None:
-        while True:
-            await self._clock.sleep(limit_s / CHECKS_PER_LIMIT)
-            now = self._clock.monotonic()
-            for worker in list(self._workers):
-                if worker.portion is not worker.seen_portion:
-                    worker.seen_portion, worker.seen_since = worker.portion, now
-                elif worker.portion is not None:
-                    extended_s = limit_s + max(message._settle_options.extended_s for message in worker.portion)
-                    if now - worker.seen_since >= extended_s:
-                        worker.seen_since = now
-                        self._expire(worker, worker.portion, extended_s)
-
-    def _expire(self, worker: _Worker, portion: list[ReceivedMessage], limit_s: float) -> None:
-        """Give back the messages of a handler that takes too long. A thread of an ordered one keeps its queue."""
-        settings, thread = self._settings, worker.thread
-        stack = stack_of(worker.task, thread.ident if thread is not None else None)
-        said = "%s has had %s for %g s"
-        if settings.ordered and thread is not None:
-            log.error(f"{said}, and its queue waits; it is here:\n%s", self._rules, portion, limit_s, stack)
-            return
-        late = TimeoutError(f"its handler took longer than {limit_s:g} s")
-        if settings.ordered:
-            worker.late = late  # Later messages of a key wait for the handler's end: only then its own ones fail.
-            words = "it is cancelled"
-        else:
-            fates = [fail(message, late, self._rules).words for message in portion]
-            words = ", or ".join(dict.fromkeys(fates))
-        log.error(f"{said}; %s; it is here:\n%s", self._rules, portion, limit_s, words, stack)
+    def _replace_expired(self, worker: Worker) -> None:
         was_expired, worker.is_expired = worker.is_expired, True
         self._workers.remove(worker)
         if worker.task is not None:
             worker.task.cancel()
         if not was_expired:
             self._add()
-
-
-class _Worker:
-    """A worker.
-
-    Attributes:
-        portion: the messages of its handler; None between handlers.
-        call, thread: the handler, and the thread in which it runs if it is plain.
-        late: why its messages have failed, if it was cancelled because it took too long.
-        seen_portion, seen_since: the portion at the watcher's last look, and the time when it was first seen.
-    """
-
-    __slots__ = ("call", "is_expired", "late", "portion", "seen_portion", "seen_since", "task", "thread")
-
-    def __init__(self, call: Callable[[Any], object], thread: HandlerThread | None) -> None:
-        self.call = call
-        self.thread = thread
-        self.portion: list[ReceivedMessage] | None = None
-        self.seen_portion: list[ReceivedMessage] | None = None
-        self.seen_since = 0.0
-        self.late: TimeoutError | None = None
-        self.is_expired = False
-        self.task: asyncio.Task[None] | None = None
 
 
 async def await_result(result: object) -> object:
@@ -304,23 +247,23 @@ async def deliver_once(
     message._deliver_to(lambda _, outcome: outcomes.append(outcome))
     rules = replace(settings.rules, handler=name_of(handler), not_retried="an operator had it handled")
     log.info("group %s handles %r, as an operator wants", settings.group, message)
-    started = clock.monotonic()
-    failure = _Failure()
+    started_at = clock.monotonic()
+    failure_hook = _Failure()
     call, thread = in_thread(handler, f"handle {settings.group} directly")
     try:
-        async with Handling((message,), swallow=True, hooks=[failure], rules=rules):
-            work = await_result(call(message if settings.batch is None else [message]))
-            await (clock.wait_for(work, settings.handler_timeout_s) if settings.handler_timeout_s else work)
+        async with Handling((message,), swallow=True, hooks=[failure_hook], rules=rules):
+            handling = await_result(call(message if settings.batch is None else [message]))
+            await (clock.wait_for(handling, settings.handler_timeout_s) if settings.handler_timeout_s else handling)
     finally:
         if thread is not None:
             thread.end()
-    result, remark = SUCCESS, None
-    if failure.error is not None:
-        result, remark = RAISED, f"{type(failure.error).__name__}, {text_of(failure.error)}"
+    result, remark = CONSUME_SUCCESS, None
+    if failure_hook.error is not None:
+        result, remark = CONSUME_RAISED, f"{type(failure_hook.error).__name__}, {text_of(failure_hook.error)}"
     elif Outcome.RETRY in outcomes or Outcome.REJECTED in outcomes:
-        result, remark = LATER, message._settle_options.reason or None
-    spent_ms = round((clock.monotonic() - started) * 1000)
-    return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=spent_ms)
+        result, remark = CONSUME_LATER, message._settle_options.reason or None
+    duration_ms = round((clock.monotonic() - started_at) * 1000)
+    return ConsumeOutcome(result, remark, order=settings.ordered, spent_time_mills=duration_ms)
 
 
 class _Failure(ConsumeHooks):

@@ -22,16 +22,9 @@ from sparrowmq.client.consuming.process_queue import ProcessQueue
 from sparrowmq.client.consuming.pulling import HOLD_S, FetchLoop
 from sparrowmq.client.consuming.received_message import ConsumeHooks
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
-from sparrowmq.client.popping.pop_queue import PopCredit, PopQueue
-from sparrowmq.client.popping.pop_requests import (
-    AT_ONCE_S,
-    DEFAULT_POP_COUNT,
-    PopInFlight,
-    PopOptions,
-    PopRedelivery,
-    PopRequests,
-)
+from sparrowmq.client.popping import pop_requests
 from sparrowmq.client.popping.popped_message import PoppedFrom, PoppedMessage
+from sparrowmq.client.popping.prefetch import PopQueue, Prefetch
 from sparrowmq.client.sending.send_queue import SendQueue
 from sparrowmq.errors import ConfigError, SparrowError
 from sparrowmq.loop.tasks import Spawn
@@ -49,39 +42,38 @@ CHECKS_PER_INVISIBLE_TIME: Final = 4
 class PopConsumer(Consumer):
     def _make_delivery(self, send_queue: SendQueue) -> ConcurrentDelivery:
         network, limit = self._network, self._settings.reconsume_times
-        self._pops = PopRequests(self.full_group, network, network.background.spawn)
-        retries = PopRedelivery(
-            self._pops, BrokerRedelivery(self.full_group, limit, network.brokers, send_queue), limit
+        self._pops = pop_requests.PopRequests(self.full_group, network, network.background.spawn)
+        by_broker = BrokerRedelivery(self.full_group, limit, network.brokers, send_queue)
+        redelivery = pop_requests.PopRedelivery(self._pops, by_broker, limit)
+        self._prefetch = Prefetch(self._settings, network.clock.monotonic)
+        self._concurrent_delivery = ConcurrentDelivery(
+            redelivery, network.clock, self._background.spawn, inbox=self._prefetch.inbox, namespace=network.namespace
         )
-        self._credit = PopCredit(self._settings, network.clock.monotonic)
-        self._popped = ConcurrentDelivery(
-            retries, network.clock, self._background.spawn, inbox=self._credit.inbox, namespace=network.namespace
-        )
-        return self._popped
+        return self._concurrent_delivery
 
     @property
     def _is_quick(self) -> bool:
-        return self._credit.is_quick
+        return self._prefetch.is_quick
 
     def _make_assignment(self) -> PopAssignment:
-        self._places = PopAssignment(
+        self._pop_assignment = PopAssignment(
             self._pops,
-            self._credit,
+            self._prefetch,
             self._settings,
             self._network,
-            self._popped,
+            self._concurrent_delivery,
             self._background.spawn,
             self._subscriptions,
-            failed=self._fail,
+            on_failure=self._fail,
             stats=self._stats,
             hooks=self._hooks,
         )
-        return self._places
+        return self._pop_assignment
 
     def _start(self) -> None:
         super()._start()
-        extend = self._places.keep_invisible()
-        self._tasks.append(self._background.spawn(extend, f"extend {self.full_group}"))
+        keep_invisible = self._pop_assignment.keep_invisible()
+        self._tasks.append(self._background.spawn(keep_invisible, f"extend {self.full_group}"))
 
 
 class PopAssignment(Assignment):
@@ -89,15 +81,15 @@ class PopAssignment(Assignment):
 
     def __init__(
         self,
-        pops: PopRequests,
-        credit: PopCredit,
+        pops: pop_requests.PopRequests,
+        prefetch: Prefetch,
         settings: ConsumerSettings,
         network: Network,
         delivery: ConcurrentDelivery,
         spawn: Spawn,
         subscriptions: Mapping[str, Subscription],
         *,
-        failed: Callable[[SparrowError], object],
+        on_failure: Callable[[SparrowError], object],
         stats: ConsumeStats,
         hooks: Sequence[ConsumeHooks],
     ) -> None:
@@ -108,13 +100,13 @@ class PopAssignment(Assignment):
             delivery,
             spawn,
             subscriptions,
-            failed=failed,
+            on_failure=on_failure,
             stats=stats,
             hooks=hooks,
         )
         self._pops = pops
-        self._credit = credit
-        self._concurrently = delivery
+        self._prefetch = prefetch
+        self._concurrent_delivery = delivery
 
     async def apply(self, topic: str, queues: Collection[MessageQueue]) -> bool:
         """Pop the topic at every broker of its route; share the queues of the retry topic as usual."""
@@ -142,17 +134,21 @@ class PopAssignment(Assignment):
         """Extend the time of the messages that are held, until cancelled."""
         while True:
             await self._network.clock.sleep(self._settings.invisible_s / CHECKS_PER_INVISIBLE_TIME)
-            await self.extend()
+            await self.extend_invisible_times()
 
-    async def extend(self) -> None:
+    async def extend_invisible_times(self) -> None:
         """Extend the time of each held message whose time is half over. Forget those whose time is over."""
         half_s = self._settings.invisible_s / 2
-        due: list[PoppedMessage] = []
-        for state in self._popped():
-            state.forget([each for each in state.unsettled_messages if each._left_s <= 0])
-            due += (each for each in state.unsettled_messages if each._left_s < half_s and not each._is_spent)
-        asked = [self._pops.change_invisible(each, self._settings.invisible_s) for each in due]
-        for message, answer in zip(due, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+        due_messages: list[PoppedMessage] = []
+        for pop_queue in self._pop_queues():
+            pop_queue.forget([message for message in pop_queue.unsettled_messages if message._remaining_s <= 0])
+            due_messages += (
+                message
+                for message in pop_queue.unsettled_messages
+                if message._remaining_s < half_s and not message._is_spent
+            )
+        changes = [self._pops.change_invisible(message, self._settings.invisible_s) for message in due_messages]
+        for message, answer in zip(due_messages, await asyncio.gather(*changes, return_exceptions=True), strict=True):
             if isinstance(answer, SparrowError):
                 log.warning("cannot extend the time of %r, which may be delivered twice: %s", message, answer)
             elif isinstance(answer, BaseException):
@@ -162,34 +158,36 @@ class PopAssignment(Assignment):
         """Send the acks that are left, and make the messages visible that were not handled."""
         self.stop_pulling()
         await self._pops.wait_for_acks()
-        left = [message for state in self._popped() for message in state.unsettled_messages]
-        asked = [self._pops.change_invisible(each, AT_ONCE_S) for each in left]
-        await asyncio.gather(*asked, return_exceptions=True)
+        unhandled = [message for pop_queue in self._pop_queues() for message in pop_queue.unsettled_messages]
+        changes = [self._pops.change_invisible(message, pop_requests.VISIBLE_AGAIN_S) for message in unhandled]
+        await asyncio.gather(*changes, return_exceptions=True)
         await super().close()
 
-    def _popped(self) -> list[PopQueue]:
-        states = [owned.state for owned in self._owned.values()]
-        return [state for state in states if isinstance(state, PopQueue)]
+    def _pop_queues(self) -> list[PopQueue]:
+        process_queues = list(self._owned_queues.values())
+        return [process_queue for process_queue in process_queues if isinstance(process_queue, PopQueue)]
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         return 0 if queue.queue_id == ANY_QUEUE else await super()._first_offset(queue)
 
-    def _new_state(self, queue: MessageQueue, offset: int) -> ProcessQueue:
+    def _new_process_queue(self, queue: MessageQueue, offset: int) -> ProcessQueue:
         if queue.queue_id != ANY_QUEUE:
-            return super()._new_state(queue, offset)
+            return super()._new_process_queue(queue, offset)
         answers, stats = self._network.answers, self._stats.of(queue.topic)
-        return PopQueue(queue, self._settings, answers, stats, self._hooks, self._pops.acks, self._credit)
+        return PopQueue(queue, self._settings, answers, stats, self._hooks, self._pops.acks, self._prefetch)
 
-    def _fetch_loop(self, state: ProcessQueue, subscription: Subscription) -> FetchLoop:
-        if not isinstance(state, PopQueue):
-            return super()._fetch_loop(state, subscription)
+    def _make_fetch_loop(self, process_queue: ProcessQueue, subscription: Subscription) -> FetchLoop:
+        if not isinstance(process_queue, PopQueue):
+            return super()._make_fetch_loop(process_queue, subscription)
         settings = self._settings
-        options = PopOptions(subscription, DEFAULT_POP_COUNT, settings.invisible_s, HOLD_S, init_mode(settings.start))
-        return Popper(settings.group, state, options, self._pops, self._network, self._arrived)
+        options = pop_requests.PopOptions(
+            subscription, pop_requests.DEFAULT_POP_COUNT, settings.invisible_s, HOLD_S, init_mode(settings.start)
+        )
+        return Popper(settings.group, process_queue, options, self._pops, self._network, self._add_popped)
 
-    def _arrived(self, owned: PopQueue, messages: list[PoppedMessage]) -> None:
-        owned.hold(messages)
-        self._concurrently.popped(owned, messages)
+    def _add_popped(self, pop_queue: PopQueue, messages: list[PoppedMessage]) -> None:
+        pop_queue.add_popped(messages)
+        self._concurrent_delivery.add_popped(pop_queue, messages)
 
 
 def _check_pulled(queue: MessageQueue) -> None:
@@ -203,58 +201,60 @@ class Popper(FetchLoop):
     def __init__(
         self,
         group: str,
-        owned: PopQueue,
-        options: PopOptions,
-        pops: PopRequests,
+        pop_queue: PopQueue,
+        options: pop_requests.PopOptions,
+        pops: pop_requests.PopRequests,
         network: Network,
-        arrived: Callable[[PopQueue, list[PoppedMessage]], None],
+        on_popped: Callable[[PopQueue, list[PoppedMessage]], None],
     ) -> None:
-        super().__init__(group, owned, options.subscription, network.brokers, network.clock)
-        self._popped = owned
-        self._place = PoppedFrom(owned.queue.topic, owned.queue.broker_name)
+        super().__init__(group, pop_queue, options.subscription, network.brokers, network.clock)
+        self._pop_queue = pop_queue
+        self._place = PoppedFrom(pop_queue.queue.topic, pop_queue.queue.broker_name)
         self._options = options
         self._pops = pops
-        self._arrived = arrived
+        self._on_popped = on_popped
 
     async def _ask(self) -> bool:
-        owned = self._popped
-        found = False
-        owned.last_pull_ms = self._clock.now_ms()
-        options = self._options_beside(0)
-        owned.asked_for = options.most
+        pop_queue = self._pop_queue
+        has_messages = False
+        pop_queue.last_pull_ms = self._clock.now_ms()
+        options = self._make_options(0)
+        pop_queue.requested_count = options.max_count
         try:
-            asked: PopInFlight | None = await self._pops.begin(self._place, options, owned)
-            while asked is not None:
-                answer = await self._pops.answer(asked)
-                asked = self._take(asked, answer)
-                found = found or bool(answer.body)  # also messages whose tags are not wanted
+            pop: pop_requests.PopInFlight | None = await self._pops.begin(self._place, options, pop_queue)
+            while pop is not None:
+                answer = await self._pops.answer(pop)
+                pop = self._take(pop, answer)
+                has_messages = has_messages or bool(answer.body)  # also messages whose tags are not wanted
         finally:
-            owned.asked_for = 0
-        return found
+            pop_queue.requested_count = 0
+        return has_messages
 
-    def _take(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> PopInFlight | None:
+    def _take(
+        self, pop: pop_requests.PopInFlight, answer: Response[PopMessageReply]
+    ) -> pop_requests.PopInFlight | None:
         """Take the messages of an answer. Return the next pop if there is room: it is sent before they are read."""
-        owned, stats, coming = self._popped, self._popped.stats, pop.request.max_msg_nums
-        following = None
-        owned.has_more = answer.header.rest_num > 0
-        if answer.code == ResponseCode.SUCCESS and owned.has_room_beside(coming):
-            options = self._options_beside(coming)
-            following = self._pops.begin_next(pop, options)
-            owned.asked_for = options.most
-            owned.last_pull_ms = following.request.born_time
+        pop_queue, stats, coming_count = self._pop_queue, self._pop_queue.stats, pop.request.max_msg_nums
+        next_pop = None
+        pop_queue.has_more = answer.header.rest_num > 0
+        if answer.code == ResponseCode.SUCCESS and pop_queue.has_room_beside(coming_count):
+            options = self._make_options(coming_count)
+            next_pop = self._pops.begin_next(pop, options)
+            pop_queue.requested_count = options.max_count
+            pop_queue.last_pull_ms = next_pop.request.born_time
         try:
             messages = self._pops.messages_of(pop, answer)
         except SparrowError:
-            if following is not None:
-                self._pops.leave(following)
+            if next_pop is not None:
+                self._pops.abandon(next_pop)
             raise
         self._is_failing = False
         if messages:
             stats.pulls += 1
             stats.pull_ms += max(self._clock.now_ms() - pop.request.born_time, 0)
             stats.pulled += len(messages)
-            self._arrived(owned, messages)
-        return following
+            self._on_popped(pop_queue, messages)
+        return next_pop
 
-    def _options_beside(self, coming: int) -> PopOptions:
-        return self._options._replace(most=self._popped.room_beside(coming))
+    def _make_options(self, coming_count: int) -> pop_requests.PopOptions:
+        return self._options._replace(max_count=self._pop_queue.room_beside(coming_count))

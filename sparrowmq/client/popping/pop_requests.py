@@ -6,18 +6,13 @@
     CHANGE_MESSAGE_INVISIBLETIME   the message becomes visible later, or earlier; it gets a new receipt
     NOTIFICATION                   wait until a pop would find a message
 
-Receipts go back to the broker that gave them. An ack is repeated after a lost answer: a second one does nothing.
-A slave that refuses a request was the master before. It counts as a broker that is away.
-Brokers filter by the hash of a tag, so a pop brings a few messages too many; they are acknowledged here.
+Receipts go back to the broker that gave them. An ack is repeated after a lost answer: a second one does nothing. A
+slave that refuses a request was the master before. It counts as a broker that is away. Brokers filter by the hash of a
+tag, so a pop brings a few messages too many; they are acknowledged here.
 
-A failed message becomes visible again after a delay, or ends in the dead-letter queue:
-
-    give back     change the invisible time to the delay: the broker delivers the message again after that
-    reject        have its broker make it a dead letter, or send another one a copy without any tries left; then ack
-
-The delays are those of `BrokerRedelivery`: 10 s for the first failure, and longer for each further one, unless the
-program wants another delay.
-Source: MQClientAPIImpl.popMessageAsync, ConsumeMessagePopConcurrentlyService and BatchAck, Java 5.4.
+A failed message is given back by changing its invisible time to the delay of `BrokerRedelivery`. A rejected one becomes
+a dead letter at its broker, or another broker gets a copy without any tries left; then it is acknowledged. Source:
+MQClientAPIImpl.popMessageAsync, ConsumeMessagePopConcurrentlyService and BatchAck, Java 5.4.
 """
 
 from __future__ import annotations
@@ -36,8 +31,8 @@ from sparrowmq.client.consuming.pulling import messages_in
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.client.consuming.redelivery import BrokerRedelivery
 from sparrowmq.client.consuming.retry import FIRST_RETRY_LEVEL
-from sparrowmq.client.popping.pop_queue import AckBuffer
 from sparrowmq.client.popping.popped_message import PopAnswer, PoppedFrom, PoppedMessage, Receipt
+from sparrowmq.client.popping.prefetch import AckBuffer
 from sparrowmq.core.process import keep_freed_memory
 from sparrowmq.errors import (
     BrokerUnreachable,
@@ -51,17 +46,7 @@ from sparrowmq.loop.tasks import Spawn
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.delay_levels import DelayLevels
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.requests.pop_headers import (
-    ANY_QUEUE,
-    AckMessage,
-    BatchAck,
-    BatchAckMessage,
-    BatchAcks,
-    ChangeInvisibleTime,
-    Notification,
-    PopMessage,
-    PopMessageReply,
-)
+from sparrowmq.protocol.requests import pop_headers
 from sparrowmq.protocol.subscription import Subscription
 from sparrowmq.remoting.request_in_flight import Response
 from sparrowmq.remoting.session import Session
@@ -80,13 +65,13 @@ DEFAULT_POP_COUNT: Final = 32  # messages of one pop, unless the broker says tha
 ANSWER_S: Final = 15.0  # time for the answer after the broker has held the request
 SETTLE_S: Final = 3.0
 SETTLE_TRIES: Final = 3
-ELECTED_S: Final = 8.0  # tries go on for so long at least: meanwhile another master is elected
+MIN_SETTLE_S: Final = 8.0  # tries go on for so long at least: meanwhile another master is elected
 PAUSE_S: Final = 0.5
-AT_ONCE_S: Final = 0.01  # the invisible time of a message that is to be visible again
+VISIBLE_AGAIN_S: Final = 0.01  # the invisible time of a message that is to be visible again
 MAX_ACK_BITS: Final = 1024  # the messages of one acknowledgement
 _MIN_BATCH: Final = 2
 _LEVELS: Final = DelayLevels.parse()
-_Answered = asyncio.Future[Response[PopMessageReply]]
+_AnswerFuture = asyncio.Future[Response[pop_headers.PopMessageReply]]
 
 
 class PopOptions(NamedTuple):
@@ -98,7 +83,7 @@ class PopOptions(NamedTuple):
     """
 
     subscription: Subscription
-    most: int
+    max_count: int
     invisible_s: float
     hold_s: float = 0.0
     init_mode: int = 0
@@ -106,33 +91,27 @@ class PopOptions(NamedTuple):
 
 
 class PopInFlight:
-    """A pop that is under way.
-
-    Attributes:
-        waiter: of the call that waits for the answer; cancelled if none does.
-        is_over: the answer came when no call waited.
-    """
+    """A pop that is under way. `waiter` is cancelled if no call waits; `is_over` if the answer came then."""
 
     __slots__ = ("is_over", "options", "owner", "place", "request", "session", "waiter")
 
     def __init__(
-        self, session: Session, request: PopMessage, place: PoppedFrom, options: PopOptions, owner: Owner
+        self, session: Session, request: pop_headers.PopMessage, place: PoppedFrom, options: PopOptions, owner: Owner
     ) -> None:
         self.session = session
         self.request = request
         self.place = place
         self.options = options
         self.owner = owner
-        self.waiter: _Answered = asyncio.get_running_loop().create_future()
+        self.waiter: _AnswerFuture = asyncio.get_running_loop().create_future()
         self.is_over = False
 
 
 class PopRequests:
     """Pops and settles the messages of one group.
 
-    Attributes:
-        acks: gets messages to acknowledge in the background. Failures are logged.
-        received_count: the number of messages that have come, also of those whose tags are not wanted.
+    `acks` gets messages to acknowledge in the background. Failures are logged. `received_count` counts the messages
+    that have come, also those whose tags are not wanted.
     """
 
     def __init__(self, group: str, network: Network, spawn: Spawn) -> None:
@@ -142,131 +121,124 @@ class PopRequests:
         keep_freed_memory()  # an answer has some 100 KiB, whose pages cost a ninth of a consumer's time
         self.acks = AckBuffer(self._begin_acks)
         self.received_count = 0
-        self._most: dict[str, int] = {}  # messages of one pop, by broker
-        self._without_batches: set[str] = set()  # brokers of 5.0
-        self._without_counts: set[str] = set()  # brokers that do not count what a batch left out
-        self._cut: dict[PoppedFrom, PopInFlight] = {}  # pops without a call that waits
-        self._acking: set[asyncio.Task[None]] = set()
-        self._changing: dict[PoppedMessage, asyncio.Future[None]] = {}  # messages whose time is being changed
-
-    # Popping --------------------------------------------------------------------------------------------------------
+        self._max_counts: dict[str, int] = {}  # messages of one pop, by broker
+        self._brokers_without_batches: set[str] = set()  # brokers of 5.0
+        self._brokers_without_counts: set[str] = set()  # brokers that do not count what a batch left out
+        self._cancelled_pops: dict[PoppedFrom, PopInFlight] = {}  # pops without a call that waits
+        self._ack_tasks: set[asyncio.Task[None]] = set()
+        self._changes: dict[PoppedMessage, asyncio.Future[None]] = {}  # messages whose time is being changed
 
     async def pop(self, place: PoppedFrom, options: PopOptions, owner: Owner) -> list[PoppedMessage]:
         """Return messages of any queue of the place, perhaps none.
 
         The next call with the same options goes on with one that was cancelled. If none comes before the answer, the
         messages are visible again.
-
-        Raises:
-            ConfigError: the broker cannot pop.
-            SparrowError: there is no answer, or the broker refuses.
+        Raises: ConfigError, the broker cannot pop; SparrowError, there is no answer, or the broker refuses.
         """
-        asked = await self.begin(place, options, owner)
-        return self.messages_of(asked, await self.answer(asked))
+        pop = await self.begin(place, options, owner)
+        return self.messages_of(pop, await self.answer(pop))
 
     async def begin(self, place: PoppedFrom, options: PopOptions, owner: Owner) -> PopInFlight:
         """Send a pop, or take over a cancelled one. `answer` waits for it. Raises: SparrowError."""
-        cut_off = self._cut_off(place, options)
-        if cut_off is not None:
-            return cut_off
+        resumed_pop = self._resume_cancelled(place, options)
+        if resumed_pop is not None:
+            return resumed_pop
         return self._send(await self._network.brokers.of(place.broker_name), place, options, owner)
 
     def begin_next(self, pop: PopInFlight, options: PopOptions) -> PopInFlight:
-        """Send another pop to the same broker at once. `answer` must be awaited in the same step, or `leave` called."""
+        """Send another pop to the same broker at once. Then await `answer`, or call `abandon`, in the same step."""
         return self._send(pop.session, pop.place, options, pop.owner)
 
-    def leave(self, pop: PopInFlight) -> None:
+    def abandon(self, pop: PopInFlight) -> None:
         """Make the messages of a pop under way visible again when they come."""
         pop.waiter.cancel()
 
-    async def answer(self, pop: PopInFlight) -> Response[PopMessageReply]:
+    async def answer(self, pop: PopInFlight) -> Response[pop_headers.PopMessageReply]:
         """Wait for the answer, and return it; `messages_of` returns its messages. Raises: as `pop`."""
         waiter, broker_name = pop.waiter, pop.place.broker_name
         try:
             return await waiter
         except asyncio.CancelledError:
             if waiter.cancelled():
-                self._cut[pop.place] = pop
+                self._cancelled_pops[pop.place] = pop
             elif waiter.exception() is None:
-                self._show_found(pop, waiter.result())
+                self._show_messages_of(pop, waiter.result())
             raise
         except RemoteError as error:
-            self._most.pop(broker_name, None)  # another broker may have the name now
+            self._max_counts.pop(broker_name, None)  # another broker may have the name now
             raise self._error_from(error, broker_name) from error
 
-    def _cut_off(self, place: PoppedFrom, options: PopOptions) -> PopInFlight | None:
+    def _resume_cancelled(self, place: PoppedFrom, options: PopOptions) -> PopInFlight | None:
         """The last cancelled pop that is under way, if it has the same options. Its messages have a reader now."""
-        asked = self._cut.pop(place, None)
-        if asked is None or asked.is_over or asked.options != options:
+        pop = self._cancelled_pops.pop(place, None)
+        if pop is None or pop.is_over or pop.options != options:
             return None
-        asked.waiter = asyncio.get_running_loop().create_future()
-        return asked
+        pop.waiter = asyncio.get_running_loop().create_future()
+        return pop
 
     def is_under_way(self, place: PoppedFrom) -> bool:
         """Whether a pop that was cancelled still has no answer."""
-        asked = self._cut.get(place)
-        return asked is not None and not asked.is_over
+        pop = self._cancelled_pops.get(place)
+        return pop is not None and not pop.is_over
 
     def max_count_of(self, broker_name: str) -> int:
         """The most messages of one pop at a broker, as far as it is known."""
-        return self._most.get(broker_name, DEFAULT_POP_COUNT)
+        return self._max_counts.get(broker_name, DEFAULT_POP_COUNT)
 
     def show(self, messages: Sequence[PoppedMessage]) -> None:
         """Make messages that no program has seen visible again, in the background."""
+
+        async def show_one(message: PoppedMessage) -> None:
+            with suppress(SparrowError):
+                await self.change_invisible(message, VISIBLE_AGAIN_S)
+
         for message in messages:
-            self._spawn(self._show(message), f"show {self._group}")
+            self._spawn(show_one(message), f"show {self._group}")
 
-    async def _show(self, message: PoppedMessage) -> None:
-        with suppress(SparrowError):
-            await self.change_invisible(message, AT_ONCE_S)
-
-    def _show_found(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> None:
+    def _show_messages_of(self, pop: PopInFlight, answer: Response[pop_headers.PopMessageReply]) -> None:
         with suppress(SparrowError):
             self.show(self.messages_of(pop, answer))
 
     def _send(self, session: Session, place: PoppedFrom, options: PopOptions, owner: Owner) -> PopInFlight:
-        """Send a pop now, so that the broker works while messages that are here are handled.
-
-        No task waits for the answer: that would cost two turns of the loop.
-        """
+        """Send a pop now, before messages are handled. A task that waits would cost two turns of the loop."""
         request = self._pop_request(place, options)
-        asked = PopInFlight(session, request, place, options, owner)
+        pop = PopInFlight(session, request, place, options, owner)
 
-        def answered(answer: Response[PopMessageReply] | None, error: Exception | None) -> None:
-            if asked.waiter.done():
-                asked.is_over = True
+        def answered(answer: Response[pop_headers.PopMessageReply] | None, error: Exception | None) -> None:
+            if pop.waiter.done():
+                pop.is_over = True
                 if answer is not None:
-                    self._show_found(asked, answer)
+                    self._show_messages_of(pop, answer)
             elif answer is not None:
-                asked.waiter.set_result(answer)
+                pop.waiter.set_result(answer)
             elif error is not None:
-                asked.waiter.set_exception(error)
+                pop.waiter.set_exception(error)
 
         timeout_s = options.hold_s + ANSWER_S
         session.ask(request, b"", answered, timeout_s=timeout_s, accept=NOTHING_FOUND, is_alone=True)
-        return asked
+        return pop
 
-    def messages_of(self, pop: PopInFlight, answer: Response[PopMessageReply]) -> list[PoppedMessage]:
+    def messages_of(self, pop: PopInFlight, answer: Response[pop_headers.PopMessageReply]) -> list[PoppedMessage]:
         """Return the messages of an answer. Raises: RemoteProtocolError, the broker answered wrongly."""
         if answer.code != ResponseCode.SUCCESS:
             return []
         place, options = pop.place, pop.options
-        self._most[place.broker_name] = answer.header.most_msg_nums or DEFAULT_POP_COUNT
+        self._max_counts[place.broker_name] = answer.header.most_msg_nums or DEFAULT_POP_COUNT
         messages = self._messages(place, answer, pop.owner)
         self.received_count += len(messages)
         tags = options.subscription.tags
-        if tags and (unwanted := [each for each in messages if each.tag not in tags]):
+        if tags and (unwanted := [message for message in messages if message.tag not in tags]):
             self.acks.extend(unwanted)
-            messages = [each for each in messages if each.tag in tags]
+            messages = [message for message in messages if message.tag in tags]
         return messages
 
     async def wait(self, place: PoppedFrom, hold_s: float, *, is_orderly: bool, attempt_id: str | None) -> bool:
         """Wait until a pop would find a message, and return True; False after `hold_s`. Raises: as `pop`."""
         session = await self._network.brokers.of(place.broker_name)
-        request = Notification(
+        request = pop_headers.Notification(
             consumer_group=self._group,
             topic=place.topic,
-            queue_id=ANY_QUEUE,
+            queue_id=pop_headers.ANY_QUEUE,
             poll_time=_ms(hold_s),
             born_time=self._network.clock.now_ms(),
             order=is_orderly,
@@ -278,12 +250,12 @@ class PopRequests:
             raise self._error_from(error, place.broker_name) from error
         return answer.header.has_msg
 
-    def _pop_request(self, place: PoppedFrom, options: PopOptions) -> PopMessage:
-        return PopMessage(
+    def _pop_request(self, place: PoppedFrom, options: PopOptions) -> pop_headers.PopMessage:
+        return pop_headers.PopMessage(
             consumer_group=self._group,
             topic=place.topic,
-            queue_id=ANY_QUEUE,
-            max_msg_nums=min(options.most, self.max_count_of(place.broker_name)),
+            queue_id=pop_headers.ANY_QUEUE,
+            max_msg_nums=min(options.max_count, self.max_count_of(place.broker_name)),
             invisible_time=_ms(options.invisible_s),
             poll_time=_ms(options.hold_s),
             born_time=self._network.clock.now_ms(),
@@ -296,54 +268,51 @@ class PopRequests:
             wants_counts=self.max_count_of(place.broker_name) > DEFAULT_POP_COUNT or None,
         )
 
-    def _messages(self, place: PoppedFrom, answer: Response[PopMessageReply], owner: Owner) -> list[PoppedMessage]:
-        queue = MessageQueue(place.topic, place.broker_name, ANY_QUEUE)
-        found = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.lines)
+    def _messages(
+        self, place: PoppedFrom, answer: Response[pop_headers.PopMessageReply], owner: Owner
+    ) -> list[PoppedMessage]:
+        queue = MessageQueue(place.topic, place.broker_name, pop_headers.ANY_QUEUE)
+        records = messages_in(answer.body, queue, Subscription(place.topic), self._network.brokers.log_limit)
         try:
-            answered = PopAnswer(place, self._group, answer.header, self._network.clock, self._network.namespace)
-            return answered.messages(found, owner)
+            pop_answer = PopAnswer(place, self._group, answer.header, self._network.clock, self._network.namespace)
+            return pop_answer.messages(records, owner)
         except ConfigError as error:
             raise RemoteProtocolError(f"{place.broker_name} answered a pop wrongly: {error}") from error
 
-    # Settling -------------------------------------------------------------------------------------------------------
-
     async def ack(self, messages: Sequence[PoppedMessage], *, may_be_late: bool = False) -> None:
-        """Acknowledge messages, those of one pop with one request.
+        """Acknowledge messages, those of one pop with one request. With `may_be_late` an invalid handle is no error.
 
-        Args:
-            may_be_late: a handle that is not valid any more is no error.
-        Raises:
-            SparrowError: some could not be acknowledged. The others are. After an error or a cancellation the messages
-                whose acks a broker may not have accepted can be acknowledged again.
+        Raises: SparrowError, some could not be acknowledged. The others are. After an error or a cancellation the
+        messages whose acks a broker may not have accepted can be acknowledged again.
         """
         mark_spent(messages, True)
-        left, error = list(messages), None
+        unacknowledged, error = list(messages), None
         try:
             # A message whose time is being changed has another handle afterwards.
-            while self._changing and (due := self._changing.keys() & messages):
-                await asyncio.wait([self._changing[each] for each in due])
-            begun, attempts = self._network.clock.monotonic(), 0
+            while self._changes and (changes := self._changes.keys() & messages):
+                await asyncio.wait([self._changes[message] for message in changes])
+            began_at, attempts = self._network.clock.monotonic(), 0
             while True:
-                left, error = await self._ack_once(await self._ack_batches(left, may_be_late))
+                unacknowledged, error = await self._ack_once(await self._ack_batches(unacknowledged, may_be_late))
                 attempts += 1
-                is_over = self._network.clock.age(begun) >= ELECTED_S and attempts >= SETTLE_TRIES
+                is_over = self._network.clock.age(began_at) >= MIN_SETTLE_S and attempts >= SETTLE_TRIES
                 if is_over or not isinstance(error, NetworkError):
                     break
                 await self._network.clock.sleep(PAUSE_S)
         finally:
-            mark_spent(left, False)
+            mark_spent(unacknowledged, False)
         if error is not None:
             raise error
 
     def _begin_acks(self) -> None:
         task = self._spawn(self._ack_unsent(), f"ack {self._group}")
-        self._acking.add(task)
-        task.add_done_callback(self._acking.discard)
+        self._ack_tasks.add(task)
+        task.add_done_callback(self._ack_tasks.discard)
 
     async def wait_for_acks(self) -> None:
         """Wait until what `acks` got is acknowledged, or failed."""
-        if self._acking:
-            await asyncio.wait(self._acking)
+        if self._ack_tasks:
+            await asyncio.wait(self._ack_tasks)
 
     async def _ack_unsent(self) -> None:
         messages = self.acks.take()
@@ -363,79 +332,77 @@ class PopRequests:
         Changes of one message go one after another, because each gives another handle. A message that was settled
         meanwhile is left alone.
         """
-        while (before := self._changing.get(message)) is not None:
-            await asyncio.wait([before])
+        while (earlier_change := self._changes.get(message)) is not None:
+            await asyncio.wait([earlier_change])
             if message._is_spent:
                 return
-        changing = self._changing[message] = asyncio.get_running_loop().create_future()
-        try:
-            await self._change(message, seconds)
-        finally:
-            del self._changing[message]
-            changing.set_result(None)
-
-    async def _change(self, message: PoppedMessage, seconds: float) -> None:
+        change = self._changes[message] = asyncio.get_running_loop().create_future()
         handle = message._handle
-        broker_name = handle.broker_name
-        session = await self._network.brokers.of(broker_name)
-        request = ChangeInvisibleTime.of(
-            self._group, message._receipt.topic, handle, message._handle_text, _ms(seconds)
-        )
         try:
+            session = await self._network.brokers.of(handle.broker_name)
+            topic, duration_ms = message._receipt.topic, _ms(seconds)
+            request = pop_headers.ChangeInvisibleTime.of(self._group, topic, handle, message._handle_text, duration_ms)
             answer = await session.call(request, timeout_s=SETTLE_S)
+            message._renew(*answer.header.new_handle(handle))
         except RemoteError as error:
-            raise self._error_from(error, broker_name) from error
-        message._renew(*answer.header.new_handle(handle))
+            raise self._error_from(error, handle.broker_name) from error
+        finally:
+            del self._changes[message]
+            change.set_result(None)
 
     async def _ack_batches(self, messages: list[PoppedMessage], may_be_late: bool) -> list[PoppedMessage]:
         """Acknowledge those that fit into batches, and return the others, with those of batches that failed.
 
         Unless messages may be late, a batch failed too if the broker left some out, or does not say how many.
         """
-        left, batches = batches_of(self._group, messages)
-        without = self._without_batches if may_be_late else self._without_batches | self._without_counts
+        unacknowledged, batches = batches_of(self._group, messages)
+        unbatched_brokers = (
+            self._brokers_without_batches
+            if may_be_late
+            else self._brokers_without_batches | self._brokers_without_counts
+        )
         for broker_name, batch in batches.items():
-            if broker_name in without:
-                left += batch.messages
+            if broker_name in unbatched_brokers:
+                unacknowledged += batch.messages
                 continue
             try:
                 session = await self._network.brokers.of(broker_name)
-                body = BatchAcks(broker_name=broker_name, acks=batch.acks).encode()
-                answer = await session.call(BatchAckMessage(), body, timeout_s=SETTLE_S)
+                body = pop_headers.BatchAcks(broker_name=broker_name, acks=batch.acks).encode()
+                answer = await session.call(pop_headers.BatchAckMessage(), body, timeout_s=SETTLE_S)
                 if not may_be_late and answer.header.left_out != 0:
-                    left += batch.messages
+                    unacknowledged += batch.messages
                     if answer.header.left_out is None:
-                        self._without_counts.add(broker_name)
+                        self._brokers_without_counts.add(broker_name)
             except RemoteError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    self._without_batches.add(broker_name)
-                left += batch.messages
+                    self._brokers_without_batches.add(broker_name)
+                unacknowledged += batch.messages
             except NetworkError:
-                left += batch.messages
-        return left
+                unacknowledged += batch.messages
+        return unacknowledged
 
     async def _ack_once(self, messages: list[PoppedMessage]) -> tuple[list[PoppedMessage], SparrowError | None]:
         """Send all acks before the first answer. Return those that failed, and an error of them: a refusal, if any."""
-        sessions = [await self._session(each._receipt.handle.broker_name) for each in messages]
+        sessions = [await self._session(session._receipt.handle.broker_name) for session in messages]
         calls = [
-            each.call(
-                AckMessage.of(self._group, message._receipt.topic, message._handle, message._handle_text),
+            session.call(
+                pop_headers.AckMessage.of(self._group, message._receipt.topic, message._handle, message._handle_text),
                 timeout_s=SETTLE_S,
             )
-            for each, message in zip(sessions, messages, strict=True)
-            if isinstance(each, Session)
+            for session, message in zip(sessions, messages, strict=True)
+            if isinstance(session, Session)
         ]
         answers = iter(await asyncio.gather(*calls, return_exceptions=True))
-        results = [next(answers) if isinstance(each, Session) else each for each in sessions]
+        results = [next(answers) if isinstance(session, Session) else session for session in sessions]
         failed: list[PoppedMessage] = []
-        found: SparrowError | None = None
+        first_error: SparrowError | None = None
         for message, result in zip(messages, results, strict=True):
             if isinstance(result, RemoteError):
                 result = self._error_from(result, message._receipt.handle.broker_name)
             if isinstance(result, SparrowError):
                 failed.append(message)
-                found = result if found is None or isinstance(found, NetworkError) else found
-        return failed, found
+                first_error = result if first_error is None or isinstance(first_error, NetworkError) else first_error
+        return failed, first_error
 
     async def _session(self, broker_name: str) -> Session | SparrowError:
         try:
@@ -464,7 +431,7 @@ def _ms(seconds: float) -> int:
 class Batch:
     """The body of one request, and the messages that it acknowledges."""
 
-    acks: list[BatchAck] = field(default_factory=list)
+    acks: list[pop_headers.BatchAck] = field(default_factory=list)
     messages: list[PoppedMessage] = field(default_factory=list)
 
 
@@ -484,62 +451,58 @@ class _PopAcks:
 
 def batches_of(group: str, messages: Iterable[PoppedMessage]) -> tuple[list[PoppedMessage], dict[str, Batch]]:
     """Return the messages that are acknowledged one by one, and the batches of each broker."""
-    some = list(messages)
-    alone: list[PoppedMessage] = []
+    all_messages = list(messages)
+    singles: list[PoppedMessage] = []
     pops: dict[tuple[object, ...], _PopAcks] = {}
-    for begin, end in runs_of(some):
-        run = some[begin:end]
+    for begin, end in runs_of(all_messages):
+        run = all_messages[begin:end]
         receipt, handle = run[0]._receipt, run[0]._receipt.handle
         place = run[0]._handle_offset - handle.start_offset
-        fitting = 0 if handle.is_orderly or place < 0 else max(MAX_ACK_BITS - place, 0)
-        alone += run[fitting:]
-        if fitting:
+        fitting_count = 0 if handle.is_orderly or place < 0 else max(MAX_ACK_BITS - place, 0)
+        singles += run[fitting_count:]
+        if fitting_count:
             key = (receipt.topic, *handle[:7])
-            of_pop = pops.get(key) or pops.setdefault(key, _PopAcks(receipt))
-            of_pop.add(place, run[:fitting])
+            pop_acks = pops.get(key) or pops.setdefault(key, _PopAcks(receipt))
+            pop_acks.add(place, run[:fitting_count])
     batches: dict[str, Batch] = {}
-    for of_pop in pops.values():
-        if len(of_pop.messages) < _MIN_BATCH:
-            alone += of_pop.messages
+    for pop_acks in pops.values():
+        if len(pop_acks.messages) < _MIN_BATCH:
+            singles += pop_acks.messages
         else:
-            batch = batches.setdefault(of_pop.receipt.handle.broker_name, Batch())
-            batch.acks.append(_ack(group, of_pop))
-            batch.messages += of_pop.messages
-    return alone, batches
+            batch = batches.setdefault(pop_acks.receipt.handle.broker_name, Batch())
+            batch.acks.append(_ack(group, pop_acks))
+            batch.messages += pop_acks.messages
+    return singles, batches
 
 
-def _ack(group: str, of_pop: _PopAcks) -> BatchAck:
-    handle, bits = of_pop.receipt.handle, of_pop.bits
-    written = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
-    return BatchAck(
+def _ack(group: str, pop_acks: _PopAcks) -> pop_headers.BatchAck:
+    handle, bits = pop_acks.receipt.handle, pop_acks.bits
+    bitmap = bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+    return pop_headers.BatchAck(
         group,
-        of_pop.receipt.topic,
+        pop_acks.receipt.topic,
         str(int(handle.kind)),
         handle.start_offset,
         handle.queue_id,
         handle.revive_queue,
         handle.pop_time_ms,
         handle.invisible_ms,
-        base64.b64encode(written).decode(),
+        base64.b64encode(bitmap).decode(),
     )
 
 
 class PopRedelivery:
-    """Gives back the failed messages of one group.
+    """Gives back the failed messages of one group; `redelivery` those that were not popped, and dead letters."""
 
-    Args:
-        retries: for messages that were not popped, and for copies to the dead-letter queue.
-    """
-
-    def __init__(self, pops: PopRequests, retries: BrokerRedelivery, max_reconsume_times: int) -> None:
+    def __init__(self, pops: PopRequests, redelivery: BrokerRedelivery, max_reconsume_times: int) -> None:
         self._pops = pops
-        self._retries = retries
+        self._redelivery = redelivery
         self._max_reconsume_times = max_reconsume_times
 
     async def give_back(self, message: ReceivedMessage) -> None:
         """Have the message delivered again later. Raises: SparrowError."""
         if not isinstance(message, PoppedMessage):
-            await self._retries.give_back(message)
+            await self._redelivery.give_back(message)
         elif message.reconsume_times >= self._max_reconsume_times:
             await self.reject(message)
         else:
@@ -550,17 +513,16 @@ class PopRedelivery:
         """Put the message into the group's dead-letter queue, with the reason. Another call makes no other copy.
 
         A call that comes meanwhile waits for the first, and does what the first has not done.
-
         Raises: SparrowError, it is not in the queue, or not acknowledged.
         """
         if not isinstance(message, PoppedMessage):
-            await self._retries.reject(message)
+            await self._redelivery.reject(message)
             return
         if message._reject_lock is None:
             message._reject_lock = asyncio.Lock()
         async with message._reject_lock:
             if not message._is_dead:
-                await self._retries.move_to_dlq(message)
+                await self._redelivery.move_to_dlq(message)
                 message._is_dead = True
             if not message._is_spent:
                 await self._pops.ack([message])

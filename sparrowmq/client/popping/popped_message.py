@@ -4,9 +4,8 @@ pop --> Receipt of queue 0 <-- message, message, ...        all messages of one 
     --> Receipt of queue 1 <-- message, ...
 change of the invisible time --> a Receipt for this message alone
 
-Of thousands of messages in an answer nearly all are of the popped topic itself. Those of one queue share all but their
-offset: the first of them makes the receipt. A broker of ours says how many messages of each queue come. Of others, each
-message costs a look at its head. A message of a retry topic may have a handle of its own in its property POP_CK.
+The first message of a queue makes its receipt. A broker of ours says how many messages of each queue come. Of others,
+each message costs a look at its head. A message of a retry topic may have a handle of its own in its property POP_CK.
 Source: MQClientAPIImpl.processPopResponse, Java 5.4.
 """
 
@@ -21,16 +20,9 @@ from sparrowmq.client.consuming.delivered_message import Owner, with_receipt
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
+from sparrowmq.protocol import receipt_handle
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage, topic_start
-from sparrowmq.protocol.receipt_handle import (
-    Kind,
-    OrderCounts,
-    ReceiptHandle,
-    handle_in_record,
-    popped_queues,
-    queue_counts,
-)
 from sparrowmq.protocol.requests.pop_headers import PopMessageReply
 
 _POP_CK: Final = Property.POP_CK.encode()
@@ -48,14 +40,14 @@ class Receipt(NamedTuple):
     """
 
     topic: str
-    handle: ReceiptHandle
+    handle: receipt_handle.ReceiptHandle
     clock: Clock
     visible_s: float
     is_own: bool = False
     text: str = ""
 
     @staticmethod
-    def own(topic: str, text: str, handle: ReceiptHandle, clock: Clock) -> Receipt:
+    def own(topic: str, text: str, handle: receipt_handle.ReceiptHandle, clock: Clock) -> Receipt:
         """The receipt of one message, which is invisible from now on."""
         visible_s = clock.monotonic() + handle.invisible_ms / 1000
         return Receipt(topic, handle, clock, visible_s, is_own=True, text=text)
@@ -77,7 +69,7 @@ class PoppedMessage(ReceivedMessage):
     _reject_lock: asyncio.Lock | None = None
 
     @property
-    def _handle(self) -> ReceiptHandle:
+    def _handle(self) -> receipt_handle.ReceiptHandle:
         handle, offset = self._receipt.handle, self._handle_offset
         return handle if handle.queue_offset == offset else handle._replace(queue_offset=offset)
 
@@ -91,16 +83,16 @@ class PoppedMessage(ReceivedMessage):
         return self._receipt.text or str(self._handle)
 
     @property
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         """The seconds until it becomes visible; negative ones if another consumer may have it."""
         return self._receipt.visible_s - self._receipt.clock.monotonic()
 
     @property
     def is_current(self) -> bool:
         """Return whether the message is still invisible to other consumers."""
-        return super().is_current and self._left_s > 0
+        return super().is_current and self._remaining_s > 0
 
-    def _renew(self, text: str, handle: ReceiptHandle) -> None:
+    def _renew(self, text: str, handle: receipt_handle.ReceiptHandle) -> None:
         self._receipt = Receipt.own(self._receipt.topic, text, handle, self._receipt.clock)
 
 
@@ -115,22 +107,22 @@ def popped_messages(
     return with_receipt(PoppedMessage, records, queue, receipt, owner, namespace)
 
 
-def popped(message: object) -> PoppedMessage:
+def check_popped(message: object) -> PoppedMessage:
     """The message. Raises: ConfigError, it was not popped."""
     if not isinstance(message, PoppedMessage):
         raise ConfigError(f"{message!r} was not received by a simple consumer; give a message of `receive`")
     return message
 
 
-def unspent(message: object, consequence: str) -> PoppedMessage:
+def check_unspent(message: object, consequence: str) -> PoppedMessage:
     """The message. Raises: ConfigError, it was not popped, or is settled already, with the consequence."""
-    found = popped(message)
-    if found._is_spent:
+    popped_message = check_popped(message)
+    if popped_message._is_spent:
         raise ConfigError(f"{message!r} is settled already, so {consequence}")
-    return found
+    return popped_message
 
 
-_Shared = tuple[MessageQueue, Receipt]
+_QueueAndReceipt = tuple[MessageQueue, Receipt]
 
 
 class PoppedFrom(NamedTuple):
@@ -141,10 +133,7 @@ class PoppedFrom(NamedTuple):
 
 
 class PopAnswer:
-    """The header of one answer.
-
-    Raises: ConfigError, the header is invalid.
-    """
+    """The header of one answer. Raises: ConfigError, the header is invalid."""
 
     def __init__(self, place: PoppedFrom, group: str, header: PopMessageReply, clock: Clock, namespace: str) -> None:
         self._place = place
@@ -152,82 +141,89 @@ class PopAnswer:
         self._header = header
         self._clock = clock
         self._namespace = namespace
-        self._starts = {key: each.start_offset for key, each in popped_queues(header.start_offset_info).items()}
+        self._starts = {
+            key: popped_queue.start_offset
+            for key, popped_queue in receipt_handle.popped_queues(header.start_offset_info).items()
+        }
         counts = header.order_count_info
-        self._counts = OrderCounts.parse(counts) if counts else None
-        self._numbers = queue_counts(header.queue_counts)
-        self._shared: dict[tuple[Kind, int], _Shared] = {}
+        self._counts = receipt_handle.OrderCounts.parse(counts) if counts else None
+        self._message_counts = receipt_handle.queue_counts(header.queue_counts)
+        self._by_queue: dict[tuple[receipt_handle.Kind, int], _QueueAndReceipt] = {}
 
     def messages(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         """The messages of the answer, in their order. Raises: ConfigError, the handle of one is invalid."""
-        made = self._by_numbers(records, owner) if self._are_plain(records) else self._one_by_one(records, owner)
+        messages = (
+            self._make_by_count(records, owner) if self._are_plain(records) else self._make_one_by_one(records, owner)
+        )
         if self._counts is not None:
-            for message in made:
-                self._count(message, self._counts)
-        return made
+            for message in messages:
+                self._count_deliveries(message, self._counts)
+        return messages
 
     def _are_plain(self, records: Sequence[PulledMessage]) -> bool:
         """Whether all are of the popped topic itself, as many of each queue as the broker says."""
-        numbers, starts = self._numbers, self._starts
+        numbers, starts = self._message_counts, self._starts
         return (
             len(numbers) == len(starts)
             and all(numbers)
             and sum(numbers) == len(records)
-            and all(kind is Kind.NORMAL for kind, _ in starts)
+            and all(kind is receipt_handle.Kind.NORMAL for kind, _ in starts)
         )
 
-    def _by_numbers(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def _make_by_count(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         namespace = self._namespace
-        made: list[PoppedMessage] = []
-        for key, number in zip(self._starts, self._numbers, strict=True):
-            some = records[len(made) : len(made) + number]
-            queue, receipt = self._of_queue(key, some[0].queue_offset)
-            made += popped_messages(some, queue, receipt, owner, namespace)
-        return made
+        messages: list[PoppedMessage] = []
+        for key, count in zip(self._starts, self._message_counts, strict=True):
+            queue_records = records[len(messages) : len(messages) + count]
+            queue, receipt = self._share_of_queue(key, queue_records[0].queue_offset)
+            messages += popped_messages(queue_records, queue, receipt, owner, namespace)
+        return messages
 
-    def _one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
+    def _make_one_by_one(self, records: Sequence[PulledMessage], owner: Owner) -> list[PoppedMessage]:
         start, namespace = topic_start(self._place.topic), self._namespace
-        plain: dict[bytes, _Shared] = {}  # queue and receipt by queue id, for messages of the popped topic itself
-        made: list[PoppedMessage] = []
-        for each in records:
-            queue = each.queue_if_plain(start, _POP_CK)
-            known = None if queue is None else plain.get(queue)
-            if known is None:
-                known = self._queue_and_receipt(each)
+        plain_queues: dict[
+            bytes, _QueueAndReceipt
+        ] = {}  # queue and receipt by queue id, for messages of the popped topic itself
+        messages: list[PoppedMessage] = []
+        for record in records:
+            queue = record.queue_if_plain(start, _POP_CK)
+            queue_and_receipt = None if queue is None else plain_queues.get(queue)
+            if queue_and_receipt is None:
+                queue_and_receipt = self._queue_and_receipt(record)
                 if queue is not None:
-                    plain[queue] = known
-            made += popped_messages((each,), *known, owner, namespace)
-        return made
+                    plain_queues[queue] = queue_and_receipt
+            messages += popped_messages((record,), *queue_and_receipt, owner, namespace)
+        return messages
 
-    def _queue_and_receipt(self, pulled: PulledMessage) -> _Shared:
+    def _queue_and_receipt(self, record: PulledMessage) -> _QueueAndReceipt:
         """The queue and the receipt of a message."""
-        key = (Kind.of(pulled.topic), pulled.queue_id)
-        text = pulled.stored.properties.get(Property.POP_CK) if pulled.mentions(_POP_CK) else None
+        key = (receipt_handle.Kind.of(record.topic), record.queue_id)
+        text = record.stored.properties.get(Property.POP_CK) if record.mentions(_POP_CK) else None
         if text is not None:
-            handle = handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
+            handle = receipt_handle.handle_in_record(text, self._header.pop_time, is_listed=key in self._starts)
             if handle is not None:
                 return self._queue_of(handle), Receipt.own(self._place.topic, text, handle, self._clock)
-        return self._of_queue(key, pulled.queue_offset)
+        return self._share_of_queue(key, record.queue_offset)
 
-    def _of_queue(self, key: tuple[Kind, int], offset: int) -> _Shared:
-        if key not in self._shared:
+    def _share_of_queue(self, key: tuple[receipt_handle.Kind, int], offset: int) -> _QueueAndReceipt:
+        if key not in self._by_queue:
             handle = self._handle(*key, offset)
             visible_s = self._clock.monotonic() + handle.invisible_ms / 1000
             receipt = Receipt(self._place.topic, handle, self._clock, visible_s)
-            self._shared[key] = self._queue_of(handle), receipt
-        return self._shared[key]
+            self._by_queue[key] = self._queue_of(handle), receipt
+        return self._by_queue[key]
 
-    def _handle(self, kind: Kind, queue_id: int, offset: int) -> ReceiptHandle:
+    def _handle(self, kind: receipt_handle.Kind, queue_id: int, offset: int) -> receipt_handle.ReceiptHandle:
         header, start = self._header, self._starts.get((kind, queue_id), offset)
         times = (header.pop_time, header.invisible_time, header.revive_qid)
-        return ReceiptHandle(start, *times, kind, self._place.broker_name, queue_id, offset)
+        return receipt_handle.ReceiptHandle(start, *times, kind, self._place.broker_name, queue_id, offset)
 
-    def _queue_of(self, handle: ReceiptHandle) -> MessageQueue:
+    def _queue_of(self, handle: receipt_handle.ReceiptHandle) -> MessageQueue:
         topic = handle.kind.topic_of(self._place.topic, self._group)
         return plain_queue(self._namespace, MessageQueue(topic, self._place.broker_name, handle.queue_id))
 
-    def _count(self, message: PoppedMessage, counts: OrderCounts) -> None:
+    def _count_deliveries(self, message: PoppedMessage, counts: receipt_handle.OrderCounts) -> None:
         """Count the former deliveries of an ordered pop, which the record does not know."""
         handle = message._handle
-        before = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
-        message.reconsume_times = max(message.reconsume_times, before)
+        former_deliveries = counts.of(handle.kind, handle.queue_id, handle.queue_offset)
+        message.reconsume_times = max(message.reconsume_times, former_deliveries)

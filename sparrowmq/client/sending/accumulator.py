@@ -6,14 +6,11 @@
               ── something in flight ─> accumulated ── the turn ends ──────> one batch for each topic
                                                     └─ the batch is full ──>
 
-A message that meets nothing in flight has nothing to wait for. While others are in flight, one that waits for the end
-of the turn loses nothing: it would wait in the socket. So a producer in a hurry makes large batches, and a quiet one
-makes none, as in Nagle's algorithm. A batch of one leaves as a single message.
+While others are in flight, a message that waits for the end of the turn loses nothing: it would wait in the socket. So
+a producer in a hurry makes large batches, and a quiet one makes none, as in Nagle's algorithm.
 
-`take` is the short way of plain messages, of those that leave alone too: without a `Message`, its checks, or a task. It
-takes only what came by the long way before: topics and tags that are checked, in the client's loop. So all rules are in
-the long way.
-Source: the idea of autoBatch, DefaultMQProducer, Java 5.3.
+`take` is the short way of plain messages: without a `Message`, its checks, or a task. It takes only topics and tags
+that the long way has checked before. So all rules are in the long way. Source: the idea of autoBatch, Java 5.3.
 """
 
 from __future__ import annotations
@@ -36,17 +33,16 @@ MAX_BODY_BYTES: Final = 4096  # a larger body gains little by company
 MAX_PROPERTIES_BYTES: Final = 8192
 MAX_BATCH_BYTES: Final = 128 * 1024
 OVERHEAD_BYTES: Final = 512  # memory of a waiting message besides its body
-_FRAME_BYTES: Final = 22  # overhead of a message in a batch, without body and properties
-_BODY_AT: Final = 20
+_OVERHEAD_PER_MESSAGE_BYTES: Final = 22  # overhead of a message in a batch, without body and properties
+_BODY_OFFSET: Final = 20
 _MAX_LEARNED: Final = 1024
 _KEYS: Final = b"KEYS\x01"
 _VALUE_END: Final = b"\x02"
 
 
 class Window:
-    """The messages of one producer: in flight, waiting for the window, and accumulated in this turn.
-
-    `in_flight_bytes` counts bodies; the other bytes are the memory that messages take. A shut window takes no more.
+    """The messages of one producer: in flight, waiting for the window, and accumulated in this turn. `in_flight_bytes`
+    counts bodies; the other bytes are the memory that messages take. A shut window takes no more.
     """
 
     __slots__ = (
@@ -98,16 +94,16 @@ class Window:
         """The messages that are accumulated, wait, or are in flight."""
         return self.accumulated + self.waiting + self.in_flight
 
-    def takes(self, cost_bytes: int) -> bool:
+    def has_room_for_waiting(self, cost_bytes: int) -> bool:
         """Return whether a message that takes so much memory may wait."""
         return self.waiting_bytes + self.accumulated_bytes + cost_bytes <= self.waiting_limit_bytes
 
-    def wait(self, count: int, cost_bytes: int) -> None:
+    def add_waiting(self, count: int, cost_bytes: int) -> None:
         """Messages wait; negative numbers are of those that have waited."""
         self.waiting += count
         self.waiting_bytes += cost_bytes
 
-    def enter(self, count: int, body_bytes: int) -> None:
+    def add_in_flight(self, count: int, body_bytes: int) -> None:
         """Messages are in flight; negative numbers are of those that leave."""
         self.in_flight += count
         self.in_flight_bytes += body_bytes
@@ -116,12 +112,12 @@ class Window:
 class Batch:
     """The messages of one batch: what is sent of each, and who waits for it."""
 
-    __slots__ = ("_out", "body_bytes", "futures", "msg_ids", "size_bytes", "timeout_s", "topic")
+    __slots__ = ("_writer", "body_bytes", "futures", "msg_ids", "size_bytes", "timeout_s", "topic")
 
     def __init__(self, topic: str, timeout_s: float) -> None:
         self.topic = topic
         self.timeout_s = timeout_s
-        self._out = BytesWriter()
+        self._writer = BytesWriter()
         self.msg_ids: list[str] = []
         self.futures: list[asyncio.Future[SendResult]] = []
         self.size_bytes = 0
@@ -129,34 +125,34 @@ class Batch:
 
     def append(self, body: bytes, head: bytes, msg_id: str, future: asyncio.Future[SendResult]) -> None:
         """Add a message. Its properties are `head` and the end of the last one: the message's id."""
-        out, size, properties_size = self._out, len(body), len(head) + len(msg_id) + len(_VALUE_END)
-        whole = _FRAME_BYTES + size + properties_size
-        write_i32_be(out, whole)  # as in protocol/messages/batch.py
-        write_i32_be(out, 0)
-        write_i32_be(out, 0)
-        write_i32_be(out, 0)
-        write_i32_be(out, size)
-        out.write(body)
-        write_i16_be(out, properties_size)
-        out.write(head)
-        out.write(msg_id.encode())
-        out.write(_VALUE_END)
+        writer, body_size, properties_size = self._writer, len(body), len(head) + len(msg_id) + len(_VALUE_END)
+        frame_size = _OVERHEAD_PER_MESSAGE_BYTES + body_size + properties_size
+        write_i32_be(writer, frame_size)  # as in protocol/messages/batch.py
+        write_i32_be(writer, 0)
+        write_i32_be(writer, 0)
+        write_i32_be(writer, 0)
+        write_i32_be(writer, body_size)
+        writer.write(body)
+        write_i16_be(writer, properties_size)
+        writer.write(head)
+        writer.write(msg_id.encode())
+        writer.write(_VALUE_END)
         self.msg_ids.append(msg_id)
         self.futures.append(future)
-        self.size_bytes += whole
-        self.body_bytes += size
+        self.size_bytes += frame_size
+        self.body_bytes += body_size
 
     def encode(self) -> bytes:
         """The body of the batch."""
-        return self._out.getvalue()
+        return self._writer.getvalue()
 
-    def only_body(self) -> bytes:
+    def single_body(self) -> bytes:
         """The body of the only message."""
-        return self._out.getvalue()[_BODY_AT : _BODY_AT + self.body_bytes]
+        return self._writer.getvalue()[_BODY_OFFSET : _BODY_OFFSET + self.body_bytes]
 
-    def only_properties(self) -> bytes:
+    def single_properties(self) -> bytes:
         """The properties of the only message."""
-        return self._out.getvalue()[_FRAME_BYTES + self.body_bytes :]
+        return self._writer.getvalue()[_OVERHEAD_PER_MESSAGE_BYTES + self.body_bytes :]
 
     def is_abandoned(self) -> bool:
         """Return whether all senders have given up."""
@@ -165,33 +161,29 @@ class Batch:
     def succeed(self, offset_ids: list[str], queue: MessageQueue, first_offset: int, status: SendStatus) -> None:
         """Give each sender its result, as of a single message. A batch that is one record has one offset id."""
         is_one_record = len(offset_ids) != len(self.futures)
-        for at, future in enumerate(self.futures):
+        for index, future in enumerate(self.futures):
             if not future.done():
-                offset_id = offset_ids[0] if is_one_record else offset_ids[at]
-                result = SendResult(self.msg_ids[at], offset_id, queue, first_offset + at, status)
+                offset_id = offset_ids[0] if is_one_record else offset_ids[index]
+                result = SendResult(self.msg_ids[index], offset_id, queue, first_offset + index, status)
                 future.set_result(result)
 
 
 class Accumulator:
-    """The messages of one producer that wait for the end of this turn.
-
-    Args:
-        ids: makes the ids of messages. Those of a batch have the time when it began.
-    """
+    """The messages of one producer that wait for the end of this turn."""
 
     __slots__ = (
+        "_full_topics",
         "_heads",
-        "_home",
         "_ids",
-        "_is_due",
+        "_is_close_due",
+        "_loop_affinity",
         "_max_batch",
         "_max_body_bytes",
         "_max_bytes",
-        "_open",
-        "_reserved",
+        "_open_batches",
+        "_reserved_ids",
         "_send",
         "_timeout_s",
-        "_topics",
         "_window",
     )
 
@@ -201,22 +193,22 @@ class Accumulator:
         settings: ProducerSettings,
         window: Window,
         ids: MessageIds,
-        home: LoopAffinity,
+        loop_affinity: LoopAffinity,
     ) -> None:
-        self._home = home
+        self._loop_affinity = loop_affinity
         self._send = send
         self._window = window
         self._ids = ids
-        self._reserved: ReservedIds | None = None
+        self._reserved_ids: ReservedIds | None = None
         self._timeout_s = settings.timeout_s
         self._max_batch = min(settings.max_batch, settings.window)
         self._max_bytes = min(settings.max_bytes, MAX_BATCH_BYTES)
-        most = min(settings.max_bytes, settings.compress_over_bytes, MAX_BODY_BYTES)
-        self._max_body_bytes = most if self._max_batch > 1 else 0
-        self._topics: dict[str, str] = {}  # the name that brokers know, by the name that the program uses
+        max_body_bytes = min(settings.max_bytes, settings.compress_over_bytes, MAX_BODY_BYTES)
+        self._max_body_bytes = max_body_bytes if self._max_batch > 1 else 0
+        self._full_topics: dict[str, str] = {}  # the name that brokers know, by the name that the program uses
         self._heads: dict[str | None, bytes] = {}  # the properties up to the message's id, by tag
-        self._open: dict[str, Batch] = {}
-        self._is_due = False
+        self._open_batches: dict[str, Batch] = {}
+        self._is_close_due = False
 
     def take(
         self, topic: object, body: object, arguments: Mapping[str, object], is_awaited: bool
@@ -225,7 +217,7 @@ class Accumulator:
         window = self._window
         if window.is_shut or type(body) is not bytes or type(topic) is not str:
             return None
-        full_topic = self._topics.get(topic)
+        full_topic = self._full_topics.get(topic)
         size = len(body)
         if full_topic is None or not 0 < size <= self._max_body_bytes:
             return None
@@ -244,20 +236,20 @@ class Accumulator:
         head = self._heads.get(tag)
         if head is None:
             return None
-        if not is_awaited and not window.takes(size + OVERHEAD_BYTES):
+        if not is_awaited and not window.has_room_for_waiting(size + OVERHEAD_BYTES):
             return None
-        if get_ident() != self._home.thread or not self._home.loop.is_running():
+        if get_ident() != self._loop_affinity.thread or not self._loop_affinity.loop.is_running():
             return None
         if isinstance(key, str):
             head = _KEYS + key.encode() + _VALUE_END + head
-        reserved = self._reserved
-        if reserved is None or not self._open or reserved.left == 0:
-            reserved = self._reserved = self._ids.reserve()
+        reserved = self._reserved_ids
+        if reserved is None or not self._open_batches or reserved.left == 0:
+            reserved = self._reserved_ids = self._ids.reserve()
         msg_id = reserved.next()
-        if window.in_flight > 0 or self._open:
+        if window.in_flight > 0 or self._open_batches:
             return self.add(full_topic, body, head, msg_id, self._timeout_s)
         batch = Batch(full_topic, self._timeout_s)
-        future: asyncio.Future[SendResult] = self._home.loop.create_future()
+        future: asyncio.Future[SendResult] = self._loop_affinity.loop.create_future()
         batch.append(body, head, msg_id, future)
         self._send(batch)
         return future
@@ -269,32 +261,32 @@ class Accumulator:
             self._window.may_accumulate
             and size <= self._max_body_bytes
             and len(properties) * 4 <= MAX_PROPERTIES_BYTES
-            and (is_awaited or self._window.takes(size + OVERHEAD_BYTES))
+            and (is_awaited or self._window.has_room_for_waiting(size + OVERHEAD_BYTES))
         )
 
     def learn(self, topic: str, full_topic: str, tag: str | None, head: bytes) -> None:
         """Take the short way for plain messages of this topic with this tag, which were checked."""
-        for known in (self._topics, self._heads):
-            if len(known) >= _MAX_LEARNED:
-                known.clear()
-        self._topics[topic] = full_topic
+        for learned in (self._full_topics, self._heads):
+            if len(learned) >= _MAX_LEARNED:
+                learned.clear()
+        self._full_topics[topic] = full_topic
         self._heads[tag] = head
 
     def add(
         self, full_topic: str, body: bytes, head: bytes, msg_id: str, timeout_s: float
     ) -> asyncio.Future[SendResult]:
         """Add a message, as in `Batch.append`. It leaves at the end of the turn, or when its batch is full."""
-        loop = self._home.loop
+        loop = self._loop_affinity.loop
         size = len(body)
-        whole = _FRAME_BYTES + size + len(head) + len(msg_id) + len(_VALUE_END)
-        batch = self._open.get(full_topic)
-        if batch is not None and (batch.timeout_s != timeout_s or batch.size_bytes + whole > self._max_bytes):
+        frame_size = _OVERHEAD_PER_MESSAGE_BYTES + size + len(head) + len(msg_id) + len(_VALUE_END)
+        batch = self._open_batches.get(full_topic)
+        if batch is not None and (batch.timeout_s != timeout_s or batch.size_bytes + frame_size > self._max_bytes):
             self._close(batch)
             batch = None
         if batch is None:
-            batch = self._open[full_topic] = Batch(full_topic, timeout_s)
-            if not self._is_due:
-                self._is_due = True
+            batch = self._open_batches[full_topic] = Batch(full_topic, timeout_s)
+            if not self._is_close_due:
+                self._is_close_due = True
                 loop.call_soon(self.close)
         future: asyncio.Future[SendResult] = loop.create_future()
         batch.append(body, head, msg_id, future)
@@ -306,18 +298,18 @@ class Accumulator:
 
     def flush_topic(self, full_topic: str) -> None:
         """Send what is accumulated of a topic, because a message after it leaves now."""
-        batch = self._open.get(full_topic)
+        batch = self._open_batches.get(full_topic)
         if batch is not None:
             self._close(batch)
 
     def close(self) -> None:
         """Send all that is accumulated: the turn ends."""
-        self._is_due = False
-        while self._open:
-            self._close(next(iter(self._open.values())))
+        self._is_close_due = False
+        while self._open_batches:
+            self._close(next(iter(self._open_batches.values())))
 
     def _close(self, batch: Batch) -> None:
-        del self._open[batch.topic]
+        del self._open_batches[batch.topic]
         count = len(batch.futures)
         self._window.accumulated -= count
         self._window.accumulated_bytes -= batch.body_bytes + count * OVERHEAD_BYTES

@@ -15,7 +15,7 @@ import msgspec
 
 from sparrowmq.client.cluster.network import full_queue
 from sparrowmq.client.sending.producer_settings import ProducerSettings, check_timeout
-from sparrowmq.client.sending.send_request import WAITS, SendRequest, batch_properties
+from sparrowmq.client.sending.send_request import WAIT_PROPERTY, SendRequest, batch_properties
 from sparrowmq.errors import InvalidMessage, InvalidName, MessageTooLarge
 from sparrowmq.protocol.messages import batch as batches
 from sparrowmq.protocol.messages import compression, properties
@@ -49,12 +49,12 @@ class MessageEncoder:
         topic = self.full_topic(message.topic) if self.namespace else message.topic
         if is_closed_to_clients(check_topic(topic)):
             raise InvalidMessage(f"topic {topic} is written by brokers only; choose another")
-        size = len(message.body)
-        if not size:
+        body_size = len(message.body)
+        if not body_size:
             raise InvalidMessage("the body is empty; consumers of other languages refuse that, send at least a byte")
-        if size > self._settings.max_bytes:
+        if body_size > self._settings.max_bytes:
             raise MessageTooLarge(
-                f"the body has {size} bytes, {self._settings.max_bytes} are allowed; send a reference to it "
+                f"the body has {body_size} bytes, {self._settings.max_bytes} are allowed; send a reference to it "
                 "instead, or raise max_bytes here and maxMessageSize at the broker"
             )
 
@@ -63,10 +63,10 @@ class MessageEncoder:
         self.check(message)
         msg_id = self._next_id()
         if message.properties or message.keys or message.is_timed:
-            rest = _rendered(message, self.namespace)
+            rendered = _rendered(message, self.namespace)
         else:
-            rest = _usual_properties(message.tag, message.delay_level, message.wait_stored, self.namespace)
-        return PreparedMessage(message, msg_id, f"{rest}{Property.UNIQ_KEY}\x01{msg_id}\x02")
+            rendered = _usual_properties(message.tag, message.delay_level, message.wait_stored, self.namespace)
+        return PreparedMessage(message, msg_id, f"{rendered}{Property.UNIQ_KEY}\x01{msg_id}\x02")
 
     def prepare_all(self, messages: Iterable[Message]) -> Iterator[PreparedMessage]:
         """Prepare many messages. Raises: as `check`, with the index of the message that cannot be sent."""
@@ -87,10 +87,10 @@ class MessageEncoder:
         message = prepared.message
         body, sys_flag = message.body, 0
         if len(body) > self._settings.compress_over_bytes:
-            smaller = compression.compress(body)
-            if len(smaller) < len(body):
+            compressed = compression.compress(body)
+            if len(compressed) < len(body):
                 # The kind of compression is left 0: clients up to 4.9 know no other zlib.
-                body, sys_flag = smaller, SysFlag.COMPRESSED
+                body, sys_flag = compressed, SysFlag.COMPRESSED
         return SendRequest(
             self.full_topic(message.topic) if self.namespace else message.topic,
             body,
@@ -109,16 +109,19 @@ class MessageEncoder:
         return SendRequest(
             self.full_topic(first.topic),
             batches.encode(
-                [BatchPart(each.message.body, each.properties.encode(), each.message.flag) for each in batch]
+                [
+                    BatchPart(prepared.message.body, prepared.properties.encode(), prepared.message.flag)
+                    for prepared in batch
+                ]
             ),
             batch_properties(wait_stored=first.wait_stored),
             is_batch=True,
             timeout_s=self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s),
-            msg_ids=tuple(each.msg_id for each in batch),
+            msg_ids=tuple(prepared.msg_id for prepared in batch),
             namespace=self.namespace,
         )
 
-    def address(self, item: SendRequest, fifo: str | None, queue: MessageQueue | None) -> None:
+    def set_queue(self, item: SendRequest, fifo: str | None, queue: MessageQueue | None) -> None:
         """Fix the queue, if the caller of a send gave a key or a queue. Raises: InvalidMessage."""
         if fifo is None and queue is None:
             return
@@ -145,12 +148,12 @@ def split_into_batches(messages: Iterable[PreparedMessage], max_bytes: int) -> I
     """Split messages into runs of neighbours that may travel together, in order."""
     batch: list[PreparedMessage] = []
     room_bytes = max_bytes
-    for each in messages:
-        size, is_full = size_bytes(each.message), len(batch) == MAX_COUNT
-        if batch and (size > room_bytes or is_full or not _go_together(batch[-1].message, each.message)):
+    for message in messages:
+        size, is_full = size_bytes(message.message), len(batch) == MAX_COUNT
+        if batch and (size > room_bytes or is_full or not _may_share_batch(batch[-1].message, message.message)):
             yield batch
             batch, room_bytes = [], max_bytes
-        batch.append(each)
+        batch.append(message)
         room_bytes -= size
     if batch:
         yield batch
@@ -162,21 +165,18 @@ def size_bytes(message: Message) -> int:
     return len(message.topic) + len(message.body) + texts + LOG_OVERHEAD_BYTES
 
 
-def _go_together(one: Message, other: Message) -> bool:
+def _may_share_batch(first: Message, second: Message) -> bool:
     return (
-        one.topic == other.topic
-        and one.wait_stored == other.wait_stored
-        and not one.is_delayed
-        and not other.is_delayed
-        and not one.topic.startswith(RETRY)
+        first.topic == second.topic
+        and first.wait_stored == second.wait_stored
+        and not first.is_delayed
+        and not second.is_delayed
+        and not first.topic.startswith(RETRY)
     )
 
 
 def is_plain(message: Message) -> bool:
-    """Return whether a message may be accumulated: a broker does with it in a batch what it does with it alone.
-
-    That is not so for a message that waits, or that has a property by which brokers do something, such as a request.
-    """
+    """Return whether a message may be accumulated: it does not wait, and has no property that brokers act on."""
     return (
         message.wait_stored
         and not message.is_delayed
@@ -188,8 +188,8 @@ def is_plain(message: Message) -> bool:
 
 def without_wait(rendered: str) -> str:
     """Leave out the property WAIT, which is the default. Apache's brokers would store it with a batch's messages."""
-    kept, _, rest = rendered.rpartition(WAITS)
-    return kept + rest
+    before_wait, _, after_wait = rendered.rpartition(WAIT_PROPERTY)
+    return before_wait + after_wait
 
 
 @lru_cache(maxsize=1024)
@@ -199,9 +199,6 @@ def _usual_properties(tag: str | None, delay_level: int, wait_stored: bool, name
 
 
 def _rendered(message: Message, namespace: str) -> str:
-    """The properties with the namespace that the message is sent in.
-
-    Source: DefaultMQProducerImpl.sendKernelImpl, Java 4.9.8.
-    """
+    """The properties with the namespace that the message is sent in. Source: sendKernelImpl, Java 4.9.8."""
     text = message._render_properties()
     return f"{text}{Property.INSTANCE_ID}\x01{namespace}\x02" if namespace else text

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import TypeVar, Unpack
 
 from sparrowmq.client.arguments import check_names
@@ -30,11 +31,11 @@ from sparrowmq.client.sending.producer_settings import (
     SendArguments,
     SendCall,
     check_timeout,
-    sending,
+    make_send_call,
 )
 from sparrowmq.client.sending.send_hooks import SendHookCalls, SendHooks
 from sparrowmq.client.sending.send_queue import SendQueue
-from sparrowmq.client.sending.send_request import SendRequest, Sent, batch_request, result_of, results_of
+from sparrowmq.client.sending.send_request import SendAnswer, SendRequest, batch_request, result_of, results_of
 from sparrowmq.client.sending.send_result import SendResult
 from sparrowmq.client.sending.transaction import Transaction, TransactionEnds
 from sparrowmq.client.tracebacks import short_traceback, shortened
@@ -50,11 +51,8 @@ R = TypeVar("R")
 class Producer:
     """Sends messages in the name of one group. Made by `Client.producer`; a client has one of its own.
 
-    Awaiting calls may be cancelled: nothing is left behind, but whether the message is sent is then open.
-
-    Args:
-        group: as the program knows it.
-        hooks: see every message before it is packed, and its outcome.
+    Awaiting calls may be cancelled: nothing is left behind, but whether the message is sent is then open. `group` is
+    the name that the program knows. `hooks` see every message before it is packed, and its outcome.
     """
 
     def __init__(
@@ -63,18 +61,22 @@ class Producer:
         send_queue: SendQueue,
         ids: MessageIds,
         settings: ProducerSettings,
-        ends: TransactionEnds,
+        transaction_ends: TransactionEnds,
         namespace: str = "",
         hooks: Sequence[SendHooks] = (),
     ) -> None:
         self.group = group
-        self._home = ends.home
-        self._ends = ends
+        self._loop_affinity = transaction_ends.loop_affinity
+        self._transaction_ends = transaction_ends
         self._send_queue = send_queue
         self._settings = settings
         self._encoder = MessageEncoder(settings, ids.next, namespace)
         self._hooks = SendHookCalls(hooks) if hooks else None
-        self._accumulator = Accumulator(self._put_batch, settings, send_queue.window, ids, self._home)
+
+        def put_batch(batch: Batch) -> None:
+            send_queue.put_batch(batch_request(batch, namespace))
+
+        self._accumulator = Accumulator(put_batch, settings, send_queue.window, ids, self._loop_affinity)
         send_queue.accumulator = self._accumulator
 
     async def send(
@@ -114,7 +116,8 @@ class Producer:
                 if future is not None:
                     return await future
             check_names("send", arguments, SendArguments)
-            return await self._seen(sending(topic, body, **arguments), self._put_awaited)
+            call = make_send_call(topic, body, **arguments)
+            return await self._put_with_hooks(call, partial(self._put_one, is_awaited=True))
         except SparrowError as error:  # as `short_tracebacks` does, without a coroutine more for each message
             raise shortened(error) from None
 
@@ -124,27 +127,22 @@ class Producer:
         """Send as `send` does, without waiting: the future has the result. No task is made.
 
         A window of messages is in flight, and the others wait. Call `await drain()` now and then to keep them few.
-
-        Raises:
-            InvalidMessage, InvalidName, ConfigError: raised at once; the future has the errors of sending.
-            SendFailed: raised at once when far too many messages wait.
+        Raises: InvalidMessage, InvalidName, ConfigError, raised at once; SendFailed, raised at once when far too many
+        messages wait. The future has the errors of sending.
         """
         if self._hooks is None:
             future = self._accumulator.take(topic, body, arguments, False)
             if future is not None:
                 return future
         check_names("send_soon", arguments, SendArguments)
-        return self._seen(sending(topic, body, **arguments), self._put_one)
+        return self._put_with_hooks(make_send_call(topic, body, **arguments), self._put_one)
 
     def send_nowait(self, topic: str | Message, body: Body | None = None, **arguments: Unpack[OnewayArguments]) -> str:
         """Send one message one-way and return its id: no answer, no retry, no report of errors.
-
-        Raises:
-            InvalidMessage: the message cannot be sent.
-            SendFailed: far too many messages wait.
+        Raises: InvalidMessage, the message cannot be sent; SendFailed, far too many messages wait.
         """
         check_names("send_nowait", arguments, OnewayArguments)
-        return self._seen(sending(topic, body, **arguments), self._put_oneway)
+        return self._put_with_hooks(make_send_call(topic, body, **arguments), self._put_oneway)
 
     @short_traceback
     async def send_many(
@@ -159,18 +157,15 @@ class Producer:
 
         Messages of one batch are stored together in one queue, all or none. A delayed message is sent alone. All
         messages are checked before the first is sent.
-
-        Raises:
-            InvalidMessage, InvalidName, ConfigError: a message cannot be sent; the error has its index. None was sent.
-            SendManyFailed: some were not acknowledged; the error has the result or the error of each.
-            ClientClosed: the client is closed, or was not entered; none was sent.
+        Raises: InvalidMessage, InvalidName, ConfigError, a message cannot be sent, the error has its index, and none
+        was sent; SendManyFailed, some were not acknowledged, and the error has the result or the error of each;
+        ClientClosed.
         """
-
         if not isinstance(messages, Iterable):
             raise InvalidMessage(f"messages={messages!r}: give a list of Messages")
 
-        def send(seen: Iterable[Message]) -> Coroutine[None, None, list[SendResult]]:
-            return self._send_many(seen, fifo, queue, timeout_s)
+        def send(messages: Iterable[Message]) -> Coroutine[None, None, list[SendResult]]:
+            return self._send_many(messages, fifo, queue, timeout_s)
 
         return await (send(messages) if self._hooks is None else self._hooks.around_many(messages, send))
 
@@ -186,41 +181,35 @@ class Producer:
 
         Arguments are those of `send`. In `properties`, CHECK_IMMUNITY_TIME_IN_SECONDS delays the broker's first
         question.
-
-        Raises:
-            InvalidMessage: the message cannot be sent, or is delayed.
-            ConfigError: the program named no producer group, or the group has no check, which brokers ask when they do
-                not get the end.
+        Raises: InvalidMessage, the message cannot be sent, or is delayed; ConfigError, the program named no producer
+        group, or the group has no check, which brokers ask when they do not get the end.
         """
         check_names("transaction", arguments, MessageArguments)
-        message = sending(topic, body, **arguments).message
+        message = make_send_call(topic, body, **arguments).message
         if message.is_delayed:
             raise InvalidMessage("a message of a transaction cannot be delayed; leave its delay out")
         if self.group == DEFAULT_GROUP:
             raise ConfigError(OWN_GROUP)
-        if not self._ends.has_check:
+        if not self._transaction_ends.has_check:
             raise ConfigError(
                 f"producer group {self.group} has no check, which a broker asks when it does not get the end of a "
                 f"transaction; write one with @mq.check({self.group!r}), or give `mq.producer` its check="
             )
         self._encoder.check(message)
-
-        full_topic, wanted = self._encoder.full_topic(message.topic), SendCall(message, None, None, timeout_s)
-        return Transaction(full_topic, message, lambda: self._seen(wanted, self._put_half), self._ends)
+        full_topic, call = self._encoder.full_topic(message.topic), SendCall(message, None, None, timeout_s)
+        return Transaction(
+            full_topic, message, lambda: self._put_with_hooks(call, self._put_half), self._transaction_ends
+        )
 
     @short_traceback
     async def recall(self, sent: SendResult | str) -> None:
-        """Take back a message that waits for its time; consumers never see it.
+        """Take back a message that waits for its time, by the result of `send` or its `recall_handle`; consumers never
+        see it.
 
         The broker does not report whether it still had the message. Recalling a message twice is no error.
-
-        Args:
-            sent: the result of `send`, or its `recall_handle`.
-        Raises:
-            InvalidMessage: the message waits for no time, or only by a delay level, which cannot be recalled.
-            RemoteError: the broker refuses; code 604 if the message was due already. With FLUSH_SLAVE_TIMEOUT and
-                FLUSH_DISK_TIMEOUT it has stored the recall, but a failure may undo it: recall again.
-            NetworkError, ClientClosed: the broker cannot be reached.
+        Raises: InvalidMessage, the message waits for no time, or only by a delay level, which cannot be recalled;
+        RemoteError, the broker refuses, code 604 if the message was due already. With FLUSH_SLAVE_TIMEOUT and
+        FLUSH_DISK_TIMEOUT it has stored the recall, but a failure may undo it: recall again.
         """
         handle = sent.recall_handle if isinstance(sent, SendResult) else sent
         if not handle or not isinstance(handle, str):
@@ -228,10 +217,14 @@ class Producer:
                 "only a message sent with deliver_at=, or with a delay that is not a level, can be recalled"
             )
         try:
-            said = RecallHandle.parse(handle)
+            recall_handle = RecallHandle.parse(handle)
         except ConfigError as error:
             raise InvalidMessage(str(error)) from error
-        await self._send_queue.ask(said.broker_name, said.topic, RecallMessage(said.topic, handle, self._ends.group))
+        await self._send_queue.ask(
+            recall_handle.broker_name,
+            recall_handle.topic,
+            RecallMessage(recall_handle.topic, handle, self._transaction_ends.group),
+        )
 
     async def drain(self) -> None:
         """Wait until the window has room: the back-pressure of `send_soon` and `send_nowait`."""
@@ -246,20 +239,20 @@ class Producer:
         """The number of messages that wait or are in flight."""
         return self._send_queue.unanswered
 
-    def _seen(self, sending: SendCall, put: Callable[[SendCall], R]) -> R:
+    def _put_with_hooks(self, call: SendCall, put: Callable[[SendCall], R]) -> R:
         """Put a message into the send queue. Every single message passes here, so hooks are called here."""
         if self._hooks is None:
-            return put(sending)
-        return self._hooks.around(sending, put, is_half=put == self._put_half)
+            return put(call)
+        return self._hooks.around(call, put, is_half=put == self._put_half)
 
-    def _put_one(self, sending: SendCall, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
-        message = sending.message
+    def _put_one(self, call: SendCall, *, is_awaited: bool = False) -> asyncio.Future[SendResult]:
+        message = call.message
         prepared = self._encoder.prepare(message)
         is_usual = not message.keys and not message.properties
-        may_accumulate = sending.fifo is None and sending.queue is None
+        may_accumulate = call.fifo is None and call.queue is None
         if may_accumulate and (is_usual or self._send_queue.window.may_accumulate) and is_plain(message):
-            self._home.check()
-            topic, timeout_s = self._encoder.full_topic(message.topic), sending.timeout_s
+            self._loop_affinity.check()
+            topic, timeout_s = self._encoder.full_topic(message.topic), call.timeout_s
             properties = without_wait(prepared.properties)
             head = properties[: -len(prepared.msg_id) - 1].encode()
             if is_usual:
@@ -267,33 +260,27 @@ class Producer:
             if self._accumulator.fits(message.body, properties, is_awaited):
                 limit_s = self._settings.timeout_s if timeout_s is None else check_timeout(timeout_s)
                 return self._accumulator.add(topic, message.body, head, prepared.msg_id, limit_s)
-        item = self._encoder.encode_message(prepared, sending.timeout_s)
-        return self._put(item, sending.fifo, sending.queue, result_of, is_awaited=is_awaited)
+        item = self._encoder.encode_message(prepared, call.timeout_s)
+        return self._put(item, call.fifo, call.queue, result_of, is_awaited=is_awaited)
 
-    def _put_batch(self, batch: Batch) -> None:
-        self._send_queue.put_batch(batch_request(batch, self._encoder.namespace))
-
-    def _put_awaited(self, sending: SendCall) -> asyncio.Future[SendResult]:
-        return self._put_one(sending, is_awaited=True)
-
-    def _put_half(self, sending: SendCall) -> asyncio.Future[SendResult]:
-        item = self._encoder.encode_message(self._encoder.prepare(sending.message), sending.timeout_s)
+    def _put_half(self, call: SendCall) -> asyncio.Future[SendResult]:
+        item = self._encoder.encode_message(self._encoder.prepare(call.message), call.timeout_s)
         item.sys_flag |= SysFlag.PREPARED
-        item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._ends.group}\x02"
+        item.properties += f"{Property.TRAN_MSG}\x01true\x02{Property.PGROUP}\x01{self._transaction_ends.group}\x02"
         return self._put(item, None, None, result_of, is_awaited=True)
 
-    def _put_oneway(self, sending: SendCall) -> str:
-        item = self._encoder.encode_message(self._encoder.prepare(sending.message), None)
-        self._encoder.address(item, sending.fifo, sending.queue)
-        self._home.check()
+    def _put_oneway(self, call: SendCall) -> str:
+        item = self._encoder.encode_message(self._encoder.prepare(call.message), None)
+        self._encoder.set_queue(item, call.fifo, call.queue)
+        self._loop_affinity.check()
         self._accumulator.flush_topic(item.topic)
         self._send_queue.put(item)
         return item.msg_ids[0]
 
     async def _send_many(
-        self, messages: Iterable[Message], fifo: str | None, queue: MessageQueue | None, timeout_s: float | None
+        self, messages: Iterable[Message], fifo_key: str | None, queue: MessageQueue | None, timeout_s: float | None
     ) -> list[SendResult]:
-        self._home.check()
+        self._loop_affinity.check()
         encoder = self._encoder
         batches = list(split_into_batches(encoder.prepare_all(messages), self._settings.max_bytes))
         answers: list[asyncio.Future[list[SendResult]]] = []
@@ -304,7 +291,7 @@ class Producer:
                 item = (
                     encoder.encode_message(batch[0], timeout_s) if is_single else encoder.encode_batch(batch, timeout_s)
                 )
-                answers.append(self._put(item, fifo, queue, results_of, is_awaited=True))
+                answers.append(self._put(item, fifo_key, queue, results_of, is_awaited=True))
             await asyncio.wait(answers) if answers else None
         except BaseException:
             for answer in answers:
@@ -315,18 +302,18 @@ class Producer:
     def _put(
         self,
         item: SendRequest,
-        fifo: str | None,
+        fifo_key: str | None,
         queue: MessageQueue | None,
-        result: Callable[[SendRequest, Sent], R],
+        make_result: Callable[[SendRequest, SendAnswer], R],
         *,
         is_awaited: bool = False,
     ) -> asyncio.Future[R]:
-        self._encoder.address(item, fifo, queue)
+        self._encoder.set_queue(item, fifo_key, queue)
         loop = running_loop()
-        if loop is not self._home.loop:
-            raise self._home.refusal()
+        if loop is not self._loop_affinity.loop:
+            raise self._loop_affinity.refusal()
         future: asyncio.Future[R] = loop.create_future()
-        item.future, item.result = future, result
+        item.future, item.make_result = future, make_result
         self._accumulator.flush_topic(item.topic)
         self._send_queue.put(item, is_awaited=is_awaited)
         return future

@@ -127,7 +127,7 @@ class SendCall(msgspec.Struct):
     timeout_s: float | None
 
 
-def sending(
+def make_send_call(
     topic: str | Message,
     body: Body | None = None,
     *,
@@ -162,10 +162,12 @@ def sending(
         )
     if body is None:
         raise InvalidMessage("no body was given; send(topic, body) needs one")
-    own = cast(dict[str, str], {} if properties is None else properties)
-    level = delay_ms = deliver_at_ms = 0
+    own_properties = cast(dict[str, str], {} if properties is None else properties)
+    delay_level_found = delay_ms = deliver_at_ms = 0
     if delay is not None or deliver_at is not None or delay_level is not None:
-        level, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)
-    named = () if keys is None else keys
-    message = Message(topic, body, tag, named, own, 0, level, True, delay_ms, deliver_at_ms)
+        delay_level_found, delay_ms, deliver_at_ms = wait_of(delay, deliver_at, delay_level)
+    keys_or_none = () if keys is None else keys
+    message = Message(
+        topic, body, tag, keys_or_none, own_properties, 0, delay_level_found, True, delay_ms, deliver_at_ms
+    )
     return SendCall(message, fifo, queue, timeout_s)

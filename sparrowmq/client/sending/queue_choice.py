@@ -18,8 +18,8 @@ from sparrowmq.protocol.string_hash import string_hash
 # The latency of a broker, and the time for which it is then avoided (MQFaultStrategy.latencyMax and
 # notAvailableDuration of Java 5.4.0). Unlike Java 4.9.8, which avoids a broker that took 0.55 s for 30 s, and a broker
 # that failed for 10 minutes.
-_SLOW_S: Final = (0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0)
-_AVOIDED_S: Final = (0.0, 0.0, 0.0, 2.0, 5.0, 6.0, 10.0, 30.0)
+_LATENCIES_S: Final = (0.05, 0.1, 0.55, 1.8, 3.0, 5.0, 15.0)
+_AVOIDANCE_S: Final = (0.0, 0.0, 0.0, 2.0, 5.0, 6.0, 10.0, 30.0)
 FAILED_S: Final = 30.0
 
 
@@ -31,45 +31,39 @@ class RoundRobin:
         self._turns: dict[str, int] = {}
 
     def next(self, queues: Sequence[MessageQueue], preferences: Sequence[Callable[[str], bool]] = ()) -> MessageQueue:
-        """Return the next queue whose broker fits the first preference that any broker fits, else simply the next.
-
-        `queues` are all of one topic, and not empty.
-        """
+        """Return the next of a topic's queues whose broker fits the first preference that any broker fits."""
         topic = queues[0].topic
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._start(1 << 16)
         if preferences:
             turn += next(
-                (found for preference in preferences if (found := _steps(queues, turn, preference)) is not None), 0
+                (step for preference in preferences if (step := _steps(queues, turn, preference)) is not None), 0
             )
         self._turns[topic] = turn + 1
         return queues[turn % len(queues)]
 
 
 class BatchRoundRobin:
-    """Takes the queues of each topic in turn for batches: of two neighbours the one with fewer messages so far.
-
-    Plain turns would be unfair if large and small batches alternate.
-    """
+    """Takes the queues of each topic in turn for batches: of two neighbours the one with fewer messages so far."""
 
     def __init__(self, start: Callable[[int], int] = random.randrange) -> None:
         self._start = start
         self._turns: dict[str, int] = {}
-        self._sent: dict[MessageQueue, int] = {}
+        self._sent_counts: dict[MessageQueue, int] = {}
 
     def next(self, queues: Sequence[MessageQueue], count: int) -> MessageQueue:
-        """Return the queue for so many messages. `queues` are all of one topic, and not empty."""
-        topic, sent = queues[0].topic, self._sent
+        """Return the queue of a topic for so many messages."""
+        topic, sent_counts = queues[0].topic, self._sent_counts
         turn = self._turns.get(topic)
         if turn is None:
             turn = self._start(1 << 16)
         self._turns[topic] = turn + 1
-        one, other = queues[turn % len(queues)], queues[(turn + 1) % len(queues)]
-        queue = other if sent.get(other, 0) < sent.get(one, 0) else one
-        if queue not in sent:
-            sent[queue] = sent.get(one, 0)  # a queue that is new has no arrears
-        sent[queue] += count
+        candidate, next_candidate = queues[turn % len(queues)], queues[(turn + 1) % len(queues)]
+        queue = next_candidate if sent_counts.get(next_candidate, 0) < sent_counts.get(candidate, 0) else candidate
+        if queue not in sent_counts:
+            sent_counts[queue] = sent_counts.get(candidate, 0)  # a queue that is new has no arrears
+        sent_counts[queue] += count
         return queue
 
 
@@ -87,7 +81,7 @@ class SlowBrokers:
 
     def report(self, broker_name: str, latency_s: float, now: float) -> None:
         """Note the latency of one send; an error counts as `FAILED_S`."""
-        avoided_s = _AVOIDED_S[bisect_right(_SLOW_S, latency_s)]
+        avoided_s = _AVOIDANCE_S[bisect_right(_LATENCIES_S, latency_s)]
         if avoided_s:
             self._avoided_until[broker_name] = now + avoided_s
         else:

@@ -16,7 +16,6 @@ from sparrowmq.errors import SendManyFailed
 from sparrowmq.protocol.messages.message import Message
 
 log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 Outcome = SendResult | BaseException | None
 
@@ -41,62 +40,62 @@ class SendHookCalls:
     def __init__(self, hooks: Sequence[SendHooks]) -> None:
         self._hooks = hooks
 
-    def around(self, sending: SendCall, put: Callable[[SendCall], T], *, is_half: bool = False) -> T:
+    def around(self, call: SendCall, put: Callable[[SendCall], T], *, is_half: bool = False) -> T:
         """Send a message by `put`, and return what it returns: a future, or the id of a one-way message."""
-        own = self._before(sending.message, is_half=is_half)
+        own_message = self._before(call.message, is_half=is_half)
         try:
-            started = put(msgspec.structs.replace(sending, message=own))
+            future_or_id = put(msgspec.structs.replace(call, message=own_message))
         except BaseException as error:
-            self._after(own, error)
+            self._after(own_message, error)
             raise
-        if isinstance(started, asyncio.Future):
-            started.add_done_callback(lambda done: self._after(own, _outcome(done)))
+        if isinstance(future_or_id, asyncio.Future):
+            future_or_id.add_done_callback(lambda future: self._after(own_message, _outcome(future)))
         else:
-            self._after(own, None)
-        return started
+            self._after(own_message, None)
+        return future_or_id
 
     async def around_many(
         self, messages: Iterable[Message], send: Callable[[Iterable[Message]], Awaitable[list[SendResult]]]
     ) -> list[SendResult]:
         """Send many messages; each has its own outcome."""
-        seen: list[Message] = []
+        hooked_messages: list[Message] = []
         outcomes: Sequence[Outcome] = ()
         try:
-            outcomes = results = await send(self._before_each(messages, seen))
+            outcomes = results = await send(self._before_each(messages, hooked_messages))
         except SendManyFailed as error:
             outcomes = error.results
             raise
         except BaseException as error:
-            outcomes = [error] * len(seen)
+            outcomes = [error] * len(hooked_messages)
             raise
         finally:
-            for message, outcome in zip(seen, outcomes, strict=True):
+            for message, outcome in zip(hooked_messages, outcomes, strict=True):
                 self._after(message, outcome)
         return results
 
-    def _before_each(self, messages: Iterable[Message], seen: list[Message]) -> Iterator[Message]:
+    def _before_each(self, messages: Iterable[Message], hooked_messages: list[Message]) -> Iterator[Message]:
         for message in messages:
             if isinstance(message, Message):
                 message = self._before(message)
-                seen.append(message)
+                hooked_messages.append(message)
             yield message
 
     def _before(self, message: Message, *, is_half: bool = False) -> Message:
         """A copy of the message, as hooks want it: its sender may send it again."""
-        own = replace(message, properties=dict(message.properties))
-        called = 0
+        own_message = replace(message, properties=dict(message.properties))
+        called_count = 0
         try:
             for hook in self._hooks:
                 if is_half:
-                    hook.before_half(own)
+                    hook.before_half(own_message)
                 else:
-                    hook.before_send(own)
-                called += 1
-            own.check()
+                    hook.before_send(own_message)
+                called_count += 1
+            own_message.check()
         except BaseException as error:
-            self._after(own, error, called)
+            self._after(own_message, error, called_count)
             raise
-        return own
+        return own_message
 
     def _after(self, message: Message, outcome: Outcome, count: int | None = None) -> None:
         for hook in reversed(self._hooks[:count]):
@@ -106,7 +105,7 @@ class SendHookCalls:
                 log.exception("%r failed after a send to %s", hook, message.topic)
 
 
-def _outcome(done: asyncio.Future[SendResult]) -> SendResult | BaseException:
-    if done.cancelled():
+def _outcome(future: asyncio.Future[SendResult]) -> SendResult | BaseException:
+    if future.cancelled():
         return asyncio.CancelledError()
-    return done.exception() or done.result()
+    return future.exception() or future.result()

@@ -30,18 +30,15 @@ from sparrowmq.protocol.requests.headers import SendBatchMessage, SendMessageRep
 from sparrowmq.protocol.wire.fields import text_of
 from sparrowmq.remoting.request_in_flight import Response
 
-WAITS: Final = f"{Property.WAIT}\x01true\x02"
-_PLACES: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
-Sent = Response[SendMessageReply]
+WAIT_PROPERTY: Final = f"{Property.WAIT}\x01true\x02"
+_STORED_AT: Final = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
+SendAnswer = Response[SendMessageReply]
 
 
 @dataclass(slots=True, eq=False)
 class SendContent:
-    """A message or a batch as it is sent, before its queue is known.
-
-    Attributes:
-        properties: as rendered; those of a batch hold for all its messages.
-        is_timed: only brokers that deliver at any time can take it.
+    """A message or a batch as it is sent, before its queue is known. The rendered `properties` of a batch hold for all
+    its messages. Only brokers that deliver at any time can take it if `is_timed`.
     """
 
     topic: str
@@ -76,14 +73,11 @@ class SendContent:
 
 
 def batch_properties(*, wait_stored: bool) -> str:
-    """The properties of a batch.
-
-    It has no UNIQ_KEY of its own, as Java 5 sends it: 4.9's broker would give that to every message.
-    """
+    """The properties of a batch. As in Java 5 without UNIQ_KEY: 4.9's broker would give that to every message."""
     return properties.render({Property.WAIT: text_of(wait_stored)})
 
 
-def _nothing(_item: SendRequest, _sent: Sent) -> None:
+def _no_result(_item: SendRequest, _answer: SendAnswer) -> None:
     return None
 
 
@@ -92,7 +86,7 @@ class SendRequest(SendContent):
     """One message, or one batch, on its way.
 
     Attributes:
-        future: gets the value that `result` makes of the answer; None for one-way messages, which get no answer.
+        future: gets the value that `make_result` makes of the answer; None for one-way messages, which get no answer.
         started, sent_at: the time when it entered the window, and when its last attempt was sent.
         failed_brokers: brokers where attempts failed, the last one at the end. Unlike Java, which avoids only the last
             one: two failing brokers of three would get all attempts between them.
@@ -108,12 +102,12 @@ class SendRequest(SendContent):
     queue: MessageQueue | None = None
     is_fixed: bool = False
     future: asyncio.Future[Any] | None = None
-    result: Callable[[SendRequest, Sent], Any] = _nothing
-    started: float = 0.0
+    make_result: Callable[[SendRequest, SendAnswer], Any] = _no_result
+    started_at: float = 0.0
     sent_at: float = 0.0
     deadline: float = 0.0
     attempts: int = 0
-    unreachable: int = 0
+    unreachable_count: int = 0
     failed_brokers: tuple[str, ...] = ()
     has_lane: bool = False
     is_in_doubt: bool = False
@@ -156,13 +150,13 @@ class SendRequest(SendContent):
             raise no_queue_error(self.topic)
         return by_key(self.key or "", route.keyed)
 
-    def failed_at(self, broker_name: str) -> None:
+    def note_failed_broker(self, broker_name: str) -> None:
         """The next attempt goes to another broker, if there is one."""
         self.failed_brokers = (*(name for name in self.failed_brokers if name != broker_name), broker_name)
 
-    def succeed(self, sent: Sent) -> None:
+    def succeed(self, answer: SendAnswer) -> None:
         if self.future is not None and not self.future.done():
-            self.future.set_result(self.result(self, sent))
+            self.future.set_result(self.make_result(self, answer))
 
     def fail(self, error: BaseException, is_reported: bool = False) -> None:
         """Let the send fail. With `is_reported` the client reports it, so asyncio does not report each message."""
@@ -172,7 +166,7 @@ class SendRequest(SendContent):
     def failure(self, error: BaseException) -> SparrowError:
         if isinstance(error, NoRoute | ClientClosed | InvalidMessage):
             return error
-        to = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
+        target = f" to {plain_queue(self.namespace, self.queue)}" if self.queue else ""
         fate = "was not acknowledged at the first attempt"
         if self.attempts != 1:
             fate = f"was not acknowledged after {self.attempts} attempts" if self.attempts else "was not sent"
@@ -183,7 +177,7 @@ class SendRequest(SendContent):
             advice = "It is not stored, and would be refused again: change the message"
         if self.keeps_queue:
             advice = f"It waited for its queue, as the topic is ordered. {advice}"
-        return SendFailed(f"the message{to} {fate}: {error}. {advice}", self.is_in_doubt, error)
+        return SendFailed(f"the message{target} {fate}: {error}. {advice}", self.is_in_doubt, error)
 
 
 @dataclass(slots=True, eq=False)
@@ -204,15 +198,15 @@ class BatchRequest(SendRequest):
     def cost_bytes(self) -> int:
         return len(self.body) + self.count * OVERHEAD_BYTES
 
-    def succeed(self, sent: Sent) -> None:
-        header = sent.header
+    def succeed(self, answer: SendAnswer) -> None:
+        header = answer.header
         if header.stored_at is not None:
-            for future, result in zip(self.batch.futures, results_of(self, sent), strict=True):
+            for future, result in zip(self.batch.futures, results_of(self, answer), strict=True):
                 if not future.done():
                     future.set_result(result)
             return
         self.batch.succeed(
-            header.msg_id.split(","), stored_queue(self, sent), header.queue_offset, SendStatus(sent.code)
+            header.msg_id.split(","), stored_queue(self, answer), header.queue_offset, SendStatus(answer.code)
         )
 
     def fail(self, error: BaseException, is_reported: bool = False) -> None:
@@ -228,12 +222,12 @@ class BatchRequest(SendRequest):
                 yield SendRequest(
                     self.topic,
                     bytes(part.body),
-                    WAITS + bytes(part.properties).decode(),
+                    WAIT_PROPERTY + bytes(part.properties).decode(),
                     timeout_s=self.timeout_s,
                     msg_ids=(msg_id,),
                     future=future,
-                    result=result_of,
-                    started=self.started,
+                    make_result=result_of,
+                    started_at=self.started_at,
                     deadline=self.deadline,
                     attempts=self.attempts - 1,
                     queue=self.queue,
@@ -249,8 +243,8 @@ def batch_request(batch: Batch, namespace: str) -> BatchRequest:
     is_batch = count > 1
     return BatchRequest(
         batch.topic,
-        batch.encode() if is_batch else batch.only_body(),
-        "" if is_batch else WAITS + batch.only_properties().decode(),
+        batch.encode() if is_batch else batch.single_body(),
+        "" if is_batch else WAIT_PROPERTY + batch.single_properties().decode(),
         is_batch=is_batch,
         timeout_s=batch.timeout_s,
         msg_ids=tuple(batch.msg_ids),
@@ -266,49 +260,51 @@ def set_error(future: asyncio.Future[Any], error: SparrowError, is_reported: boo
         future.exception()
 
 
-def result_of(item: SendRequest, sent: Sent) -> SendResult:
+def result_of(item: SendRequest, answer: SendAnswer) -> SendResult:
     """The result of a single message."""
     return SendResult(
         item.msg_ids[0],
-        sent.header.msg_id,
-        stored_queue(item, sent),
-        sent.header.queue_offset,
-        SendStatus(sent.code),
-        sent.header.recall_handle,
+        answer.header.msg_id,
+        stored_queue(item, answer),
+        answer.header.queue_offset,
+        SendStatus(answer.code),
+        answer.header.recall_handle,
     )
 
 
-def results_of(item: SendRequest, sent: Sent) -> list[SendResult]:
+def results_of(item: SendRequest, answer: SendAnswer) -> list[SendResult]:
     """The results of the messages of a batch."""
-    offset_ids = sent.header.msg_id.split(",")
+    offset_ids = answer.header.msg_id.split(",")
     if len(offset_ids) != len(item.msg_ids):
         # A 5.x broker that keeps a batch as one record answers one offset id.
         offset_ids = offset_ids[:1] * len(item.msg_ids)
-    queue, first, status = stored_queue(item, sent), sent.header.queue_offset, SendStatus(sent.code)
+    queue, first, status = stored_queue(item, answer), answer.header.queue_offset, SendStatus(answer.code)
     results = [
         SendResult(msg_id, offset_id, queue, first + index, status)
         for index, (msg_id, offset_id) in enumerate(zip(item.msg_ids, offset_ids, strict=True))
     ]
-    return _apart(results, sent.header.stored_at) if sent.header.stored_at is not None else results
+    return _results_at(results, answer.header.stored_at) if answer.header.stored_at is not None else results
 
 
-def _apart(results: list[SendResult], stored_at: str) -> list[SendResult]:
+def _results_at(results: list[SendResult], stored_at: str) -> list[SendResult]:
     """The results of a repeated batch whose messages are not in a row, because a crash had cut it."""
     places = [place.split(":") for place in stored_at.split(",")]
-    if len(places) != len(results) or not _PLACES.fullmatch(stored_at):
+    if len(places) != len(results) or not _STORED_AT.fullmatch(stored_at):
         return results
     return [
-        replace(each, queue=MessageQueue(each.queue.topic, each.queue.broker_name, int(queue_id)), offset=int(offset))
-        for each, (queue_id, offset) in zip(results, places, strict=True)
+        replace(
+            result, queue=MessageQueue(result.queue.topic, result.queue.broker_name, int(queue_id)), offset=int(offset)
+        )
+        for result, (queue_id, offset) in zip(results, places, strict=True)
     ]
 
 
-def stored_queue(item: SendRequest, sent: Sent) -> MessageQueue:
+def stored_queue(item: SendRequest, answer: SendAnswer) -> MessageQueue:
     """The queue where it was stored. A broker chooses the queue itself when the request names one below 0."""
     assert item.queue is not None, "it was sent to a queue"
     queue = item.queue
-    if queue.queue_id != sent.header.queue_id:
-        queue = MessageQueue(item.topic, queue.broker_name, sent.header.queue_id)
+    if queue.queue_id != answer.header.queue_id:
+        queue = MessageQueue(item.topic, queue.broker_name, answer.header.queue_id)
     return plain_queue(item.namespace, queue) if item.namespace else queue
 
 

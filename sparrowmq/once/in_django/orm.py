@@ -22,15 +22,12 @@ from sparrowmq.client.sending.producer_settings import Body, OnewayArguments
 from sparrowmq.errors import ConfigError
 from sparrowmq.once.idempotent import Attempt, Key, identity, mark_of
 from sparrowmq.once.in_django.models import Mark, Waiting
-from sparrowmq.once.relay import BATCH, HOLDING_REFUSALS, BlockingOutbox, Row, columns_of, wake_relays
+from sparrowmq.once.relay import HOLDING_REFUSALS, MAX_ROWS, BlockingOutbox, Row, columns_of, wake_relays
 from sparrowmq.protocol.messages.message import Message
 
 
 class DjangoStore:
-    """Keeps marks, each in one transaction with what its handler does in the same database.
-
-    Raises: ConfigError, DATABASES has no such database.
-    """
+    """Keeps marks, each in one transaction with the effect in the same database. Raises: ConfigError."""
 
     is_async = False
     has_connection = True
@@ -42,7 +39,7 @@ class DjangoStore:
     def attempt(self, marks: Sequence[str]) -> Iterator[Attempt]:
         close_old_connections()
         with transaction.atomic(self._using):
-            yield Attempt([_mark(each, self._using) for each in marks], connections[self._using])
+            yield Attempt([_mark(mark, self._using) for mark in marks], connections[self._using])
 
 
 def is_new(message: ReceivedMessage, *, name: str, key: Key = identity, using: str = DEFAULT_DB_ALIAS) -> bool:
@@ -51,19 +48,13 @@ def is_new(message: ReceivedMessage, *, name: str, key: Key = identity, using: s
 
 
 def forget(older_than_s: float, using: str = DEFAULT_DB_ALIAS) -> None:
-    """Delete marks that are older, which must be longer than any duplicate may take to come.
-
-    Raises: ConfigError, this is no time above 0, which would delete all marks.
-    """
+    """Delete marks that are older, which must be longer than any duplicate may take to come. Raises: ConfigError."""
     check_seconds("older_than_s", older_than_s)
     Mark.objects.using(using).filter(marked_at__lt=time.time() - older_than_s).delete()
 
 
 def _mark(mark: str, using: str) -> bool:
-    """Mark, and return whether the mark is new.
-
-    The insert goes first. SQLite refuses to write in a transaction that has read while another one wrote.
-    """
+    """Mark, and return whether the mark is new. SQLite refuses to write after a read, so the insert goes first."""
     try:
         with transaction.atomic(using):
             Mark.objects.using(using).create(mark=mark)
@@ -85,10 +76,8 @@ def add(
     using: str = DEFAULT_DB_ALIAS,
     **arguments: Unpack[OnewayArguments],
 ) -> None:
-    """Put a message into the outbox, in the transaction that is open; arguments are those of `send`.
-
-    Raises:
-        InvalidMessage, InvalidName: the message could never be sent.
+    """Put a message into the outbox, in the open transaction. Raises: InvalidMessage, InvalidName, it could never be
+    sent.
     """
     Waiting.objects.using(using).create(**columns_of(topic, body, **arguments))
     transaction.on_commit(wake_relays, using=using)
@@ -98,33 +87,37 @@ class _Rows:
     """The table `once_outbox` in a transaction."""
 
     def __init__(self, using: str, skips: bool) -> None:
-        self._all = Waiting.objects.using(using)
-        self._skips = skips
+        self._waiting_rows = Waiting.objects.using(using)
+        self._skips_locked = skips
 
     def take(self) -> Iterable[Row]:
-        free = self._all.select_for_update(skip_locked=True) if self._skips else self._all
-        due = free.filter(due__lte=time.time()).order_by("due", "id")
-        return [Row(*row) for row in due.values_list(*Row._fields)[:BATCH]]
+        unlocked_rows = (
+            self._waiting_rows.select_for_update(skip_locked=True) if self._skips_locked else self._waiting_rows
+        )
+        due_rows = unlocked_rows.filter(due__lte=time.time()).order_by("due", "id")
+        return [Row(*row) for row in due_rows.values_list(*Row._fields)[:MAX_ROWS]]
 
-    def of_keys(self, keys: set[str], last: int) -> Iterable[tuple[int, str]]:
-        older = self._all.filter(fifo__in=keys, id__lte=last, failures__lt=HOLDING_REFUSALS).order_by("id")
-        ids: Iterable[tuple[int, str]] = older.values_list("id", "fifo")
+    def of_keys(self, keys: set[str], last_id: int) -> Iterable[tuple[int, str]]:
+        older_rows = self._waiting_rows.filter(fifo__in=keys, id__lte=last_id, failures__lt=HOLDING_REFUSALS).order_by(
+            "id"
+        )
+        ids: Iterable[tuple[int, str]] = older_rows.values_list("id", "fifo")
         return ids
 
     def delete(self, ids: list[int]) -> None:
-        self._all.filter(id__in=ids).delete()
+        self._waiting_rows.filter(id__in=ids).delete()
 
-    def put_off(self, ids: list[int], until: float) -> None:
-        self._all.filter(id__in=ids).update(due=until)
+    def put_off(self, ids: list[int], due: float) -> None:
+        self._waiting_rows.filter(id__in=ids).update(due=due)
 
-    def count_refusal(self, row: int, error: str) -> None:
-        self._all.filter(id=row).update(failures=F("failures") + 1, error=error)
+    def count_refusal(self, row_id: int, error: str) -> None:
+        self._waiting_rows.filter(id=row_id).update(failures=F("failures") + 1, error=error)
 
 
 class DjangoOutbox(BlockingOutbox):
     """Relays the table `once_outbox` of a database. Raises: ConfigError, DATABASES has no such one."""
 
-    _failures = (Error, OSError)
+    _database_errors = (Error, OSError)
 
     def __init__(self, using: str = DEFAULT_DB_ALIAS) -> None:
         self._using = _check_database(using)

@@ -7,16 +7,16 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.client.admin import doctor
+from sparrowmq.client.admin import operations
 from sparrowmq.client.admin.admin import Admin
 from sparrowmq.client.admin.doctor import (
     _busy,
     _clock,
+    _consume_starts,
     _disk,
-    _disk_full,
-    _from_end,
-    _outside,
-    _starts,
+    _disk_full_share,
+    _offsets_outside_queues,
+    _starts_at_end,
 )
 from sparrowmq.client.admin.findings import Finding, Verdict
 from sparrowmq.client.admin.groups import GroupLag, QueueLag
@@ -128,7 +128,7 @@ async def test_members_that_elect_their_master_need_no_operator(tmp_path, monkey
     async def told(servers, address):
         return await broker_figures(servers, address) | figures
 
-    monkeypatch.setattr(doctor, "broker_figures", told)
+    monkeypatch.setattr(operations, "broker_figures", told)
     async with Cluster(tmp_path) as cluster, Admin(cluster.namesrv) as admin:
         port = cluster.brokers[0].address.rpartition(":")[2]
         async with registered(cluster.namesrv, "headless", f"localhost:{port}", number=1):
@@ -253,17 +253,17 @@ async def test_dead_letters_are_told(tmp_path):
 
 
 def test_the_limit_of_the_disk_is_the_brokers():
-    assert BrokerSettings().disk_full_ratio == _disk_full({"scrubRate": "1", "diskMaxUsedSpaceRatio": "75"})
+    assert BrokerSettings().disk_full_ratio == _disk_full_share({"scrubRate": "1", "diskMaxUsedSpaceRatio": "75"})
     late = BrokerSettings(disk_max_used_percent=95)
-    assert late.disk_full_ratio == _disk_full({"scrubRate": "1", "diskMaxUsedSpaceRatio": "95"}) == 0.95
+    assert late.disk_full_ratio == _disk_full_share({"scrubRate": "1", "diskMaxUsedSpaceRatio": "95"}) == 0.95
     apache = {"diskMaxUsedSpaceRatio": "95", "diskSpaceWarningLevelRatio": "85"}
-    assert (_disk_full(apache), _disk_full({})) == (0.85, 0.90)
+    assert (_disk_full_share(apache), _disk_full_share({})) == (0.85, 0.90)
 
 
 async def test_a_disk_that_may_get_fuller_is_not_told_to_be_full(tmp_path):
     async with Cluster(tmp_path, disk_max_used_percent=95) as cluster, Admin(cluster.namesrv) as admin:
         settings = await admin.broker_settings("broker-0")
-    (found,) = _disk("broker a", {"commitLogDiskRatio": "0.92"}, _disk_full(settings))
+    (found,) = _disk("broker a", {"commitLogDiskRatio": "0.92"}, _disk_full_share(settings))
     assert found.verdict is Verdict.WARNING and "from 95% on" in found.what
 
 
@@ -300,22 +300,22 @@ async def test_a_group_ahead_of_a_topic_that_was_made_anew_is_told(tmp_path):
 def test_messages_that_were_deleted_before_they_were_taken_are_told():
     queue = MessageQueue("t", "a", 0)
     lag = GroupLag("g", (QueueLag(queue, 100, 20, None),), 0.0)
-    (found,) = _outside("g", lag, {"t": {queue: range(50, 100)}})
+    (found,) = _offsets_outside_queues("g", lag, {"t": {queue: range(50, 100)}})
     assert found.verdict is Verdict.WARNING and "30 messages of t were deleted before g consumed them" in found.what
-    assert _outside("g", lag, {"t": {queue: range(20, 100)}}) == []
+    assert _offsets_outside_queues("g", lag, {"t": {queue: range(20, 100)}}) == []
 
 
 async def test_a_group_that_begins_at_the_end_of_what_is_there_is_told(tmp_path):
     queue, nothing = MessageQueue("t", "a", 0), GroupLag("g", (), 0.0)
     held = {"t": {queue: range(3)}, "empty": {queue: range(0)}}
-    (found,) = _from_end("g", nothing, held, {"CONSUME_FROM_LAST_OFFSET"})
+    (found,) = _starts_at_end("g", nothing, held, {"CONSUME_FROM_LAST_OFFSET"})
     assert "the 3 messages that are there do not come" in found.what and "earliest" in found.mend
-    assert _from_end("g", nothing, held, {"CONSUME_FROM_FIRST_OFFSET"}) == []
+    assert _starts_at_end("g", nothing, held, {"CONSUME_FROM_FIRST_OFFSET"}) == []
     begun = GroupLag("g", (QueueLag(queue, 3, 0, None),), 0.0)
-    assert _from_end("g", begun, held, {"CONSUME_FROM_LAST_OFFSET"}) == []
+    assert _starts_at_end("g", begun, held, {"CONSUME_FROM_LAST_OFFSET"}) == []
     async with Cluster(tmp_path) as cluster, connect(cluster.namesrv) as mq:
         await mq.admin.create_topic("t")
         async with mq.subscribe("t", group="g"):
             while not await mq.admin.members("g"):
                 await asyncio.sleep(0)
-            assert await _starts(mq.admin.servers, "g") == {"CONSUME_FROM_LAST_OFFSET"}
+            assert await _consume_starts(mq.admin.servers, "g") == {"CONSUME_FROM_LAST_OFFSET"}

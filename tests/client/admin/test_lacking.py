@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparrowmq import Admin, MessageQueue
-from sparrowmq.client.admin.brokers import _count_missing, _silence_s
+from sparrowmq.client.admin.brokers import _missing_count, _newest_message_lag_s
 from sparrowmq.protocol.requests.offset_bodies import TopicOffset
 from tests.broker.replication.pairs import pair
 
@@ -55,14 +55,14 @@ Q0, Q1 = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 
 
 def test_of_a_queue_that_the_slave_does_not_know_it_lacks_what_is_still_there() -> None:
-    assert _count_missing({Q0: end(10, oldest=4), Q1: end(7)}, {Q1: end(5)}) == 8
+    assert _missing_count({Q0: end(10, oldest=4), Q1: end(7)}, {Q1: end(5)}) == 8
 
 
 def test_a_slave_that_was_asked_a_moment_later_is_not_ahead_elsewhere() -> None:
-    assert _count_missing({Q0: end(10), Q1: end(7)}, {Q0: end(12), Q1: end(5)}) == 2
+    assert _missing_count({Q0: end(10), Q1: end(7)}, {Q0: end(12), Q1: end(5)}) == 2
 
 
 def test_the_time_is_that_between_the_newest_messages_if_there_are_any() -> None:
     theirs, its = {Q0: end(1, ms=9_500), Q1: end(1, ms=4_000)}, {Q0: end(1, ms=2_000), Q1: end(1, ms=4_000)}
-    assert _silence_s([(theirs, its)]) == 5.5
-    assert _silence_s([(theirs, {Q0: end(0)})]) is None
+    assert _newest_message_lag_s([(theirs, its)]) == 5.5
+    assert _newest_message_lag_s([(theirs, {Q0: end(0)})]) is None

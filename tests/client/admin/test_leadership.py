@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparrowmq import Admin
-from sparrowmq.client.admin import brokers
-from sparrowmq.client.admin.brokers import _Log, _member_with_most
+from sparrowmq.client.admin import brokers, operations
+from sparrowmq.client.admin.brokers import _member_with_most, _MemberLog
 from sparrowmq.client.admin.servers import BrokerPlace
 from sparrowmq.errors import (
     BrokerUnreachable,
@@ -40,7 +40,7 @@ async def test_brokers_with_fixed_roles_refuse_and_unknown_ones_are_told(tmp_pat
 
 
 def test_of_the_logs_of_the_last_epoch_the_longest_has_most() -> None:
-    stale, short, long = _Log(5, 900, 1, "a"), _Log(6, 300, 2, "b"), _Log(6, 301, 3, "c")
+    stale, short, long = _MemberLog(5, 900, 1, "a"), _MemberLog(6, 300, 2, "b"), _MemberLog(6, 301, 3, "c")
     assert _member_with_most("g", {1: stale, 2: short, 3: long}, force=False) == 3
     assert _member_with_most("g", {2: short, 3: long}, force=True) == 3
     with pytest.raises(ConfigError, match="that of member 1 is of epoch 5 and ends at 900"):
@@ -51,7 +51,7 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gone = BrokerUnreachable("b:1", "refused")
-    found = {"a:1": _Log(5, 100, 1, "a:1"), "b:1": gone, "c:1": _Log(5, 200, 3, "c:1")}
+    found = {"a:1": _MemberLog(5, 100, 1, "a:1"), "b:1": gone, "c:1": _MemberLog(5, 200, 3, "c:1")}
     asked: list[str] = []
 
     async def place_of(*_: object) -> BrokerPlace:
@@ -70,8 +70,8 @@ async def test_lost_members_do_not_prevent_the_choice_of_another_one_by_force(
         return {"memberId": "3", "inSyncMembers": "3"}
 
     monkeypatch.setattr(brokers, "place_of", place_of)
-    monkeypatch.setattr(brokers, "_log_at", log_at)
-    monkeypatch.setattr(brokers, "broker_figures", figures)
+    monkeypatch.setattr(brokers, "_member_log_at", log_at)
+    monkeypatch.setattr(operations, "broker_figures", figures)
     with pytest.raises(NotElected, match=r"g has most is not known: cannot connect to b:1 .*Nothing has changed"):
         await brokers.elect(Asked(), "g", None, force=False)  # type: ignore[arg-type]
     with pytest.raises(NotElected, match=r"has the brokerId 2: cannot connect to b:1 .*Nothing has changed"):
@@ -108,8 +108,8 @@ async def test_an_order_is_done_once_the_member_leads_also_if_its_answer_is_lost
         return await brokers.elect(Servers(), "g", 1, force=False)  # type: ignore[arg-type]
 
     monkeypatch.setattr(brokers, "place_of", place_of)
-    monkeypatch.setattr(brokers, "broker_figures", figures)
-    monkeypatch.setattr(brokers, "BEGIN_S", 0.5)
+    monkeypatch.setattr(operations, "broker_figures", figures)
+    monkeypatch.setattr(brokers, "LEADING_LIMIT_S", 0.5)
     first = {"memberId": "1", "replicationProblem": "etcd has lost its data"}
     assert await elect(first, restarts, {"memberId": "1", "inSyncMembers": "1"}) == 1
     assert len(looks) == 4

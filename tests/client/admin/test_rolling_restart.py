@@ -9,8 +9,8 @@ from sparrowmq.client.admin.rolling_restart import (
     BrokerNow,
     RollingRestart,
     StepTimeouts,
+    broker_now_of,
     missing_brokers,
-    now_of,
     plan_of,
 )
 from sparrowmq.errors import ChangeFailed, NotBack
@@ -160,7 +160,7 @@ def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
 
     figures = {"bootTimestamp": "7", "commitLogMaxOffset": "9", "putMessageTimesTotal": "3"}
     told = {"condition.drained": condition("closed"), "replicationProblem": "no master"}
-    found = now_of("broker-a", 0, "h:1", figures | told, {"drained": "true", "sparrowmqVersion": "1"})
+    found = broker_now_of("broker-a", 0, "h:1", figures | told, {"drained": "true", "sparrowmqVersion": "1"})
     assert (found.began_ms, found.log_end, found.received, found.is_drained) == (7, 9, 3, True)
     assert (found.version, found.problems) == ("1", ("no master",))
     assert not found.is_member and not found.in_sync and found.role_ms == 7
@@ -168,12 +168,12 @@ def test_what_a_broker_says_of_itself_is_read_and_a_drain_is_no_problem():
 
 def test_a_new_master_is_no_restart_of_a_member():
     figures = {"bootTimestamp": "70", "memberId": "2", "memberBootTimestamp": "7", "inSyncMembers": "1,2"}
-    found = now_of("broker-a", 1, "h:1", figures, {})
+    found = broker_now_of("broker-a", 1, "h:1", figures, {})
     assert (found.began_ms, found.role_ms, found.is_member) == (7, 70, True)
     assert (found.member, found.in_sync) == (2, frozenset({1, 2}))
 
 
 def test_a_new_master_has_no_member_in_sync_before_its_epoch_is_settled():
     figures = {"memberId": "2", "inSyncMembers": "1,2", "epochSettled": "false"}
-    assert now_of("broker-a", 0, "h:1", figures, {}).in_sync == frozenset()
-    assert now_of("broker-a", 0, "h:1", figures | {"epochSettled": "true"}, {}).in_sync == frozenset({1, 2})
+    assert broker_now_of("broker-a", 0, "h:1", figures, {}).in_sync == frozenset()
+    assert broker_now_of("broker-a", 0, "h:1", figures | {"epochSettled": "true"}, {}).in_sync == frozenset({1, 2})

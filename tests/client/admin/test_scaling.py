@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from sparrowmq.client.admin import topics
-from sparrowmq.client.admin.scaling import Scaling, WaitLimits, waiting_in
+from sparrowmq.client.admin.scaling import Scaling, WaitLimits, waiting_counts_in
 from sparrowmq.client.client import connect
 from sparrowmq.client.consuming.received_message import ReceivedMessage
 from sparrowmq.core.exit_status import exit_status
@@ -203,5 +203,5 @@ def test_what_waits_in_a_broker_is_counted_by_kind():
         "timersWaiting": "4",
         "x": "y",
     }
-    assert waiting_in(figures) == {"delayed messages": 2, "timers": 4}
-    assert waiting_in({"transactionsOpen": "1"}) == {"open transactions": 1}
+    assert waiting_counts_in(figures) == {"delayed messages": 2, "timers": 4}
+    assert waiting_counts_in({"transactionsOpen": "1"}) == {"open transactions": 1}

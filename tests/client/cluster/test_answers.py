@@ -5,7 +5,7 @@ import pytest
 
 from sparrowmq.client.client import connect
 from sparrowmq.client.cluster import replies as module
-from sparrowmq.client.cluster.replies import GREETING_S, asks
+from sparrowmq.client.cluster.replies import GREETING_S, wants_answer
 from sparrowmq.errors import A_SLAVE, ConnectionClosed, InvalidMessage, NoRoute
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.messages.properties import parse
@@ -33,7 +33,7 @@ async def answers(peer):
 
 async def test_an_answer_repeats_what_the_request_is_known_by(peer, answers):
     peer.has(REPLY_TOPIC, queues=1)
-    assert await answers.give(REQUEST, "broker-a", b"1.0842")
+    assert await answers.send_answer(REQUEST, "broker-a", b"1.0842")
     (sent,) = peer.requests(REPLY)
     fields = sent.ext_fields()
     assert (fields["b"], fields["e"], bytes(sent.body)) == (REPLY_TOPIC, "0", b"1.0842")
@@ -53,25 +53,25 @@ async def test_the_broker_of_the_request_is_told_first_then_those_that_the_asker
         peer.has(REPLY_TOPIC, queues=1, others={"broker-b": other.address})
         other.usual[REPLY] = lambda _: TAKEN
         peer.script(REPLY, Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
-        assert await answers.give(REQUEST, "broker-a", b"x")
+        assert await answers.send_answer(REQUEST, "broker-a", b"x")
         assert (len(peer.requests(REPLY)), len(other.requests(REPLY))) == (1, 1)
-        assert await answers.give(REQUEST, "broker-b", b"x")
+        assert await answers.send_answer(REQUEST, "broker-b", b"x")
         assert (len(peer.requests(REPLY)), len(other.requests(REPLY))) == (1, 2)
 
 
 async def test_an_asker_that_no_broker_knows_has_no_answer(peer, answers, caplog):
     peer.has(REPLY_TOPIC, queues=1)
     peer.script(REPLY, Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found"))
-    assert not await answers.give(REQUEST, "broker-a", b"x")
+    assert not await answers.send_answer(REQUEST, "broker-a", b"x")
     assert "channel of <asker> not found" in caplog.text
 
 
 async def test_when_no_broker_can_be_asked_nobody_knows(peer, answers, monkeypatch):
-    monkeypatch.setattr(module, "ELECTED_S", 0.2)
+    monkeypatch.setattr(module, "ELECTION_LIMIT_S", 0.2)
     peer.has(REPLY_TOPIC, queues=1)
     peer.usual[REPLY] = lambda _: [session.close() for session in peer.sessions] and None
     with pytest.raises(ConnectionClosed):
-        await answers.give(REQUEST, "broker-a", b"x")
+        await answers.send_answer(REQUEST, "broker-a", b"x")
 
 
 async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer, answers, monkeypatch):
@@ -82,7 +82,7 @@ async def test_an_answer_waits_for_the_next_master_and_for_the_asker_there(peer,
     slaves = Reply(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {A_SLAVE}")
     unknown = Reply(ResponseCode.SYSTEM_ERROR, remark="channel of <asker> not found")
     peer.script(REPLY, slaves, slaves, unknown)
-    assert await answers.give(REQUEST, "broker-a", b"x")
+    assert await answers.send_answer(REQUEST, "broker-a", b"x")
     assert len(peer.requests(REPLY)) == 4 and len(doubts) == 3
 
 
@@ -93,11 +93,11 @@ async def test_who_waits_for_an_answer_connects_again_to_a_master_that_it_lost(p
         await until(lambda: peer.sessions)
         for session in peer.sessions:
             session.close()
-        await until(lambda: answers._brokers.live(peer.address) is None)
-        await until(lambda: answers._brokers.live(peer.address) is not None)
-    await until(lambda: not answers._is_staying)
+        await until(lambda: answers._brokers.open_session(peer.address) is None)
+        await until(lambda: answers._brokers.open_session(peer.address) is not None)
+    await until(lambda: not answers._is_watching_masters)
     with answers.expect_reply("c-2"):
-        assert answers._is_staying
+        assert answers._is_watching_masters
 
 
 async def test_who_waits_for_an_answer_asks_who_is_the_master_when_there_is_none(peer, answers, monkeypatch):
@@ -105,23 +105,23 @@ async def test_who_waits_for_an_answer_asks_who_is_the_master_when_there_is_none
     await answers._routes.of("t")
     monkeypatch.setattr(answers._routes, "_brokers", {"broker-a": {1: peer.address}})
     with answers.expect_reply("c-1"):
-        await until(answers._routes._doubted.is_set)
+        await until(answers._routes._refresh_requested.is_set)
 
 
 async def test_without_a_route_for_answers_the_requests_broker_is_told(peer, answers):
     await answers._routes.of("t")
-    assert await answers.give(REQUEST, "broker-a", b"x")
+    assert await answers.send_answer(REQUEST, "broker-a", b"x")
 
 
 @pytest.mark.parametrize("missing", ["REPLY_TO_CLIENT", "CORRELATION_ID", "CLUSTER"])
 async def test_what_does_not_ask_cannot_be_answered(answers, missing):
     properties = {name: value for name, value in REQUEST.properties.items() if name != missing}
     message = msgspec.structs.replace(REQUEST, properties=properties)
-    assert asks(message) == (missing == "CLUSTER")
+    assert wants_answer(message) == (missing == "CLUSTER")
     with pytest.raises(InvalidMessage):
-        await answers.give(message, "broker-a", b"x")
+        await answers.send_answer(message, "broker-a", b"x")
     with pytest.raises(InvalidMessage, match="empty"):
-        await answers.give(REQUEST, "broker-a", b"")
+        await answers.send_answer(REQUEST, "broker-a", b"")
 
 
 def push(correlation_id: str, body: bytes = b"1", **fields) -> tuple[PushReply, bytes, str]:

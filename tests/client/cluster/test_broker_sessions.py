@@ -48,9 +48,9 @@ async def world(peer):
 
 @pytest.mark.covers("S-START-03")
 async def test_a_new_connection_begins_with_a_heartbeat(peer, world):
-    assert world.brokers.live(peer.address) is None
+    assert world.brokers.open_session(peer.address) is None
     session, same = await asyncio.gather(*[world.brokers.session(peer.address) for _ in range(2)])
-    assert session is same is world.brokers.live(peer.address)
+    assert session is same is world.brokers.open_session(peer.address)
     assert [command.code for command in peer.received] == [BEAT]
 
 
@@ -71,7 +71,7 @@ async def test_a_new_connection_after_a_restart_is_greeted_again(peer, world):
 
 async def test_a_refused_greeting_does_not_bar_the_connection(peer, world):
     peer.script(BEAT, Reply(ResponseCode.SYSTEM_ERROR, remark="no"))
-    assert await world.brokers.session(peer.address) is world.brokers.live(peer.address)
+    assert await world.brokers.session(peer.address) is world.brokers.open_session(peer.address)
 
 
 async def test_a_refusal_that_repeats_itself_is_logged_once_until_a_heartbeat_is_taken(peer, world, caplog):
@@ -106,7 +106,7 @@ async def test_a_connected_broker_of_no_used_topic_gets_one_too_and_a_gone_one_d
     session.close()
     await until(lambda: session.closed)
     await world.brokers.announce()
-    assert world.brokers.live(peer.address) is None and len(peer.requests(BEAT)) == 2
+    assert world.brokers.open_session(peer.address) is None and len(peer.requests(BEAT)) == 2
 
 
 async def test_a_broker_is_found_by_its_name_and_by_another_replica_if_need_be(peer, world):
@@ -186,7 +186,7 @@ async def unanswered(broker, world, request):
 
 async def test_routes_are_doubted_while_a_broker_answers_nothing(broker, world):
     answer = await unanswered(broker, world, GetMaxOffset(topic="t", queue_id=0))
-    assert world.routes._doubted.is_set()
+    assert world.routes._refresh_requested.is_set()
     answer.cancel()
 
 
@@ -203,7 +203,7 @@ async def test_a_long_poll_that_waits_is_no_reason_to_doubt(broker, world):
         sub_version=0,
     )
     answer = await unanswered(broker, world, pull)
-    assert not world.routes._doubted.is_set()
+    assert not world.routes._refresh_requested.is_set()
     answer.cancel()
 
 
@@ -238,4 +238,9 @@ async def test_brokers_behind_one_address_are_known_apart(peer, world):
     able.close()
     unable.close()
     await until(lambda: able.closed and unable.closed)
-    assert not (brokers._at_any_time or brokers._recognising or brokers._take_reasons or brokers._denials)
+    assert not (
+        brokers._any_delay_sessions
+        or brokers._repeat_recognising_sessions
+        or brokers._reason_taking_sessions
+        or brokers._denials
+    )

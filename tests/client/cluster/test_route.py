@@ -109,18 +109,18 @@ def plain(*brokers: str, queues: int = 2, perm: int = 6) -> Route:
 
 
 def test_a_topic_stays_ordered_when_a_name_server_does_not_say_so():
-    known = plain("a", "b").ordered(fixed_queues("t", "a:2;b:2"))
-    later = plain("b").after(known)
+    known = plain("a", "b").with_order(fixed_queues("t", "a:2;b:2"))
+    later = plain("b").with_order_of(known)
     assert later.keyed == known.keyed and later.writable == tuple(MessageQueue("t", "b", n) for n in (0, 1))
-    other = plain("a", "b", "c").ordered(fixed_queues("t", "c:1"))
-    assert other.after(known) == other, "an operator has changed it"
-    assert plain("b").after(None) == plain("b").after(plain("a", "b")) == plain("b")
+    other = plain("a", "b", "c").with_order(fixed_queues("t", "c:1"))
+    assert other.with_order_of(known) == other, "an operator has changed it"
+    assert plain("b").with_order_of(None) == plain("b").with_order_of(plain("a", "b")) == plain("b")
 
 
 def test_another_topic_of_the_same_name_is_not_ordered():
-    known = plain("a", "b", queues=4).ordered(fixed_queues("t", "a:4;b:4"))
-    assert plain("a", queues=2).after(known) == plain("a", queues=2)
-    assert plain("a", queues=4).after(known).fixed
+    known = plain("a", "b", queues=4).with_order(fixed_queues("t", "a:4;b:4"))
+    assert plain("a", queues=2).with_order_of(known) == plain("a", queues=2)
+    assert plain("a", queues=4).with_order_of(known).fixed
 
 
 @pytest.mark.parametrize("conf", ["", ";", "a", "a:", ":3", "a:many", "a:-1", "b:2;nonsense"])

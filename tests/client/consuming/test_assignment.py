@@ -37,12 +37,12 @@ class Kept:
         self.messages: list[ReceivedMessage] = []
         self.renewals = 0
 
-    def arrived(self, owned, stored) -> None:
+    def add_pulled(self, owned, stored) -> None:
         for each in stored:
             owned.add([each])
             self.messages.append(ReceivedMessage(each, owned.queue, None, owned))
 
-    def renewed(self, owned) -> None:
+    def offer_withdrawn(self, owned) -> None:
         self.renewals += 1
 
     def withdraw(self, owned) -> None:
@@ -62,7 +62,7 @@ class Owner(World):
             cast(Any, self.delivery),
             background.spawn,
             self.subscriptions,
-            failed=self.failures.append,
+            on_failure=self.failures.append,
             stats=ConsumeStats(self.network.clock),
             locks=QueueLocks("g", "me", self.brokers) if locked else None,
         )
@@ -141,7 +141,7 @@ async def test_a_queue_that_is_given_up_is_committed_and_pulled_no_more(peer, ow
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 2)
-    state = owner.assignment.state_of(QUEUES[0])
+    state = owner.assignment.process_queue_of(QUEUES[0])
     state.settle(owner.delivery.messages[0])
     giving_up = asyncio.ensure_future(owner.assignment.apply("t", []))
     await owner.clock.advance(1)
@@ -155,7 +155,7 @@ async def test_what_is_being_handled_may_end_before_its_queue_is_given_up(peer, 
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), rec(1), next_offset=2))
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 2)
-    state = owner.assignment.state_of(QUEUES[0])
+    state = owner.assignment.process_queue_of(QUEUES[0])
     giving_up = asyncio.ensure_future(owner.assignment.apply("t", []))
     await owner.clock.advance(0.9)
     assert state.is_owned and not commits(peer)
@@ -168,7 +168,7 @@ async def test_a_pull_that_commits_late_does_not_move_the_group_back(peer, owner
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 2)  # The second one commits 0, and is held.
-    owner.assignment.state_of(QUEUES[0]).settle(owner.delivery.messages[0])
+    owner.assignment.process_queue_of(QUEUES[0]).settle(owner.delivery.messages[0])
     peer.usual[QUERY] = lambda _: Reply(header=OffsetReply(0))
     await owner.assignment.apply("t", [])
     assert commits(peer) == [(0, 1), (0, 1)]
@@ -238,7 +238,7 @@ async def test_the_lag_is_what_the_broker_has_and_nobody_settled(peer, owner):
     await owner.assignment.apply("t", QUEUES[:2])
     await until(lambda: len(owner.delivery.messages) == 2)
     message = owner.delivery.messages[0]
-    owner.assignment.state_of(message.queue).settle(message)
+    owner.assignment.process_queue_of(message.queue).settle(message)
     lags = await owner.assignment.lag()
     assert lags == {queue: 9 if queue == message.queue else 10 for queue in QUEUES[:2]}
 
@@ -266,7 +266,7 @@ async def test_a_reset_goes_on_elsewhere_and_forgets_what_is_handled(peer, owner
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: owner.delivery.messages)
-    before = owner.assignment.state_of(QUEUES[0])
+    before = owner.assignment.process_queue_of(QUEUES[0])
     await owner.assignment.restart({QUEUES[0]: 40, QUEUES[1]: 50})
     assert commits(peer) == [(0, 40)] and not before.is_owned
     await until(lambda: pulls(peer)[-1].queue_offset == 40)
@@ -287,7 +287,7 @@ async def test_a_broker_that_moves_us_while_we_work_restarts_the_queue(peer, own
     )
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: pulls(peer)[-1].queue_offset == 2 if pulls(peer) else False)
-    assert owner.assignment.state_of(QUEUES[0]).unsettled == 0
+    assert owner.assignment.process_queue_of(QUEUES[0]).unsettled_count == 0
 
 
 async def test_closing_commits_everything(peer, owner):
@@ -295,7 +295,7 @@ async def test_closing_commits_everything(peer, owner):
     await owner.assignment.apply("t", QUEUES[:2])
     await until(lambda: len(pulls(peer)) == 4)
     for message in owner.delivery.messages:
-        owner.assignment.state_of(message.queue).settle(message)
+        owner.assignment.process_queue_of(message.queue).settle(message)
     await owner.assignment.commit()
     assert sorted(commits(peer)) == [(0, 1), (1, 1)]
     await owner.assignment.close()
@@ -306,8 +306,8 @@ async def closed(world) -> None:
     """Return when the queues are closed, while the time goes on."""
     closing = asyncio.ensure_future(world.assignment.close())
     while not closing.done():
-        if world.routes._doubted.is_set():
-            world.routes._doubted.clear()
+        if world.routes._refresh_requested.is_set():
+            world.routes._refresh_requested.clear()
             await world.clock.advance(PAUSE_S)
         await asyncio.sleep(0.001)
     await closing
@@ -317,7 +317,7 @@ async def test_closing_commits_at_the_next_master(peer, owner):
     peer.usual[RequestCode.PULL_MESSAGE] = first_only
     await owner.assignment.apply("t", QUEUES[:1])
     await until(lambda: len(pulls(peer)) == 2)
-    owner.assignment.state_of(QUEUES[0]).settle(owner.delivery.messages[0])
+    owner.assignment.process_queue_of(QUEUES[0]).settle(owner.delivery.messages[0])
     peer.script(UPDATE, OF_SLAVE, OF_SLAVE, OF_SLAVE)
     begun = owner.clock.monotonic()
     await closed(owner)
@@ -383,7 +383,7 @@ async def test_an_orderly_queue_is_given_up_only_when_nothing_is_handled(peer, o
     peer.script(RequestCode.PULL_MESSAGE, found(rec(0), next_offset=1))
     await orderly.assignment.apply("t", QUEUES[:1])
     await until(lambda: orderly.delivery.messages)
-    state = orderly.assignment.state_of(QUEUES[0])
+    state = orderly.assignment.process_queue_of(QUEUES[0])
     state.hand_out(orderly.delivery.messages)
     giving_up = asyncio.ensure_future(orderly.assignment.apply("t", []))
     await orderly.clock.advance(1)
@@ -399,7 +399,7 @@ async def test_locks_are_renewed_and_one_that_another_member_has_is_trusted_no_m
     assert await orderly.assignment.renew_locks()
     assert not peer.requests(LOCK)
     await orderly.assignment.apply("t", QUEUES[:2])
-    kept, lost = (orderly.assignment.state_of(queue) for queue in QUEUES[:2])
+    kept, lost = (orderly.assignment.process_queue_of(queue) for queue in QUEUES[:2])
     await orderly.clock.advance(20)
     peer.script(LOCK, Reply(body=LockedQueues(QUEUES[:1]).encode()))
     assert not await orderly.assignment.renew_locks()
@@ -411,7 +411,7 @@ async def test_locks_are_renewed_and_one_that_another_member_has_is_trusted_no_m
 
 async def test_a_lock_that_could_not_be_renewed_runs_out(peer, orderly):
     await orderly.assignment.apply("t", QUEUES[:1])
-    state = orderly.assignment.state_of(QUEUES[0])
+    state = orderly.assignment.process_queue_of(QUEUES[0])
     await orderly.clock.advance(20)
     peer.script(LOCK, Reply(ResponseCode.SYSTEM_ERROR))
     assert not await orderly.assignment.renew_locks()
@@ -426,7 +426,7 @@ async def test_a_queue_that_goes_on_elsewhere_is_trusted_no_longer_than_before(p
     await orderly.assignment.renew_locks()
     await orderly.clock.advance(5)
     await orderly.assignment.restart(dict.fromkeys(QUEUES[:2], 7))
-    kept, lost = (orderly.assignment.state_of(queue) for queue in QUEUES[:2])
+    kept, lost = (orderly.assignment.process_queue_of(queue) for queue in QUEUES[:2])
     assert (kept.locked_until, lost.locked_until) == (20 + TRUSTED_S, 0.0)
 
 
@@ -441,7 +441,7 @@ async def test_a_lock_is_trusted_from_the_time_at_which_it_was_asked_for(peer, o
 
     monkeypatch.setattr(orderly.assignment.locks, "ask", late)
     await orderly.assignment.apply("t", QUEUES[:1])
-    state = orderly.assignment.state_of(QUEUES[0])
+    state = orderly.assignment.process_queue_of(QUEUES[0])
     assert state.locked_until == TRUSTED_S
     await orderly.assignment.renew_locks()
     assert state.locked_until == 1 + TRUSTED_S

@@ -44,7 +44,7 @@ class World:
         first = self.owned.next_offset
         self.owned.next_offset += count
         records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]
-        self.delivery.arrived(self.owned, records)
+        self.delivery.add_pulled(self.owned, records)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_what_a_queue_took_back_comes_when_it_goes_on(world):
     world.pull(3)
     (first,) = await world.delivery.take(1)
     world.delivery.withdraw(world.owned)
-    world.delivery.renewed(world.owned)
+    world.delivery.offer_withdrawn(world.owned)
     assert [each.offset for each in await world.delivery.take(5)] == [1, 2] and first.is_current
 
 
@@ -154,7 +154,7 @@ async def test_a_cancelled_message_is_given_back(world, retries):
     world.pull(1)
     (message,) = await world.delivery.take(1)
     message._cancel()
-    await world.delivery.given_back()
+    await world.delivery.wait_until_given_back()
     assert retries.given_back == [0] and world.owned.commit_offset == 1
 
 
@@ -166,7 +166,7 @@ async def test_a_message_cancelled_by_leaving_is_left_to_the_next_consumer(world
         world.delivery.close()
     message._cancel()
     world.delivery.close()
-    await world.delivery.given_back()
+    await world.delivery.wait_until_given_back()
     assert not retries.given_back and world.owned.commit_offset == 0
 
 
@@ -175,7 +175,7 @@ async def test_what_failed_before_the_end_is_waited_for(world, retries):
     for message in await world.delivery.take(2):
         message.retry()
     world.delivery.close()
-    await world.delivery.given_back()
+    await world.delivery.wait_until_given_back()
     assert retries.given_back == [0, 1] and world.owned.commit_offset == 2
 
 

@@ -16,7 +16,7 @@ def at(stats: TopicStats, seconds: range) -> None:
         stats.pulls += 1
         stats.pull_ms += 40
         stats.pulled += 8
-        stats.calls += 1
+        stats.timed_calls += 1
         stats.handling_s += 0.01
         stats.done += 6
         stats.failed += 2
@@ -52,7 +52,7 @@ def test_each_topic_has_its_own_and_one_that_was_never_seen_has_none():
     clock = ManualClock()
     stats = ConsumeStats(clock)
     stats.of("a").done += 10
-    stats.timed("a", 0.5)
+    stats.add_timed_call("a", 0.5)
     assert stats.statuses(["b"]) == {"b": ConsumeStatus()}
     assert stats.statuses(["a"])["a"].consume_rt == 500
 
@@ -73,7 +73,7 @@ async def test_an_operator_is_told_how_fast_each_topic_is_consumed(mq, ordered):
     tuning = {"ordered": True, "suspend_s": 0.01} if ordered else {}
     async with mq.subscribe(["t", "quiet"], handle, group="g", start="earliest", **tuning) as consumer:
         await until(lambda: len(done) == (20 if ordered else 19))
-        stats = consumer._running().status_table
+        stats = consumer._running_info().status_table
     assert stats["t"].consume_failed_msgs == 1 and stats["t"].consume_failed_tps > 0
     assert stats["t"].consume_ok_tps > 10 * stats["t"].consume_failed_tps
     assert stats["t"].pull_tps > 0 and stats["t"].pull_rt >= 0 and stats["t"].consume_rt > 0

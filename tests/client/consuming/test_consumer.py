@@ -254,7 +254,7 @@ async def test_it_starts_in_order_subscriptions_heartbeat_rebalance_offsets_pull
 
 @pytest.mark.covers("S-START-09")
 async def test_it_starts_without_brokers_and_recovers(tmp_path, monkeypatch):
-    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_S", 0.5)
+    monkeypatch.setattr("sparrowmq.client.consuming.consumer.FIRST_ROUND_LIMIT_S", 0.5)
     ports = free_ports(2)
     got: list[bytes] = []
     async with connect(f"127.0.0.1:{ports[0]}") as mq:
@@ -450,7 +450,7 @@ async def test_a_topic_that_does_not_exist_is_told_of_once_with_its_neighbours(m
         await anext(consumer)  # Now the name server knows the topic.
     async with mq.subscribe("ordres", group="g", start="earliest") as consumer:
         for _ in range(3):
-            consumer._members_changed()
+            consumer._on_members_changed()
             await asyncio.sleep(0.1)
         assert caplog.text.count("waits for topic ordres, which does not exist; did you mean orders?") == 1
         await mq.send("ordres", b"y")
@@ -546,7 +546,7 @@ async def test_the_number_of_handlers_is_changed_while_they_run(mq):
         consumer.concurrency = 8
         await until(lambda: running == 8)
         assert consumer.concurrency == 8
-        assert consumer._running().properties["PROP_THREADPOOL_CORE_SIZE"] == "8"
+        assert consumer._running_info().properties["PROP_THREADPOOL_CORE_SIZE"] == "8"
         for wrong in (0, -1, 10_001, None, "4", 2.5, True):
             with pytest.raises(ConfigError, match="from 1 to 10000"):
                 consumer.concurrency = wrong
@@ -562,7 +562,7 @@ async def test_a_changed_route_shares_out_only_the_groups_of_its_topic(mq):
     async with mq.subscribe("t", group="g") as consumer:
         asked = consumer._rebalancer._round_due
         asked.clear()
-        consumer._route_changed("other")
+        consumer._on_route_changed("other")
         assert not asked.is_set()
-        consumer._route_changed("t")
+        consumer._on_route_changed("t")
         assert asked.is_set()

@@ -17,8 +17,8 @@ async def test_items_come_in_order_to_one_taker_each():
 async def test_more_takes_only_what_is_there():
     inbox: Inbox[int] = Inbox()
     inbox.extend([1, 2, 3])
-    assert inbox.take_here(2) == [1, 2]
-    assert inbox.take_here(2) == [3]
+    assert inbox.take_nowait(2) == [1, 2]
+    assert inbox.take_nowait(2) == [3]
     assert len(inbox) == 0
 
 
@@ -34,8 +34,8 @@ async def test_nothing_is_taken_here_from_a_closed_inbox():
     inbox: Inbox[int] = Inbox()
     inbox.extend([1])
     inbox.close()
-    assert inbox.take_here(1) == []
-    assert inbox.next_here() is None
+    assert inbox.take_nowait(1) == []
+    assert inbox.next_nowait() is None
 
 
 async def test_takers_get_what_is_left_behind_the_next_item():
@@ -43,9 +43,9 @@ async def test_takers_get_what_is_left_behind_the_next_item():
     takers = [asyncio.ensure_future(inbox.take()) for _ in range(20)]
     await asyncio.sleep(0)
     inbox.extend(range(21))
-    assert inbox.next_here() == 0
+    assert inbox.next_nowait() == 0
     assert sorted(await asyncio.wait_for(asyncio.gather(*takers), 5)) == list(range(1, 21))
-    assert inbox.next_here() is None
+    assert inbox.next_nowait() is None
 
 
 async def test_a_cancelled_taker_leaves_its_item_to_another():
@@ -93,13 +93,13 @@ async def test_it_counts_takers_that_wait_and_says_when_one_begins_to_wait_or_ta
     inbox: Inbox[int] = Inbox(lambda: calls.append(len(inbox)))
     takers = [asyncio.ensure_future(inbox.take()) for _ in range(3)]
     await asyncio.sleep(0)
-    assert (inbox.idle, calls) == (3, [0, 0, 0])
+    assert (inbox.waiting_takers, calls) == (3, [0, 0, 0])
     takers.pop().cancel()
     await asyncio.sleep(0)
-    assert inbox.idle == 2
+    assert inbox.waiting_takers == 2
     inbox.extend([1])
-    assert (inbox.idle, len(inbox)) == (1, 1)
+    assert (inbox.waiting_takers, len(inbox)) == (1, 1)
     inbox.extend([2, 3])
     await asyncio.gather(*takers)
-    assert (inbox.idle, inbox.next_here()) == (0, 3)
+    assert (inbox.waiting_takers, inbox.next_nowait()) == (0, 3)
     assert len(calls) == 4

@@ -1,4 +1,4 @@
-from sparrowmq.client.consuming.assignment import MovedQueues
+from sparrowmq.client.consuming.assignment import DemotedMasterQueues
 from sparrowmq.errors import A_SLAVE, BrokerUnreachable, RemoteError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -13,7 +13,7 @@ async def test_a_queue_whose_master_was_found_to_be_a_slave_is_waited_for_until_
     world = World(peer)
     peer.has("t")
     await world.routes.of("t")
-    moved = MovedQueues(world.network)
+    moved = DemotedMasterQueues(world.network)
     assert moved.among({ONE: AWAY, TWO: OF_SLAVE}) == {TWO}
     assert moved.among({ONE: AWAY, TWO: AWAY}) == {TWO}
     assert moved.among({ONE: AWAY}) == set()

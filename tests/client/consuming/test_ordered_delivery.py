@@ -49,7 +49,7 @@ class World:
         first = owned.next_offset
         owned.next_offset += count
         records = [msgspec.structs.replace(stored(), queue_offset=first + n) for n in range(count)]
-        self.delivery.arrived(owned, records)
+        self.delivery.add_pulled(owned, records)
 
     async def take(self):
         return await asyncio.wait_for(self.delivery.take(1), 1)
@@ -146,7 +146,7 @@ async def test_without_a_fresh_lock_nothing_is_delivered(world):
     world.pull(1)
     assert await world.is_idle()
     world.owned[0].locked_until = 60.0
-    world.delivery.renewed(world.owned[0])
+    world.delivery.offer_withdrawn(world.owned[0])
     assert (await world.take())[0].offset == 0
 
 
@@ -164,7 +164,7 @@ async def test_a_queue_that_is_to_be_given_up_delivers_no_more(world):
     first.ack()
     assert await world.is_idle()
     world.owned[0].stay()
-    world.delivery.renewed(world.owned[0])
+    world.delivery.offer_withdrawn(world.owned[0])
     assert (await world.take())[0].offset == 1
 
 
@@ -186,7 +186,7 @@ async def test_a_paused_queue_keeps_what_nobody_has_taken(world):
     assert await world.is_idle()
     assert not world.owned[0].handed_out
     world.owned[0].is_paused = False
-    world.delivery.renewed(world.owned[0])
+    world.delivery.offer_withdrawn(world.owned[0])
     (first,) = await world.take()
     first.ack()
     assert [first.offset, (await world.take())[0].offset] == [0, 1]
@@ -207,7 +207,7 @@ async def test_what_is_set_aside_before_the_end_is_waited_for(background):
     (message,) = await world.take()
     message.retry()
     world.delivery.close()
-    await world.delivery.given_back()
+    await world.delivery.wait_until_given_back()
     assert world.aside.copies == [(0, 0)] and world.owned[0].commit_offset == 1
 
 

@@ -33,14 +33,14 @@ def test_what_is_committed_is_everything_before_the_first_unsettled():
     assert owned.commit_offset == 2
     owned.settle(messages[3])
     owned.settle(messages[2])
-    assert owned.commit_offset == 4 and owned.unsettled == owned.unsettled_bytes == 0
+    assert owned.commit_offset == 4 and owned.unsettled_count == owned.unsettled_bytes == 0
 
 
 def test_settling_twice_changes_nothing():
     owned, messages = filled(2)
     owned.settle(messages[0])
     owned.settle(messages[0])
-    assert (owned.unsettled, owned.unsettled_bytes) == (1, 100)
+    assert (owned.unsettled_count, owned.unsettled_bytes) == (1, 100)
 
 
 def test_filtered_messages_move_what_is_committed():
@@ -53,7 +53,7 @@ def test_filtered_messages_move_what_is_committed():
 async def test_a_full_queue_waits_until_something_is_settled(limits):
     owned, messages = filled(3, limits)
     assert not owned.has_room
-    waiting = asyncio.ensure_future(owned.changed())
+    waiting = asyncio.ensure_future(owned.wait_for_change())
     await asyncio.sleep(0)
     assert not waiting.done()
     owned.settle(messages[0])
@@ -62,9 +62,9 @@ async def test_a_full_queue_waits_until_something_is_settled(limits):
 
 async def test_an_orderly_queue_tells_when_nothing_is_handled():
     owned, messages = filled(2)
-    await owned.idle()
+    await owned.wait_until_idle()
     owned.hand_out(messages)
-    waiting = asyncio.ensure_future(owned.idle())
+    waiting = asyncio.ensure_future(owned.wait_until_idle())
     for each in messages:
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -91,7 +91,7 @@ async def test_a_queue_that_is_given_up_tells_when_what_was_taken_is_settled():
     owned, messages = filled(3, FlowLimits(span=1))
     owned.leave()
     owned.pending.append(messages[2])
-    waiting = asyncio.ensure_future(owned.changed())
+    waiting = asyncio.ensure_future(owned.wait_for_change())
     await asyncio.sleep(0)
     owned.settle(messages[1])
     await asyncio.wait_for(waiting, 1)

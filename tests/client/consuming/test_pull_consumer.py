@@ -220,9 +220,9 @@ async def test_brokers_know_it_as_an_active_consumer(peer, reader):
 
 async def test_an_operator_sees_and_moves_it(reader):
     reader.assign(QUEUES)
-    await reader._reset({QUEUES[0]: 33, MessageQueue("t", "elsewhere", 0): 1})
-    assert reader._running().mq_table[QUEUES[0]].commit_offset == 33
-    reader._members_changed()
+    await reader._reset_offsets({QUEUES[0]: 33, MessageQueue("t", "elsewhere", 0): 1})
+    assert reader._running_info().mq_table[QUEUES[0]].commit_offset == 33
+    reader._on_members_changed()
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ async def test_readers_that_share_a_topic_commit_where_an_operator_moved_each(mq
     async with mq.pull_consumer(group="g") as reader:
         await reader.subscribe("t")
         await assigned(reader, 2)
-        await reader._reset({five_each[0]: 2, MessageQueue("t", "elsewhere", 0): 1})
+        await reader._reset_offsets({five_each[0]: 2, MessageQueue("t", "elsewhere", 0): 1})
         assert (await reader.positions())[five_each[0]] == 2
     assert await standing(mq) == [2, 5]
 
@@ -414,8 +414,8 @@ async def test_brokers_know_it_as_what_it_is(peer, reader):
         beat = beats()[-1]
         assert (beat.message_model, beat.consume_from_where) == ("BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
         assert [each.expression for each in beat.subscription_data_set] == ["a"]
-        another._members_changed()
-        assert another._running().mq_table.keys() == set(QUEUES)
+        another._on_members_changed()
+        assert another._running_info().mq_table.keys() == set(QUEUES)
 
 
 async def test_offsets_are_found_by_time_without_moving(reader):

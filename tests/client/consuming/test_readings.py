@@ -65,7 +65,7 @@ async def test_what_a_broker_does_not_know_is_told_to_it_and_one_line_logged(pee
     readings.add(QUEUE, ALL).move(0)
     peer.usual[PULL] = lambda _: Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark="who are you")
     await rounds(readings, lambda: "who are you" in caplog.text)
-    readings.of(QUEUE).not_before = 0
+    readings.of(QUEUE).not_before_s = 0
     await rounds(readings, lambda: len(peer.requests(PULL)) == 2)
     await asyncio.sleep(0.01)
     readings.collect()
@@ -89,7 +89,7 @@ async def test_a_refusal_that_passes_is_waited_out(peer, readings, caplog, code)
     reading.move(0)
     peer.script(PULL, Reply(code, remark="try again in a moment"), found(rec(0), next_offset=1))
     await rounds(readings, lambda: "try again in a moment" in caplog.text)
-    reading.not_before = 0
+    reading.not_before_s = 0
     await rounds(readings, lambda: reading.fetched)
 
 
@@ -102,7 +102,7 @@ async def test_a_shared_queue_that_its_topic_has_lost_is_no_error(peer, readings
         peer.routes.clear()
     peer.script(PULL, Reply(ResponseCode.SYSTEM_ERROR, remark="queueId[7] is illegal"))
     await rounds(readings, lambda: "queueId[7] is illegal" in caplog.text)
-    assert readings.of(lost).not_before > 0, "it is not asked again at once"
+    assert readings.of(lost).not_before_s > 0, "it is not asked again at once"
 
 
 async def test_a_refusal_for_a_shared_queue_that_is_there_is_raised(peer, readings):
@@ -111,7 +111,7 @@ async def test_a_refusal_for_a_shared_queue_that_is_there_is_raised(peer, readin
     refusal = Reply(ResponseCode.NO_PERMISSION, remark="not for you")
     peer.script(PULL, refusal, refusal)
     await rounds(readings, lambda: reading.is_failing)  # Name servers may not know the reason yet.
-    reading.not_before = 0
+    reading.not_before_s = 0
     with pytest.raises(RemoteError, match="not for you"):
         await rounds(readings, lambda: False)
 
@@ -195,7 +195,7 @@ async def test_after_a_break_a_queue_is_read_from_the_first_newer_message_on(pee
     for session in list(peer.sessions):
         session.close()
     await rounds(readings, lambda: reading.is_cut_off)
-    reading.not_before = 0.0
+    reading.not_before_s = 0.0
     await rounds(readings, lambda: len(peer.requests(PULL)) == 4)
     look, after = (command.header(PullMessage) for command in peer.requests(PULL)[2:])
     assert (look.queue_offset, after.queue_offset, reading.position) == (5, following, following)
@@ -219,7 +219,7 @@ async def test_a_queue_whose_messages_are_filtered_is_read_without_a_pause(peer,
     reading.move(0)
     peer.script(PULL, *(Reply(0, reply(at)) for at in range(1, 20)))
     await rounds(readings, lambda: len(peer.requests(PULL)) == 20)
-    assert (reading.next_offset, reading.not_before) == (19, 0)
+    assert (reading.next_offset, reading.not_before_s) == (19, 0)
 
 
 @pytest.mark.parametrize("code", [0, ResponseCode.PULL_NOT_FOUND])
@@ -227,5 +227,5 @@ async def test_a_broker_that_finds_nothing_at_once_is_not_asked_without_a_pause(
     reading = readings.add(QUEUE, ALL)
     reading.move(3)
     peer.usual[PULL] = lambda _: Reply(code, reply(3))
-    await rounds(readings, lambda: reading.not_before > 0)
+    await rounds(readings, lambda: reading.not_before_s > 0)
     assert len(peer.requests(PULL)) == 6

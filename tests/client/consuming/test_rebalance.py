@@ -80,7 +80,7 @@ async def test_a_changed_group_is_shared_out_at_once(peer, owner):
     peer.has("t")
     await until(lambda: owner.owned)
     peer.usual[MEMBERS] = lambda _: members("me", "newcomer")
-    owner.rebalancer.soon()
+    owner.rebalancer.request_round()
     await until(lambda: owner.owned == {"t": QUEUES[:2]})
 
 
@@ -110,7 +110,7 @@ async def test_what_is_owned_stays_while_members_cannot_be_asked(peer, owner, ca
     peer.has("t")
     await until(lambda: owner.owned)
     peer.script(MEMBERS, Reply(ResponseCode.SYSTEM_BUSY, remark="busy"))
-    owner.rebalancer.soon()
+    owner.rebalancer.request_round()
     await until(lambda: "busy" in caplog.text)
     assert owner.owned == {"t": QUEUES}
 
@@ -155,7 +155,7 @@ async def test_one_trouble_is_logged_once(peer, owner, caplog):
 async def test_broadcasting_gives_every_member_everything(peer):
     owner = Owner(peer, strategy=None)
     peer.has("t")
-    await owner.rebalancer.round()
+    await owner.rebalancer.run_round()
     assert owner.owned == {"t": QUEUES} and not peer.requests(MEMBERS)
     owner.world.pool.close()
 
@@ -168,11 +168,11 @@ async def test_a_round_that_was_asked_for_begins_with_a_commit(peer):
         begun.append(len(peer.requests(MEMBERS)))
 
     owner = Owner(peer)
-    owner.rebalancer._begin = begin
+    owner.rebalancer._before_round = begin
     running = asyncio.ensure_future(owner.rebalancer.run())
     await until(lambda: owner.owned)
     assert not begun
-    owner.rebalancer.soon()
+    owner.rebalancer.request_round()
     await until(lambda: len(peer.requests(MEMBERS)) == 2)
     assert begun == [1]
     running.cancel()
@@ -185,7 +185,7 @@ async def test_a_topic_that_is_missed_is_told_of_once_and_the_retry_topic_never(
     )
     peer.has("t")
     owner.topics = ["order", "%RETRY%g"]
-    owner.rebalancer.soon()
+    owner.rebalancer.request_round()
     await until(lambda: "does not exist" in caplog.text)
     for _ in range(3):
         await pass_time(owner, 1)
@@ -208,7 +208,7 @@ async def test_queues_that_a_strategy_gives_of_other_topics_are_owned_in_the_rou
     every = [*QUEUES[:1], MessageQueue("u", "broker-a", 1)]
     made = Owner(peer, lambda queues, members, me: iter(every))
     made.topics = ["t", "u"]
-    await made.rebalancer.round()
+    await made.rebalancer.run_round()
     assert made.owned == {"t": every[:1], "u": every[1:]}
     made.world.pool.close()
 
@@ -232,6 +232,6 @@ async def test_members_with_configured_queues_get_each_message_once_and_failed_o
         ) as members:
             await until(lambda: len(got) >= 3)
             for _ in range(3):
-                await members._rebalancer.round()
+                await members._rebalancer.run_round()
             assert len(members.queues) == 3
     assert sorted(got) == sorted([("a", 0), ("b", 0), (got[0][0], 1)])

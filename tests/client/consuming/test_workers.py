@@ -39,9 +39,9 @@ class Shop:
     async def take(self, max_count: int) -> list[ReceivedMessage]:
         if not self.waiting:
             await self.closed.wait()
-        return self.take_here(max_count)
+        return self.take_nowait(max_count)
 
-    def take_here(self, max_count: int) -> list[ReceivedMessage]:
+    def take_nowait(self, max_count: int) -> list[ReceivedMessage]:
         return [self.waiting.pop(0) for _ in range(min(max_count, len(self.waiting)))]
 
     def workers(self, handler, background: Background, **settings) -> Workers:
@@ -51,7 +51,7 @@ class Shop:
             ConsumerSettings("g", **settings),
             self.clock,
             background.spawn,
-            take_here=self.take_here,
+            take_nowait=self.take_nowait,
         )
         made.start(settings.get("concurrency", 16))
         return made

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparrowmq.client.popping.pop_queue import AckBuffer
+from sparrowmq.client.popping.prefetch import AckBuffer
 from sparrowmq.errors import ClientClosed
 
 

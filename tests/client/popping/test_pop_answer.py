@@ -42,7 +42,7 @@ async def test_a_handle_in_the_record_wins_and_names_the_retry_topic(peer, poppi
     peer.script(POP, popped(rec(7, properties=f"POP_CK\x01{handle}\x02")))
     (message,) = await popping.pop()
     assert message._handle_text == handle
-    assert message._left_s == 20
+    assert message._remaining_s == 20
     assert message.queue == MessageQueue("%RETRY%g_t", "broker-a", 0)
     await popping.pops.ack([message])
     assert fields(peer, ACK) == [

@@ -101,9 +101,9 @@ async def test_a_message_that_another_member_may_have_frees_its_place(peer, mq):
     peer.usual[CHANGE] = lambda _: Reply(ResponseCode.SYSTEM_ERROR, remark="no such receipt")
     peer.script(POP, popped(rec(7), invisible_ms=100))
     async with consume(mq, invisible_s=0.4) as consumer:
-        state = consumer._assignment.state_of
-        await until(lambda: consumer.queues and state(PLACE).unsettled == 1)
-        await until(lambda: state(PLACE).unsettled == 0)
+        state = consumer._assignment.process_queue_of
+        await until(lambda: consumer.queues and state(PLACE).unsettled_count == 1)
+        await until(lambda: state(PLACE).unsettled_count == 0)
 
 
 async def test_leaving_shows_the_messages_that_were_not_handled(peer, mq):

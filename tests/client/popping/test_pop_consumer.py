@@ -11,7 +11,7 @@ from tests.client.conftest import until
 async def test_a_consumer_that_pops_gives_back_to_the_broker_that_it_pops(peer):
     async with connect(peer.address) as mq:
         popping: Any = mq.subscribe("t", group="g", mode="pop")
-        assert popping._assignment._pops is popping._delivery._retries._pops
+        assert popping._assignment._pops is popping._delivery._redelivery._pops
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_members_that_are_idle_get_the_messages_that_a_busy_one_does_not_h
         first: Any = mq.subscribe("tasks", handler, concurrency=1, **options)
         async with first:
             iterating = tasks.create_task(iterate(first)) if iterates else None
-            await until(lambda: sum(state.unsettled for state in first._assignment._popped()) == held)
+            await until(lambda: sum(state.unsettled_count for state in first._assignment._pop_queues()) == held)
             async with other.subscribe("tasks", help_out, concurrency=1, **options):
                 await until(lambda: len(by_second) == 10 - held)
                 is_free.set()

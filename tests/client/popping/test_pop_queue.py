@@ -5,8 +5,8 @@ import pytest
 from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, FlowLimits
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
 from sparrowmq.client.popping.popped_message import PoppedMessage, Receipt, popped_messages
+from sparrowmq.client.popping.prefetch import AckBuffer, PopQueue, Prefetch
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.testing.clock import ManualClock
 from tests.client.consuming.test_received import stored
@@ -20,7 +20,7 @@ class World:
         self.acks = AckBuffer(lambda: None)
         self.clock = ManualClock()
         self.settings = ConsumerSettings("g", mode="pop", **settings)
-        self.credit = PopCredit(self.settings, self.clock.monotonic)
+        self.credit = Prefetch(self.settings, self.clock.monotonic)
         self.queue = self.another()
 
     def another(self) -> PopQueue:
@@ -35,7 +35,7 @@ class World:
     def hold(self, count: int) -> list[PoppedMessage]:
         receipt = Receipt("t", HANDLE, self.clock, 30.0)
         messages = popped_messages([stored() for _ in range(count)], QUEUE, receipt, self.queue)
-        self.queue.hold(messages)
+        self.queue.add_popped(messages)
         return messages
 
     def deliver(self, count: int) -> list[PoppedMessage]:
@@ -49,7 +49,7 @@ class World:
         for _ in range(times):
             messages = self.deliver(self.queue.room_beside(0))
             await self.clock.advance(len(messages) / per_s)
-            self.credit.inbox.take_here(len(messages))
+            self.credit.inbox.take_nowait(len(messages))
             self.queue.settle_all(messages)
 
 
@@ -62,7 +62,7 @@ def test_settled_messages_are_acknowledged_and_those_given_back_are_not():
     assert world.queue.unsettled_messages == [held]
     assert world.queue.unsettled_bytes == held.store_size
     world.queue.settle(held)
-    assert (world.queue.unsettled, world.queue.unsettled_bytes) == (0, 0)
+    assert (world.queue.unsettled_count, world.queue.unsettled_bytes) == (0, 0)
 
 
 def test_a_forgotten_message_is_not_acknowledged_and_frees_its_place():
@@ -78,7 +78,7 @@ def test_a_message_whose_time_was_over_is_acknowledged_with_the_others():
     world.queue.forget([late])
     world.queue.settle_all([late, done])
     assert world.acked == [late, done]
-    assert (world.queue.unsettled, world.queue.unsettled_bytes) == (0, 0)
+    assert (world.queue.unsettled_count, world.queue.unsettled_bytes) == (0, 0)
 
 
 async def handlers(world: World, count: int) -> list[asyncio.Task[ReceivedMessage]]:
@@ -119,7 +119,7 @@ def test_flow_limits_what_is_not_settled():
 async def test_handler_that_is_free_makes_room():
     world = World(prefetch=0)
     assert not world.queue.has_room
-    waiting = asyncio.create_task(world.queue.changed())
+    waiting = asyncio.create_task(world.queue.wait_for_change())
     await asyncio.sleep(0)
     assert not waiting.done()
     await handlers(world, 1)
@@ -131,14 +131,14 @@ async def test_topics_and_brokers_share_what_a_consumer_may_pop():
     world = World()
     other = world.another()
     handling = await handlers(world, 16)
-    world.queue.asked_for = world.queue.room_beside(0)
-    assert (world.queue.asked_for, other.room_beside(0)) == (17, 1)
+    world.queue.requested_count = world.queue.room_beside(0)
+    assert (world.queue.requested_count, other.room_beside(0)) == (17, 1)
     world.deliver(17)
     await asyncio.wait(handling)
     assert not other.has_room
-    waiting = asyncio.create_task(other.changed())
+    waiting = asyncio.create_task(other.wait_for_change())
     await asyncio.sleep(0)
-    world.queue.settle(world.credit.inbox.take_here(1)[0])
+    world.queue.settle(world.credit.inbox.take_nowait(1)[0])
     await waiting
 
 
@@ -167,13 +167,13 @@ async def test_slow_handlers_that_end_together_are_not_quick(spread_s):
     world = World()
     world.queue.has_more = True
     handled = world.deliver(17)[:16]
-    world.credit.inbox.take_here(16)
+    world.credit.inbox.take_nowait(16)
     for _ in range(4):
         await world.clock.advance(2.0)
         for message in handled:
             world.queue.settle(message)
             await world.clock.advance(spread_s / 16)
-            world.credit.inbox.take_here(1)
+            world.credit.inbox.take_nowait(1)
             world.deliver(1)
             assert world.credit.ahead(world.queue) == 1
         handled = world.queue.unsettled_messages[:16]

@@ -1,7 +1,7 @@
 import pytest
 
 from sparrowmq.client.consuming.received_message import ReceivedMessage
-from sparrowmq.client.popping.popped_message import Receipt, popped, popped_messages
+from sparrowmq.client.popping.popped_message import Receipt, check_popped, popped_messages
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.receipt_handle import Kind, ReceiptHandle
@@ -24,7 +24,7 @@ def message(clock):
 
 
 async def test_a_message_is_current_until_it_becomes_visible(clock, message):
-    assert message._left_s == 30
+    assert message._remaining_s == 30
     await clock.advance(29.5)
     assert message.is_current
     await clock.advance(1)
@@ -34,7 +34,7 @@ async def test_a_message_is_current_until_it_becomes_visible(clock, message):
 async def test_another_handle_begins_the_time_again(clock, message):
     await clock.advance(29)
     message._renew("other", HANDLE._replace(invisible_ms=10_000))
-    assert message._left_s == 10
+    assert message._remaining_s == 10
     assert message._handle_text == "other"
 
 
@@ -52,6 +52,6 @@ def test_messages_that_share_a_receipt_have_handles_of_their_own(clock):
 
 
 def test_only_a_popped_message_has_a_receipt(message):
-    assert popped(message) is message
+    assert check_popped(message) is message
     with pytest.raises(ConfigError, match="not received by a simple consumer"):
-        popped("text")
+        check_popped("text")

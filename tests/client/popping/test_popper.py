@@ -5,8 +5,8 @@ import pytest
 from sparrowmq.client.consuming.consume_rate import TopicStats
 from sparrowmq.client.consuming.consumer_settings import ConsumerSettings, subscription
 from sparrowmq.client.popping.pop_consumer import Popper
-from sparrowmq.client.popping.pop_queue import AckBuffer, PopCredit, PopQueue
 from sparrowmq.client.popping.pop_requests import PopOptions
+from sparrowmq.client.popping.prefetch import AckBuffer, PopQueue, Prefetch
 from sparrowmq.errors import ConfigError
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import MessageQueue
@@ -26,14 +26,14 @@ class World:
     def __init__(self, popping, prefetch: int | None = None, wanted: Subscription = ALL) -> None:
         self.clock = popping.world.clock
         settings = ConsumerSettings("g", mode="pop", prefetch=prefetch)
-        self.credit = PopCredit(settings, self.clock.monotonic)
+        self.credit = Prefetch(settings, self.clock.monotonic)
         self.owned = PopQueue(QUEUE, settings, None, TopicStats(), (), AckBuffer(lambda: None), self.credit)
         self.arrived: list[int] = []
         wish = PopOptions(wanted, 32, 60.0, 15.0)
         self.popper = Popper("g", self.owned, wish, popping.pops, popping.world.network, self._arrive)
 
     def _arrive(self, owned, messages) -> None:
-        owned.hold(messages)
+        owned.add_popped(messages)
         self.credit.inbox.extend(messages)
         self.arrived += [each.offset for each in messages]
 
@@ -61,7 +61,7 @@ async def test_it_does_not_pop_while_it_holds_many(peer, world):
     await until(lambda: len(world.arrived) == 32)
     await asyncio.sleep(0.02)
     assert len(fields(peer, POP)) == 1
-    world.credit.inbox.take_here(32)
+    world.credit.inbox.take_nowait(32)
     world.owned.settle(world.owned.unsettled_messages[0])
     await until(lambda: len(fields(peer, POP)) == 2)
     running.cancel()
@@ -83,7 +83,7 @@ async def test_the_next_pop_is_written_before_messages_are_handed_on(peer, world
     peer.script(POP, popped(rec(7)))
     session = await popping.world.network.brokers.of(QUEUE.broker_name)
     written: list[int] = []
-    roomy.popper._arrived = lambda *_: written.append(session.sent_bytes)
+    roomy.popper._on_popped = lambda *_: written.append(session.sent_bytes)
     running = asyncio.create_task(roomy.popper.run())
     await until(lambda: len(fields(peer, POP)) == 2)
     assert written == [session.sent_bytes]

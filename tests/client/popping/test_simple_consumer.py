@@ -150,14 +150,14 @@ async def test_a_broker_that_is_away_is_waited_out(peer, other, consumer):
 
 
 async def test_a_silent_broker_delays_the_messages_of_others_only_once(peer, other, consumer, monkeypatch):
-    monkeypatch.setattr(simple_consumer, "SILENT_S", 0.1)
+    monkeypatch.setattr(simple_consumer, "ANSWER_LIMIT_S", 0.1)
     peer.script(POP, None)
     other.usual[POP] = lambda _: popped(rec(7))
     async with asyncio.timeout(10):
         for _ in range(4):
             (message,) = await consumer.receive(1, wait_s=0)
             assert message.queue.broker_name == "broker-b"
-            monkeypatch.setattr(simple_consumer, "SILENT_S", 60.0)
+            monkeypatch.setattr(simple_consumer, "ANSWER_LIMIT_S", 60.0)
         assert len(fields(peer, POP)) == 1
         late = popped(rec(8))
         peer.sessions[0].reply(peer.requests(POP)[0], 0, late.header, None, late.body)
@@ -168,7 +168,7 @@ async def test_a_silent_broker_delays_the_messages_of_others_only_once(peer, oth
 
 
 async def test_without_an_answer_of_the_only_broker_a_receive_ends_in_time(peer, consumer, monkeypatch):
-    monkeypatch.setattr(simple_consumer, "SILENT_S", 0.1)
+    monkeypatch.setattr(simple_consumer, "ANSWER_LIMIT_S", 0.1)
     peer.script(POP, None)
     async with asyncio.timeout(10):
         assert await consumer.receive(wait_s=0.2) == []
@@ -449,7 +449,7 @@ async def test_a_message_settles_itself_and_hooks_see_it(peer):
                     raise LookupError
             taken.ack()
             await until(lambda: fields(peer, CHANGE))
-            status = consumer._running().status_table["t"]
+            status = consumer._running_info().status_table["t"]
         assert [each["offset"] for each in fields(peer, ACK)] == ["7", "9"]
     assert [each["offset"] for each in fields(peer, CHANGE)] == ["8"]
     assert hook.seen == [(7, type(None)), (8, LookupError)]
@@ -498,7 +498,7 @@ async def test_it_receives_only_while_it_is_entered(mq):
 
 
 async def test_operators_see_its_subscriptions_and_that_it_has_no_handler(peer, consumer):
-    running = consumer._running()
+    running = consumer._running_info()
     assert [each.topic for each in running.subscription_set] == ["t"]
     assert consumer._positions_in("t") == {}
     with pytest.raises(RemoteError, match="has no handler"):

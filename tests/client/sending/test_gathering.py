@@ -99,7 +99,7 @@ async def test_a_message_that_leaves_alone_is_with_the_socket_at_once(peer):
     async with connect(peer.address) as mq:
         await mq.send("t", b"the route is known")
         address = mq._network.routes.master("broker-a")
-        session = mq._network.brokers.live(address or "")
+        session = mq._network.brokers.open_session(address or "")
         assert session is not None
         before = session.sent_bytes
         answer = mq.send_soon("t", b"x")

@@ -495,7 +495,7 @@ async def test_ordered_messages_wait_for_a_broker_that_restarts_and_keep_their_o
         async with client(peer, timeout_s=10) as mq:
             await mq.send("t", b"before", **ordered)
             await broker.__aexit__()
-            await until(lambda: mq._network.brokers.live(f"127.0.0.1:{port}") is None)
+            await until(lambda: mq._network.brokers.open_session(f"127.0.0.1:{port}") is None)
             futures = [mq.send_soon("t", b"%d" % number, **ordered) for number in range(20)]
             await until(lambda: mq._network._pool._backoffs)
             restarted = Scripted("broker-a")
@@ -577,7 +577,7 @@ async def test_a_broker_that_comes_back_empty_at_another_address_is_found_at_onc
         async with client(peer, timeout_s=10) as mq:
             await mq.send("t", b"before")
             await before.__aexit__()
-            await until(lambda: mq._network.brokers.live(before.address) is None)
+            await until(lambda: mq._network.brokers.open_session(before.address) is None)
             peer.routes.clear()
             peer.brokers = {"broker-a": after.address}
             begin = asyncio.get_running_loop().time()

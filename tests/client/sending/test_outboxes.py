@@ -74,7 +74,7 @@ async def test_a_closed_client_has_sent_them_and_says_nothing(cluster: Cluster, 
 
 
 async def test_sends_while_a_client_is_left_are_stored_or_refused(cluster: Cluster, caplog, monkeypatch) -> None:
-    monkeypatch.setattr("sparrowmq.client.sending.send_queue.FLUSH_S", 1.0)
+    monkeypatch.setattr("sparrowmq.client.sending.send_queue.FLUSH_LIMIT_S", 1.0)
     ends: list[BaseException] = []
     stored = 0
 

@@ -27,14 +27,16 @@ async def test_one_is_a_single_message():
 
 async def test_those_still_wanted_go_on_alone_with_the_time_that_is_left():
     item = batch_request(parts(3), "shop")
-    item.started, item.deadline, item.attempts = 1.0, 4.0, 2
+    item.started_at, item.deadline, item.attempts = 1.0, 4.0, 2
     item.batch.futures[1].cancel()
     singles = list(item.singles())
     assert [(each.body, each.msg_ids, each.properties) for each in singles] == [
         (b"0", ("id0",), "WAIT\x01true\x02UNIQ_KEY\x01id0\x02"),
         (b"2", ("id2",), "WAIT\x01true\x02UNIQ_KEY\x01id2\x02"),
     ]
-    assert {(each.started, each.deadline, each.attempts, each.namespace) for each in singles} == {(1.0, 4.0, 1, "shop")}
+    assert {(each.started_at, each.deadline, each.attempts, each.namespace) for each in singles} == {
+        (1.0, 4.0, 1, "shop")
+    }
     assert not item.is_abandoned
     for each in singles:
         assert each.future is not None

@@ -267,7 +267,7 @@ async def test_a_half_message_that_is_less_safe_than_promised_is_rolled_back(pee
 async def test_a_broker_that_is_gone_is_not_told_and_the_block_goes_on(peer, sender, caplog):
     async with sender.transaction("t", b"one"):
         await peer._server.stop()
-        await until(lambda: sender._network.brokers.live(peer.address) is None)
+        await until(lambda: sender._network.brokers.open_session(peer.address) is None)
     assert "does not get the message that" in caplog.text
 
 

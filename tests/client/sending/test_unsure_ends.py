@@ -40,7 +40,7 @@ class Ending(World):
 
     async def tell(self, number):
         session = await self.brokers.of("broker-a")
-        self.ends.tell(session, "broker-a", end(number))
+        self.ends.send_end(session, "broker-a", end(number))
 
     def seen(self):
         """The number of each end, and whether it was one-way."""
@@ -55,10 +55,10 @@ class Ending(World):
 
     async def is_master(self):
         await self.tell(0)
-        await until(lambda: self.ends._recent)
+        await until(lambda: self.ends._recent_ends)
 
     async def cut(self):
-        before = self.brokers.live(self.peer.address)
+        before = self.brokers.open_session(self.peer.address)
         for session in self.peer.sessions:
             session.close()
         await until(lambda: before is not None and before.closed)
@@ -87,7 +87,7 @@ async def test_an_end_that_a_master_has_not_is_asked_again(peer, ending, refusal
     await ending.tell(0)
     await ending.sees((0, False), (0, False), (0, False))
     await until(lambda: ending.tasks[0].done())
-    assert ending.ends._recent and not ending.ends._waiting
+    assert ending.ends._recent_ends and not ending.ends._waiting_ends
 
 
 async def test_another_refusal_stays(peer, ending):
@@ -99,7 +99,7 @@ async def test_another_refusal_stays(peer, ending):
 async def test_what_was_sent_shortly_before_a_connection_ended_is_asked_again(ending):
     await ending.is_master()
     await ending.tell(1)
-    await ending.clock.advance(module.RESENT_S)
+    await ending.clock.advance(module.RESEND_WINDOW_S)
     await ending.tell(2)
     await ending.tell(3)
     known = [(0, False), (1, True), (2, True), (3, True)]
@@ -117,12 +117,12 @@ async def test_an_end_without_a_connection_is_asked_later(ending):
 
 async def test_after_a_while_the_broker_is_left_to_ask(ending, caplog):
     ending.ends.resend_later("gone", [end(5)])
-    await ending.clock.advance(module.ELECTED_S + 1)
+    await ending.clock.advance(module.ELECTION_LIMIT_S + 1)
     async with asyncio.timeout(5):
         while not ending.tasks[0].done():
             await ending.clock.advance(module.PAUSE_S)
             await asyncio.sleep(0.001)
-    assert "cannot send 1 ends of transactions to gone" in caplog.text and not ending.ends._waiting
+    assert "cannot send 1 ends of transactions to gone" in caplog.text and not ending.ends._waiting_ends
 
 
 async def test_a_broker_of_apache_gets_an_end_once(peer, ending):
@@ -137,4 +137,4 @@ async def test_a_client_that_is_left_asks_no_more(ending):
     await ending.is_master()
     ending.is_open = False
     await ending.cut()
-    assert not ending.tasks and not ending.ends._waiting
+    assert not ending.tasks and not ending.ends._waiting_ends

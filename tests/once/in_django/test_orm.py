@@ -15,7 +15,7 @@ from sparrowmq.errors import ConfigError
 from sparrowmq.once import ONCE_ID, idempotent
 from sparrowmq.once.in_django.models import Mark, Waiting
 from sparrowmq.once.in_django.orm import DjangoOutbox, DjangoStore, add, forget, is_new
-from sparrowmq.once.relay import waking
+from sparrowmq.once.relay import wake_on_commit
 from tests.once.messages import received
 from tests.once.test_relay import taking
 
@@ -121,7 +121,7 @@ def test_a_refused_row_is_counted_and_a_commit_wakes_relays():
     sent.error = InvalidMessage("too large")
     DjangoOutbox().relay_batch(sent)
     assert [(row.failures, row.error) for row in Waiting.objects.filter(failures__gt=0)] == [(1, "too large")]
-    with waking(woken.set):
+    with wake_on_commit(woken.set):
         with transaction.atomic():
             add("orders", b"2")
             assert not woken.is_set()
