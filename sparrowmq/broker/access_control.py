@@ -173,10 +173,7 @@ def create_first_users(settings: BrokerSettings, users: Users, *, may_fail: bool
 
 
 def topics_of(store: MessageStore) -> TopicAt:
-    """Return a function that finds whose record is at an offset of the log (permissions.TopicAt).
-
-    A record counts only if its queue has it at this offset: a client can send a body that resembles a record.
-    """
+    """Return a function that finds whose record is at an offset of the log, if its queue has it there."""
 
     def topic_at(offset: int) -> str | None:
         from sparrowmq.auth.permissions import UNKNOWN  # a broker without access control never asks
@@ -213,11 +210,10 @@ def sign_of(settings: BrokerSettings) -> Sign | None:
 
 
 class Users:
-    """The users and their policies (ACL 2.0), and one version for all of them. Saved in `users.json`.
+    """The users and their policies (ACL 2.0), with one version. Saved in `users.json`.
 
-    Each change is a record of the log. Passwords are in plain text, in the file and in the log, because the check of a
-    signature needs them (decision 78). So only the owner can read the file, and only administrators the topic of the
-    journal.
+    Passwords are in plain text, because the check of a signature needs them (decision 78). So only the owner can read
+    the file.
     """
 
     def __init__(self, path: Path, clock: Clock, replayed: UserTable | None = None) -> None:
@@ -229,52 +225,44 @@ class Users:
         self.mark: Callable[[], JournalMark | None] = unmarked
         saved = replayed or saved_content(path, UserTable, json.decode) or UserTable()
         self.version = saved.data_version
-        self._users: dict[str, UserEntry] = saved.users
-        self._policies: dict[str, list[Policy]] = saved.policies
+        self.table: dict[str, UserEntry] = saved.users
+        self.policies: dict[str, list[Policy]] = saved.policies
         self.file = SavedFile(path, self.content, is_secret=True)
 
-    @property
-    def table(self) -> dict[str, UserEntry]:
-        return self._users
-
-    @property
-    def policies(self) -> dict[str, list[Policy]]:
-        return self._policies
-
     def get(self, name: str) -> UserEntry | None:
-        return self._users.get(name)
+        return self.table.get(name)
 
     def of_subject(self, name: str) -> UserPolicies | None:
-        policies = self._policies.get(name)
+        policies = self.policies.get(name)
         return UserPolicies(SUBJECT + name, policies) if policies else None
 
     def put(self, user: UserEntry) -> None:
-        self._users[user.username] = user
+        self.table[user.username] = user
         self._note_change()
         self.on_put(user)
 
     def delete(self, name: str) -> bool:
-        if self._users.pop(name, None) is None:
+        if self.table.pop(name, None) is None:
             return False
-        self._policies.pop(name, None)
+        self.policies.pop(name, None)
         self._note_change()
         self.on_delete(name)
         return True
 
     def set_policies(self, name: str, policies: list[Policy]) -> None:
         if policies:
-            self._policies[name] = policies
+            self.policies[name] = policies
         else:
-            self._policies.pop(name, None)
+            self.policies.pop(name, None)
         self._note_change()
         self.on_policies(UserPolicies(SUBJECT + name, policies))
 
     def content(self) -> UserTable:
-        return UserTable(self.version, dict(self._users), dict(self._policies), self.mark())
+        return UserTable(self.version, dict(self.table), dict(self.policies), self.mark())
 
     def replace(self, version: DataVersion, users: dict[str, UserEntry], policies: dict[str, list[Policy]]) -> None:
         """Have the users of these tables, which the caller may change further."""
-        self.version, self._users, self._policies = version, users, policies
+        self.version, self.table, self.policies = version, users, policies
         self.file.touch()
         self.on_change()
 

@@ -65,10 +65,7 @@ def while_leading(store: MessageStore, accepts_writes: Callable[[], bool], steps
 
 
 def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, singles: Singles) -> Steps[PreparedBatch]:
-    """Check the messages of a batch. Raises: as `Writer.put_batch`.
-
-    `singles` makes entries of messages, and refuses those that no batch may have.
-    """
+    """Check a batch; `singles` makes entries of messages that are not plain. Raises: as `Writer.put_batch`."""
     sender = shared.owner, shared.topic
     ready = PreparedBatch([], [])
     for part in pieces(places, PART):
@@ -77,7 +74,7 @@ def prepare_parts(writer: Writer, shared: Entry, body: bytes, places: bytes, sin
             ready.parts.append(plain)
             yield
             ids = [plain.unique_key(index) for index in range(len(plain))]
-            ready.keys.append({(*sender, each.decode()) for each in ids if each})
+            ready.keys.append({(*sender, unique_id.decode()) for unique_id in ids if unique_id})
         else:
             for part_places in pieces(part, PART_OF_ENTRIES):
                 entries = singles(shared, body, part_places)
@@ -122,7 +119,7 @@ def unanswered_if_begun(is_begun: bool) -> Iterator[None]:
 
 
 def as_one(placed: list[Placed]) -> PlacedBatch:
-    return PlacedBatch([each.offset for each in placed], placed[0].queue_offset, placed[-1].end)
+    return PlacedBatch([message.offset for message in placed], placed[0].queue_offset, placed[-1].end)
 
 
 def pieces(places: bytes, count: int) -> Iterator[bytes]:
@@ -136,7 +133,6 @@ def pieces(places: bytes, count: int) -> Iterator[bytes]:
 
 
 def is_large(places: bytes, size: int) -> bool:
-    """Whether a batch of `size` bytes is too much for one step of the event loop."""
     if len(places) > PART_BYTES:
         return True
     return size > _PROPERTY_BYTES and property_bytes(places, 0, len(places)) > _PROPERTY_BYTES
@@ -152,7 +148,6 @@ def are_adjacent(parts: list[PlacedBatch]) -> bool:
 
 
 def render_part_positions(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]:
-    """The queue and the queue offset of each message, for `SendMessageReply.stored_at`."""
     texts: list[str] = []
     for part in parts:
         offsets = range(part.queue_offset, part.queue_offset + len(part.offsets))
@@ -162,7 +157,6 @@ def render_part_positions(queue_id: int, parts: list[PlacedBatch]) -> Steps[str]
 
 
 def check_repeated_size(count: int) -> None:
-    """Raises: RemoteError, a batch that is sent again has too many messages."""
     if count > MAX_REPEATED_MESSAGES:
         raise RemoteError(
             ResponseCode.MESSAGE_ILLEGAL,
@@ -184,19 +178,19 @@ def put_missing(
         Unanswered: the batch was not sent before, and the disk became full, or broke, between two parts.
     """
     pending: list[set[Key]] = []
-    for at in range(0, len(entries), PART_OF_ENTRIES):
-        pending.append(keys(entries[at : at + PART_OF_ENTRIES]))
+    for begin in range(0, len(entries), PART_OF_ENTRIES):
+        pending.append(keys(entries[begin : begin + PART_OF_ENTRIES]))
         yield
     with repeats.under_way(pending, entries[0].topic):
         before_by_index: list[StoredBefore | None] = []
         missing: list[int] = []
         first_known: StoredBefore | None = None
         for index, entry in enumerate(entries):
-            before = repeats.look_up(entry, is_repeated)
-            before_by_index.append(before)
-            if before is None:
+            earlier_send = repeats.look_up(entry, is_repeated)
+            before_by_index.append(earlier_send)
+            if earlier_send is None:
                 missing.append(index)
-            first_known = first_known or before
+            first_known = first_known or earlier_send
             yield
         size_bytes = 0
         for index in missing:
@@ -208,9 +202,9 @@ def put_missing(
             yield
         if len(missing) > PART_OF_ENTRIES:
             writer.check_room(entries[0].topic, size_bytes, len(missing))
-        for at in range(0, len(missing), PART_OF_ENTRIES):
-            part = missing[at : at + PART_OF_ENTRIES]
-            with unanswered_if_begun(at > 0 and not is_repeated):
+        for begin in range(0, len(missing), PART_OF_ENTRIES):
+            part = missing[begin : begin + PART_OF_ENTRIES]
+            with unanswered_if_begun(begin > 0 and not is_repeated):
                 stored = writer.put_prepared([entries[index] for index in part])
             for index, placed in zip(part, stored, strict=True):
                 entry = entries[index]
@@ -224,8 +218,8 @@ def put_missing(
 
 def are_neighbours(stored_messages: Sequence[StoredBefore]) -> Steps[bool]:
     queue_id, following = stored_messages[0].queue_id, stored_messages[0].queue_offset
-    for each in stored_messages:
-        if each.queue_id != queue_id or each.queue_offset != following:
+    for message in stored_messages:
+        if message.queue_id != queue_id or message.queue_offset != following:
             return False
         following += 1
         yield
@@ -234,7 +228,11 @@ def are_neighbours(stored_messages: Sequence[StoredBefore]) -> Steps[bool]:
 
 def render_positions(stored_messages: Sequence[StoredBefore]) -> Steps[str]:
     texts: list[str] = []
-    for at in range(0, len(stored_messages), PART):
-        texts.append(",".join([f"{each.queue_id}:{each.queue_offset}" for each in stored_messages[at : at + PART]]))
+    for begin in range(0, len(stored_messages), PART):
+        texts.append(
+            ",".join(
+                [f"{message.queue_id}:{message.queue_offset}" for message in stored_messages[begin : begin + PART]]
+            )
+        )
         yield
     return ",".join(texts)

@@ -166,12 +166,10 @@ class Broker:
 
     @property
     def ha_address(self) -> str:
-        """The address for slaves; "" if slaves cannot connect."""
         return self.settings.ha_address(self._slave_port.port) if self._slave_port is not None else ""
 
     @property
     def metrics_address(self) -> str:
-        """The address for Prometheus; "" without a metrics port."""
         return f"{self._metrics.host}:{self._metrics.port}" if self._metrics is not None else ""
 
     async def __aenter__(self) -> Broker:
@@ -196,7 +194,7 @@ class Broker:
 
     def unready(self) -> str:
         """Return the conditions that keep it from its work, in words; "" if there are none."""
-        return "; ".join(each.facts for each in self._conditions.unready())
+        return "; ".join(condition.facts for condition in self._conditions.unready())
 
     def reload(self, settings: BrokerSettings) -> None:
         self._live_settings.reload(settings)
@@ -204,8 +202,7 @@ class Broker:
     async def serve(self) -> None:
         """Serve forever. When the broker fails, this is cancelled, and the context raises the reason.
 
-        When the store fails, the broker goes on serving reads until it is stopped. This returns only if the disk was
-        full at the start and has room now: then start another broker.
+        It returns only if the disk was full at the start and has room now: then start another broker.
         """
         await wait_for_space(self.freed_space, self._clock)
         self._has_space_again = True
@@ -401,7 +398,6 @@ class Broker:
         timed: Callable[[], TimedDelivery],
         transactions: Transactions,
     ) -> tuple[list[Part], IsOver]:
-        """The parts that only a master has, or only a slave, and whether the time of a message is over."""
         save_offsets_s, save_delays_s = self.settings.save_offsets_ms / 1000, self.settings.save_delays_ms / 1000
         if self.settings.is_slave:
             followed = self._role.follow(state, delayed, registration, pool)
@@ -512,7 +508,6 @@ class MemberResources:
 
     @property
     def pool(self) -> Pool:
-        """The connections to other servers. Raises: ConfigError, only one of two keys is given."""
         if self._pool is None:
             self._pool = Pool(self._clock, sign=sign_of(self._settings), tls=self.client_tls)
         return self._pool
@@ -576,18 +571,15 @@ def transaction_rules(settings: BrokerSettings) -> TransactionRules:
 
 
 def memory_bytes(settings: BrokerSettings) -> int:
-    """The bytes at the log's end that count as being in memory (accessMessageInMemoryMaxRatio)."""
     memory_size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return settings.memory_percent * memory_size // 100
 
 
 def apply_store_settings(settings: BrokerSettings, store: MessageStore) -> None:
-    """Let the store flush, delete and scrub by the new settings, from its next look on. Its other settings stay."""
     store.settings = settings.of_running_store(store.settings)
 
 
 def reduced_service(settings: BrokerSettings) -> str:
-    """Return what a broker with these settings does not do, and the settings; "" if it does all."""
     missing = _MISSING.get(settings.permission & Perm.READ_WRITE, "neither takes nor gives messages")
     reasons = [f"it {missing}: brokerPermission = {settings.permission}"] if missing else []
     return "; ".join([*reasons, "producers do not find it: drained = true"] if settings.drained else reasons)

@@ -177,15 +177,15 @@ def _read_table(
 
 def _deleted_before(store: MessageStore, replayed: ReplayedState) -> dict[str, int]:
     """Return the topics deleted before the newest snapshot, and its log offset. A slave may have missed it."""
-    begin, known = replayed.begin or 0, replayed.tables.topics
-    return {queue.topic: begin for queue in store.queues if queue.topic not in known}
+    begin, known_topics = replayed.begin or 0, replayed.tables.topics
+    return {queue.topic: begin for queue in store.queues if queue.topic not in known_topics}
 
 
 def _delete_queues(store: MessageStore, deleted: dict[str, int]) -> None:
-    for topic, at in deleted.items():
+    for topic, log_offset in deleted.items():
         queues = () if is_system_topic(topic) else store.queues.of_topic(topic)
-        if any(queue.last_entry()[0] < at for queue in queues):
-            store.delete_topic(topic, at)
+        if any(queue.last_entry()[0] < log_offset for queue in queues):
+            store.delete_topic(topic, log_offset)
 
 
 class Follower:
@@ -215,7 +215,6 @@ class Follower:
         return Part(tasks=(Task("state", self.run, needs_writing=False),))
 
     def leave(self) -> None:
-        """Note that the tables have another source now: a master that keeps no journal."""
         self._is_whole = False
 
     async def run(self) -> None:
@@ -234,20 +233,20 @@ class Follower:
         at_once(self._catching_up())
 
     def _catching_up(self) -> Steps[None]:
-        for position, at, _, change in read_changes(self._store, self._position):
-            yield from self._apply(change, at)
+        for position, log_offset, _, change in read_changes(self._store, self._position):
+            yield from self._apply(change, log_offset)
             self._position = position + 1
             self.count += 1
             yield
 
-    def _apply(self, change: Change, at: int) -> Steps[None]:
+    def _apply(self, change: Change, log_offset: int) -> Steps[None]:
         if change.mark == BEGIN:
             self._snapshot_tables = Tables()
         tables = self._current_tables()
-        tables.apply(change, at)
+        tables.apply(change, log_offset)
         is_end = False
         if self._snapshot_tables is not None:
-            self._snapshot_tables.apply(change, at)
+            self._snapshot_tables.apply(change, log_offset)
             is_end = change.mark == END
             if is_end:
                 tables, self._snapshot_tables, self._is_whole = self._snapshot_tables, None, True
@@ -264,7 +263,7 @@ class Follower:
         self._store.queues.begin_at(change.ends)
         if change.no_topic and not is_system_topic(change.no_topic):
             log.info("topic %s is deleted, as its master says", change.no_topic)
-            yield from self._store.deletion.steps(change.no_topic, at)
+            yield from self._store.deletion.steps(change.no_topic, log_offset)
 
     def _current_tables(self) -> Tables:
         tables, state = Tables(), self._state_tables

@@ -70,8 +70,6 @@ class Member:
 
 @dataclass(slots=True)
 class _ProducerId:
-    """A producer's client id on one connection, and the number of its groups there."""
-
     owner: str | None
     joined: float
     groups: int = 0
@@ -85,8 +83,6 @@ class _Presence:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The connected members of a group, and its subscriptions by their latest heartbeats."""
-
     name: str
     consume_type: str = ""
     message_model: str = ""
@@ -121,7 +117,6 @@ class ConsumerGroup:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the members share out the queues of all topics among them."""
         return self.consume_type == "CONSUME_PASSIVELY" and self.message_model == "CLUSTERING"
 
     def wanted_topics(self) -> set[str]:
@@ -172,7 +167,6 @@ def _remove_peer(by_key: dict[K, dict[Peer, V]], key: K, peer: Peer) -> None:
 
 
 def _latest_peer(connections: Mapping[Peer, Member | _ProducerId]) -> Peer:
-    """Return the latest connection of the account that came first."""
     owner = next(iter(connections.values())).owner
     return next(peer for peer, client in reversed([*connections.items()]) if client.owner == owner)
 
@@ -197,9 +191,7 @@ class Clients:
         )
 
     def check_groups(self, peer: Peer, client_id: str, consumed: Collection[str], produced: Collection[str]) -> None:
-        """Check the groups of a heartbeat before any of them is joined, and log new ones. Raises: RemoteError, too
-        many.
-        """
+        """Check the groups of a heartbeat before any is joined, and log new ones. Raises: RemoteError, too many."""
         presence = self._presences.get(peer) or _Presence()
         consumers = [name for name in consumed if name not in presence.consumer_groups]
         producers = [name for name in produced if name not in presence.producer_groups]
@@ -300,7 +292,6 @@ class Clients:
         return consumers.members[peer].difference if consumers is not None and peer in consumers.members else ""
 
     def group_view(self, group: str) -> ConsumerGroup | None:
-        """Return a consumer group with members; None if no member is online."""
         return self._consumers.get(group)
 
     def consumer_groups(self) -> list[ConsumerGroup]:
@@ -348,7 +339,7 @@ class Clients:
         It is the one that sent the request, or the client's latest one since then, with the same account.
         """
         connections = self._by_id.get(waiter.client_id, {})
-        latest = next((peer for peer, each in reversed(connections.items()) if each.owner == waiter.owner), None)
+        latest = next((peer for peer, client in reversed(connections.items()) if client.owner == waiter.owner), None)
         if latest is None or (waiter.peer in connections and connections[latest].joined <= waiter.requested_s):
             return waiter.peer
         return latest
@@ -378,8 +369,7 @@ class Clients:
     def _log_clash(self, group: ConsumerGroup, member: Member) -> None:
         """Log that two running programs use one client id, the usual reason for queues without a consumer.
 
-        A client that reconnects has two connections with one id for a while. So this logs only if a heartbeat arrives
-        on the OLDER connection after the newer one has joined. A dead connection never sends one.
+        A client that reconnects has two connections for a while. So only a heartbeat on the OLDER one is logged.
         """
         other = group.latest(member.client_id)
         if other is None or member.is_clash_logged or other.joined <= member.joined:
@@ -399,23 +389,23 @@ class Clients:
     def _log_difference(self, group: ConsumerGroup, member: Member, beat: ConsumerBeat) -> None:
         """Log that members of a group want other topics or filters, another reason for queues without a consumer.
 
-        Members of a running program change one after the other. So this logs only if a member repeats what it wanted,
-        after another member wanted something else.
+        Members change one after the other. So this logs only if a member repeats what it wanted.
         """
-        wanted, others = (
+        own_filters, filters_of_others = (
             _filters_by_topic(beat.subscription_data_set),
             _filters_by_topic(group.subscriptions.values()),
         )
-        is_repeated, member.filters = wanted == member.filters, wanted
-        before, member.difference = member.difference, ""
-        if wanted == others or not is_repeated or not group.is_shared:
+        is_repeated, member.filters = own_filters == member.filters, own_filters
+        former_difference, member.difference = member.difference, ""
+        if own_filters == filters_of_others or not is_repeated or not group.is_shared:
             return
         member.difference = (
-            f"members of group {shown(group.name)} differ: {shown(member.client_id)} wants {shown(str(wanted))}, and "
-            f"others {shown(str(others))}; queues are shared out as if all wanted the same, so some messages reach no "
-            "consumer: give each set of topics and filters a group of its own"
+            f"members of group {shown(group.name)} differ: {shown(member.client_id)} wants "
+            f"{shown(str(own_filters))}, and others {shown(str(filters_of_others))}; queues are shared out as if all "
+            "wanted the same, so some messages reach no consumer: give each set of topics and filters a group of "
+            "its own"
         )
-        if not before:
+        if not former_difference:
             self._log_limit.log(log, logging.WARNING, "%s: %s", member.peer.address, member.difference)
 
     def _on_connection_end(self, peer: Peer) -> None:
@@ -462,7 +452,11 @@ class Clients:
 
 
 def _filters_by_topic(subscriptions: Collection[Subscription]) -> dict[str, str]:
-    return {each.topic: each.filter_text for each in subscriptions if not each.topic.startswith(RETRY)}
+    return {
+        subscription.topic: subscription.filter_text
+        for subscription in subscriptions
+        if not subscription.topic.startswith(RETRY)
+    }
 
 
 class Notices:
@@ -492,7 +486,7 @@ class Notices:
             peer.tell(NotifyConsumerIdsChanged(group.name))
 
     async def send_round(self) -> None:
-        """Notify the members of the groups that wait, within ROUND_TAKES_S. Call it each second."""
+        """Notify the members of the groups that wait, within NOTICE_SPREAD_S. Call it each second."""
         waiting = self._waiting_groups
         self._sent_counts, self._waiting_groups = {}, {}
         portions = sum(len(group.members) for group in waiting.values()) / MAX_NOTICES_AT_ONCE

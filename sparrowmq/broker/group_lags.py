@@ -45,7 +45,6 @@ class GroupLags:
         return self.consumed(group, [*topics, *sorted(differing.difference(topics))])
 
     def consumed(self, group: str, topics: Iterable[str]) -> list[str]:
-        """Return the topics without those that no online member wants any more."""
         view = self._clients.group_view(group)
         wanted_topics = view.wanted_topics() if view is not None and view.subscriptions else None
         return [topic for topic in topics if wanted_topics is None or topic in wanted_topics]

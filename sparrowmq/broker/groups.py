@@ -35,23 +35,23 @@ class Groups:
         self.mark: Callable[[], JournalMark | None] = unmarked
         saved = replayed or saved_content(path, GroupConfigTable, json.decode) or GroupConfigTable()
         self.version = saved.data_version
-        self._table: dict[str, GroupConfig] = saved.subscription_group_table
+        self.table: dict[str, GroupConfig] = saved.subscription_group_table
         self.file = SavedFile(path, self.content)
 
     def allow_auto_create(self, is_allowed: bool) -> None:
         self._auto_create = is_allowed
 
     def get(self, name: str) -> GroupConfig | None:
-        return self._table.get(name)
+        return self.table.get(name)
 
     def ensure(self, name: str) -> GroupConfig:
         """Return the group; create it if it does not exist. Raises: RemoteError, it may not be created; InvalidName."""
-        known = self._table.get(name)
-        if known is not None:
-            return known
-        made = self.new(name)
+        group = self.table.get(name)
+        if group is not None:
+            return group
+        new_group = self.new(name)
         log.info("group %s is made by its consumer", name)
-        return self.put(made)
+        return self.put(new_group)
 
     def new(self, name: str) -> GroupConfig:
         """Return the settings of a group that its consumer would create. Raises: as `ensure`."""
@@ -65,7 +65,7 @@ class Groups:
         return GroupConfig(name)
 
     def put(self, group: GroupConfig) -> GroupConfig:
-        self._table[group.group_name] = group
+        self.table[group.group_name] = group
         self.version = self.version.after_change(self._clock.now_ms())
         self.on_put(group)
         self.file.touch()
@@ -73,7 +73,7 @@ class Groups:
 
     def delete(self, name: str) -> bool:
         """Delete a group. Returns whether it existed. Its consumers, if any, create it again."""
-        if self._table.pop(name, None) is None:
+        if self.table.pop(name, None) is None:
             return False
         log.info("group %s is deleted", name)
         self.version = self.version.after_change(self._clock.now_ms())
@@ -82,22 +82,17 @@ class Groups:
         return True
 
     def all(self) -> list[GroupConfig]:
-        return list(self._table.values())
+        return list(self.table.values())
 
     def content(self) -> GroupConfigTable:
-        """The content of subscriptionGroup.json, and of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-        return GroupConfigTable(self.version, dict(self._table), journal=self.mark())
-
-    @property
-    def table(self) -> dict[str, GroupConfig]:
-        return self._table
+        return GroupConfigTable(self.version, dict(self.table), journal=self.mark())
 
     def follow(self, masters: GroupConfigTable) -> None:
         if not masters.data_version.is_same(self.version):
             self.replace(masters.data_version, dict(masters.subscription_group_table))
 
     def replace(self, version: DataVersion, table: dict[str, GroupConfig]) -> None:
-        self.version, self._table = version, table
+        self.version, self.table = version, table
         self.file.touch()
 
 
@@ -114,31 +109,26 @@ class RequestModes:
         self.on_put: Callable[[RequestMode], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
         saved = replayed or saved_content(path, RequestModeTable, json.decode) or RequestModeTable()
-        self._table = saved.message_request_mode_map
-        self.version = saved.data_version or (DataVersion() if self._table else None)  # None before the first change
+        self.table = saved.message_request_mode_map  # a change makes a new one, so a reader can keep this one
+        self.version = saved.data_version or (DataVersion() if self.table else None)  # None before the first change
         self.file = SavedFile(path, self.content)
 
-    @property
-    def table(self) -> Modes:
-        """All modes. A change makes a new table, so a reader can keep this one."""
-        return self._table
-
     def get(self, topic: str, group: str) -> RequestMode:
-        return self._table.get(topic, {}).get(group) or RequestMode(topic, group)
+        return self.table.get(topic, {}).get(group) or RequestMode(topic, group)
 
     def put(self, mode: RequestMode) -> None:
-        self._table = with_mode(self._table, mode)
+        self.table = with_mode(self.table, mode)
         self.version = (self.version or DataVersion()).after_change(self._clock.now_ms())
         self.file.touch()
         self.on_put(mode)
 
     def content(self) -> RequestModeTable:
         """The content of messageRequestMode.json, and of the answer to GET_ALL_MESSAGE_REQUEST_MODE."""
-        return RequestModeTable(self._table, self.version, self.mark())
+        return RequestModeTable(self.table, self.version, self.mark())
 
     def replace(self, version: DataVersion | None, modes: Modes) -> None:
-        if (version, modes) != (self.version, self._table):
-            self.version, self._table = version, modes
+        if (version, modes) != (self.version, self.table):
+            self.version, self.table = version, modes
             self.file.touch()
 
 

@@ -131,8 +131,7 @@ def account_of(
 ) -> AccountOf:
     """Return what finds the account that signed a call.
 
-    Accounts of 4.x may be those of an address, and a certificate may be one: then the guard decides about a call
-    without a signature. With users (`has_users`) it is refused here.
+    With users a call without a signature is refused here; otherwise the guard decides, by address or certificate.
     """
 
     def find_account(call: Call) -> Signer | None:
@@ -178,11 +177,7 @@ class ServedBroker:
 
 
 class LocalBrokers:
-    """The links of all clients.
-
-    With access control (`is_guarded`) a client without an account is that of its address: only some addresses may do
-    something, and another address may not take the place of their clients.
-    """
+    """The links of all clients. With access control (`is_guarded`) a client without account is its address."""
 
     def __init__(
         self, broker: ServedBroker, clock: Clock, spawn: Spawn, account_of: AccountOf, *, is_guarded: bool = False
@@ -350,8 +345,8 @@ class LocalLink:
         """Ask the broker whether it knows filters for the topics, as consumers do."""
         if not self._is_guarded:
             return
-        wanted: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
-        for topic_subscription in wanted:
+        subscriptions: list[Subscription | None] = [Subscription(topic) for topic in topics] or [None]
+        for topic_subscription in subscriptions:
             check = ClientConfigCheck(self._client_id, group, topic_subscription)
             await self.ask(self.name, CheckClientConfig(), check.encode())
 
@@ -423,8 +418,6 @@ class PushHandler:
 
 
 class LinkedTransport(asyncio.Transport):
-    """The transport of one end. Commands cross without it: it knows the addresses, and ends the connection."""
-
     def __init__(self, session: LinkedSession, local: tuple[str, int], remote: tuple[str, int]) -> None:
         super().__init__({"sockname": local, "peername": remote})
         self.other: LinkedTransport | None = None

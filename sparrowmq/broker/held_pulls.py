@@ -50,8 +50,6 @@ FULL_CONNECTION_PAUSE_S: Final = 0.01  # until a connection with many unsent ans
 
 @dataclass(frozen=True, slots=True)
 class HeldLimits:
-    """The most held pulls: of all connections together, and of one."""
-
     total: int = 100_000
     per_peer: int = 5000
 
@@ -177,8 +175,8 @@ class HeldPulls:
         """Let the pulls that wait until `end` rises have their answers: it never will, as its queue was deleted."""
         line = self._lines.get(end)
         if line is not None:
-            for held in line.pulls:
-                held.is_void = True
+            for pull in line.pulls:
+                pull.is_void = True
             if line.waiter is not None:
                 line.waiter.cancel()
             self._wake(line, None)
@@ -253,11 +251,11 @@ class HeldPulls:
             batch = ready.popleft()
             if not batch.pulls:
                 continue
-            held = batch.pulls.pop()
+            pull = batch.pulls.pop()
             if batch.pulls:
                 ready.append(batch)
-            if not held.is_done:
-                self._serve_pull(held, batch)
+            if not pull.is_done:
+                self._serve_pull(pull, batch)
                 if perf_counter() >= end_s:
                     break
         self._is_serving = len(ready) > 0
@@ -302,8 +300,6 @@ class HeldPulls:
 
 
 class _Wheel:
-    """The time limits of held pulls. `on_due` is called with those whose time is over."""
-
     def __init__(self, clock: Clock, on_due: Callable[[list[HeldPull]], None]) -> None:
         self._clock = clock
         self._on_due = on_due

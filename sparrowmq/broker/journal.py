@@ -237,17 +237,17 @@ class Journal:
 
     def _answer(self, waiting_answers: list[_WaitingAnswer], error: BaseException | None) -> None:
         problem = self._error_if_unsafe(error)
-        for each in waiting_answers:
+        for waiting_answer in waiting_answers:
             if problem is None:
-                each.pending_reply.answer(each.answer, None)
+                waiting_answer.pending_reply.answer(waiting_answer.answer, None)
             else:
-                each.pending_reply.answer(None, each.make_refusal(problem))
+                waiting_answer.pending_reply.answer(None, waiting_answer.make_refusal(problem))
 
     async def wait_until_safe(self, done_text: str) -> bool:
         """Wait until all changes are on disk, and at slaves if answers wait for slaves.
 
-        Returns False if only the files have a change, and that counts (`are_files_trusted`). Raises: RemoteError, the
-        change is in effect, but not safe yet.
+        Returns False if only the files have a change, and that counts. Raises: RemoteError, it is in effect, but not
+        safe yet.
         """
         await self.write_changes()
         if self._lack_reason is not None:
@@ -258,7 +258,6 @@ class Journal:
         return True
 
     async def _wait_until_durable(self, durability: Durability, end: int, done_text: str) -> None:
-        """Wait until the log is durable up to this end. Raises: RemoteError."""
         future: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._store.publish()
         self._store.flusher.kick()
@@ -314,7 +313,6 @@ class Journal:
         return False
 
     async def write_what_is_due(self) -> None:
-        """Write offsets, and a snapshot if one is due; other work goes on between its records."""
         await self.write_changes()
         if self._is_snapshot_due():
             for _ in self._write_snapshot_in_steps():
@@ -496,7 +494,6 @@ def _set_result(future: asyncio.Future[BaseException | None], error: BaseExcepti
 
 
 def not_safe_error(done_text: str, problem: BaseException) -> RemoteError:
-    """Return the error for a request whose change is in effect, but not safe."""
     code = problem.code if isinstance(problem, NotSafeInTime) else ResponseCode.SYSTEM_ERROR
     remark = (
         f"{done_text} and in effect here, but not yet safe: {problem}. The broker tries again by itself; if it is lost "

@@ -145,7 +145,7 @@ class Tables:
     def user_table(self) -> UserTable:
         return UserTable(self.users_version, self.users, self.policies)
 
-    def apply(self, change: Change, at: int) -> None:
+    def apply(self, change: Change, log_offset: int) -> None:
         for topic in change.topics:
             self.topics[topic.topic_name] = topic
         self.incarnations |= change.incarnations
@@ -153,7 +153,7 @@ class Tables:
             self.topics.pop(change.no_topic, None)
             self.incarnations.pop(change.no_topic, None)
             self.ends.pop(change.no_topic, None)
-            self.deleted[change.no_topic] = at
+            self.deleted[change.no_topic] = log_offset
             for topics in self.offsets.values():
                 topics.pop(change.no_topic, None)
             self.pops.drop_topic(change.no_topic)
@@ -185,10 +185,10 @@ class Tables:
         if change.no_user:
             self.users.pop(change.no_user, None)
             self.policies.pop(change.no_user, None)
-        for each in change.policies:
-            name = each.subject.removeprefix(SUBJECT)
-            if each.policies:
-                self.policies[name] = each.policies
+        for user_policies in change.policies:
+            name = user_policies.subject.removeprefix(SUBJECT)
+            if user_policies.policies:
+                self.policies[name] = user_policies.policies
             else:
                 self.policies.pop(name, None)
         self.users_version = change.users_version or self.users_version
@@ -208,20 +208,18 @@ class ReplayedState:
         self.snapshot_bytes = self.changed_bytes = 0
         self.position = position
 
-    def apply(self, position: int, at: int, size: int, change: Change) -> None:
+    def apply(self, position: int, log_offset: int, size: int, change: Change) -> None:
         if self.tables.is_whole:
             self.changed_bytes += size
         else:
             self.snapshot_bytes += size
         if self.begin is None:
-            self.begin, self.snapshot_position = at, position
-        self.tables.apply(change, at)
+            self.begin, self.snapshot_position = log_offset, position
+        self.tables.apply(change, log_offset)
         self.position = position + 1
 
     def overrides_file(self, saved: SavedTable, version: DataVersion, trusts_files: bool) -> bool:
-        """Whether the log, with this version of a table, counts and not its file. A member's log decides for all
-        members.
-        """
+        """Whether the log, with this version of a table, counts and not its file. A member's log decides for all."""
         if self.begin is None:
             return False
         if saved.is_foreign and saved.version is None:
@@ -251,8 +249,8 @@ def replay_journal(store: MessageStore) -> ReplayedState:
     try:
         for start in _begins(queue):
             replayed = ReplayedState(start)
-            for position, at, size, change in read_changes(store, start):
-                replayed.apply(position, at, size, change)
+            for position, log_offset, size, change in read_changes(store, start):
+                replayed.apply(position, log_offset, size, change)
             if replayed.tables.is_whole:
                 return replayed
     except (CorruptRecord, BadStore, RemoteProtocolError) as bad:
@@ -271,11 +269,10 @@ def read_changes(store: MessageStore, position: int) -> Iterator[tuple[int, int,
 
 
 def _begins(queue: ConsumeQueue) -> Iterator[int]:
-    """Yield the queue offsets at which snapshots begin, the newest first."""
     high = queue.max_offset
     while high > queue.min_offset:
-        last = high - 1
-        start = max(queue.min_offset, high - _READ, last - last % queue.file_entries)
+        last_entry = high - 1
+        start = max(queue.min_offset, high - _READ, last_entry - last_entry % queue.file_entries)
         entries = queue.read(start, high - start)
         for i in range(len(entries) - 1, -1, -1):
             if entries.tags_code(i) == BEGIN_CODE and not entries.is_gap(i):

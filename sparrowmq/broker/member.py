@@ -83,7 +83,7 @@ class Member:
         shipping_port = settings.ha_port or settings.port + PORTS_ABOVE
         self.settings = replace(settings, ha_port=shipping_port)
         self._clock = clock or SystemClock()
-        access = EtcdAccess.by(settings)
+        access = EtcdAccess.of(settings)
         self._etcd = Etcd(settings.etcd, self._clock, settings.lease_s / 4, access)
         self._own_record = OwnEpoch.load(settings.config_path)
         self._keys = f"{settings.etcd_prefix}/{settings.cluster}/{settings.name}/"
@@ -384,13 +384,11 @@ class Member:
             log.warning("cannot save the acknowledged offset: %s", error)
 
     async def _hand_over(self, wanted_member: int, *, stays: bool) -> int:
-        """Give the lead to a member in sync once all members in sync have the whole log. Return that member.
+        """Give the lead to a member in sync (0: any one) once all members in sync have the whole log. Return that
+        member.
 
-        `stays` says whether this member goes on as a slave. A `wanted_member` of 0 is any member in sync.
-
-        Raises:
-            RemoteError: we do not lead, the member is not in sync, or the others do not get the log in time.
-            EtcdFailed: etcd may have handed the lead over, or not.
+        Raises: RemoteError, we do not lead, or the others do not get the log in time; EtcdFailed, etcd may have handed
+        it over.
         """
         broker, lease, in_sync = self.broker, self._lease, self._in_sync
         if broker is None or in_sync is None or lease is None or not lease.is_valid or self._is_handing_over:
@@ -498,9 +496,7 @@ class Member:
         await self._become_slave(replace(self._term, epoch=self._own_record.epoch, problem=self._obstacle))
 
     async def _become_slave(self, term: Term) -> None:
-        """Start as a slave; a member that has served tries again later. Raises: LogsDiffer, StoreFailed, and at first
-        others.
-        """
+        """Start as a slave; a member that has served tries again later. Raises: LogsDiffer, StoreFailed."""
         try:
             await self._start_broker_as(BrokerRole.SLAVE, term.member, term)
             self._has_served, self._start_failed_s, self._member_start.problem = True, None, ""

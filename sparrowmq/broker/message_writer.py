@@ -33,13 +33,11 @@ _POP_CK: Final = mark(Property.POP_CK)
 
 
 class Writer:
-    """Appends messages as the broker stores them. The redirects are asked in their order."""
-
     def __init__(self, store: MessageStore, cluster: str, redirects: Sequence[Redirect]) -> None:
         self._store = store
         self._cluster = f"{Property.CLUSTER}\x01{cluster}\x02"
         self._redirects = tuple(redirects)
-        marks = [Property.CLUSTER, Property.POP_CK, *[each.mark.strip("\x01\x02") for each in redirects]]
+        marks = [Property.CLUSTER, Property.POP_CK, *[redirect.mark.strip("\x01\x02") for redirect in redirects]]
         self._scan = PlainScan(marks, self._cluster)
 
     def put(self, entry: Entry, back_from: Redirect | None = None) -> Placed:
@@ -65,9 +63,7 @@ class Writer:
         return self._store.append(entry)[0]
 
     def put_batch(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Append messages of one queue: all of them or none. Raises: as `put`; RemoteError also if one needs a
-        redirect.
-        """
+        """Append messages of one queue: all of them or none. Raises: as `put`; also if one needs a redirect."""
         for entry in entries:
             self.prepare(entry)
         return self._store.append(*entries)
@@ -82,7 +78,6 @@ class Writer:
         self._complete(entry)
 
     def put_prepared(self, entries: Sequence[Entry]) -> list[Placed]:
-        """Append messages of one queue that are ready. Raises: StoreFailed, DiskFull."""
         return self._store.append(*entries)
 
     def check_room(self, topic: str, content_bytes: int, count: int) -> None:
@@ -91,11 +86,7 @@ class Writer:
         self._store.appender.reserve_room(content_bytes + count * added_bytes)
 
     def put_plain(self, common_entry: Entry, content: bytes, places: bytes) -> PlacedBatch | None:
-        """Do `put_batch` in one pass. Returns None, and stores nothing, if a message of the batch is not plain.
-
-        `common_entry` has the fields that the messages have in common; its body and properties are ignored. The
-        messages are in `content`, at `places`.
-        """
+        """Do `put_batch` in one pass; None if a message is not plain. The messages are at `places` in `content`."""
         batch = self.plain(common_entry, content, places)
         return None if batch is None else self.put_scanned(batch)
 
@@ -133,7 +124,7 @@ class Writer:
 
 
 def _too_long(size: int, reserved_bytes: int = 0) -> RemoteError:
-    most = f"at most {MAX_PROPERTIES_BYTES - reserved_bytes} can be stored"
+    limit_text = f"at most {MAX_PROPERTIES_BYTES - reserved_bytes} can be stored"
     if reserved_bytes:
-        most += f" of a message that waits, as {reserved_bytes} come to them"
-    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {most}, use the body")
+        limit_text += f" of a message that waits, as {reserved_bytes} come to them"
+    return RemoteError(ResponseCode.MESSAGE_ILLEGAL, f"the properties take {size} bytes; {limit_text}, use the body")

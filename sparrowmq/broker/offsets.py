@@ -32,10 +32,9 @@ OffsetTable = dict[str, dict[str, QueueOffsets]]  # by group and topic
 
 
 class Offsets:
-    """The committed offsets of all groups (see saved_state.py).
+    """The committed offsets of all groups.
 
-    `unlogged` has the group, topic and queue of each offset that the log does not have yet, the oldest first.
-    `on_move` gets the group, the topic, the queue and the offset of a commit that changes something.
+    `unlogged` has the group, topic and queue of each offset that the log lacks, the oldest first.
     """
 
     def __init__(self, path: Path, replayed: OffsetTable | None = None) -> None:
@@ -43,14 +42,14 @@ class Offsets:
         self.on_delete: Callable[[str], object] = lambda _: None
         self.mark: Callable[[], JournalMark | None] = unmarked
         self.on_move: Callable[[str, str, int, int], object] | None = None
-        self._table: OffsetTable = _load(path) if replayed is None else replayed
+        self.table: OffsetTable = _load(path) if replayed is None else replayed
         self.file = SavedFile(path, lambda: self.mark(), self._encode)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Note that the group goes on at `offset`. A lower offset than before is accepted too: resets need it."""
-        topics = self._table.get(group)
+        topics = self.table.get(group)
         if topics is None:
-            topics = self._table[group] = {}
+            topics = self.table[group] = {}
         queues = topics.get(topic)
         if queues is None:
             queues = topics[topic] = {}
@@ -64,10 +63,9 @@ class Offsets:
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
         """Lower each offset that is after the end of its queue to that end.
 
-        A power cut may lose messages that were consumed already. A group with its old offset would then skip the new
-        messages that are stored in their place.
+        After a power cut that lost messages, the group would skip the new messages in their place.
         """
-        for group, topics in self._table.items():
+        for group, topics in self.table.items():
             for topic, queues in topics.items():
                 for queue_id, offset in queues.items():
                     if offset > (end := end_of(topic, queue_id)):
@@ -80,28 +78,28 @@ class Offsets:
                         self.file.touch()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
-        return self._table.get(group, {}).get(topic, {}).get(queue_id)
+        return self.table.get(group, {}).get(topic, {}).get(queue_id)
 
     def of_group(self, group: str, topic: str) -> Mapping[int, int]:
-        return self._table.get(group, {}).get(topic, {})
+        return self.table.get(group, {}).get(topic, {})
 
     def all(self) -> list[tuple[str, str, QueueOffsets]]:
-        return [(group, topic, queues) for group, topics in self._table.items() for topic, queues in topics.items()]
+        return [(group, topic, queues) for group, topics in self.table.items() for topic, queues in topics.items()]
 
     def keys(self) -> Iterator[tuple[str, str, int]]:
         """Yield the group, topic and queue of each offset. Offsets may change meanwhile."""
-        for group in list(self._table):
-            for topic in list(self._table.get(group, ())):
+        for group in list(self.table):
+            for topic in list(self.table.get(group, ())):
                 for queue_id in list(self.of_group(group, topic)):
                     yield group, topic, queue_id
 
     def topics_of(self, group: str) -> list[str]:
-        return list(self._table.get(group, ()))
+        return list(self.table.get(group, ()))
 
     def groups_of(self, topic: str) -> Steps[list[str]]:
         groups = []
-        for group in list(self._table):
-            if topic in self._table.get(group, ()):
+        for group in list(self.table):
+            if topic in self.table.get(group, ()):
                 groups.append(group)
             yield
         return groups
@@ -115,7 +113,7 @@ class Offsets:
 
     def delete_group(self, group: str) -> dict[str, QueueOffsets]:
         """Delete the group's offsets. Returns them by topic: to free hundreds of thousands at once takes long."""
-        topics = self._table.pop(group, None)
+        topics = self.table.pop(group, None)
         if topics is None:
             return {}
         self.on_delete(group)
@@ -123,31 +121,24 @@ class Offsets:
         return topics
 
     def delete_topic(self, topic: str) -> list[QueueOffsets]:
-        deleted = [topics.pop(topic) for topics in self._table.values() if topic in topics]
+        deleted = [topics.pop(topic) for topics in self.table.values() if topic in topics]
         if deleted:
             self.file.touch()
         return deleted
 
     def follow(self, masters: ConsumerOffsets) -> None:
         table = _table_of_saved(masters)
-        if table != self._table:
+        if table != self.table:
             self.replace(table)
 
     def replace(self, table: OffsetTable) -> None:
         """Have the offsets of this table, which the caller may change further."""
-        self._table = table
+        self.table = table
         self.file.touch()
 
-    @property
-    def table(self) -> OffsetTable:
-        return self._table
-
     def rows(self) -> Iterator[tuple[str, QueueOffsets]]:
-        """Yield the offsets by queue id with their "topic@group", for a table that may be very large.
-
-        Groups and topics may change meanwhile. Copy the offsets before another step.
-        """
-        for group, topics in list(self._table.items()):
+        """Yield the offsets by queue id with their "topic@group". Copy them before another step."""
+        for group, topics in list(self.table.items()):
             for topic, queues in list(topics.items()):
                 yield f"{topic}@{group}", queues
 
@@ -166,8 +157,8 @@ def is_young(store: MessageStore, topic: str, queue_id: int, young_bytes: int) -
     queue = store.queues.get(topic, queue_id)
     if queue is None or queue.max_offset == 0:
         return True  # Unlike Java: a message that arrives between two queries is not skipped.
-    first = queue.entry(0)
-    return first is not None and store.end - first.offset <= young_bytes
+    first_entry = queue.entry(0)
+    return first_entry is not None and store.end - first_entry.offset <= young_bytes
 
 
 def _load(path: Path) -> OffsetTable:

@@ -65,9 +65,9 @@ async def _repeat(chore: Chore, clock: Clock) -> None:
     while True:
         await clock.sleep(chore.period_s)
         try:
-            done = chore.do()
-            if inspect.isawaitable(done):
-                await done
+            awaitable = chore.do()
+            if inspect.isawaitable(awaitable):
+                await awaitable
         except StoreFailed:
             log.warning("the store failed: the chore %r stopped", chore.name)
             return

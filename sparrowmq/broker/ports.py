@@ -44,14 +44,14 @@ VIP_PORT_BELOW: Final = 2
 
 def bind_vip_port(settings: BrokerSettings) -> Listener | None:
     """Bind the second port; None if the settings want none, or the default port is taken. Raises: ConfigError."""
-    wanted = settings.fast_port
-    if wanted == 0 or (wanted is None and settings.port <= VIP_PORT_BELOW):
+    port_setting = settings.fast_port
+    if port_setting == 0 or (port_setting is None and settings.port <= VIP_PORT_BELOW):
         return None
-    door = Listener(settings.bind_address, wanted or settings.port - VIP_PORT_BELOW, "fastListenPort")
+    listener = Listener(settings.bind_address, port_setting or settings.port - VIP_PORT_BELOW, "fastListenPort")
     try:
-        door.bind()
+        listener.bind()
     except ConfigError as error:
-        if wanted is not None:
+        if port_setting is not None:
             raise
         log.warning(
             "clients that send by the VIP channel, as Java's before 4.5 do, are not served (%s; fastListenPort=off "
@@ -59,7 +59,7 @@ def bind_vip_port(settings: BrokerSettings) -> Listener | None:
             error,
         )
         return None
-    return door
+    return listener
 
 
 def without_pulls(dispatch: Dispatch) -> Dispatch:
@@ -116,14 +116,16 @@ async def open_grpc(
     host = settings.address(port).rpartition(":")[0]
     server = broker.server
     connect = partial(LinkedSession, server.dispatch, clock, SessionLimits(), turn=broker.turn, budget=server.budget)
-    where = (host.strip("[]"), port)
-    served = ServedBroker(settings.cluster, settings.name, where, state.topics, state.groups, connect)
-    place = ListenAddress(settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy)
-    opened = GrpcPort(served, clock, broker.tls, broker.turn, place, quotas)
+    broker_address = (host.strip("[]"), port)
+    served = ServedBroker(settings.cluster, settings.name, broker_address, state.topics, state.groups, connect)
+    listen_address = ListenAddress(
+        settings.bind_address, settings.grpc_port, host, broker.share, settings.grpc_is_behind_proxy
+    )
+    opened = GrpcPort(served, clock, broker.tls, broker.turn, listen_address, quotas)
     if access.guard is not None:
         freshness = Freshness(settings.grpc_signature_s)
-        find = account_of(lambda: access.accounts, clock, freshness, access.has_users)
+        find_account = account_of(lambda: access.accounts, clock, freshness, access.has_users)
         assert quotas is not None and access.audit is not None, "the broker has set them"
-        opened.account_of = with_quotas_and_audit(find, quotas, clock, access.audit)
+        opened.account_of = with_quotas_and_audit(find_account, quotas, clock, access.audit)
     await stack.enter_async_context(opened)
     return opened.address, opened.problem

@@ -47,11 +47,11 @@ class _Lock:
 
 
 def take_holders(holders: Holders, changes: Iterable[Holder]) -> None:
-    for each in changes:
-        if each.client_id:
-            holders[each.group, each.topic, each.queue_id] = each.client_id
+    for holder in changes:
+        if holder.client_id:
+            holders[holder.group, holder.topic, holder.queue_id] = holder.client_id
         else:
-            holders.pop((each.group, each.topic, each.queue_id), None)
+            holders.pop((holder.group, holder.topic, holder.queue_id), None)
 
 
 class QueueLocks:
@@ -92,7 +92,6 @@ class QueueLocks:
             self._free(queue)
 
     def take_changes(self) -> Iterator[list[Holder]]:
-        """Yield the holders that have changed since the last call, for one record each."""
         changed, self._changed = self._changed, {}
         yield from self._pieces(changed)
 
@@ -100,8 +99,10 @@ class QueueLocks:
         yield from self._pieces(list(self._locks))
 
     def _pieces(self, queues: Iterable[Queue]) -> Iterator[list[Holder]]:
-        left = iter(queues)
-        while piece := [Holder(*queue, self.holder(queue) or "") for queue in islice(left, _HOLDERS_IN_RECORD)]:
+        remaining_queues = iter(queues)
+        while piece := [
+            Holder(*queue, self.holder(queue) or "") for queue in islice(remaining_queues, _HOLDERS_IN_RECORD)
+        ]:
             yield piece
 
     def _free(self, queue: Queue) -> None:

@@ -65,9 +65,9 @@ def move(entry: Entry, topic: str, queue_id: int) -> None:
 
 def restore(message: StoredMessage) -> Entry:
     """Return a diverted message with its real address. Raises: InvalidMessage, it has none, so it was not diverted."""
-    found = message.properties
-    topic, queue_id = address(found.get(Property.REAL_TOPIC), found.get(Property.REAL_QID))
-    return readdress(message, topic, queue_id, Properties(render(found)))
+    properties = message.properties
+    topic, queue_id = address(properties.get(Property.REAL_TOPIC), properties.get(Property.REAL_QID))
+    return readdress(message, topic, queue_id, Properties(render(properties)))
 
 
 def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
@@ -85,7 +85,6 @@ def address(topic: str | None, queue_id: str | None) -> tuple[str, int]:
 def readdress(
     message: StoredMessage, topic: str, queue_id: int, properties: Properties, reconsume_times: int | None = None
 ) -> Entry:
-    """Return a stored message with another address. Its birth time and host stay."""
     return Entry(
         topic,
         queue_id,

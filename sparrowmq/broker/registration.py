@@ -4,7 +4,6 @@
 
     ask for the route of our own topic ── it does not lead to us ───── register all topics
     and which version of our topics it knows ── ours ──────────────── done; it counts as a heartbeat
-    and which version of our topics it knows ── ours ──────────────── done; it counts as a heartbeat
                                              ── one that we sent ───── register the topics changed since
                                              ── none, or another ───── register all topics
 
@@ -41,7 +40,6 @@ from sparrowmq.protocol.requests.namesrv_headers import (
     GetRoute,
     QueryDataVersion,
     RegisterBroker,
-    RegisterBrokerReply,
     UnregisterBroker,
     if_broker,
 )
@@ -63,8 +61,7 @@ LARGE_BODY_BYTES: Final = 8 << 20
 class Registration:
     """The broker's registration at all its name servers.
 
-    `on_master` gets, on a slave, its master's addresses for clients and for log shipping. Both may be "". An elected
-    master that lost the lead may not register and unregister (`may_register`).
+    `on_master` gets the addresses of a slave's master, for clients and for log shipping. Both may be "".
     """
 
     def __init__(
@@ -102,7 +99,7 @@ class Registration:
     def part(self) -> Part:
         probes = (
             (UNREGISTERED, self._unregistered_condition),
-            (NAME_SERVER_AWAY, self._away_condition),
+            (NAME_SERVER_AWAY, lambda: self._problems() if self.is_known else ""),
             (NAME_TAKEN, self._rival_condition),
         )
         return Part(tasks=(Task("registration", self.run),), probes=probes)
@@ -111,9 +108,6 @@ class Registration:
         if self.is_known or not self.may_register():
             return ""
         return f"no name server knows this broker, so no client finds it: {self._problems()}"
-
-    def _away_condition(self) -> str:
-        return self._problems() if self.is_known else ""
 
     def _rival_condition(self) -> str:
         rivals = sorted({link.rival for link in self._links if link.rival and self.may_register()})
@@ -130,7 +124,6 @@ class Registration:
             link.wake()
 
     async def announced(self) -> None:
-        """Return when every name server that can be reached knows all topics, or after 3 s."""
         awaitables = [link.registered_once() for link in self._links if link.is_up is not False]
         await self._wait_for_all(awaitables, ANNOUNCE_LIMIT_S)
 
@@ -138,20 +131,13 @@ class Registration:
         """Unregister at every name server that can be reached. Nothing is announced after that."""
         await self._wait_for_all([link.leave() for link in self._links], LEAVE_LIMIT_S)
 
-    def note_answer(self, answer: RegisterBrokerReply) -> None:
-        self.on_master(answer.master_addr or "", answer.ha_server_addr or "")
-
     async def _wait_for_all(self, awaitables: Iterable[Awaitable[None]], limit_s: float) -> None:
         with contextlib.suppress(TimeoutError):
             await self._clock.wait_for(asyncio.gather(*awaitables), limit_s)
 
 
 class NameServerLink:
-    """The registration at one name server.
-
-    `is_up` says whether the last attempt succeeded; None before the first. `rival` is the address of another broker
-    that registers with our name and id; "" if none does.
-    """
+    """The registration at one name server. `rival` is the address of another broker that has our name and id."""
 
     def __init__(
         self,
@@ -253,7 +239,7 @@ class NameServerLink:
             return
         answer = await session.call(header, body, timeout_s=self._timeout_s)
         if settings.is_slave:
-            self._owner.note_answer(answer.header)
+            self._owner.on_master(answer.header.master_addr or "", answer.header.ha_server_addr or "")
         if settings is self._settings:  # otherwise all topics have to be registered again
             self._known_version, self._known_topics = version, topics
 
@@ -271,7 +257,6 @@ class NameServerLink:
         return self._known_topics if is_ours else {}
 
     async def _is_routed_here(self, session: Session) -> bool:
-        """Whether the routes of this name server lead clients to this broker."""
         name, address, _, broker_id = self._identity
         try:
             answer = await session.call(GetRoute(name), timeout_s=self._timeout_s)

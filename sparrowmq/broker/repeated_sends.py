@@ -39,7 +39,7 @@ from sparrowmq.metrics.figures import Figures
 from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.entry import Entry
-from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
+from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import TIMERS, mark, parse
 from sparrowmq.protocol.messages.property_names import TIMER_NOTES, Property
 from sparrowmq.protocol.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -122,17 +122,17 @@ class RepeatedSends:
         if unique_id is None or not self._window_ms:
             return None
         if not is_repeated:
-            return self._late(entry, unique_id)
+            return self._stored_late(entry, unique_id)
         try:
-            found = self._look_up(entry, unique_id)
+            stored_before = self._look_up(entry, unique_id)
         except (BadStore, CorruptRecord) as error:
             self._counts["unknown"] += 1
             raise RemoteError(
                 ResponseCode.SYSTEM_BUSY,
                 f"it is unknown whether this message was stored before, so it was not stored now: {error}",
             ) from error
-        self._counts["stored_now" if found is None else "stored_before"] += 1
-        return found
+        self._counts["stored_now" if stored_before is None else "stored_before"] += 1
+        return stored_before
 
     @contextmanager
     def under_way(self, keys: list[set[Key]], topic: str | None = None) -> Iterator[None]:
@@ -147,27 +147,26 @@ class RepeatedSends:
             self.retried.end()
 
     def note(self, entry: Entry, topic: str, offset: int) -> None:
-        """Note a repeated send that was stored at a log offset, as its first send may still come."""
         unique_id = entry.properties.unique_key
         if unique_id is not None and self._window_ms:
             self.retried.add(entry.owner, topic, unique_id, offset)
 
-    def _late(self, entry: Entry, unique_id: str) -> StoredBefore | None:
+    def _stored_late(self, entry: Entry, unique_id: str) -> StoredBefore | None:
         offset = self.retried.offset(entry.owner, entry.topic, unique_id)
-        found = None if offset is None else self._store.record_at(offset)
-        before = None if found is None else _same(found, entry)
-        if before is not None:
+        raw_record = None if offset is None else self._store.record_at(offset)
+        stored_before = None if raw_record is None else _place_if_same(raw_record, entry)
+        if stored_before is not None:
             self._counts["came_late"] += 1
-        return before
+        return stored_before
 
     def _look_up(self, entry: Entry, unique_id: str) -> StoredBefore | None:
         now_ms = max(self._clock.now_ms(), self._store.newest_ms)
-        for topic in _topics(entry):
-            found = self._store.find_by_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
-            for each in reversed(found):  # the first one, as others may be copies of it
-                before = _same(each, entry)
-                if before is not None:
-                    return before
+        for topic in _possible_topics(entry):
+            raw_records = self._store.find_by_unique_id(topic, unique_id, now_ms - self._window_ms, now_ms + _AHEAD_MS)
+            for raw_record in reversed(raw_records):  # the first one, as others may be copies of it
+                stored_before = _place_if_same(raw_record, entry)
+                if stored_before is not None:
+                    return stored_before
         return None
 
 
@@ -180,14 +179,13 @@ def keys(entries: Iterable[Entry]) -> set[Key]:
 
 
 def in_progress() -> RemoteError:
-    """The refusal of a message that is in a batch that is looked up or stored now."""
     return RemoteError(
         ResponseCode.SYSTEM_BUSY,
         "the broker still looks for this message, or stores it, which is in another request; try again",
     )
 
 
-def _topics(entry: Entry) -> tuple[str, ...]:
+def _possible_topics(entry: Entry) -> tuple[str, ...]:
     """The topics where the message may be stored, first the one where it begins."""
     properties = entry.properties
     if half_message.is_half(properties) and not half_message.comes_back(entry):
@@ -199,7 +197,7 @@ def _topics(entry: Entry) -> tuple[str, ...]:
     return (entry.topic,)
 
 
-def _same(raw: memoryview, entry: Entry) -> StoredBefore | None:
+def _place_if_same(raw: memoryview, entry: Entry) -> StoredBefore | None:
     """The place of a record if it is this message; None if anything differs that its producer decides."""
     stored = record.decode(raw)
     is_parked = stored.topic in _PARKED
@@ -210,16 +208,12 @@ def _same(raw: memoryview, entry: Entry) -> StoredBefore | None:
         or stored.flag != entry.flag
         or stored.reconsume_times != entry.reconsume_times
         or (stored.sys_flag ^ entry.sys_flag) & SysFlag.COMPRESSED
-        or _producers(stored.properties) != _producers(parse(entry.properties.render()))
+        or _producer_properties(stored.properties) != _producer_properties(parse(entry.properties.render()))
         or (stored.topic == HALF_TOPIC and stored.properties.get(Property.TRAN_OWNER) != entry.owner)
     ):
         return None
-    return _place(stored, stored.properties.get(Property.REAL_QID) if is_parked else None)
-
-
-def _place(stored: StoredMessage, real_queue: str | None) -> StoredBefore:
     due = stored.properties.get(Property.TIMER_OUT_MS) if stored.topic == TIMER_TOPIC else None
-    queue_id = whole_number(real_queue)
+    queue_id = whole_number(stored.properties.get(Property.REAL_QID)) if is_parked else None
     return StoredBefore(
         stored.physical_offset,
         stored.queue_id if queue_id is None else queue_id,
@@ -229,7 +223,7 @@ def _place(stored: StoredMessage, real_queue: str | None) -> StoredBefore:
     )
 
 
-def _producers(properties: dict[str, str]) -> dict[str, str]:
+def _producer_properties(properties: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in properties.items() if name not in _BROKERS}
 
 
@@ -251,7 +245,6 @@ class RetriedIds:
         return len(self._young) + len(self._old)
 
     def add(self, owner: str | None, topic: str, unique_id: str, offset: int) -> None:
-        """Note an id, unless its account has too many of them."""
         self._turn()
         count = self._counts.get(owner, 0)
         if count < MAX_IDS_OF_ACCOUNT and len(self._young) < MAX_IDS:
@@ -270,14 +263,14 @@ class RetriedIds:
         self.pending, self._pending_topic = [], None
 
     def is_under_way(self, key: Key) -> bool:
-        return any(key in each for each in self.pending)
+        return any(key in some_keys for some_keys in self.pending)
 
     def offset(self, owner: str | None, topic: str, unique_id: str) -> int | None:
         """The log offset of the message with a noted id; None if the id is not noted."""
         self._turn()
         key = owner, topic, unique_id
-        found = self._young.get(key)
-        return self._old.get(key) if found is None else found
+        offset = self._young.get(key)
+        return self._old.get(key) if offset is None else offset
 
     def _turn(self) -> None:
         """Forget the older generation once the younger one is old."""

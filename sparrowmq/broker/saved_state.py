@@ -42,9 +42,7 @@ RESERVE_PERIOD_S: Final = 10.0
 
 
 def saved_content(path: Path, kind: type[T], decode: Callable[[bytes, type[T]], T]) -> T | None:
-    """Return the content of a broker's file, or of a copy if it is damaged; None if it was never saved. Raises:
-    BadStore.
-    """
+    """Return the content of a broker's file, or of a copy; None if it was never saved. Raises: BadStore."""
     return snapshot.load(path, kind, decode=decode, report=log.warning)
 
 
@@ -60,10 +58,8 @@ async def _not_logged(done_text: str) -> bool:
 class SavedFile:
     """One JSON file in the store's `config` folder, which is dirty while the state in memory is newer.
 
-    `content` builds the value to save, which must not change afterwards; `encode` encodes it, in the thread. Only the
-    owner can read a file that `is_secret`. `problem` says why the last attempt to save failed.
-    `logged` returns True when the log has all changes as safely as promised; False if only the file can
-    have them.
+    `content` builds the value, which must not change afterwards; `encode` encodes it, in the thread. `logged` returns
+    whether the log has all changes as safely as promised; else only the file can have them.
     """
 
     def __init__(
@@ -113,12 +109,11 @@ class SavedFile:
                 self._saved_changes, self.problem = change_count, ""
 
     async def confirm(self, done_text: str) -> None:
-        """Return when the change of a request is safe, so that the request can be answered.
+        """Return when the change of a request is safe in the log, so that the request can be answered. The file is
+        saved too.
 
-        It is safe in the log. The file is saved too: Apache's broker reads it, and on a full disk it may have room.
-
-        Raises: RemoteError, neither the log nor the file has the change, or the log not as safely as promised. The
-        change stays in effect in memory, and is saved as soon as possible: a topic is in the route already.
+        Raises: RemoteError, neither the log nor the file has the change, or the log not as safely as promised. It stays
+        in effect, and is saved as soon as possible.
         """
         problem = await self._try_to_save()
         if await self.logged(done_text) or problem is None:

@@ -238,12 +238,12 @@ class _PropertySearch:
         """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
         name, shifts = self._name, self._shifts
         size: i64 = len(name)
-        first: i64 = name[0]
+        first_byte: i64 = name[0]
         position: i64 = end - size - 1  # a value has at least one byte
         while position >= begin:
             byte: i64 = records[position]
             if (
-                byte == first
+                byte == first_byte
                 and records[position + size] != _VALUE_END
                 and (position == begin or records[position - 1] == _VALUE_END)
                 and _is_at(records, position, name)
@@ -270,9 +270,9 @@ def _short_number(records: bytes, start: i64, end: i64) -> i64:
     return number
 
 
-def _is_at(records: bytes, at: i64, text: bytes) -> bool:
+def _is_at(records: bytes, position: i64, text: bytes) -> bool:
     i: i64 = 0
     size: i64 = len(text)
-    while i < size and records[at + i] == text[i]:
+    while i < size and records[position + i] == text[i]:
         i += 1
     return i == size

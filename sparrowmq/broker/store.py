@@ -73,11 +73,7 @@ _WHEN_FULL: Final = {
 async def open_store(
     settings: BrokerSettings, store_settings: StoreSettings, clock: Clock, term: Term | None
 ) -> MessageStore:
-    """Open the store of a broker, or of a member with failover (`term`).
-
-    Raises: as `MessageStore.open`. CorruptRecord also says that no other broker has the records, and DiskFull that
-    there is no room for the store of a master with failover.
-    """
+    """Open the store of a broker, or of a member with failover. Raises: as `MessageStore.open`, and DiskFull."""
     has_copies = term is not None or settings.role is not BrokerRole.ASYNC_MASTER
     store_settings = replace(store_settings, awaits_copy=has_copies and settings.corrupt_policy is CorruptPolicy.FAIL)
     for _ in range(_MAX_REPAIRS):
@@ -115,11 +111,7 @@ async def repair_from_peers(
     patience_s: float = 0.0,
     peers: Callable[[], Awaitable[Sequence[str]]] | None = None,
 ) -> str:
-    """Take damaged records, from the first one on, from another broker; return why that was impossible, or "".
-
-    `peers` returns the addresses of brokers with the same log; without it the name servers are asked. `patience_s` is
-    the time to wait for a broker that has the records.
-    """
+    """Take damaged records from another broker within `patience_s`; return why that was impossible, or ""."""
     tls = client_context(settings) if settings.talks_tls else None
     pool = Pool(clock, sign=sign_of(settings), tls=tls)
     peers = peers or partial(same_log_addresses, settings, settings.address(settings.port), pool)
@@ -133,7 +125,6 @@ async def repair_from_peers(
 def store_part(
     store: MessageStore, turn: Turn, clock: Clock, figures: Figures, on_failure: Callable[[], object] = lambda: None
 ) -> Part:
-    """Return the part, and add the store's figures; `on_failure` is called once, when the store has failed."""
     figures.gauge("sparrowmq_log_begin_offset", "where the log begins", lambda: store.begin)
     figures.gauge("sparrowmq_log_end_offset", "where the log ends", lambda: store.end)
     count_at_start, bytes_at_start = store.appender.count_added()
@@ -333,7 +324,6 @@ def _nearly_full(store: MessageStore) -> str:
 
 
 def _index_incomplete(store: MessageStore) -> Kind:
-    """Return the kind, which follows from what is reported about the disk that the index is on."""
     layout, is_apart = store.settings.layout, False
     with suppress(OSError):
         is_apart = os.stat(layout.index).st_dev != os.stat(layout.commit_log).st_dev
@@ -376,7 +366,7 @@ def _usage_of_log(store: MessageStore) -> str:
 
 def _usage_of_files(folder: str) -> str:
     try:
-        size = sum(each.stat().st_size for each in Path(folder).iterdir())
+        size = sum(file.stat().st_size for file in Path(folder).iterdir())
         return f"; the files there have {size / (1 << 20):.1f} of {disk_use(folder).size_bytes / (1 << 20):.1f} MiB"
     except OSError:
         return ""

@@ -42,10 +42,9 @@ _WITHOUT_CONFIG: Final = (names.OP_HALF_TOPIC, names.STATE_TOPIC)
 
 
 class Topics:
-    """The topics, and one version for all of them (see saved_state.py).
+    """The topics, and one version for all of them.
 
-    `on_change` is called after every change, when it is visible here. `saved_ms` is the time of the last known change
-    before the start. `permission` limits permissions on all topics (brokerPermission).
+    `saved_ms` is the time of the last known change before the start. `permission` limits permissions on all topics.
     """
 
     def __init__(
@@ -63,16 +62,16 @@ class Topics:
         self.saved_ms = saved.data_version.timestamp
         # Other settings may have changed the system topics, so a start counts as a change.
         self.version = saved.data_version.after_change(clock.now_ms())
-        self._table: dict[str, TopicConfig] = saved.topic_config_table
-        self._incarnations = {
+        self.table: dict[str, TopicConfig] = saved.topic_config_table
+        self.incarnations = {
             name: known_incarnation
             for name, known_incarnation in (saved.incarnations or {}).items()
-            if name in self._table
+            if name in self.table
         }
         self._system = {topic.topic_name: topic for topic in _system_topics(settings)}
-        self._table = self._system | self._table
+        self.table = self._system | self.table
         if not settings.auto_create_topic:
-            self._table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
+            self.table.pop(names.DEFAULT_TOPIC, None)  # otherwise name servers would offer it to producers
         self._last_deleted_incarnation = 0  # the largest incarnation of a deleted topic
         self.file = SavedFile(path, self.content)
 
@@ -82,7 +81,7 @@ class Topics:
         # After a start without autoCreateTopicEnable there is no template. Here it stays, because name servers know it,
         # but no topic can be created from it.
         inherit = Perm.INHERIT if settings.auto_create_topic else 0
-        if inherit or names.DEFAULT_TOPIC in self._table:
+        if inherit or names.DEFAULT_TOPIC in self.table:
             template = _simple_topic(names.DEFAULT_TOPIC, settings.topic_queues, inherit | Perm.READ_WRITE)
             self._system[names.DEFAULT_TOPIC] = template
             self.put(template)
@@ -90,22 +89,17 @@ class Topics:
             self._note_change()
 
     def announce_all(self) -> None:
-        """Announce all topics to name servers again, because permissions changed, though no topic did."""
         self._note_change()
 
     def get(self, name: str) -> TopicConfig | None:
-        return self._table.get(name)
+        return self.table.get(name)
 
     def all(self) -> list[TopicConfig]:
-        return list(self._table.values())
+        return list(self.table.values())
 
     def content(self) -> TopicConfigTable:
         """The content of topics.json, and of the answer to GET_ALL_TOPIC_CONFIG."""
-        return TopicConfigTable(self.version, dict(self._table), self.mark(), dict(self._incarnations) or None)
-
-    @property
-    def incarnations(self) -> dict[str, int]:
-        return self._incarnations
+        return TopicConfigTable(self.version, dict(self.table), self.mark(), dict(self.incarnations) or None)
 
     def forbidden(self, action: str) -> RemoteError:
         return RemoteError(
@@ -115,18 +109,13 @@ class Topics:
 
     def incarnation(self, name: str) -> int:
         """Return a topic's incarnation: 0 if there is no such topic, 1 if it is not known."""
-        return self._incarnations.get(name, UNKNOWN_INCARNATION) if name in self._table else 0
+        return self.incarnations.get(name, UNKNOWN_INCARNATION) if name in self.table else 0
 
     def may_be(self, name: str, incarnation: int) -> bool:
         """Whether a topic may be the one that had this incarnation."""
         return self.incarnation(name) in (UNKNOWN_INCARNATION, incarnation)
 
-    @property
-    def table(self) -> dict[str, TopicConfig]:
-        return self._table
-
     def is_system(self, name: str) -> bool:
-        """Whether it is a system topic, which no client or operator may create, change or delete."""
         return name in self._system or names.is_system_topic(name)
 
     def system_names(self) -> list[str]:
@@ -134,13 +123,13 @@ class Topics:
 
     def ensure_for_send(self, name: str, template: str, queues: int, peer: str) -> TopicConfig:
         """Return the topic; create it from its template if it does not exist. Raises: RemoteError, InvalidName."""
-        known = self._table.get(name)
+        known = self.table.get(name)
         if known is not None:
             return known
         names.check_topic(name)
         if name.startswith(names.RETRY):
             return self._ensure_inner(name, 1)
-        template_topic = self._table.get(template)
+        template_topic = self.table.get(template)
         if template_topic is None or not template_topic.perm & Perm.INHERIT:
             raise RemoteError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -173,21 +162,21 @@ class Topics:
         """Add the queues of the store that no topic has: of an unknown topic, or behind the queues of a known one.
 
         The log has each change of topics before the messages that rely on it. So this only finds queues if the log
-        could not take the change, or if the master keeps no journal. A known topic may have been made narrower on
-        purpose. So only queues with messages after the last known change count; `newest_ms` returns the time.
+        could not take the change, or there is no journal. A known topic counts only with messages after its last known
+        change, as it may be narrower on purpose.
         """
         unknown_topics: dict[str, int] = {}
         wider_topics: dict[str, int] = {}
         for name, queue_id in queues:
-            known = self._table.get(name)
-            if known is None and name not in _WITHOUT_CONFIG:
+            known_topic = self.table.get(name)
+            if known_topic is None and name not in _WITHOUT_CONFIG:
                 unknown_topics[name] = max(unknown_topics.get(name, 0), queue_id + 1)
-            elif known is not None and self._is_behind_known_queues(known, queue_id, newest_ms):
+            elif known_topic is not None and self._is_behind_known_queues(known_topic, queue_id, newest_ms):
                 wider_topics[name] = max(wider_topics.get(name, 0), queue_id + 1)
         for name, count in wider_topics.items():
             log.warning("topic %s has messages in %d queues, more than it was known to have", name, count)
-            known = self._table[name]
-            self.put(msgspec.structs.replace(known, read_queue_nums=count, write_queue_nums=count))
+            known_topic = self.table[name]
+            self.put(msgspec.structs.replace(known_topic, read_queue_nums=count, write_queue_nums=count))
         for name, count in unknown_topics.items():
             is_system = names.is_system_topic(name)  # No change says that the broker has made it.
             is_own = names.group_of(name) or is_system
@@ -197,7 +186,7 @@ class Topics:
                 "topic %s was not saved before the broker ended; it is made again from its queues",
                 name,
             )
-            self._incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
+            self.incarnations[name] = UNKNOWN_INCARNATION  # It was lost with the settings.
             self.put(_simple_topic(name, max(count, least)))
 
     def _is_behind_known_queues(
@@ -210,17 +199,17 @@ class Topics:
 
     def put(self, topic: TopicConfig) -> TopicConfig:
         name = topic.topic_name
-        if name not in self._table:
+        if name not in self.table:
             # Two topics of a name may be made in one millisecond.
-            self._incarnations.setdefault(name, max(self._clock.now_ms(), self._last_deleted_incarnation + 1))
-        self._table[name] = topic
+            self.incarnations.setdefault(name, max(self._clock.now_ms(), self._last_deleted_incarnation + 1))
+        self.table[name] = topic
         self._note_change(topic)
         return topic
 
     def delete(self, name: str) -> bool:
         """Delete a topic. Returns whether it existed. If not, slaves still hear that its queues are to go."""
-        is_known = self._table.pop(name, None) is not None
-        self._last_deleted_incarnation = max(self._last_deleted_incarnation, self._incarnations.pop(name, 0))
+        is_known = self.table.pop(name, None) is not None
+        self._last_deleted_incarnation = max(self._last_deleted_incarnation, self.incarnations.pop(name, 0))
         if is_known:
             log.info("topic %s is deleted", name)
             self.version = self.version.after_change(self._clock.now_ms())
@@ -234,16 +223,15 @@ class Topics:
             self.replace(masters.data_version, dict(masters.topic_config_table), masters.incarnations or {})
 
     def replace(self, version: DataVersion, table: dict[str, TopicConfig], incarnations: dict[str, int]) -> None:
-        """Have the topics of this table, which the caller may change further."""
-        self.version, self._table, self._incarnations = version, table, incarnations
+        self.version, self.table, self.incarnations = version, table, incarnations
         self._announce()
 
     def __iter__(self) -> Iterator[TopicConfig]:
-        return iter(self._table.values())
+        return iter(self.table.values())
 
     def _ensure_inner(self, name: str, queues: int) -> TopicConfig:
-        known = self._table.get(name)
-        return known or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
+        topic = self.table.get(name)
+        return topic or self.put(TopicConfig(names.check_topic(name), queues, queues, Perm.READ_WRITE))
 
     def _note_change(self, topic: TopicConfig | None = None) -> None:
         self.version = self.version.after_change(self._clock.now_ms())

@@ -18,7 +18,7 @@ def test_certificates_for_other_servers_that_end_soon_are_named(tmp_path: Path) 
     vouching = authority(tmp_path)
     pair, other = signed(tmp_path, "broker", vouching, days=20), signed(tmp_path, "member", vouching, days=20)
     of_brokers = client_context(ClientTlsSettings(client_certificate=pair.certificate, client_key=pair.key))
-    of_etcd = EtcdAccess.by(FailoverSettings(etcd_tls=True, etcd_certificate=other.certificate, etcd_key=other.key)).tls
+    of_etcd = EtcdAccess.of(FailoverSettings(etcd_tls=True, etcd_certificate=other.certificate, etcd_key=other.key)).tls
     clock = ManualClock(now_ms=int(datetime.now(UTC).timestamp() * 1000))
     start_ms = clock.now_ms()
     for shown, files in (

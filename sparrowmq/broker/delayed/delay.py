@@ -61,7 +61,6 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The number of a level's messages to deliver before other work of the broker gets its turn.
 MESSAGES_PER_TURN: Final = 128
 BYTES_PER_TURN: Final = 1 << 20
 # A due time further away than the level's delay means that the clock was set back. Unlike Java, which delivers at
@@ -127,7 +126,7 @@ class DelayedDelivery:
         self._redelivery = Redelivery("delayed message", store, writer, redirect)
         self._levels = [_Level(level) for level in self._known_levels()]
         self._set_offsets(self._progress.saved.offset_table)
-        store.hold.needed_from.append(self._first_waiting)
+        store.hold.needed_from.append(lambda: self._progress.first_waiting(self._level_offsets()))
         self.file = SavedFile(path, self.content)
         figures.gauges("sparrowmq_delay_delivered", "delayed messages delivered", ("level",), self._delivered_rows)
         figures.gauges("sparrowmq_delay_parked", "delayed messages stored, ever", ("level",), self._parked_rows)
@@ -164,7 +163,6 @@ class DelayedDelivery:
         await self.save()
 
     async def save(self) -> None:
-        """Save the progress of the levels, once the log is on disk. Raises: StoreFailed, it never will be; OSError."""
         progress, end = self._progress, self._store.end
         if not progress.is_found:
             return  # so nothing was delivered yet
@@ -186,7 +184,6 @@ class DelayedDelivery:
         await self.file.save()
 
     def content(self) -> DelayOffsets:
-        """Return the content of delayOffset.json, which is also the answer to GET_ALL_DELAY_OFFSET."""
         return self._progress.content()
 
     def progress_for_slave(self) -> DelayOffsets:
@@ -208,8 +205,8 @@ class DelayedDelivery:
             self._needed_from, self._awaited_progress = progress.needed, None
         return self._needed_from
 
-    def _first_waiting(self) -> int | None:
-        return self._progress.first_waiting({level.level: level.offset for level in self._levels})
+    def _level_offsets(self) -> dict[int, int]:
+        return {level.level: level.offset for level in self._levels}
 
     def _delivered_rows(self) -> Rows:
         return [((str(level.level),), level.offset) for level in self._levels if self._queue_end(level)]
@@ -365,7 +362,6 @@ class DelayProgress:
         return self.take_awaited_point() or has_changed
 
     def take_awaited_point(self) -> bool:
-        """Take the awaited point if our log is on disk up to there; return whether that was so."""
         point = self._awaited_point
         if point is None or self._store.flushed.value < point.log_offset:
             return False

@@ -45,8 +45,6 @@ LATE_S: Final = 10.0
 
 
 class DamageLog:
-    """Log the messages that wait because of damage: once, although each is retried every minute."""
-
     def __init__(self) -> None:
         self._logged: dict[str, str] = {}
 
@@ -92,15 +90,13 @@ class Redelivery:
         return True
 
     def _skip(self, offset: int, error: Exception) -> None:
-        """Log and skip a message; otherwise it would block all messages after it."""
         log.error("the %s at log offset %d cannot be delivered: %s", self._subject, offset, shown(error))
 
 
 class Delivery:
     """The delivery of one kind of waiting messages, with the name `subject` in the broker's log.
 
-    `deliver_some` delivers some due messages; returns the seconds until more are due. After DiskFull and BadStore the
-    loop calls it again. Any other error ends the delivery.
+    `deliver_some` returns the seconds until more are due; after DiskFull and BadStore the loop calls it again.
     """
 
     def __init__(self, subject: str, deliver_some: Callable[[], float], clock: Clock) -> None:
@@ -130,7 +126,6 @@ class Delivery:
         self._wake.set()
 
     def wake_at(self, end: Watermark, target: int) -> None:
-        """Wake when a queue has reached `target`, unless a wait for its end exists already."""
         if end not in self._awaited_ends:
             self._awaited_ends.add(end)
             end.when(target, partial(self._on_growth, end))
@@ -144,8 +139,8 @@ class Delivery:
         if self._behind_since_s is None or self._is_closed:
             return ""
         late_s = self._clock.age(self._behind_since_s)
-        why = self._last_problem or "more become due than the broker delivers: use more brokers for their topics"
-        return f"{self._subject} have waited for {late_s:.0f} s: {why}" if late_s > LATE_S else ""
+        reason = self._last_problem or "more become due than the broker delivers: use more brokers for their topics"
+        return f"{self._subject} have waited for {late_s:.0f} s: {reason}" if late_s > LATE_S else ""
 
     def close(self) -> None:
         self._is_closed = True

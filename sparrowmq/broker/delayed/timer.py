@@ -237,8 +237,6 @@ class TimedDelivery:
 
 
 class RecalledIds:
-    """The messages that the recalls of one slot of the timer wheel name. Each of the recalls is read once."""
-
     def __init__(self, redelivery: Redelivery) -> None:
         self._redelivery = redelivery
         self._slot = 0

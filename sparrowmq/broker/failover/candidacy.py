@@ -88,7 +88,6 @@ class Candidacy:
         return self._chosen_version == version
 
     def note_failed_start(self, reason: str) -> None:
-        """Note that the start as the master failed; let others go first."""
         self._failure, self._failed_s = reason, self._clock.monotonic()
 
     def note_lead(self) -> None:
@@ -96,7 +95,7 @@ class Candidacy:
 
     def reason(self, state: GroupState | None, version: int, end: int, others: Collection[Present]) -> Reason | None:
         """Return why this member, whose log ends at `end`, does not try to lead without a master; None if it does."""
-        self._addresses |= {each.member: each.address for each in others}
+        self._addresses |= {other.member: other.address for other in others}
         if self._failure and self._clock.age(self._failed_s) < COOLDOWN_S:
             return Reason(f"it could not start as the master: {self._failure}")
         if self.is_chosen(version):
@@ -113,9 +112,9 @@ class Candidacy:
                 f"bring that one back, or another member that is in sync (in sync: {in_sync}). Only if they are lost "
                 f"for good: {self._command(' --force')} (docs/operate/failover.md)",
             )
-        first = "" if self.is_proved else compare_first(self._own_record, end, state, others)
-        if first:
-            text = f"not elected before another member, which may have more: {first}"
+        comparison_reason = "" if self.is_proved else compare_first(self._own_record, end, state, others)
+        if comparison_reason:
+            text = f"not elected before another member, which may have more: {comparison_reason}"
             return Reason(text, is_able_to_lead=not self._own_record.doubt)
         may_lead_at_once = state.may_lead(self._member, is_fresh=True) or none_can_have_more(
             self._member, end, state, others
@@ -130,10 +129,9 @@ class Candidacy:
     async def obstacle(
         self, store: MessageStore, port: Listener, vfs: Vfs = _DISK, *, is_chosen: bool = False
     ) -> Reason | None:
-        """Try whether this member could start as the master, with this port for slaves; return why not.
+        """Try whether this member could start as the master; return why not. A slow disk delays the answer.
 
-        A slow disk delays the answer, so that quicker members go first. A member that an operator has chosen lets no
-        others go first, and does not begin without room: etcd would have it in sync alone.
+        A chosen member lets no others go first, and does not begin without room: etcd would have it in sync alone.
         """
         begin_s = self._clock.monotonic()
         try:
@@ -163,12 +161,14 @@ class Candidacy:
         return f"{member} at {self._addresses[member]}" if member in self._addresses else str(member)
 
     def _reason_without_state(self, others: Collection[Present]) -> Reason | None:
-        known = {each.member: each.epoch for each in others if each.epoch}
+        epochs_by_member = {other.member: other.epoch for other in others if other.epoch}
         if self._own_record.epoch:
-            known[self._member] = self._own_record.epoch
-        if not known:
+            epochs_by_member[self._member] = self._own_record.epoch
+        if not epochs_by_member:
             return None
-        stores = ", ".join(f"that of member {member} of epoch {known[member]}" for member in sorted(known))
+        stores = ", ".join(
+            f"that of member {member} of epoch {epochs_by_member[member]}" for member in sorted(epochs_by_member)
+        )
         return Reason(
             f"etcd has lost its data about {self._name}, and stores were part of it before ({stores})",
             f"start all members, and let the one begin that has most: {self._command()} (docs/operate/failover.md)",

@@ -57,8 +57,7 @@ class EtcdAccess:
     password: str | None = field(default=None, repr=False)
 
     @classmethod
-    def by(cls, settings: FailoverSettings) -> EtcdAccess:
-        """Return the access that the settings describe. Raises: ConfigError, a file cannot be used."""
+    def of(cls, settings: FailoverSettings) -> EtcdAccess:
         tls = None
         if settings.etcd_tls:
             tls = trusting_context("etcd.tls", settings.etcd_trust, settings.etcd_certificate, settings.etcd_key)
@@ -77,7 +76,7 @@ class EtcdValue:
 
 
 class Etcd:
-    """Requests to one etcd, whose members are `endpoints`, as host:port. Each member has `timeout_s` to answer."""
+    """Requests to one etcd, whose members are `endpoints`, as host:port. All raise EtcdFailed."""
 
     def __init__(
         self, endpoints: Sequence[str], clock: Clock, timeout_s: float = 1.0, access: EtcdAccess = _NO_TLS_AND_NO_USER
@@ -89,7 +88,6 @@ class Etcd:
         self._token = ""
 
     async def below(self, prefix: str) -> dict[str, EtcdValue]:
-        """Return all keys that begin with a prefix. Raises: EtcdFailed."""
         begin = prefix.encode()
         end = begin[:-1] + bytes([begin[-1] + 1])
         answer = await self._ask("kv/range", {"key": _base64(begin), "range_end": _base64(end)})
@@ -106,10 +104,7 @@ class Etcd:
         leased: Mapping[str, int] | None = None,
         deletes: Sequence[str] = (),
     ) -> bool:
-        """Put and delete, if each of these keys still has its version (0: does not exist); return whether it did.
-
-        `leased` has the lease of each put that has one. Raises: EtcdFailed, the change may have happened, or not.
-        """
+        """Put and delete, if each of these keys still has its version (0: does not exist); return whether it did."""
         compare = [
             {"key": _base64(key), "target": "MOD", "result": "EQUAL", "mod_revision": str(version)}
             for key, version in versions.items()
@@ -123,7 +118,6 @@ class Etcd:
         return bool(answer.get("succeeded", False))
 
     async def grant(self, ttl_s: int) -> int:
-        """Return a new lease. Raises: EtcdFailed."""
         return int((await self._ask("lease/grant", {"TTL": str(ttl_s)}))["ID"])
 
     async def keep_alive(self, lease: int) -> int:
@@ -132,7 +126,6 @@ class Etcd:
         return int(answer.get("result", {}).get("TTL", 0))
 
     async def revoke(self, lease: int) -> None:
-        """End a lease, if it has not ended. Raises: EtcdFailed."""
         with suppress(KeyError):
             await self._ask("lease/revoke", {"ID": str(lease)})
 
@@ -227,5 +220,4 @@ def _reason(error: BaseException, timeout_s: float) -> str:
 
 
 def wants_new_token(answer: dict[str, Any]) -> bool:
-    """Whether etcd refused a request because its token, valid before, has expired."""
     return answer.get("code") == _UNAUTHENTICATED or _OLD_RIGHTS in str(answer.get("error", ""))

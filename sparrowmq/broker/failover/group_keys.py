@@ -75,7 +75,6 @@ class Lease:
         return self._clock.monotonic() < self.deadline
 
     async def begin(self) -> None:
-        """Get a new lease from etcd. Raises: EtcdFailed."""
         requested_s = self._clock.monotonic()
         self.number = await self._etcd.grant(self._ttl_s)
         self._extend_deadline(requested_s, self._ttl_s)
@@ -119,11 +118,8 @@ class Lease:
 
 
 class Present(msgspec.Struct, frozen=True, kw_only=True):
-    """One member that runs.
-
-    `store` is the mark of its store (`OwnEpoch`); `epoch` and `line` the last epoch that its log was part of; `end` is
-    UNKNOWN while there is a master. `is_proved`: a master has checked since its start that its log lacks nothing. An
-    older version, which does not say this, counts as proved.
+    """One member that runs. Its `end` is UNKNOWN while there is a master. `is_proved`: a master has checked since its
+    start that its log lacks nothing; an older version, which does not say this, counts as proved.
     """
 
     member: int
@@ -198,8 +194,7 @@ def decoded(content: bytes) -> Present | None:
 def compare_first(own_record: OwnEpoch, end: int, state: GroupState, others: Iterable[Present]) -> str:
     """Return why this store must first be compared with others before it leads; "" if it may lead.
 
-    A member that was not yet proved to be in sync since its start lets a member in sync with a longer log go first. A
-    member in doubt needs at least one other member in sync to be compared with, and then the longest log of all.
+    One that is not proved to be in sync lets longer logs go first; one in doubt needs another one to compare with.
     """
     comparable = _comparable(state, others)
     in_sync = [member for member in comparable if member.member in state.in_sync]

@@ -30,7 +30,7 @@ there (`elected`), so no proof covers those bytes.
 A member that returns with another store, because its disk was replaced or is missing, has none of the messages. Its own
 record shows this (`doubt`), because a member notes each epoch in that record before it takes a byte of the epoch. A
 member in sync was part of the epoch that was settled last. Another store cannot become part of that epoch while etcd
-has the member in sync (`InSync.may_come`).
+has the member in sync (`InSync.may_connect`).
 
 The record of a member (`OwnEpoch`) has the last epoch that its log was part of, and its store's mark. `epoch` means:
 when this was written, this log was the beginning of the log of that epoch's master. A follower raises it before it
@@ -75,9 +75,8 @@ class _Saved(msgspec.Struct):
 class OwnEpoch:
     """The record; `load` reads it.
 
-    `epoch` is 0 if the log was never part of one; `line` is the mark of the line of epochs, and `store` a mark that no
-    other store has. `acknowledged` is 0 once this member follows another. `epochs` are those of the line that the log
-    was part of, the newest ones up to `epoch`.
+    `line` is the mark of the line of epochs, and `store` a mark that no other store has. `epochs` are the newest ones,
+    up to `epoch`.
     """
 
     path: Path
@@ -114,16 +113,13 @@ class OwnEpoch:
 
 
 def _with_epoch(epochs: tuple[int, ...], epoch: int) -> tuple[int, ...]:
-    return (*(each for each in epochs if each != epoch), *([epoch] if epoch else []))[-MOST_EPOCHS:]
+    return (*(known_epoch for known_epoch in epochs if known_epoch != epoch), *([epoch] if epoch else []))[
+        -MOST_EPOCHS:
+    ]
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True):
-    """The master.
-
-    `member` is its brokerId among the members; clients see it as brokerId 0. `store` is the mark of its store: if it
-    equals our own, the leader is an earlier process of ours. `tells_shown`: older versions do not tell slaves how far
-    consumers may read.
-    """
+    """The master. `store` is the mark of its store: if it equals our own, it is an earlier process of ours."""
 
     member: int
     epoch: int
@@ -137,7 +133,6 @@ class Leader(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, content: bytes) -> Leader:
-        """Raises: msgspec.DecodeError."""
         return msgspec.json.decode(content, type=cls)
 
 
@@ -171,7 +166,6 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, content: bytes) -> GroupState:
-        """Raises: msgspec.DecodeError."""
         return msgspec.json.decode(content, type=cls)
 
     @property
@@ -254,9 +248,9 @@ def _needed_begins(begins: tuple[tuple[int, int], ...], proved: int) -> tuple[tu
 
     So elections in which nothing is appended do not push out the begins that are needed.
     """
-    lowest, kept = begins[-1][1], [begins[-1]]
+    lowest, needed = begins[-1][1], [begins[-1]]
     for number, begin in reversed(begins[:-1]):
         if begin < lowest or number in (proved, begins[0][0]):
-            kept.append((number, begin))
+            needed.append((number, begin))
         lowest = min(lowest, begin)
-    return tuple(reversed(kept))[-MOST_EPOCHS:]
+    return tuple(reversed(needed))[-MOST_EPOCHS:]

@@ -59,10 +59,9 @@ def next_master(in_sync: InSync, own_member: int, wanted_member: int) -> int:
 async def drain(
     store: MessageStore, write_changes: Callable[[], Awaitable[None]], in_sync: InSync, clock: Clock
 ) -> None:
-    """End the log when no batch is stored in part, and all members in sync, or about to be, have it up to its end.
+    """End the log when no batch is stored in part, and all members in sync have it up to its end.
 
-    `write_changes` writes to the log what is in memory alone. Raises: RemoteError, the store has failed, or that takes
-    too long.
+    `write_changes` writes what is in memory alone. Raises: RemoteError, the store has failed, or that takes too long.
     """
     begin_s = clock.monotonic()
     if store.flushed.error is not None:
@@ -84,7 +83,6 @@ async def drain(
 
 
 async def wait_until_flushed(store: MessageStore, end: int) -> None:
-    """Return when the log is on disk up to `end`. So an epoch that begins there survives a power cut."""
     if store.flushed.value < end:
         store.flusher.kick()
         await store.flushed.reached(end)
@@ -135,7 +133,6 @@ class RoomWatch:
         self._last_refusal_s = clock.monotonic() - FORGETS_S - 1
 
     def note_leave(self) -> None:
-        """Note that this member leaves the lead because of its disk."""
         self._next_leave_s = self._clock.monotonic() + LEAVES_AGAIN_S
 
     def is_short(self, store: MessageStore, has_successor: bool) -> bool:
@@ -173,7 +170,6 @@ class SlowWatch:
         self._hang_leave_from_s = now + STAYS_S if now < self._hung_until_s else now
 
     def note_leave(self) -> None:
-        """Note that this member leaves the lead because of its disk."""
         self._slow_leave_from_s = again_s = self._clock.monotonic() + LEAVES_AGAIN_S
         if self._hangs:
             self._hung_until_s = again_s

@@ -46,17 +46,10 @@ _LOOK_S: Final = 0.25
 class InSync:
     """A master's record of its members in sync.
 
-    `commit` writes to etcd and returns the new state; None if another broker is the master. Raises: EtcdFailed.
-    `is_valid` says whether no other broker can be the master now. `expected` are members that should follow soon.
-
-    Attributes:
-        members: the members in sync, as etcd has them.
-        inherited: the other members that were in sync when this master was elected.
-        replicated: the offset up to which all members in sync have the log; they are at least two, with the master.
-        shipped: the end of the master's log, for its slaves.
-        log_end: returns the end of the master's log, of which the last part may not be shipped yet.
-        on_advance: called when consumers may see more of the log.
-        on_settled: called once, when the epoch is settled.
+    `commit` writes to etcd and returns the new state; None if another broker is the master. `inherited` are the other
+    members that were in sync at the election. `replicated` is the offset up to which all members in sync, at least two,
+    have the log. `shipped` is the end of the master's log for slaves; `log_end` returns the whole end. `on_advance` is
+    called when consumers may see more of the log.
     """
 
     def __init__(
@@ -128,7 +121,6 @@ class InSync:
 
     @property
     def has_successor(self) -> bool:
-        """Whether another member in sync is connected, and could lead next."""
         return self.is_settled and any(self.end_of(member) >= 0 for member in self.members)
 
     @property
@@ -142,7 +134,6 @@ class InSync:
             self._wake.set()
 
     def end_of(self, member: int) -> int:
-        """Return the end of the log at a member; -1 if it is not connected."""
         return self._ends.get(member, -1)
 
     @property
@@ -171,8 +162,8 @@ class InSync:
                 await self._clock.wait_for(self._wake.wait(), _LOOK_S)
 
     def lead_lost_error(self) -> NoSlaveNear:
-        what = "this broker is the master no more, and the next one may lack it"
-        return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, what, 0)
+        problem = "this broker is the master no more, and the next one may lack it"
+        return NoSlaveNear(ResponseCode.FLUSH_SLAVE_TIMEOUT, problem, 0)
 
     @property
     def _electable(self) -> set[int]:
@@ -202,8 +193,7 @@ class InSync:
     def visible_end(self) -> int:
         """Return the end of the log that consumers may see: the next master has everything before it.
 
-        Otherwise a consumer could continue after an offset where the next master has other messages. A master that is
-        alone in sync can be the next one itself, after a power cut: so it shows what it would ship.
+        A master that is alone in sync can be the next one itself, after a power cut: so it shows what it would ship.
         """
         awaited = self._awaited_members
         if not awaited:
@@ -253,13 +243,13 @@ class InSync:
             if end_at_member >= self._end_before or member not in self._caught_up_s:
                 self._caught_up_s[member] = now
         self._end_before = shipped_end
-        late = {m for m, since in self._caught_up_s.items() if self._clock.age(since) > self._catch_up_s}
+        late = {m for m, since_s in self._caught_up_s.items() if self._clock.age(since_s) > self._catch_up_s}
         for member, end_at_member in self._ends.items():
             if self._is_near(member, end_at_member):
                 # What is not shipped yet may have been answered, or shown, while this master was alone in sync.
                 self._joining[member] = (self.log_end(), now)
         ready = {m for m, (mark, _) in self._joining.items() if self._ends[m] >= mark}
-        for member in [m for m, (_, since) in self._joining.items() if self._clock.age(since) > self._catch_up_s]:
+        for member in [m for m, (_, since_s) in self._joining.items() if self._clock.age(since_s) > self._catch_up_s]:
             del self._joining[member]
         lagging = (self._disconnected | late | (confirmed - self._ends.keys())) - {self._own_member}
         return (confirmed - lagging) | (ready - late)
@@ -287,7 +277,6 @@ class InSync:
         return True
 
     def _refuse_alone(self) -> None:
-        """Answer the waiting sends if no other member is to come."""
         if self.is_alone:
             self.replicated.refuse(_no_other())
 

@@ -166,7 +166,7 @@ class AccessHandler:
 
 
 def _split_list(text: str | None) -> list[str] | None:
-    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
+    return None if text is None else [item.strip() for item in text.split(",") if item.strip()]
 
 
 def _account_entry(fields: Any, *, with_secret: bool) -> AccountEntry:
@@ -246,7 +246,6 @@ class UsersHandler:
 
     @handles(DeleteAcl)
     async def delete_policies(self, header: DeleteAcl, body: bytes, peer: Peer) -> None:
-        """Delete all policies of a user, those of one kind, or the entry of one resource."""
         name = self._user_of_subject(header.subject)
         from sparrowmq.auth.users import remove_policies
 

@@ -14,14 +14,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.handlers.handler import Handler
+from sparrowmq.broker.handlers.handler import Handler, system_error
 from sparrowmq.broker.metrics.status import Status
 from sparrowmq.broker.metrics.traffic import Traffic
 from sparrowmq.core import process
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps, in_slices
 from sparrowmq.metrics.figures import Figures
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.names import OP_HALF_TOPIC, STATE_TOPIC
 from sparrowmq.protocol.requests import settings_text
 from sparrowmq.protocol.requests.admin_headers import (
@@ -95,9 +94,8 @@ class InspectHandler:
     def restart(self, header: RestartBroker, body: bytes, peer: Peer) -> None:
         """End in order and begin again, if this is still the broker that the sender has seen."""
         if header.boot_timestamp != self._status.started_ms:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"not restarted: this broker started at {self._status.started_ms}, not at {header.boot_timestamp}",
+            raise system_error(
+                f"not restarted: this broker started at {self._status.started_ms}, not at {header.boot_timestamp}"
             )
         process.RESTART.request()
 
@@ -106,9 +104,7 @@ class InspectHandler:
         """Return one figure for the last minute, hour and day. Tools expect an error if the figure does not exist."""
         spans = self._traffic.of(header.stats_name, header.stats_key)
         if spans is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
-            )
+            raise system_error(f"The stats <{header.stats_name}> <{header.stats_key}> not exist")
         return Reply(body=BrokerStats(*spans))
 
 
@@ -136,13 +132,13 @@ class LeadershipHandler:
         if self._term is None or self._term.elect is None:
             raise _no_term_error(self._term)
         if header.member != self._term.member:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"this is member {self._term.member}")
+            raise system_error(f"this is member {self._term.member}")
         await self._term.elect(header.force)
 
 
 def _no_term_error(term: Term | None) -> RemoteError:
-    what = "enableControllerMode is not set" if term is None else "this member is not the master"
-    return RemoteError(ResponseCode.SYSTEM_ERROR, what)
+    problem = "enableControllerMode is not set" if term is None else "this member is not the master"
+    return system_error(problem)
 
 
 class CleaningHandler(Handler):

@@ -16,7 +16,7 @@ from typing import Final
 
 from sparrowmq.broker.broker_state import BrokerState
 from sparrowmq.broker.groups import RequestModes
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.broker.journal import Journal
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.queue_locks import Queue, QueueLocks
@@ -104,9 +104,7 @@ class AssignmentHandler(Handler):
                 f"subscription group {shown(mode.consumer_group)} does not exist; create it first",
             )
         if mode.mode not in MODES:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"mode {shown(mode.mode)} is unknown; it is {' or '.join(MODES)}"
-            )
+            raise system_error(f"mode {shown(mode.mode)} is unknown; it is {' or '.join(MODES)}")
 
 
 class ClusterQueues:
@@ -148,7 +146,7 @@ class ClusterQueues:
 
 
 def queues_of(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    brokers = {each.broker_name for each in route.broker_datas if each.broker_addrs}
+    brokers = {broker.broker_name for broker in route.broker_datas if broker.broker_addrs}
     return [
         MessageQueue(topic, row.broker_name, queue_id)
         for row in sorted(route.queue_datas, key=lambda row: row.broker_name)
@@ -182,9 +180,7 @@ class LockHandler(Handler):
         names.check_group(request.consumer_group)
         size = len(request.client_id.encode())
         if not 0 < size <= _MAX_CLIENT_ID_BYTES:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"the client id has {size} bytes; it must have 1 to {_MAX_CLIENT_ID_BYTES}"
-            )
+            raise system_error(f"the client id has {size} bytes; it must have 1 to {_MAX_CLIENT_ID_BYTES}")
         self._check_client_id(request, peer)
         answer = await run_to_end(self._lock_queues(request))
         if self._journal is not None:

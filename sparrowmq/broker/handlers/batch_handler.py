@@ -23,7 +23,7 @@ import msgspec
 
 from sparrowmq.broker.batches import PART_OF_ENTRIES, while_leading
 from sparrowmq.broker.broker_settings import BrokerSettings
-from sparrowmq.broker.handlers.handler import Handler, SharedParts, body_too_large
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, body_too_large, system_error
 from sparrowmq.broker.part import Part
 from sparrowmq.broker.staging.staged_batches import Staging
 from sparrowmq.broker.staging.writers import CommitBody, Source, owner_for
@@ -104,7 +104,7 @@ class StagingHandler(Handler):
         try:
             commit_body = msgspec.json.decode(body, type=CommitBody)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the body of a commit: {error}") from error
+            raise system_error(f"the body of a commit: {error}") from error
         source, principal = self._source(header, peer), peer.principal
         if principal is not None:
             topics = self._staging.topics_of(source, commit_body.attempts)
@@ -119,7 +119,7 @@ class StagingHandler(Handler):
 
     def _source(self, header: StageBatch | CommitBatch, peer: Peer) -> Source:
         if not 0 <= header.batch < _END_OF_BATCHES:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"batch {header.batch}: batches begin at 0, and end at 2^63-1")
+            raise system_error(f"batch {header.batch}: batches begin at 0, and end at 2^63-1")
         writer = _check_name("writer", header.writer)
         owner = owner_for(self._staging.writers, writer, peer)
         return Source(writer, _check_name("run", header.run), header.batch, owner)
@@ -141,10 +141,9 @@ def _check_open(topics: Topics, name: str) -> None:
 
 def _check_queue(topic: TopicConfig, queue_id: int) -> None:
     if not 0 <= queue_id < max(topic.write_queue_nums, topic.read_queue_nums):
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
-            "queues",
+            "queues"
         )
 
 
@@ -164,9 +163,7 @@ def _check_commit(body: bytes) -> None:
 
 def _check_name(field: str, name: str) -> str:
     if not name or len(name) > _MAX_NAME_CHARACTERS or not name.isprintable():
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"the {field} must have 1 to {_MAX_NAME_CHARACTERS} printable characters"
-        )
+        raise system_error(f"the {field} must have 1 to {_MAX_NAME_CHARACTERS} printable characters")
     return name
 
 
@@ -224,7 +221,6 @@ class CopyHandler(Handler):
         return ReplyWhenDurable(self._store.durability(True), end, CopyBatchReply(True, header.reaches))
 
     def _put_in_halves(self, entries: list[Entry]) -> int:
-        """Store copies, if need be in parts that fit into a file of the log. Returns: the end of the last one."""
         try:
             return self._writer.put_prepared(entries)[-1].end
         except MessageTooLarge:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparrowmq.broker.handlers.handler import Handler, SharedParts, physical_offset_of
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, physical_offset_of, system_error
 from sparrowmq.broker.sql_filters import Filters
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import NetworkError, RemoteError, RemoteProtocolError, RequestTimeout
@@ -69,12 +69,12 @@ class ClientHandler(Handler):
     def heart_beat(self, header: HeartBeat, body: bytes, peer: Peer) -> HeartBeatReply | Awaitable[HeartBeatReply]:
         beat = Heartbeat.of_request(body)
         if not beat.client_id:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, "the heartbeat has no clientID")
-        produced = [names.check_group(each.group_name) for each in beat.producer_data_set]
-        consumed = [each.group_name for each in beat.consumer_data_set]
+            raise system_error("the heartbeat has no clientID")
+        produced = [names.check_group(group_beat.group_name) for group_beat in beat.producer_data_set]
+        consumed = [group_beat.group_name for group_beat in beat.consumer_data_set]
         self._clients.check_groups(peer, beat.client_id, consumed, produced)
-        before = self._topics.version
-        changed = [self._consumer(each, beat, peer) for each in beat.consumer_data_set]
+        version_before = self._topics.version
+        changed = [self._consumer(group_beat, beat, peer) for group_beat in beat.consumer_data_set]
         for group in produced:
             self._clients.produce(peer, beat.client_id, group)
         differences = [self._clients.difference(group, peer) for group in consumed]
@@ -83,7 +83,7 @@ class ClientHandler(Handler):
             is_sub_change=any(changed) or not beat.heartbeat_fingerprint,
             difference="\n".join(filter(None, differences)) or None,
         )
-        return reply if self._topics.version is before else self._when_announced(reply)
+        return reply if self._topics.version is version_before else self._when_announced(reply)
 
     @handles(UnregisterClient)
     def unregister(self, header: UnregisterClient, body: bytes, peer: Peer) -> None:
@@ -100,7 +100,7 @@ class ClientHandler(Handler):
         """Return the client ids of a group. An empty group is an error: clients then keep the queues they have."""
         group = self._clients.group_view(header.consumer_group)
         if group is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
+            raise system_error(f"no consumer for this group, {header.consumer_group}")
         return Reply(body=group.encoded_ids())
 
     @handles(CheckClientConfig)
@@ -158,11 +158,9 @@ class RelayHandler(Handler):
         """Return the offsets of a group's members, or of one member, in a topic. Members that fail are left out."""
         members = self._clients.members(header.group)
         if not members:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{header.group}]"
-            )
+            raise system_error(f"No Any Consumer online in the consumer group: [{header.group}]")
         ids = {member.client_id for member in members if header.client_addr in (None, "", member.client_id)}
-        selected = [member for each in sorted(ids) if (member := self._clients.member(header.group, each))]
+        selected = [member for client_id in sorted(ids) if (member := self._clients.member(header.group, client_id))]
         request = GetConsumerStatus(header.topic, header.group)
         answers = [member.peer.call(request, timeout_s=STATUS_TIMEOUT_S) for member in selected]
         table: dict[str, dict[MessageQueue, int]] = {}
@@ -179,11 +177,11 @@ class RelayHandler(Handler):
         member = self._clients.member(group, client_id)
         consumer = f"<{group}> <{client_id}>"
         if member is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The Consumer {consumer} not online")
+            raise system_error(f"The Consumer {consumer} not online")
         try:
             response = await member.peer.call(request, body, timeout_s=CLIENT_TIMEOUT_S)
         except RequestTimeout as error:
             raise RemoteError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer {consumer} Timeout: {error}") from error
         except NetworkError as error:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"invoke consumer {consumer} Exception: {error}") from error
+            raise system_error(f"invoke consumer {consumer} Exception: {error}") from error
         return Reply(response.code, None, response.remark, response.body)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from sparrowmq.broker.clients import Member
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.broker.handlers.topics_handler import check_list_length
 from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.core.safe_text import shown
@@ -98,15 +98,13 @@ class GroupHandler(Handler):
     def _checked_group(self, group: GroupConfig) -> GroupConfig:
         names.check_group(group.group_name)
         if not 0 <= group.retry_queue_nums <= MAX_RETRY_QUEUES:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MAX_RETRY_QUEUES}",
+            raise system_error(
+                f"retryQueueNums is {group.retry_queue_nums}; it must be 0 (no retries) to {MAX_RETRY_QUEUES}"
             )
         return _with_former_settings(group, self._groups.get(group.group_name))
 
     @handles(DeleteSubscriptionGroup)
     async def delete(self, header: DeleteSubscriptionGroup, body: bytes, peer: Peer) -> None:
-        """Delete a group, and its offsets if the request asks for that. A group that does not exist is no error."""
         log.info("group %s is deleted by %s", shown(header.group_name), peer.address)
         self._groups.delete(header.group_name)
         await self._groups.file.confirm(f"group {header.group_name} is deleted")
@@ -124,7 +122,6 @@ class GroupHandler(Handler):
 
     @handles(GetGroupConfig)
     def one(self, header: GetGroupConfig, body: bytes, peer: Peer) -> Reply:
-        """Return the settings of a group, or of a new one. Unlike Java, which creates a group that a tool asks for."""
         return Reply(body=with_defaults(self._groups.get(header.group) or self._groups.new(header.group)))
 
     @handles(QueryTopicConsumeByWho)
@@ -158,8 +155,8 @@ class GroupHandler(Handler):
         members = list(group.members.values())
         reply = ConsumerConnections(
             [
-                msgspec.structs.replace(each, wanted=member.filters or None)
-                for each, member in zip(_connections(members), members, strict=True)
+                msgspec.structs.replace(connection, wanted=member.filters or None)
+                for connection, member in zip(_connections(members), members, strict=True)
             ],
             dict(group.subscriptions),
             # Java's tools of 4.x do not know CONSUME_POP, and Apache's proxy does not say it.
@@ -173,7 +170,7 @@ class GroupHandler(Handler):
     def producers(self, header: GetProducerConnectionList, body: bytes, peer: Peer) -> Reply:
         members = self._clients.producers(header.producer_group)
         if not members:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"the producer group[{header.producer_group}] not exist")
+            raise system_error(f"the producer group[{header.producer_group}] not exist")
         return Reply(body=ProducerConnections(_connections(members)))
 
     @handles(GetAllProducers)
@@ -195,10 +192,7 @@ class GroupHandler(Handler):
         """
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}",
-            )
+            raise system_error(f"[reset-offset] reset offset failed, no topic in this broker. topic={header.topic}")
         members = self._clients.members(header.group)
         if not members:
             self._check_group_exists(header.group, header.topic)
@@ -214,12 +208,9 @@ class GroupHandler(Handler):
         return answer
 
     def _check_group_exists(self, group: str, topic: str) -> None:
-        """Check that the group exists: otherwise tools commit offsets for a mistyped name, and report success.
-
-        Unlike Java, which also refuses a group that has settings and has not consumed the topic yet.
-        """
+        """Check that the group exists or has consumed the topic: otherwise tools commit offsets for a mistyped name."""
         if self._groups.get(group) is None and not self._offsets.of_group(group, topic):
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            raise system_error(f"THe consumer group <{group}> not exist")
 
     def _reset_queues(self, header: ResetOffset, queue_ids: Iterable[int], peer: Peer) -> Steps[tuple[Reply, bool]]:
         offsets: dict[MessageQueue, int] = {}
@@ -294,10 +285,9 @@ def with_defaults(group: GroupConfig) -> GroupConfig:
 
 
 def _with_former_settings(requested: GroupConfig, former: GroupConfig | None) -> GroupConfig:
-    """Return the settings after a request: its own, and those of 5.x that it does not have as they were.
+    """Return the settings after a request, with those of 5.x that it lacks as they were. Raises: RemoteError.
 
     Unlike Java, where a change by a tool of 4.x resets them.
-    Raises: RemoteError, an attribute or the retry policy cannot be.
     """
     current = former.attributes if former is not None else None
     try:
@@ -305,7 +295,7 @@ def _with_former_settings(requested: GroupConfig, former: GroupConfig | None) ->
         group_attributes = attributes.changed(attributes.GROUP_ATTRIBUTES, current, changes, is_new=former is None)
         (requested.group_retry_policy or CLASSIC).check()
     except ConfigError as error:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        raise system_error(str(error)) from None
     absent = [name for name in _FIELDS_OF_5X if former is not None and getattr(requested, name) is None]
     return msgspec.structs.replace(
         requested, attributes=group_attributes, **{name: getattr(former, name) for name in absent}

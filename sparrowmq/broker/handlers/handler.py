@@ -46,7 +46,7 @@ class Handler:
     def _record_at(self, offset: int) -> memoryview:
         view = self._store.record_at(offset)
         if view is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+            raise system_error(f"can not find message by the offset, {offset}")
         return view
 
     def _known_topic(self, name: str) -> TopicConfig:
@@ -54,6 +54,10 @@ class Handler:
         if topic is None:
             raise RemoteError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         return topic
+
+
+def system_error(remark: str) -> RemoteError:
+    return RemoteError(ResponseCode.SYSTEM_ERROR, remark)
 
 
 def body_too_large(size_bytes: int, limit_bytes: int) -> RemoteError:
@@ -67,7 +71,7 @@ def physical_offset_of(msg_id: str) -> int:
     try:
         return parse_offset_id(msg_id).physical_offset
     except RemoteProtocolError as error:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
+        raise system_error(f"msgId: {error}") from error
 
 
 def no_topic(name: str) -> RemoteError:

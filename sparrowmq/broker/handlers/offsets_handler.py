@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 from sparrowmq.broker.delayed.delay import DelayedDelivery
 from sparrowmq.broker.group_lags import GroupLags
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.broker.offsets import is_young
 from sparrowmq.broker.pop.pop_queue import PopTable
 from sparrowmq.errors import RemoteError
@@ -100,19 +100,17 @@ class OffsetHandler(Handler):
         # Unlike Java 4.9, and like 5.x: the broker keeps no state for topics that do not exist.
         topic = self._known_topic(header.topic)
         if header.commit_offset < 0 or header.queue_id < 0:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"offset {header.commit_offset} of queue {header.queue_id} cannot be committed; both must be 0 or more",
+            raise system_error(
+                f"offset {header.commit_offset} of queue {header.queue_id} cannot be committed; both must be 0 or more"
             )
         # A queue that the topic has lost, but which still has messages, may be consumed to its end.
         if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums) and not self._store.queues.get(
             header.topic, header.queue_id
         ):
             # Unlike Java, which keeps offsets of queues that never existed.
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic[{header.topic}] has {topic.read_queue_nums} read queues "
-                f"and {topic.write_queue_nums} write queues",
+                f"and {topic.write_queue_nums} write queues"
             )
         self._offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         return self._answer_commit()
@@ -156,7 +154,6 @@ class OffsetHandler(Handler):
 
     @handles(GetAllDelayOffset)
     def all_delays(self, header: GetAllDelayOffset, body: bytes, peer: Peer) -> Reply:
-        """Return the current content of delayOffset.json, and what slaves must keep."""
         return Reply(body=self._delayed.progress_for_slave())
 
 
@@ -183,7 +180,9 @@ class ProgressHandler(Handler):
         for config in self._groups.all():
             group = config.group_name
             configs = [self._topics.get(name) for name in self._lags.topics_of(group)]
-            topics = [each.topic_name for each in configs if each is not None and (each.order or not header.is_order)]
+            topics = [
+                topic.topic_name for topic in configs if topic is not None and (topic.order or not header.is_order)
+            ]
             stats.consume_stats_list.append({group: [self._stats(group, [topic], stats) for topic in topics]})
             yield
         return (yield from encode_in_steps(stats))

@@ -70,25 +70,24 @@ class PopAckHandler:
         acks = BatchAcks.of_request(body).acks
         if not acks:
             raise RemoteError(ResponseCode.NO_MESSAGE, "the request names no message")
-        left, left_out = _MAX_ACKS, 0
-        for each in acks:
-            offsets = _offsets_of(each)
-            left -= len(offsets)
-            if left < 0:
+        remaining_count, invalid_count = _MAX_ACKS, 0
+        for ack in acks:
+            offsets = _offsets_of(ack)
+            remaining_count -= len(offsets)
+            if remaining_count < 0:
                 raise RemoteError(
                     ResponseCode.INVALID_PARAMETER,
                     f"a request acknowledges at most {_MAX_ACKS} messages; send several requests",
                 )
-            queue = self._pops.current(_topic_of(each), each.consumer_group, each.queue_id)
-            valid = queue.with_token(offsets, each.revive_queue_id) if queue is not None else []
-            left_out += len(offsets) - len(valid)
+            queue = self._pops.current(_topic_of(ack), ack.consumer_group, ack.queue_id)
+            valid = queue.with_token(offsets, ack.revive_queue_id) if queue is not None else []
+            invalid_count += len(offsets) - len(valid)
             if queue is not None and valid:
                 self._pops.settle(queue, valid)
-        return self._answer(Reply(header=BatchAckReply(left_out)))
+        return self._answer(Reply(header=BatchAckReply(invalid_count)))
 
     @handles(ChangeInvisibleTime)
     def change(self, header: ChangeInvisibleTime, body: bytes, peer: Peer) -> Reply | PendingReply:
-        """Let a message become visible at another time."""
         handle = self._handle(header)
         if header.invisible_time < 0:
             raise RemoteError(ResponseCode.INVALID_PARAMETER, "invisibleTime must be 0 or more")
@@ -97,8 +96,8 @@ class PopAckHandler:
             raise _unknown(header.topic, header.offset)
         now_ms = self._clock.now_ms()
         token = self._pops.change(queue, header.offset, now_ms, now_ms + header.invisible_time)
-        new = handle._replace(pop_time_ms=now_ms, invisible_ms=header.invisible_time, revive_queue=token)
-        reply = ChangeInvisibleTimeReply(now_ms, header.invisible_time, token, str(new))
+        new_handle = handle._replace(pop_time_ms=now_ms, invisible_ms=header.invisible_time, revive_queue=token)
+        reply = ChangeInvisibleTimeReply(now_ms, header.invisible_time, token, str(new_handle))
         return self._answer(Reply(header=reply))
 
     def _handle(self, header: AckMessage | ChangeInvisibleTime) -> ReceiptHandle:
@@ -137,8 +136,8 @@ def _offsets_of(ack: BatchAck) -> Sequence[int]:
         raise RemoteError(ResponseCode.INVALID_PARAMETER, f"a request acknowledges at most {_MAX_ACKS} messages")
     if not bits & bits + 1:  # without gaps
         return range(ack.start_offset, ack.start_offset + bits.bit_length())
-    found = [(ack.start_offset + 8 * each.start(), raw[each.start()]) for each in _SOME_BITS.finditer(raw)]
-    return [offset + place for offset, byte in found for place in range(8) if byte >> place & 1]
+    bytes_at_offset = [(ack.start_offset + 8 * match.start(), raw[match.start()]) for match in _SOME_BITS.finditer(raw)]
+    return [offset + place for offset, byte in bytes_at_offset for place in range(8) if byte >> place & 1]
 
 
 def _unknown(topic: str, offset: int) -> RemoteError:

@@ -197,7 +197,6 @@ class PopHandler(Handler):
     def _hold_if_wanted(
         self, header: PopMessage | Notification, selector: Selector, peer: Peer, is_unfinished: bool = False
     ) -> PendingReply | None:
-        """Hold a request, if it wants to wait. Raises: RemoteError, POLLING_FULL."""
         timeout_s = min(header.poll_time, _MAX_HOLD_MS) / 1000
         if is_unfinished:
             timeout_s = max(timeout_s, _MIN_HOLD_S)
@@ -307,8 +306,8 @@ class PopHandler(Handler):
         if header.queue_id != ANY_QUEUE:
             return QueueIds(ids)
         key = (header.topic, header.consumer_group)
-        self._first_queues[key] = first = (self._first_queues[key] + 1) % max(len(ids), 1)
-        return QueueIds(ids, first)
+        self._first_queues[key] = first_index = (self._first_queues[key] + 1) % max(len(ids), 1)
+        return QueueIds(ids, first_index)
 
     def _all_queue_ids(self, header: _PopRequests) -> Sequence[int]:
         if header.queue_id != ANY_QUEUE:

@@ -15,7 +15,7 @@ from typing import Final
 
 from sparrowmq.broker.clients import Clients
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.handler import SharedParts, no_topic
+from sparrowmq.broker.handlers.handler import SharedParts, no_topic, system_error
 from sparrowmq.broker.held_pulls import HeldLimits, HeldPull, HeldPulls
 from sparrowmq.broker.metrics.consumption import Consumption
 from sparrowmq.broker.offsets import Offsets
@@ -55,17 +55,12 @@ _CODES = {
 
 @dataclass(frozen=True)
 class PullRules:
-    """The limits and rules for one pull, with Java's names in brackets.
+    """The limits and rules for one pull.
 
-    Attributes:
-        max_count, max_bytes: the limits for a request without a byte limit (maxTransferCountOnMessageInMemory).
-        max_sized_bytes: the limit for a request with a byte limit, `maxMsgBytes`. Unlike Java: bytes limit such a
-            request, and not a count of 32 messages. This makes bulk readers fast.
-        near_bytes: a client that reads further than this from the log's end is sent to another broker, the one that
-            its group names for slow reads. None sends no client away (slaveReadEnable).
-        serves: whether this broker answers pulls. A slave without slaveReadEnable, or one that knows no master, sends
-            every client away.
-        keeps_offsets: whether pulls commit offsets here. A slave ignores them, because its master has newer ones.
+    `max_count` and `max_bytes` limit a request without a byte limit. Unlike Java, only bytes limit one with
+    `maxMsgBytes`, which makes bulk readers fast. A client that reads further than `near_bytes` from the log's end is
+    sent to another broker. Without `serves`, as at a slave without a master, every client is sent away. A slave keeps
+    no offsets, as its master has newer ones.
     """
 
     broker_name: str
@@ -157,10 +152,6 @@ class PullHandler:
         return self.held_pulls.hold(HeldPull(header, selector, peer, header.queue_offset), end, timeout_s)
 
     def _serve_held(self, pull: HeldPull, is_over: bool) -> Reply | None:
-        """Return the answer to a held pull, if it has one now.
-
-        If reads passed messages without a match, the answer at the end of the wait is "retry at once from here".
-        """
         header, selector = pull.header, pull.selector
         assert isinstance(header, PullMessage)
         if pull.is_void:
@@ -208,14 +199,13 @@ class PullHandler:
         return Reply(_code(read, header), reply, read.status.name, read.views)
 
     def _next_broker(self, header: PullMessage, read: Read, near_bytes: int) -> int:
-        """Return the id of the broker to ask next: another one if the messages read were far from the log's end."""
         group = self._groups.get(header.consumer_group)
         if group is None:
             return 0
         queue = self._store.queues.get(header.topic, header.queue_id)
         has_read = queue is not None and read.next_offset > header.queue_offset
-        last = queue.entry(read.next_offset - 1) if queue is not None and has_read else None
-        is_far = last is not None and self._store.end - last.offset > near_bytes
+        last_entry = queue.entry(read.next_offset - 1) if queue is not None and has_read else None
+        is_far = last_entry is not None and self._store.end - last_entry.offset > near_bytes
         return group.which_broker_when_consume_slowly if is_far else group.broker_id
 
     def _check(self, header: PullMessage, group: GroupConfig, peer: Peer) -> None:
@@ -240,10 +230,9 @@ class PullHandler:
                 f"the topic[{header.topic}] pulling message is forbidden on broker {self._rules.broker_name}",
             )
         if not 0 <= header.queue_id < topic.read_queue_nums:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
+            raise system_error(
                 f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]",
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
             )
 
     def _refuse_broadcasting(self, name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.slices import Steps
 from sparrowmq.protocol.codes import ResponseCode
@@ -42,9 +42,9 @@ class QueryHandler(Handler):
         return self._large.make(peer, partial(self._by_key, header, peer))
 
     def _by_key(self, header: QueryMessage, peer: Peer) -> Steps[Reply]:
-        most = MAX_MESSAGES_OF_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MAX_MESSAGES)
+        max_count = MAX_MESSAGES_OF_UNIQUE_KEY if header.unique_key_query else min(header.max_num, MAX_MESSAGES)
         records = yield from self._store.search_steps(
-            header.topic, header.key, most, header.begin_timestamp, header.end_timestamp
+            header.topic, header.key, max_count, header.begin_timestamp, header.end_timestamp
         )
         if not records:
             raise RemoteError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
@@ -65,7 +65,7 @@ class QueryHandler(Handler):
     def entries(self, header: QueryConsumeQueue, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
         queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!")
+            raise system_error(f"{header.queue_id}@{header.topic} is not exist!")
         records = QueueEntries(max_queue_index=queue.max_offset, min_queue_index=queue.min_offset)
         if header.consumer_group is not None:
             records.subscription_data = self._clients.subscription(header.consumer_group, header.topic)
@@ -75,9 +75,7 @@ class QueryHandler(Handler):
                 records.filter_data = "null"  # as in Java without a precomputed SQL92 filter
         if not queue.min_offset <= header.index < queue.max_offset:
             # Unlike Java, which answers success with this text and no body; its own tool fails on that.
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR, f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
-            )
+            raise system_error(f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!")
         count = min(header.count, MAX_ENTRIES, queue.max_offset - header.index)
         return self._large.make(peer, partial(_with_entries, records, queue, header.index, max(count, 0)))
 
@@ -86,7 +84,7 @@ def _with_entries(reply: QueueEntries, queue: ConsumeQueue, begin: int, count: i
     reply.queue_data = entries = []
     for offset in range(begin, begin + count):
         entry = queue.entry(offset)
-        known = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
-        entries.append(known or QueueEntry(msg="a gap"))
+        queue_entry = None if entry is None else QueueEntry(entry.offset, entry.size, entry.tags_code)
+        entries.append(queue_entry or QueueEntry(msg="a gap"))
         yield
     return (yield from encode_in_steps(reply))

@@ -27,8 +27,6 @@ _BODY: Final = b"0"
 
 
 class RecallHandler(Handler):
-    """Recall messages; `is_over` says whether it is too late for those that are due at a time, in ms."""
-
     def __init__(self, shared: SharedParts, is_over: Callable[[int], bool], enabled: bool) -> None:
         super().__init__(shared)
         self._is_over = is_over
@@ -63,8 +61,8 @@ class RecallHandler(Handler):
             Property.BORN_TIMESTAMP: str(now_ms),
             Property.PGROUP: header.producer_group or "",
         }
-        known = {name: value for name, value in properties.items() if value}
-        entry = Entry(handle.topic, 0, _BODY, Properties(render(known)), now_ms, peer.host)
+        set_properties = {name: value for name, value in properties.items() if value}
+        entry = Entry(handle.topic, 0, _BODY, Properties(render(set_properties)), now_ms, peer.host)
         principal = peer.principal
         if principal is not None and not principal.is_admin:
             entry.owner = principal.access_key

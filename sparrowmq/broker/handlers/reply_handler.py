@@ -85,11 +85,11 @@ class ReplyHandler:
     async def _store(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> ReplyHeader:
         """Store the answer. The reply does not wait until it is safe; a failure to store does not stop the push."""
         try:
-            after: ReplyWhenDurable = await await_result(self._sends.send(header, body, peer))
+            stored_reply: ReplyWhenDurable = await await_result(self._sends.send(header, body, peer))
         except (StoreFailed, DiskFull) as error:
             self._lines.log(log, logging.WARNING, "an answer sent by %s is not stored: %s", peer.address, error)
             return None
-        return after.reply
+        return stored_reply.reply
 
     async def _push(self, header: SendReply | SendReplyV2, body: bytes, peer: Peer) -> str | None:
         properties = Properties(header.properties or "")

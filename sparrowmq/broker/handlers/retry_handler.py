@@ -15,7 +15,7 @@ import random
 from typing import Final
 
 from sparrowmq.broker.delayed import retry_rules
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.broker.pop.pop_queue import PopQueue
 from sparrowmq.broker.pop.pop_state import PopState
 from sparrowmq.broker.redirect import readdress
@@ -86,9 +86,7 @@ class RetryHandler(Handler):
         return ReplyWhenDurable(self._store.durability(True), placed.end, None)
 
     def _popped(self, message: StoredMessage, group: GroupConfig) -> PopQueue | None:
-        """Return the state of the message's queue; None if no message of this place was popped, or it is of a deleted
-        topic.
-        """
+        """Return the state of the message's queue; None if this place was not popped, or is another topic's."""
         queue = self._store.queues.get(message.topic, message.queue_id)
         entry = queue.entry(message.queue_offset) if queue is not None else None
         if entry is None or entry.offset != message.physical_offset:
@@ -98,7 +96,7 @@ class RetryHandler(Handler):
     def _message(self, offset: int) -> StoredMessage:
         view = self._store.record_at(offset)
         if view is None:
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
+            raise system_error(f"look message by offset failed, {offset}")
         return record.decode(view)
 
     def _target(self, back: retry_rules.SentBack, group: GroupConfig) -> TopicConfig:

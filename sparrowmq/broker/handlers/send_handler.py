@@ -18,7 +18,7 @@ from sparrowmq.broker import batches
 from sparrowmq.broker.batches import are_neighbours, check_repeated_size, put_missing, render_positions
 from sparrowmq.broker.delayed.retry_rules import is_exhausted
 from sparrowmq.broker.groups import Groups
-from sparrowmq.broker.handlers.handler import SharedParts, body_too_large
+from sparrowmq.broker.handlers.handler import SharedParts, body_too_large, system_error
 from sparrowmq.broker.message_writer import Writer
 from sparrowmq.broker.repeated_sends import RepeatedSends, StoredBefore, in_progress, key
 from sparrowmq.broker.topics import Topics
@@ -150,7 +150,6 @@ class SendHandler:
         return ReplyWhenDurable(self._store.durability(entry.properties.wants_safety), earlier_send.end, reply)
 
     def check_request(self, header: SendMessage | SendMessageV2, body: bytes, peer: Peer) -> None:
-        """Refuse a request that `send` would refuse, where a check without sending is possible. Raises: RemoteError."""
         if len(body) > self._rules.max_body_bytes:
             raise body_too_large(len(body), self._rules.max_body_bytes)
         self._checked_topic(header, peer)
@@ -194,9 +193,9 @@ class SendHandler:
         is_repeated: bool,
     ) -> ReplyWhenDurable | Awaitable[ReplyWhenDurable]:
         """Send a batch after those before it. Raises: RemoteError, it is sent again, and is in the line already."""
-        first = batch.entries(common_entry, body, places[:PLACE_BYTES])[0]
-        first.owner = common_entry.owner
-        send_key = key(first) if first.properties.unique_key is not None else None
+        first_entry = batch.entries(common_entry, body, places[:PLACE_BYTES])[0]
+        first_entry.owner = common_entry.owner
+        send_key = key(first_entry) if first_entry.properties.unique_key is not None else None
         if is_repeated and send_key is not None and send_key in self._batch_queue.marks:
             raise in_progress()
         incarnation = self._topics.incarnation(common_entry.topic)
@@ -309,10 +308,9 @@ class SendHandler:
             return random.randrange(topic.write_queue_nums)
         if queue_id < topic.read_queue_nums:
             return queue_id  # the topic is shrinking: write queues are removed first
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
+        raise system_error(
             f"request queueId[{queue_id}] is illegal, topic[{topic.topic_name}] has {topic.write_queue_nums} write "
-            f"queues Producer: {peer.address}",
+            f"queues Producer: {peer.address}"
         )
 
 
@@ -340,8 +338,6 @@ def _ignore_request_message(topic: str, properties: Properties, peer: Peer) -> N
 
 
 class StoredReply(Written):
-    """The `SendMessageReply` of a stored message; none of its fields needs quoting."""
-
     def __init__(self, msg_id: str, queue_id: int, queue_offset: int) -> None:
         self.msg_id = msg_id
         self.queue_id = queue_id

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from sparrowmq.broker.handlers.handler import Handler, SharedParts
+from sparrowmq.broker.handlers.handler import Handler, SharedParts, system_error
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import ConfigError, RemoteError
 from sparrowmq.loop.slices import Steps, empty_in_steps, run_to_end
@@ -89,10 +89,8 @@ class TopicHandler(Handler):
         _check_queues("writeQueueNums", topic.write_queue_nums)
         _check_perm(topic.perm)
         if topic.topic_filter_type not in FILTER_TYPES:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"topicFilterType = [{shown(topic.topic_filter_type)}] value invalid; "
-                f"it is {' or '.join(FILTER_TYPES)}",
+            raise system_error(
+                f"topicFilterType = [{shown(topic.topic_filter_type)}] value invalid; it is {' or '.join(FILTER_TYPES)}"
             )
         attribute_table = _changed_attributes(self._topics.get(topic.topic_name), modification)
         return msgspec.structs.replace(topic, attributes=attribute_table)
@@ -121,14 +119,16 @@ class TopicHandler(Handler):
 
     @handles(GetTopicStats)
     def stats(self, header: GetTopicStats, body: bytes, peer: Peer) -> Reply | Awaitable[Reply]:
-        """Return each queue's begin, end and time of its last message; empty queues are included."""
         topic = self._known_topic(header.topic)
         queue_count = max(topic.write_queue_nums, topic.read_queue_nums)
         return self._large.make(peer, partial(self._stats_reply, header.topic, queue_count))
 
     def _stats_reply(self, topic: str, queue_count: int) -> Steps[Reply]:
         broker = self._topics.broker_name
-        rows = ((MessageQueue(topic, broker, each), self._queue_offsets(topic, each)) for each in range(queue_count))
+        rows = (
+            (MessageQueue(topic, broker, queue_id), self._queue_offsets(topic, queue_id))
+            for queue_id in range(queue_count)
+        )
         return (yield from encode_in_steps(TopicStats(cast(Any, json.Pairs(rows)))))
 
     @handles(GetAllTopicConfig)
@@ -152,15 +152,13 @@ class TopicHandler(Handler):
 
     def _check_not_system(self, name: str) -> None:
         if self._topics.is_system(name):
-            raise RemoteError(ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic.")
+            raise system_error(f"The topic[{name}] is conflict with system topic.")
 
 
 def check_list_length(count: int, kind: str) -> None:
     """Raises: RemoteError, a request has more things than a broker takes at once."""
     if count > MAX_LIST_LENGTH:
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"{count} {kind} in one request; send at most {MAX_LIST_LENGTH} at a time"
-        )
+        raise system_error(f"{count} {kind} in one request; send at most {MAX_LIST_LENGTH} at a time")
 
 
 def _changed_attributes(
@@ -176,20 +174,17 @@ def _changed_attributes(
         )
         return attributes.changed(attributes.TOPIC_ATTRIBUTES, current, changes, is_new=former is None)
     except ConfigError as error:
-        raise RemoteError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        raise system_error(str(error)) from None
 
 
 def _check_queues(field: str, count: int) -> None:
     if not 1 <= count <= MOST_QUEUES:
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR,
-            f"{field} is {count}; a topic has 1 to {MOST_QUEUES} queues (to stop writes, set its perm to 4)",
+        raise system_error(
+            f"{field} is {count}; a topic has 1 to {MOST_QUEUES} queues (to stop writes, set its perm to 4)"
         )
 
 
 def _check_perm(perm: int) -> None:
     # Unlike Java 4.9, which accepts any number, and then refuses every request to the topic.
     if not 0 <= perm <= MAX_PERM:
-        raise RemoteError(
-            ResponseCode.SYSTEM_ERROR, f"invalid perm {perm}; 2 is write, 4 is read, 6 is both, 0 is neither"
-        )
+        raise system_error(f"invalid perm {perm}; 2 is write, 4 is read, 6 is both, 0 is neither")

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 
-from sparrowmq.broker.handlers.handler import physical_offset_of
+from sparrowmq.broker.handlers.handler import physical_offset_of, system_error
 from sparrowmq.broker.transactions.transactions import Transactions
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock
-from sparrowmq.protocol.codes import ResponseCode
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.requests.headers import EndTransaction, ResumeCheckHalfMessage
 from sparrowmq.remoting.handler import ReplyWhenDurable, handles
@@ -39,10 +38,7 @@ class TransactionHandler:
         if commit_or_rollback == SysFlag.NOT_TRANSACTION:
             return None
         if commit_or_rollback != SysFlag.COMMIT and commit_or_rollback != SysFlag.ROLLBACK:
-            raise RemoteError(
-                ResponseCode.SYSTEM_ERROR,
-                f"commitOrRollback={commit_or_rollback}: 8 commits, 12 rolls back, 0 is unknown",
-            )
+            raise system_error(f"commitOrRollback={commit_or_rollback}: 8 commits, 12 rolls back, 0 is unknown")
         try:
             placed = self._transactions.end(
                 header.tran_state_table_offset,

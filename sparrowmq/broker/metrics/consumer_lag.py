@@ -1,9 +1,11 @@
 """The ends of topics and the lags of groups, looked up for one visit and then forgotten.
 
-ends      topic                  -> the sum of its queues' ends: messages since it was made
-bytes     topic                  -> the bytes of its messages since the broker started
-progress  group, topic           -> the sum of what it committed, what is left for it, and what is in flight
-          the greatest lags only -> when the oldest message was stored that the group has not consumed
+    ends      topic                  -> the sum of its queues' ends: messages since it was made
+    bytes     topic                  -> the bytes of its messages since the broker started
+    progress  group, topic           -> the sum of what it committed, what is left for it, and what is in flight
+              the greatest lags only -> when the oldest message was stored that the group has not consumed
+
+A broker may have 200,000 queues, so the look-up lets the loop serve requests in between.
 """
 
 from __future__ import annotations
@@ -40,8 +42,6 @@ class LagFigures(NamedTuple):
 
 
 class LagLookup:
-    """Looks up topics and groups. Within `look_up_all` it has `figures`."""
-
     def __init__(self, store: MessageStore, offsets: Offsets, lags: GroupLags, clients: Clients) -> None:
         self.figures = LagFigures()
         self._store = store
@@ -50,20 +50,17 @@ class LagLookup:
         self._clients = clients
 
     @asynccontextmanager
-    async def look_up_all(self, most: int) -> AsyncIterator[None]:
-        """Look up everything; of the ages those of the `most` greatest lags."""
-        (ends, sizes), groups = await self.of_topics(), await self.of_groups()
-        self.figures = LagFigures(ends, sizes, groups, await self.waiting_since(groups, most))
+    async def look_up_all(self, max_ages: int) -> AsyncIterator[None]:
+        """Look up everything; of the ages those of the `max_ages` greatest lags."""
+        (ends, sizes), groups = await run_to_end(self.of_topics()), await run_to_end(self.of_groups())
+        self.figures = LagFigures(ends, sizes, groups, await self.waiting_since(groups, max_ages))
         try:
             yield
         finally:
             self.figures = LagFigures()
 
-    async def of_topics(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Of each topic, the sum of its queues' ends, and the bytes of its messages since the start."""
-        return await run_to_end(self._of_topics())
-
-    def _of_topics(self) -> Steps[tuple[dict[str, int], dict[str, int]]]:
+    def of_topics(self) -> Steps[tuple[dict[str, int], dict[str, int]]]:
+        """Return, by topic, the sum of its queues' ends, and the bytes of its messages since the start."""
         ends: dict[str, int] = defaultdict(int)
         sizes: dict[str, int] = defaultdict(int)
         for queue in list(self._store.queues):
@@ -73,36 +70,35 @@ class LagLookup:
             yield
         return ends, sizes
 
-    async def of_groups(self) -> list[GroupProgress]:
-        """Every group in every topic of which it has offsets, and in those that only some of its members want."""
-        return await run_to_end(self._of_groups())
-
-    def _of_groups(self) -> Steps[list[GroupProgress]]:
+    def of_groups(self) -> Steps[list[GroupProgress]]:
+        """Return every group in each topic of which it has offsets, or that only some of its members want."""
         places = [(group, topic) for group, topic, _ in self._offsets.all()]
         for view in self._clients.consumer_groups():
             differing = sorted(view.differing_topics())
             places += [(view.name, topic) for topic in differing if not self._offsets.of_group(view.name, topic)]
-        found = []
+        progress_of_groups = []
         for group, topic in places:
-            found.append((yield from self._of(group, topic)))
+            progress_of_groups.append((yield from self._progress_of(group, topic)))
             yield
-        return found
+        return progress_of_groups
 
-    async def waiting_since(self, groups: Iterable[GroupProgress], most: int) -> list[tuple[GroupProgress, int]]:
+    async def waiting_since(self, groups: Iterable[GroupProgress], max_ages: int) -> list[tuple[GroupProgress, int]]:
         """Return for the groups with the greatest lags the store time, in ms, of the oldest unconsumed message."""
-        behind = nlargest(most, (each for each in groups if each.lag), key=lambda each: each.lag)
-        found = [(each, await run_to_end(self._oldest_ms(each))) for each in behind]
-        return [(each, stored_ms) for each, stored_ms in found if stored_ms is not None]
+        behind = nlargest(
+            max_ages, (progress for progress in groups if progress.lag), key=lambda progress: progress.lag
+        )
+        ages = [(progress, await run_to_end(self._oldest_ms(progress))) for progress in behind]
+        return [(progress, stored_ms) for progress, stored_ms in ages if stored_ms is not None]
 
-    def _of(self, group: str, topic: str) -> Steps[GroupProgress]:
+    def _progress_of(self, group: str, topic: str) -> Steps[GroupProgress]:
         lag = committed = in_flight = 0
         is_popped = False
         for queue_id in self._queues_of(group, topic):
-            each = self._lags.lag(group, topic, queue_id)
-            committed += each.offset
-            lag += each.messages
-            in_flight += each.in_flight or 0
-            is_popped |= each.in_flight is not None
+            queue_lag = self._lags.lag(group, topic, queue_id)
+            committed += queue_lag.offset
+            lag += queue_lag.messages
+            in_flight += queue_lag.in_flight or 0
+            is_popped |= queue_lag.in_flight is not None
             yield
         return GroupProgress(group, topic, committed, lag, in_flight if is_popped else None)
 
@@ -115,8 +111,8 @@ class LagLookup:
             queue = self._store.queues.get(progress.topic, queue_id)
             offset = self._offsets.query(progress.group, progress.topic, queue_id) or 0
             if queue is not None and offset < queue.max_offset:
-                first = max(offset, queue.min_offset)
-                stored_ms = self._store.store_time(progress.topic, queue_id, first)
+                first_offset = max(offset, queue.min_offset)
+                stored_ms = self._store.store_time(progress.topic, queue_id, first_offset)
                 if stored_ms is not None and (oldest_ms is None or stored_ms < oldest_ms):
                     oldest_ms = stored_ms
             yield

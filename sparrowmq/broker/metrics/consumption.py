@@ -34,8 +34,6 @@ class PullCounts:
 
 
 class Pair:
-    """Counts of a group in a topic, and by queue id."""
-
     __slots__ = ("queues", "rate")
 
     def __init__(self, rate: Rate) -> None:
@@ -44,8 +42,6 @@ class Pair:
 
 
 class Consumption:
-    """Counts of what was handed to consumers."""
-
     def __init__(self, clock: Clock, figures: Figures) -> None:
         self._clock = clock
         self.messages = figures.counter("sparrowmq_messages_sent_total", "messages handed to consumers")
@@ -79,20 +75,20 @@ class Consumption:
                 return
             pair = self._pairs[group, topic] = self._begin()
         pair.rate.counter.value += count
-        taken = pair.queues.get(queue_id)
-        if taken is None:
-            taken = pair.queues[queue_id] = PullCounts()
-        taken.pulls += 1
-        taken.size_bytes += size_bytes
-        taken.took_ms += int(took_s * 1000)
+        pull_counts = pair.queues.get(queue_id)
+        if pull_counts is None:
+            pull_counts = pair.queues[queue_id] = PullCounts()
+        pull_counts.pulls += 1
+        pull_counts.size_bytes += size_bytes
+        pull_counts.took_ms += int(took_s * 1000)
 
     def count_held(self) -> None:
         self.missed.value += 1
 
     def count_sent_back(self, group: str, topic: str) -> None:
-        known = self.sent_back.get((group, topic))
-        if known is not None or len(self.sent_back) < MAX_PAIRS:
-            self.sent_back[group, topic] = (known or 0) + 1
+        known_count = self.sent_back.get((group, topic))
+        if known_count is not None or len(self.sent_back) < MAX_PAIRS:
+            self.sent_back[group, topic] = (known_count or 0) + 1
 
     def per_second(self, group: str, topics: Iterable[str]) -> float:
         """Messages of these topics per second that the group received, over the last minute."""
@@ -107,11 +103,9 @@ class Consumption:
             yield key, pair.rate.per_second(now_s)[0]
 
     def counts(self) -> list[tuple[tuple[str, str], int]]:
-        """Messages of each pair of group and topic since the pair was last forgotten."""
         return [(key, pair.rate.counter.value) for key, pair in self._pairs.items()]
 
     def pairs(self) -> list[tuple[tuple[str, str], Pair]]:
-        """All counts of each group and topic since the pair was last forgotten."""
         return list(self._pairs.items())
 
     def sample(self) -> None:

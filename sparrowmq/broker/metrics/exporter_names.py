@@ -101,7 +101,7 @@ def _declare_topics(figures: Figures, progress: LagLookup, settings: BrokerSetti
 def _declare_groups(
     figures: Figures, parts: Measured, progress: LagLookup, settings: BrokerSettings, clock: Clock
 ) -> None:
-    where, clients = (settings.cluster, settings.name), parts.clients
+    broker_labels, clients = (settings.cluster, settings.name), parts.clients
     labels = ("cluster", "broker", "topic", "group")
 
     def lags(name: str, is_retry: bool) -> None:
@@ -120,20 +120,20 @@ def _declare_groups(
         "rocketmq_consumer_offset",
         "the sum of a group's offsets",
         labels,
-        lambda: (((*where, each.topic, each.group), each.committed) for each in progress.figures.groups),
+        lambda: (((*broker_labels, each.topic, each.group), each.committed) for each in progress.figures.groups),
     )
     figures.gauges(
         "rocketmq_consumer_tps",
         "messages a second that a group took",
         labels,
-        lambda: (((*where, topic, group), pace) for (group, topic), pace in parts.consumption.paces()),
+        lambda: (((*broker_labels, topic, group), pace) for (group, topic), pace in parts.consumption.paces()),
     )
     figures.gauges(
         "rocketmq_group_get_latency_by_storetime",
         "how long the oldest message is stored that it has not consumed, in ms",
         labels,
         lambda: (
-            ((*where, each.topic, each.group), max(clock.now_ms() - stored_ms, 0))
+            ((*broker_labels, each.topic, each.group), max(clock.now_ms() - stored_ms, 0))
             for each, stored_ms in progress.figures.waiting
         ),
     )
@@ -141,7 +141,7 @@ def _declare_groups(
         "rocketmq_producer_count",
         "producers of a group",
         ("cluster", "broker", "group"),
-        lambda: (((*where, group), len(members)) for group, members in clients.producer_groups()),
+        lambda: (((*broker_labels, group), len(members)) for group, members in clients.producer_groups()),
     )
 
 

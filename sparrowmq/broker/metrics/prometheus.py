@@ -9,6 +9,7 @@ group that received nothing for a minute. There is no `message_type`, as 4.9's t
 `rocketmq_consumer_lag_latency_milliseconds`, as newer exporters spell it.
 
 Only the master shows topics, groups and transactions, so sums over all brokers count nothing twice.
+Source: BrokerMetricsConstant and DefaultStoreMetricsConstant, Java 5.3.
 """
 
 from __future__ import annotations
@@ -59,11 +60,7 @@ def metrics_part(
     clock: Clock,
     ready: Callable[[], Awaitable[str]],
 ) -> Part:
-    """Return the part that answers Prometheus and sends to a collector, as the settings say.
-
-    `door` is as of a MetricsPort, and `ready` returns the text of /readyz. Raises: ConfigError, metrics are to be sent,
-    and OpenTelemetry's exporter is not installed.
-    """
+    """Return the part that answers Prometheus and sends to a collector. Raises: ConfigError, no exporter is there."""
     lags = GroupLags(parts.store, parts.topics, parts.offsets, parts.clients, pops)
     progress, exporter_figures = LagLookup(parts.store, parts.offsets, lags, parts.clients), Figures()
     declare_names_of_5x(parts, progress, settings, latencies, clock)
@@ -102,8 +99,8 @@ def declare_names_of_5x(
     declare_latencies(figures, latencies)
     declare_lags(store, clock, figures)
     figures.time_histogram("sparrowmq_sync_seconds", "time to sync the log to disk", lambda: store.flusher.times)
-    for name, own in (NAMES_OF_5X if settings.is_slave else NAMES_OF_5X | NAMES_OF_5X_AT_MASTERS).items():
-        figures.add_alias(name, own)
+    for name, own_name in (NAMES_OF_5X if settings.is_slave else NAMES_OF_5X | NAMES_OF_5X_AT_MASTERS).items():
+        figures.add_alias(name, own_name)
 
 
 def _declare_received(parts: Measured) -> None:
@@ -118,7 +115,7 @@ def _declare_received(parts: Measured) -> None:
         "bytes of the messages that a group received",
         _GROUP_LABELS,
         lambda: (
-            ((group, *_topic_labels(topic)), sum(taken.size_bytes for taken in pair.queues.values()))
+            ((group, *_topic_labels(topic)), sum(pull_counts.size_bytes for pull_counts in pair.queues.values()))
             for (group, topic), pair in parts.consumption.pairs()
         ),
     )

@@ -4,7 +4,7 @@
 yesterday. Apache's exporter reads nearly all, and fails as a whole if one is missing. So parts that do not exist here
 (thread pools, buffers outside the page cache, a lock around the log) are shown as empty. As in Java, puts are all
 messages that enter the log: a delayed message counts where it waits and again where it is delivered. The times of puts
-are those of the last full minute (put_times.py).
+are those of the last full minute.
 Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService.getRuntimeInfo, Java 4.9.8.
 """
 
@@ -168,7 +168,6 @@ class Status:
         }
 
     def _about_copies(self) -> dict[str, str]:
-        """Unlike Java: how far a slave is, in time, is what its newest message and its master's are apart."""
         has_slaves = "sparrowmq_slaves" in self._figures and self._int_figure("sparrowmq_slaves")
         if not has_slaves and not self._settings.is_slave:
             return {}
@@ -181,7 +180,6 @@ class Status:
         return {key: str(count) for key, count in counts.items() if count}
 
     def _while_drained(self, more_lines: dict[str, str]) -> dict[str, str]:
-        """Unlike Java: the messages of producers alone, for operators that wait until none comes."""
         if CONDITION + DRAINED.name not in more_lines:
             return {}
         return {"receivedFromProducers": str(self._int_figure("sparrowmq_messages_received_total"))}

@@ -112,7 +112,7 @@ class Traffic:
         if amounts is None and times is None:
             return None
         averaged = zip(amounts or _NOTHING, times or amounts or (), strict=True)
-        return tuple(_span(amount, 0 if name in _OF_BROKER else each.sum) for amount, each in averaged)
+        return tuple(_span(amount, 0 if name in _OF_BROKER else divisor.sum) for amount, divisor in averaged)
 
     def _consumption_totals(self) -> Iterator[tuple[Key, int]]:
         for (group, topic), pair in self._consumption.pairs():
@@ -172,7 +172,7 @@ class Spans(Generic[K]):
         if self._last_totals is not None:
             totals_before = self._last_totals
             growth = {
-                key: total - known if total >= (known := totals_before.get(key, 0)) else total
+                key: total - known_total if total >= (known_total := totals_before.get(key, 0)) else total
                 for key, total in last_totals.items()
                 if total != totals_before.get(key, 0)
             }
@@ -181,7 +181,6 @@ class Spans(Generic[K]):
         self._last_totals = last_totals
 
     def of(self, key: K, now_s: float) -> tuple[Amount, ...] | None:
-        """The amounts of the last minute, hour and day; None if all are 0."""
         amounts = tuple(span.of(key, now_s) for span in self._spans)
         return amounts if any(amount.sum for amount in amounts) else None
 

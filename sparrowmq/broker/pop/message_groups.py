@@ -83,7 +83,6 @@ class MessageGroups:
             heapq.heappush(self._head_offsets, offset)
 
     def is_free(self, key: int) -> bool:
-        """Whether no message of the group is with a consumer."""
         group = self._by_key.get(key)
         return group is None or not group.hidden_count
 
@@ -138,7 +137,6 @@ class MessageGroups:
         heapq.heappush(self._head_offsets, offset)
 
     def has_ready(self) -> bool:
-        """Whether a group with messages is free."""
         heads = self._head_offsets
         while heads:
             group = self._group_of.get(heads[0])
@@ -151,7 +149,11 @@ class MessageGroups:
         """Return the messages of these that have no others before them in their groups."""
         members = frozenset(offsets)
         groups = {group.key: group for offset in offsets if (group := self._group_of.get(offset)) is not None}
-        leading = {each for group in groups.values() for each in takewhile(members.__contains__, group.offsets)}
+        leading = {
+            offset_of_group
+            for group in groups.values()
+            for offset_of_group in takewhile(members.__contains__, group.offsets)
+        }
         return [offset for offset in offsets if offset in leading]
 
     def _offer_head(self, group: MessageGroup) -> None:

@@ -43,8 +43,6 @@ NEVER_MS: Final = 1 << 62
 
 
 class InFlight(NamedTuple):
-    """One message that is not done."""
-
     pop_ms: int  # when a consumer got it, or last changed its time
     due_ms: int  # when it becomes visible again
     token: int  # a part of its valid handle
@@ -66,14 +64,9 @@ class Chunk:
 class PopQueue:
     """The state of one queue for one group.
 
-    Attributes:
-        next_offset: the first message that no consumer got.
-        count: the number of messages that are not done.
-        ready: a heap of the messages that are visible again. It may have others too, and one message twice:
-            `next_ready` looks at the cell, and takes each message out once.
-        chunks: by number, which is the offset of their first message / 64.
-        is_orderly: whether an orderly pop came, so others may wait.
-        message_groups: the messages by message group; None: all have one order, or pops are not orderly.
+    No consumer got `next_offset`, and `count` messages before it are not done. `ready` is a heap of the visible
+    messages. It may have others too, and one message twice: `next_ready` looks at the cell, and takes each out once.
+    Without `message_groups` all messages have one order, or pops are not orderly.
     """
 
     __slots__ = (
@@ -205,13 +198,11 @@ class PopQueue:
         return self.message_groups is None or self.message_groups.is_full or self.message_groups.has_ready()
 
     def begin_message_groups(self) -> MessageGroups:
-        """Order the messages by their message groups from now on."""
         self.ready.clear()
         self.message_groups = MessageGroups(self.live_offsets())
         return self.message_groups
 
     def end_message_groups(self) -> None:
-        """Give messages without regard to message groups from now on."""
         if self.message_groups is not None:
             self.message_groups = None
             self.ready[:] = (offset for offset in self.live_offsets() if self._is_ready(offset))

@@ -1,7 +1,7 @@
 """Pop consumption of one master: every change of the pop state, its way to the log, and messages that come back.
 
     pop, ack, change ── a step ── the state in memory ── the group's offset
-                          └────── the journal, at the end of the turn (state/journal.py)
+                          └────── the journal, at the end of the turn (journal.py)
     time is over     ── ready ── waiting consumers wake; after too many deliveries: %DLQ%group
 
 The journal has each step before the offset that follows from it. So after a crash the steps decide. Another commit,
@@ -51,12 +51,8 @@ class PopJournal(Protocol):
 class PopState:
     """The pop state of a master, which begins with the state that the log had at the start (`table`).
 
-    A slave has no journal, and makes no steps. For `young_bytes` see `is_young`.
-
-    Attributes:
-        on_ready: called with the topic and group whose messages are visible again.
-        move_to_dlq: called with the queue, offset and state of a message whose time is over. Returns whether the
-            message is a dead letter now, because it has no tries left.
+    `on_ready` gets the topic and group whose messages are visible again. `move_to_dlq` gets a message whose time is
+    over, and returns whether it is a dead letter now, because it has no tries left.
     """
 
     def __init__(
@@ -95,7 +91,6 @@ class PopState:
         return sum(queue.count for queue in self.table)
 
     def queue(self, topic: str, group: str, queue_id: int, init_mode: int) -> PopQueue:
-        """Return a queue's state. A new one begins at the group's offset, or else where the mode says."""
         current = self.current(topic, group, queue_id)
         if current is not None:
             return current
@@ -146,11 +141,7 @@ class PopState:
         attempt: int | None = None,
         pop: int = NO_ATTEMPT,
     ) -> None:
-        """Give messages to a consumer, with the times and the token of `in_flight`.
-
-        `attempt` is the number of this delivery; None: one more than before. `pop` is the number of the attempt id of
-        an orderly pop.
-        """
+        """Give messages to a consumer. `attempt` is the number of this delivery; None: one more than before."""
         by_attempt = _group_by_attempt(queue, offsets, attempt)
         queue_key = (queue.topic, queue.group, queue.queue_id)
         times = (in_flight.pop_ms, in_flight.due_ms, in_flight.token)
@@ -208,7 +199,6 @@ class PopState:
         return True
 
     def close(self) -> None:
-        """Stop the timer: no message becomes visible again."""
         self._is_closed = True
         self._chunk_times.clear()
         self._set_timer()
@@ -243,10 +233,9 @@ class PopState:
         return encoded(steps)
 
     def snapshot(self) -> Iterator[list[bytes]]:
-        """Yield the present state, as records of the journal.
+        """Yield the present state, as records of the journal. Log each before anything else happens.
 
-        The state may change between two records, so log each before anything else happens. After a
-        record, the journal may repeat a step that the record contains: the replay still ends in the same state.
+        The journal may then repeat a step that a record contains: the replay still ends in the same state.
         """
         return encoded(chain.from_iterable(map(PopQueue.snapshot, self.table)))
 
@@ -263,14 +252,11 @@ class PopState:
         self._sequence += 1
         heapq.heappush(self._chunk_times, (at_ms, self._sequence, queue, number))
         if len(self._chunk_times) > self._max_chunk_times:
-            self._drop_old_times()
+            self._chunk_times = [due for due in self._chunk_times if _is_valid(due)]
+            heapq.heapify(self._chunk_times)
+            self._max_chunk_times = max(_MIN_HEAP, 2 * len(self._chunk_times))
         if self._timer is None or at_ms < self._timer_ms:
             self._set_timer()
-
-    def _drop_old_times(self) -> None:
-        self._chunk_times = [due for due in self._chunk_times if _is_valid(due)]
-        heapq.heapify(self._chunk_times)
-        self._max_chunk_times = max(_MIN_HEAP, 2 * len(self._chunk_times))
 
     def _set_timer(self, is_cut: bool = False) -> None:
         """Set the timer to the next time. `is_cut`: `_check_due` may have left due times for the next turn."""
@@ -321,7 +307,6 @@ class PopState:
 
 
 def new_token() -> int:
-    """Return a random token for a handle, so that no client can guess it."""
     return int.from_bytes(os.urandom(8)) % _TOKENS + 1000
 
 

@@ -1,13 +1,13 @@
 """The steps of pop consumption, as the journal of a master has them. Applied in their order, they make the state.
 
-    Taken      messages were given to a consumer: offsets as runs (begin, count, begin, count, ...), and the next
-               offset that no consumer got. Skipped messages, which no consumer wants, are acknowledged.
-               With attempt 0, no consumer got the messages: they wait for others of their message group
-    Settled    messages were acknowledged, or moved to the dead-letter queue
-    Changed    a message becomes visible at another time, and has another handle
-    Begun      a queue begins, or begins again after a reset: all before `next_offset` is acknowledged
-    Restored   one chunk of a queue, in a snapshot behind its Begun
-    Dropped    a queue is deleted
+    PopStep      messages were given to a consumer: offsets as runs (begin, count, begin, count, ...), and the next
+                 offset that no consumer got. Skipped messages, which no consumer wants, are acknowledged.
+                 With attempt 0, no consumer got the messages: they wait for others of their message group
+    AckStep      messages were acknowledged, or moved to the dead-letter queue
+    Changed      a message becomes visible at another time, and has another handle
+    RestartStep  a queue begins, or begins again after a reset: all before `next_offset` is acknowledged
+    Restored     one chunk of a queue, in a snapshot behind its RestartStep
+    Dropped      a queue is deleted
 
 A message that becomes visible again makes no step: its time says so.
 """
@@ -106,14 +106,16 @@ def runs_of(offsets: Sequence[int]) -> list[int]:
     """Return sorted offsets as runs: begin, count, begin, count, ... Each offset is in them once."""
     if not offsets:
         return []
-    first, count = offsets[0], len(offsets)
+    first_offset, count = offsets[0], len(offsets)
     is_run = isinstance(offsets, range)
-    if is_run or (offsets[-1] - first == count - 1 and offsets == list(range(first, first + count))):
-        return [first, count]
-    runs = [first, 1]
-    for before, offset in pairwise(offsets):
-        if offset == before + 1:
+    if is_run or (
+        offsets[-1] - first_offset == count - 1 and offsets == list(range(first_offset, first_offset + count))
+    ):
+        return [first_offset, count]
+    runs = [first_offset, 1]
+    for offset_before, offset in pairwise(offsets):
+        if offset == offset_before + 1:
             runs[-1] += 1
-        elif offset != before:
+        elif offset != offset_before:
             runs += [offset, 1]
     return runs

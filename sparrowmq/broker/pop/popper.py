@@ -144,8 +144,7 @@ class PopResult:
 class Popper:
     """Pops of one broker.
 
-    `read_ahead` is the number of messages of a queue that may be with consumers, or wait for others of their message
-    group; with 0, orderly pops do not regard message groups.
+    `read_ahead` messages of a queue may be with consumers, or wait; with 0, orderly pops do not regard message groups.
     """
 
     def __init__(self, store: MessageStore, pops: PopState, broker_name: str, read_ahead: int) -> None:
@@ -181,7 +180,6 @@ class Popper:
                 self._pops.take_back(queue, queue.with_token(part.offsets, result.token), result.pop_ms)
 
     def cold_read(self, request: PopRequest) -> Callable[[], None] | None:
-        """The function to call in a thread before a pop, if the pop would wait for the disk."""
         for queue_id in islice(request.queue_ids, _MAX_QUEUES):
             queue = self._pops.table.get(request.topic, request.group, queue_id)
             if queue is None:
@@ -330,7 +328,6 @@ class Popper:
         queue_pop.add_to_result()
 
     def _add_to_groups(self, queue_pop: QueuePop) -> None:
-        """Put new messages into their groups, and let some wait."""
         queue, new_messages = queue_pop.queue, queue_pop.new_messages
         if queue.message_groups is None or not new_messages:
             return
@@ -345,9 +342,8 @@ class Popper:
 class QueuePop:
     """The messages of one queue that a pop takes, from `next_offset` on.
 
-    Attributes:
-        dropped_offsets: of messages that come no more: they are deleted, or the filter excludes them.
-        new_messages: of an orderly pop: the offset, the key of the group, and whether the message is given.
+    `dropped_offsets` come no more. `new_messages` of an orderly pop: the offset, the key of the group, whether it is
+    given.
     """
 
     def __init__(self, store: MessageStore, queue: PopQueue, request: PopRequest, result: PopResult) -> None:
@@ -494,8 +490,8 @@ def with_deliveries(view: memoryview, times: int) -> memoryview:
     if times <= 0:
         return view
     raw = bytearray(view)
-    at = _body_size_at(raw) - BODY_SIZE_BEHIND_RECONSUME_TIMES
-    INT.pack_into(raw, at, INT.unpack_from(raw, at)[0] + times)
+    position = _body_size_at(raw) - BODY_SIZE_BEHIND_RECONSUME_TIMES
+    INT.pack_into(raw, position, INT.unpack_from(raw, position)[0] + times)
     return memoryview(bytes(raw))
 
 
@@ -559,7 +555,6 @@ class PopWakeups:
         self._advance(topic, group)
 
     def wake_soon(self, topic: str, group: str) -> None:
-        """Wake the pops of a group after other work, so that they go on with the next queues."""
         asyncio.get_running_loop().call_soon(self._advance, topic, group)
 
     def _advance(self, topic: str, group: str) -> None:

@@ -82,9 +82,7 @@ class HaMasterRules:
 class HaMaster:
     """Serve the slaves of one master, which connect to `listener`.
 
-    `in_sync` has the members in sync, if the master is elected. `tls` decides by the first byte whether a connection is
-    encrypted. `slave_addresses` returns the addresses of the brokers of the same name, by their brokerId. `replicated`
-    is the offset up to which at least one slave has the log.
+    `slave_addresses` returns the brokers of the same name. At least one slave has the log up to `replicated`.
     """
 
     def __init__(
@@ -226,7 +224,6 @@ class HaMaster:
         await self._listener.serve(self._accept, self._backlog, self.links)
 
     async def name_slaves(self) -> None:
-        """Find out which registered brokers the connections belong to, because a slave does not say it."""
         nameless = [link for link in self._following() if link.registered is None]
         if not nameless or self._slave_addresses is None:
             return
@@ -255,16 +252,12 @@ class HaMaster:
         requirement = Requirement(self.replicated, ResponseCode.FLUSH_SLAVE_TIMEOUT, description, lacks)
         return Durability((requirement,), self._clock, self._rules.timeout_s)
 
-    def _accept(self) -> SlaveLink | Opening:
-        link = self._new_link()
-        return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
-
     def _show_visible_end(self) -> None:
         self._update_visible_end()
         for link in self.links:
             link.send_visible_end_soon()
 
-    def _new_link(self) -> SlaveLink:
+    def _accept(self) -> SlaveLink | Opening:
         link = SlaveLink(
             self._store,
             self._shipped_end,
@@ -278,7 +271,7 @@ class HaMaster:
         oldest_link = self._limited_sessions.add(link)
         if oldest_link is not None:
             oldest_link.close(f"{self._max_links} connections are the most that there may be")
-        return link
+        return link if self._tls is None else Opening(link, self._tls, self._clock, is_silent=True)
 
     def _on_acknowledgement(self, link: SlaveLink) -> None:
         if link.acked is None:
@@ -349,9 +342,7 @@ def check_role(settings: BrokerSettings) -> None:
 
 
 def ha_door(settings: BrokerSettings, port: int) -> Listener | None:
-    """Return the bound port for slaves; None if this broker accepts none. Raises: ConfigError, a required port is
-    taken.
-    """
+    """Return the bound port for slaves; None if it accepts none. Raises: ConfigError, a required port is taken."""
     port_setting = settings.ha_port
     if settings.is_slave or port_setting == 0:
         return None

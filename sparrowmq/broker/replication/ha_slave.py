@@ -65,15 +65,11 @@ _MAX_HEARTBEATS_WITHOUT_BYTES: Final = 2
 
 @dataclass(frozen=True)
 class HaSlaveRules:
-    """The rules by which a slave follows, with the names of settings in brackets.
+    """The rules by which a slave follows.
 
-    Attributes:
-        master: the address to follow, instead of that from name servers (haMasterAddress).
-        report_s: the time between two reports (haSendHeartbeatInterval).
-        silence_s: the slave leaves a master that is silent for this long (haHousekeepingInterval).
-        is_flushed_first: whether it reports only what is on disk (slaveAck=flushed).
-        introduction: the bytes by which a member introduces itself to an elected master.
-        pause_s: the pause after a connection that ended, instead of PAUSE_S.
+    `master` is the address instead of that from name servers, and `pause_s` counts instead of PAUSE_S. With
+    `is_flushed_first` it reports only what is on disk. A member introduces itself to an elected master by
+    `introduction`.
     """
 
     master: str | None = None
@@ -100,12 +96,9 @@ def ha_slave_rules(settings: BrokerSettings, tls: SSLContext | None) -> HaSlaveR
 class HaSlave:
     """Follow a master while the broker runs.
 
-    Attributes:
-        alarm: the reason why the master is not followed any more.
-        trusts_master: whether the log of the master at this address was equal to ours, without a difference since.
-        on_trust: called when the logs were found equal.
-        on_lost: called each time there is no master to follow; a name server may know a new address.
-        visible_end: the offset up to which consumers may read, as an elected master has said it; 0 if it has not.
+    `alarm` says why the master is not followed any more. `trusts_master`: its log was equal to ours, without a
+    difference since; then `on_trust` is called. `on_lost` is called each time there is no master to follow. Consumers
+    may read up to `visible_end`, by an elected master.
     """
 
     def __init__(self, store: MessageStore, clock: Clock, rules: HaSlaveRules, figures: Figures) -> None:
@@ -148,7 +141,6 @@ class HaSlave:
 
     @property
     def is_following(self) -> bool:
-        """Whether there is a connection to a master that has everything in our log."""
         return self.link is not None and self.link.is_following
 
     @property
@@ -169,7 +161,6 @@ class HaSlave:
                 self.link.close()
 
     def refuse(self, problem: SparrowError) -> None:
-        """Follow this master no more, for a problem that only an operator can solve."""
         log.critical("the master is not followed: %s", problem)
         self.alarm, self.trusts_master = problem, False
         if self.link is not None:
@@ -299,9 +290,8 @@ class HaSlave:
 class MasterLink(asyncio.Protocol):
     """One connection to a master.
 
-    `on_appended` gets the number of appended bytes, and `on_visible` the newest offset up to which consumers may read.
-    `on_match` is called when the master is found to have everything in our log, and `ended` is set when the connection
-    is over. After the `error` `LogsDiffer` another attempt is useless.
+    `on_visible` gets the newest offset up to which consumers may read; `on_match` says that the master has everything
+    in our log. After the `error` `LogsDiffer` another attempt is useless.
     """
 
     def __init__(

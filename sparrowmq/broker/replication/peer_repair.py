@@ -90,7 +90,6 @@ class FetchedRecords:
         return self._records[offset]
 
     async def fetch(self, offset: int) -> None:
-        """Ask for the record at an offset, and for some of the records after it. Raises: NetworkError, RemoteError."""
         for _ in range(_AHEAD):
             record = self._records[offset] = await self._peer.ask(offset)
             if not record:
@@ -106,10 +105,9 @@ async def repair_closed(
     clock: Clock,
     patience_s: float,
 ) -> str:
-    """Replace the damaged records of a store that is not open, from the file of the first damage on.
+    """Replace the damaged records of a store that is not open. Returns "" if something was replaced, or why not.
 
-    `peers` returns the addresses of brokers with the same log. `patience_s` is the time to wait for a broker that has
-    the records. Returns "" if something was replaced; otherwise the reason.
+    `peers` returns the addresses of brokers with the same log, for which this waits `patience_s`.
     """
     deadline, reason = clock.monotonic() + patience_s, "no other broker is known"
     while True:
@@ -148,7 +146,6 @@ class SelfRepair:
         return Part(chores=(Chore("repair", POLL_S, self.poll),))
 
     async def poll(self) -> None:
-        """Repair what was found since the last look; try again after a minute what no peer has."""
         if self._store.flushed.error is not None:
             return
         self._store.scrubber.review()

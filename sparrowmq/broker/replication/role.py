@@ -47,11 +47,7 @@ _MEMBERS_PAUSE_S: Final = 0.5  # before a member tries again to reach its master
 
 @dataclass(frozen=True)
 class BrokerContext:
-    """The broker whose role it is.
-
-    `slaves` is the port for slaves, if there is one, with `tls`. Connections to a master have `client_tls`. `is_full`:
-    the store takes nothing, because its disk had no room at the start.
-    """
+    """The broker whose role it is. `slaves` is its port for slaves. `is_full`: its disk had no room at the start."""
 
     settings: BrokerSettings
     address: str
@@ -66,8 +62,6 @@ class BrokerContext:
 
 
 class ReplicationRole:
-    """The role. Call `lead` or `follow` once."""
-
     def __init__(self, broker: BrokerContext) -> None:
         store = broker.store
         self.high_watermark = HighWatermark(store, broker.term, is_full=broker.is_full)
@@ -87,14 +81,14 @@ class ReplicationRole:
             self._slave.stop()
 
     def lead(self, pool: Pool) -> list[Part]:
-        this = self._broker
-        if this.slaves is None:
+        context = self._broker
+        if context.slaves is None:
             return []
-        epoch, in_sync = (this.term.epoch, this.term.in_sync) if this.term else (None, None)
-        rules = ha_master_rules(this.settings, epoch)
-        addresses = partial(addresses_by_number, this.settings, this.address, pool)
-        store, clock, figures = this.store, this.clock, this.figures
-        master = HaMaster(store, this.slaves, clock, rules, figures, in_sync, this.tls, addresses)
+        epoch, in_sync = (context.term.epoch, context.term.in_sync) if context.term else (None, None)
+        rules = ha_master_rules(context.settings, epoch)
+        addresses = partial(addresses_by_number, context.settings, context.address, pool)
+        store, clock, figures = context.store, context.clock, context.figures
+        master = HaMaster(store, context.slaves, clock, rules, figures, in_sync, context.tls, addresses)
         self.status = master.status
         return [master.part()]
 
@@ -136,11 +130,11 @@ class ReplicationRole:
         return [slave.part(), mirror.part(), settings_check.part()]
 
     async def peers(self, pool: Pool) -> Sequence[str]:
-        this = self._broker
-        if this.term is not None:
-            others = await this.term.peers()
+        context = self._broker
+        if context.term is not None:
+            others = await context.term.peers()
         else:
-            others = await same_log_addresses(this.settings, this.address, pool)
+            others = await same_log_addresses(context.settings, context.address, pool)
         return (self._master_address, *others) if self._master_address else others
 
     def _slave_rules(self) -> HaSlaveRules:

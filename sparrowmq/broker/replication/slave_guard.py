@@ -29,22 +29,30 @@ _OF_MASTER: Final = frozenset(
     }
 )
 
-
-_POPS: Final = frozenset(
-    {
-        RequestCode.POP_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-    }
+_POPS: Final = (
+    RequestCode.POP_MESSAGE,
+    RequestCode.PEEK_MESSAGE,
+    RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
 )
+_REASONS: Final[dict[int, str]] = {
+    RequestCode.COMMIT_BATCH: f"{A_SLAVE}; its master has the staged batch",
+    RequestCode.END_TRANSACTION: "Message store is slave mode, so end transaction is forbidden: "
+    f"{A_SLAVE}; its master has the half message",
+    **dict.fromkeys(_POPS, f"{A_SLAVE}; its master has the state of popped messages"),
+}
+_LOCKS_AT_MASTER: Final = f"{A_SLAVE}; its master has the locks of queues"
+_REASONS_OF_ELECTED: Final[dict[int, str]] = {
+    RequestCode.LOCK_BATCH_MQ: _LOCKS_AT_MASTER,
+    RequestCode.UNLOCK_BATCH_MQ: _LOCKS_AT_MASTER,
+    RequestCode.UPDATE_CONSUMER_OFFSET: f"the offset is not committed: {A_SLAVE}; commit to its master",
+}
 
 
 def not_the_master() -> RemoteError:
-    """Return the answer to a send to a slave; clients send to the master then."""
     return RemoteError(
         ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {OF_A_SLAVE}; send to its master"
     )
@@ -60,24 +68,9 @@ def refusing(guard: Guard | None, *, is_elected: bool = False) -> Guard:
     def refuse(peer: Peer, command: Command, row: Row, header: Request[Any]) -> None:
         if row.access is Access.WRITE or row.code == RequestCode.CONSUMER_SEND_MSG_BACK:
             raise not_the_master()
-        if row.code == RequestCode.COMMIT_BATCH:
-            raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the staged batch")
-        if row.code == RequestCode.END_TRANSACTION:
-            raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE,
-                f"Message store is slave mode, so end transaction is forbidden: {A_SLAVE}; its master has the half "
-                "message",
-            )
-        if row.code in _POPS:
-            raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the state of popped messages"
-            )
-        if is_elected and row.code in (RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ):
-            raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, f"{A_SLAVE}; its master has the locks of queues")
-        if is_elected and row.code == RequestCode.UPDATE_CONSUMER_OFFSET:
-            raise RemoteError(
-                ResponseCode.SLAVE_NOT_AVAILABLE, f"the offset is not committed: {A_SLAVE}; commit to its master"
-            )
+        reason = _REASONS.get(row.code) or (_REASONS_OF_ELECTED.get(row.code) if is_elected else None)
+        if reason is not None:
+            raise RemoteError(ResponseCode.SLAVE_NOT_AVAILABLE, reason)
         if row.code in _OF_MASTER:
             raise RemoteError(
                 ResponseCode.SYSTEM_ERROR,

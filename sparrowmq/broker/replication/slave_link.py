@@ -52,14 +52,10 @@ VISIBLE_END_DELAY_S: Final = 0.01
 
 @dataclass(frozen=True)
 class ShippingRules:
-    """The rules by which a master serves its slaves, with Java's names in brackets.
+    """The rules by which a master serves its slaves.
 
-    Attributes:
-        batch_bytes: the bytes of the log in one piece (haTransferBatchSize).
-        heartbeat_s: the time between two heartbeats to an idle slave (haSendHeartbeatInterval).
-        silence_s: a slave that is silent for this long is gone (haHousekeepingInterval).
-        secret: the secret that a slave must know; None lets in any slave, and "" none.
-        epoch: the epoch of an elected master. Its slaves are members, and must name the same epoch.
+    A slave must know the `secret`; None lets in any slave, and "" none. Slaves of an elected master must name its
+    `epoch`.
     """
 
     batch_bytes: int = 32 << 10
@@ -72,17 +68,9 @@ class ShippingRules:
 class SlaveLink(asyncio.Protocol):
     """A connection to one slave, which gets the log up to `shipped_end`.
 
-    `on_acknowledgement` is called after the first report, and after each one that acknowledges more. `visible_end`
-    returns the offset up to which consumers may read the log of an elected master. `log_limit` is that of all
-    connections, because any peer of the port can cause log lines.
-
-    Attributes:
-        acked: the offset up to which the slave has the log, by its last report; None until the first one.
-        is_confirmed: whether a later report than the first one has come.
-        registered: its brokerId and its address as a broker, once they are known.
-        member: the member's id, where the master is elected; None until the slave sends it.
-        position: the offset from which it is sent next.
-        speed: bytes that were sent in each second between the last two looks.
+    `on_acknowledgement` is called after the first report, and after each one that acknowledges more. `acked` is None
+    until the first report, which a later one confirms. `registered` is its brokerId and its address as a broker, once
+    they are known, and `member` its id where the master is elected. It is sent the log from `position` on.
     """
 
     def __init__(
@@ -187,7 +175,6 @@ class SlaveLink(asyncio.Protocol):
 
     @property
     def label(self) -> str:
-        """The address of the slave as operators know it, or else of its connection."""
         return self.address if self.registered is None else self.registered[1]
 
     @property

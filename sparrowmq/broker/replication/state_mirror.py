@@ -101,7 +101,6 @@ class Mirror:
             self.wake()
 
     def wake(self) -> None:
-        """Copy now, not only in the next period: the master may be another one."""
         self._records_before_connection, self._keeps_journal = self._follower.count, False
         self._delayed.leave_master()
         self._wake.set()
@@ -181,8 +180,6 @@ class Mirror:
 
 
 class SameSettings:
-    """Asks each master that is to be followed for its settings."""
-
     def __init__(self, settings: BrokerSettings, slave: HaSlave, pool: Pool, clock: Clock) -> None:
         self._settings = settings
         self._slave = slave

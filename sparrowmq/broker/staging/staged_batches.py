@@ -191,8 +191,8 @@ class Staging:
         None. Raises: RemoteError, the writer has a newer run; StoreFailed, DiskFull, nothing was stored.
         """
         writer_state = self._open_run(source)
-        known = writer_state.attempts.get(attempt)
-        is_staged = known is not None and known.run == source.run and number in known.pieces
+        attempt_state = writer_state.attempts.get(attempt)
+        is_staged = attempt_state is not None and attempt_state.run == source.run and number in attempt_state.pieces
         if source.batch <= writer_state.last_batch or is_staged:
             return None
         target = entry.topic, entry.queue_id
@@ -241,7 +241,6 @@ class Staging:
         return {piece.target[0] for attempt in named for piece in attempt.pieces.values()}
 
     async def save(self) -> None:
-        """Save a state once the log that it describes is on disk. Raises: OSError."""
         state = self._unsaved_state
         if state is not None and self._store.flushed.value >= state.log_end:
             if state != msgspec.structs.replace(self._saved, log_end=state.log_end):
@@ -384,9 +383,13 @@ class Staging:
             try:
                 self._replay(message, read(message))
             except RemoteProtocolError as error:
-                place, why = message.physical_offset, shown(error)
+                place, reason = message.physical_offset, shown(error)
                 lines.log(
-                    log, logging.ERROR, "a record at log offset %d is not a staged record; skipping it: %s", place, why
+                    log,
+                    logging.ERROR,
+                    "a record at log offset %d is not a staged record; skipping it: %s",
+                    place,
+                    reason,
                 )
         for publication in self.publishing.pending:
             log.warning("%s was committed before the restart; publishing the rest", publication.source)
@@ -397,14 +400,14 @@ class Staging:
 
     def _replay(self, message: StoredMessage, staged: StagedRecord) -> None:
         kind, source, content = staged
-        at = message.physical_offset
+        log_offset = message.physical_offset
         if isinstance(content, SavedWriter):
             # All that has changed the writer's state since comes later in the log.
             writer_state = self.writers.setdefault(source.writer, WriterState())
             take_saved(writer_state, content)
-            writer_state.kept_at = at
+            writer_state.kept_at = log_offset
             return
-        writer_state = self._begin_run(source, at if kind == _RUN_OPENED else -1)
+        writer_state = self._begin_run(source, log_offset if kind == _RUN_OPENED else -1)
         writer_state.owner = source.owner
         writer_state.used_ms = message.store_timestamp_ms
         if kind == _PUBLISHED:
@@ -412,24 +415,24 @@ class Staging:
         elif source.batch <= writer_state.last_batch:
             return
         elif isinstance(content, StagedPart):
-            piece = Piece(at, message.store_size, content.target)
+            piece = Piece(log_offset, message.store_size, content.target)
             self._add_piece(source, content.attempt, content.number, message.queue_offset, piece)
         elif content is not None:
-            pieces, first = self._pieces_of_attempts(writer_state, source, content.attempts, is_decided=True)
-            publication = _publication(writer_state, source, first, pieces)
+            pieces, first_position = self._pieces_of_attempts(writer_state, source, content.attempts, is_decided=True)
+            publication = _publication(writer_state, source, first_position, pieces)
             publication.begins = begins(content)
-            end = at + message.store_size
+            end = log_offset + message.store_size
             self._decide(writer_state, publication, json_of(content.others), content.plan, end)
 
     def _count_published(self, pieces: Iterable[Piece], target: Address, begin: int) -> int:
         """Count the messages of the pieces that are in their queue already, from `begin` on, in their order."""
         keys = self._unique_keys(piece for piece in pieces if piece.target == target)
-        count, wanted = 0, next(keys, None)
+        count, wanted_key = 0, next(keys, None)
         for message in map(record.decode, records_from(self._store, *target, begin)):
-            if wanted is None:
+            if wanted_key is None:
                 break
-            if message.unique_key == wanted:
-                count, wanted = count + 1, next(keys, None)
+            if message.unique_key == wanted_key:
+                count, wanted_key = count + 1, next(keys, None)
         return count
 
     def _unique_keys(self, pieces: Iterable[Piece]) -> Iterator[str | None]:
@@ -439,10 +442,7 @@ class Staging:
                 yield Properties.decode(part.properties).unique_key
 
     def _current_state(self) -> Steps[SavedStaging]:
-        """Return the state that a start needs besides the topic's records from `position` on.
-
-        A start also reads the records that are stored in a pause, and leaves out those that the state has already.
-        """
+        """Return the state that a start needs besides the topic's records from `position` on."""
         position, writers = self._next_position, dict[str, SavedWriter]()
         for name in list(self.writers):
             writer_state = self.writers.get(name)
@@ -502,7 +502,6 @@ class Publishing:
         self._wake.set()
 
     def end(self, source: Source) -> None:
-        """Leave out a batch that is published already, by the log at a start."""
         self.pending = deque(publication for publication in self.pending if publication.source != source)
 
     async def run(self) -> None:
@@ -518,9 +517,7 @@ class Publishing:
                 await self._clock.wait_for(self._wake.wait(), MAX_WAIT_S)
 
     def publish_some(self) -> bool:
-        """Publish a part of the oldest committed batch, or its "done"; False if there is none. Raises: StoreFailed,
-        DiskFull.
-        """
+        """Publish a part of the oldest batch, or its "done"; False if there is none. Raises: StoreFailed, DiskFull."""
         publication = self._next_due()
         if publication is None:
             return False
@@ -553,7 +550,6 @@ class Publishing:
         return None
 
     def _publish(self, publication: Publication, piece: Piece) -> bool:
-        """Publish some messages of a piece. Returns whether that was all of it."""
         if publication.open_piece is None:
             publication.open_piece = self._open(publication, piece)
         open_piece = publication.open_piece
@@ -601,8 +597,6 @@ class Publishing:
 
 
 class StagedPart(NamedTuple):
-    """The place of messages in their batch, and the queue to publish them in."""
-
     attempt: str
     number: int
     target: Address

@@ -3,6 +3,7 @@
 A writer belongs to the account that sent its first request (remoting/peer.py). Its records and stagedBatches.json keep
 the owner. Other accounts get AccessDenied: they could commit a batch without its messages, and end its run. A writer
 without an owner, of an older version or of a time without access control, belongs to the
+first account that uses it.
 
 Each log file gets the state of all writers before retention can delete the previous file.
 
@@ -62,8 +63,6 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Staged messages for one queue: the place of their record, and the queue to publish them in."""
-
     offset: int
     size: int
     target: Address
@@ -148,10 +147,9 @@ class SavedStaging(msgspec.Struct):
 
 
 class CommitBody(msgspec.Struct):
-    """The body of a commit, in its request and in its record: the number of answered requests of each attempt.
+    """The body of a commit: the number of answered requests of each attempt, also at `others`.
 
-    `others` has the same for other brokers. The record also has the plan of the request, and the ends of the queues
-    then, by "topic@queue".
+    In its record it also has the ends of the queues then, by "topic@queue".
     """
 
     attempts: dict[str, int]
@@ -220,10 +218,10 @@ def check_decision_room(writers: Mapping[str, WriterState], source: Source, othe
 def _refuse_too_many(writers: Mapping[str, WriterState], owner: str | None) -> None:
     of_owner = 0 if owner is None else sum(writer_state.owner == owner for writer_state in writers.values())
     if of_owner >= MOST_OF_AN_OWNER or len(writers) >= MOST_WRITERS:
-        most = f"{MOST_OF_AN_OWNER} of this account" if of_owner >= MOST_OF_AN_OWNER else f"{MOST_WRITERS}"
+        limit_text = f"{MOST_OF_AN_OWNER} of this account" if of_owner >= MOST_OF_AN_OWNER else f"{MOST_WRITERS}"
         raise RemoteError(
             ResponseCode.ILLEGAL_OPERATION,
-            f"the broker already tracks the maximum of {most} staging writers; reuse their names. A "
+            f"the broker already tracks the maximum of {limit_text} staging writers; reuse their names. A "
             "writer is forgotten after 30 days without a request",
         )
 

@@ -69,8 +69,7 @@ def is_half(properties: Properties) -> bool:
 def comes_back(entry: Entry) -> bool:
     """Whether the message is a retry of a failed one; it may still have the mark of a half message.
 
-    Clients before 4.6.1 do not remove the mark. Unlike Java, which checks the delay only, no message to a retry topic
-    becomes a half message.
+    Unlike Java, which checks the delay only, no message to a retry topic becomes a half message.
     """
     delayed_again = entry.reconsume_times > 0 and bool(entry.properties.get(Property.DELAY))
     return delayed_again or entry.topic.startswith(RETRY)
@@ -98,7 +97,6 @@ def divert(entry: Entry, group: str) -> Destination:
 
 
 def copy(half: StoredMessage, origin: int, check_times: int) -> Entry:
-    """Return a copy of a half message to store, with the number of checks made so far."""
     properties = {**half.properties, Property.TRAN_PREPARED_QUEUE_OFFSET: str(origin)}
     if check_times:
         properties[Property.TRANSACTION_CHECK_TIMES] = str(check_times)
@@ -112,7 +110,6 @@ def resumed(message: StoredMessage) -> Entry:
 
 
 def destination(half: Half) -> Destination:
-    """Return a half message's destination for a commit. Raises: InvalidMessage, it has no address."""
     properties = half.properties
     topic, queue_id = address(properties.marked(REAL_TOPIC), properties.marked(REAL_QID))
     return Destination(topic, queue_id, properties.marked(_GROUP), Terms(properties), half.owner)
@@ -127,7 +124,6 @@ def discarded(half: StoredMessage) -> Entry:
 
 
 def op(queue_offset: int, now_ms: int, host: bytes) -> Entry:
-    """Return the record of an ended transaction whose newest copy has this queue offset."""
     entry = Entry(OP_HALF_TOPIC, 0, str(queue_offset).encode(), _OP_PROPERTIES, now_ms, host)
     entry.terms = _OP_TERMS
     return entry
@@ -142,10 +138,7 @@ def ended_by(message: StoredMessage) -> list[int]:
 
 
 def question(half: StoredMessage, entry: Entry, placed: Placed) -> tuple[CheckTransactionState, bytes]:
-    """Return the request that checks a transaction with its producer, and its body.
-
-    `entry` is the copy of the half message that was stored for this check, at `placed`.
-    """
+    """Return the request that checks a transaction with its producer, and its body, for the copy at `placed`."""
     asked = restore(half)
     asked.properties = entry.properties
     if asked.properties.has(_OWNER):

@@ -55,19 +55,11 @@ _NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, kw_only=True)
 class TransactionRules:
-    """The time limits of open transactions, with Java's names in brackets.
+    """The time limits of open transactions.
 
-    Attributes:
-        timeout_ms: from the message's birth until the first check (transactionTimeOut).
-        interval_ms: between two checks (transactionCheckInterval).
-        most_checks: checks of one transaction (transactionCheckMax).
-        retention_ms: older ones are discarded, because their half messages are about to be deleted (fileReservedTime).
-        place_ms: a half message that waits for a producer is stored again after this time, so that the log before it
-            can be deleted.
-        place_entries: sooner if the half topic has grown by so many entries: the broker keeps a number for each op
-            record behind the oldest copy.
-        rejected: whether half messages are refused (rejectTransactionMessage).
-        is_masters: whether only a master may append to this log, so that a start adds no op records to it.
+    Producers are asked from `timeout_ms` after the message's birth on, every `interval_ms`, `most_checks` times. A half
+    message that waits for a producer is stored again after `place_ms`, or when the half topic has grown by
+    `place_entries`, so that the log before it can be deleted. The start of a slave adds no op records.
     """
 
     timeout_ms: int = 6000
@@ -85,13 +77,9 @@ class TransactionRules:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Transaction:
-    """An open transaction.
+    """An open transaction: its newest copy, and the queue offsets of the `older` ones, the first one first.
 
-    Attributes:
-        queue_offset, offset, size: of its newest copy in the half topic and in the log.
-        begun_ms: when its oldest known copy was stored; a producer's clock may be years ahead.
-        destination: of its message, if it is known without reading the message.
-        older: the known queue offsets of its other copies, the first copy first.
+    `begun_ms` is when its oldest known copy was stored; a producer's clock may be years ahead.
     """
 
     __slots__ = ("begun_ms", "destination", "due_ms", "immune_until_ms", "offset", "older", "queue_offset", "size")
@@ -149,11 +137,9 @@ class OpenTransactions:
         self._schedule(transaction)
 
     def find(self, queue_offset: int) -> Transaction | None:
-        """Return the open transaction that has a copy at this queue offset."""
         return self._by_newest_copy.get(queue_offset) or self._by_older_copy.get(queue_offset)
 
     def move(self, transaction: Transaction, queue_offset: int, offset: int, due_ms: int, size: int) -> None:
-        """Note that a transaction was stored again, after all others."""
         del self._by_newest_copy[transaction.queue_offset]
         transaction.older = (*transaction.older, transaction.queue_offset)
         transaction.queue_offset, transaction.offset, transaction.size = queue_offset, offset, size
@@ -193,8 +179,8 @@ class OpenTransactions:
 
     def longest_asked(self) -> Transaction | None:
         """Return the one whose producers could be asked first, of those whose newest copies are the oldest."""
-        first = islice(self._by_newest_copy.values(), _MAX_AGES_COMPARED)
-        return min(first, key=lambda transaction: transaction.asked_from_ms, default=None)
+        oldest_copies = islice(self._by_newest_copy.values(), _MAX_AGES_COMPARED)
+        return min(oldest_copies, key=lambda transaction: transaction.asked_from_ms, default=None)
 
     def positions(self, half_end: int) -> tuple[int, int]:
         """Return the half and the op position; `half_end` is the half position when no transaction is open."""
@@ -279,8 +265,8 @@ class StoredTransactions:
         return min(max(saved or 0, queue.min_offset), queue.max_offset)
 
     def _read_messages(self, topic: str, offset: int) -> Iterator[StoredMessage]:
-        for each in records_from(self._store, topic, 0, offset):
+        for raw_record in records_from(self._store, topic, 0, offset):
             try:
-                yield record.decode(each)
+                yield record.decode(raw_record)
             except CorruptRecord as error:
                 log.error("skipping a damaged message of %s: %s", topic, error)

@@ -66,14 +66,12 @@ from sparrowmq.store.message_store import MessageStore
 
 log = logging.getLogger(__name__)
 
-# The number of checks, and of their bytes, before other work of the broker gets its turn.
 CHECKS_PER_TURN: Final = 64
 BYTES_PER_TURN: Final = 256 * 1024
 # The precision of check times. A look costs nothing when no transaction is due.
 TICK_S: Final = 1.0
 DISK_FULL_PAUSE_MS: Final = 10_000
 DAMAGE_PAUSE_MS: Final = 60_000
-# The broker remembers the result of at least this many ended transactions, to answer a repeated end.
 REMEMBERED_ENDS: Final = 10_000
 ABSENCE_LOG_PERIOD_MS: Final = 60_000
 _LATE_CHECKS: Final = 3  # after so many without an end, a transaction is open for too long
@@ -115,8 +113,7 @@ class Transactions:
         self._producer_turn = 0  # picks the next producer of a group
         self._recent_ends: dict[int, bool] = {}  # whether it was committed, by the queue offset in its end request
         self._earlier_ends: dict[int, bool] = {}  # the generation of ends before `_recent_ends`
-        # The half and op position, and the log's end when they were computed.
-        self._unsaved_positions: tuple[int, int, int] | None = None
+        self._unsaved_positions: tuple[int, int, int] | None = None  # half, op, and the log's end then
         self._half_counter = figures.counter("sparrowmq_transactions_begun_total", "half messages stored")
         self._commit_counter = figures.counter("sparrowmq_transactions_committed_total", "transactions committed")
         self._rollback_counter = figures.counter("sparrowmq_transactions_rolled_back_total", "transactions rolled back")
@@ -142,14 +139,14 @@ class Transactions:
         oldest, now_ms = self.open_transactions.longest_asked(), self._clock.now_ms()
         if oldest is None or now_ms - oldest.asked_from_ms < _LATE_CHECKS * self._rules.interval_ms:
             return ""
-        whose, why = "", "no producer ends it when it is asked"
+        of_group, reason = "", "no producer ends it when it is asked"
         if oldest.destination is not None and oldest.destination.group is not None:
-            whose = f" of producer group {oldest.destination.group}"
+            of_group = f" of producer group {oldest.destination.group}"
             if not self._clients.producers(oldest.destination.group):
-                why = "no producer of the group is online"
+                reason = "no producer of the group is online"
         number, age_s = len(self.open_transactions), (now_ms - oldest.begun_ms) // 1000
         are = "transaction is" if number == 1 else "transactions are"
-        return f"{number} {are} open, one{whose} for {age_s} s: {why}"
+        return f"{number} {are} open, one{of_group} for {age_s} s: {reason}"
 
     def close(self) -> Coroutine[Any, Any, None]:
         """Commit the positions of ended transactions to the offsets, which are saved after this."""
@@ -188,12 +185,8 @@ class Transactions:
     ) -> Placed | None:
         """Commit a transaction or roll it back; return its last record, or None if it had the same end before.
 
-        `queue_offset` and `offset` are those of the half message, or of a copy, in the half topic and in the log.
-
-        Raises:
-            RemoteError: no such half message, one of another group or id, or a transaction that ended differently.
-            AccessDenied: the client's account may not end it.
-            StoreFailed, DiskFull: nothing was stored.
+        Raises: RemoteError, no such half message, or another end; AccessDenied; StoreFailed, DiskFull, nothing was
+        stored.
         """
         transaction = self.open_transactions.find(queue_offset)
         open_transaction = transaction if transaction is not None and transaction.offset == offset else None
@@ -213,7 +206,9 @@ class Transactions:
             self._refuse_another_end(queue_offset, commit)
             return None
         placed = self._finish(transaction, Commit(half, destination)) if commit else self._finish(transaction)
-        self._remember_end(queue_offset, commit)
+        if len(self._recent_ends) >= REMEMBERED_ENDS:
+            self._earlier_ends, self._recent_ends = self._recent_ends, {}
+        self._recent_ends[queue_offset] = commit
         (self._commit_counter if commit else self._rollback_counter).value += 1
         return placed
 
@@ -239,7 +234,6 @@ class Transactions:
         return run_steps(self._check_one_turn)
 
     def _check_one_turn(self) -> bool:
-        """Check one turn's worth of transactions; return whether more may be due."""
         size_bytes = 0
         for _ in range(CHECKS_PER_TURN):
             due = self.open_transactions.take_due(self._clock.now_ms(), 1)
@@ -407,11 +401,7 @@ class Transactions:
         return places[-1]
 
     def _half_at(self, queue_offset: int, offset: int, open_transaction: Transaction | None) -> Half:
-        """Return the half message at these offsets. An open transaction has its newest copy there.
-
-        Unlike Java, only the half topic's own queue says where half messages are: the body of any message may contain
-        bytes that look like one.
-        """
+        """Return the half message at these offsets; unlike Java, only the half topic's queue says where."""
         if open_transaction is not None and open_transaction.queue_offset == queue_offset:
             size = open_transaction.size
         else:
@@ -434,11 +424,6 @@ class Transactions:
         except (RemoteProtocolError, CorruptRecord) as error:
             _log_damage(offset, error)
             return None
-
-    def _remember_end(self, queue_offset: int, commit: bool) -> None:
-        if len(self._recent_ends) >= REMEMBERED_ENDS:
-            self._earlier_ends, self._recent_ends = self._recent_ends, {}
-        self._recent_ends[queue_offset] = commit
 
     def _refuse_another_end(self, queue_offset: int, commit: bool) -> None:
         """Raise for a different end. Unlike Java, which stores the message twice, or after its rollback."""

@@ -30,7 +30,7 @@ def encrypting(folder: Path) -> Iterator[tuple[LiveEtcd, Pair]]:
 
 
 def asking(etcd: LiveEtcd, settings: FailoverSettings) -> Etcd:
-    return Etcd([etcd.endpoint], SystemClock(), 5.0, EtcdAccess.by(settings))
+    return Etcd([etcd.endpoint], SystemClock(), 5.0, EtcdAccess.of(settings))
 
 
 @needs_etcd
@@ -109,6 +109,6 @@ def test_a_password_is_not_shown() -> None:
 def test_a_file_that_cannot_be_used_is_told_by_its_key(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("nothing")
     with pytest.raises(ConfigError, match=r"etcd\.tls\.trustCertPath = .* holds no certificate"):
-        EtcdAccess.by(replace(TLS, etcd_trust=tmp_path / "no.pem"))
+        EtcdAccess.of(replace(TLS, etcd_trust=tmp_path / "no.pem"))
     with pytest.raises(ConfigError, match=r"etcd\.tls\.certPath = .* cannot be read"):
-        EtcdAccess.by(replace(TLS, etcd_certificate=tmp_path / "none.pem", etcd_key=tmp_path / "none.key"))
+        EtcdAccess.of(replace(TLS, etcd_certificate=tmp_path / "none.pem", etcd_key=tmp_path / "none.key"))

@@ -275,7 +275,7 @@ async def test_queues_of_a_topic_that_was_deleted_before_the_newest_snapshot_go_
     for name in ("kept", "young"):
         master.state.topics.put(TopicConfig(name, 2, 2))
         put(master.store, b"x", name, 0)
-    master.state.topics._table.pop("young")  # as if the log could not take it
+    master.state.topics.table.pop("young")  # as if the log could not take it
     master.write()
     master.store.close()
     found = kept(replace(settings))
