@@ -60,7 +60,7 @@ async def received(mq, count, topic="orders"):
 
 
 def open_now(cluster):
-    return sum(len(broker_handler(broker)._transactions.open) for broker in cluster.brokers)
+    return sum(len(broker_handler(broker)._transactions.open_transactions) for broker in cluster.brokers)
 
 
 def broker_handler(broker):
