@@ -22,14 +22,12 @@ class CompiledWheel(BuildHookInterface[Any]):
     """Named in pyproject.toml; called by hatchling before it packs."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable":
-            return
         sys.path.insert(0, self.root)
-        if self._build_kernel():
+        if self._build_kernel() and version != "editable":
             from sparrowmq import kernel
 
-            self._include(build_data, Path(kernel.COMPILED).iterdir())
-        if os.environ.get("SPARROWMQ_COMPILE"):
+            self._include(build_data, [path for path in Path(kernel.COMPILED).iterdir() if path.name != "lock"])
+        if version != "editable" and os.environ.get("SPARROWMQ_COMPILE"):
             self._compile()
             root = Path(self.root)
             self._include(build_data, root.glob(f"sparrowmq*{EXTENSION_SUFFIXES[0]}"))
@@ -37,8 +35,8 @@ class CompiledWheel(BuildHookInterface[Any]):
             self._include(build_data, (path for path in compiled if "kernel" not in path.parts))
 
     def _build_kernel(self) -> bool:
+        from tools import kernel as building  # isort: skip, it can be imported before the kernel is built
         from sparrowmq import kernel
-        from tools import kernel as building
 
         wanted = os.environ.get(kernel.VARIABLE)
         if wanted == "plain":

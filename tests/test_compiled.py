@@ -44,6 +44,10 @@ def kinds(folder: Path, **variables: str) -> str:
     return run.stdout.strip()
 
 
+def test_the_kernel_is_compiled_by_cython_alone():
+    assert not [module for module in compiled.MODULES if module.startswith("sparrowmq.kernel")]
+
+
 def test_each_module_of_the_list_has_a_source():
     assert all(os.path.isfile(compiled.source(module)) for module in compiled.MODULES)
 

@@ -35,7 +35,7 @@ BESIDE = (
         "pyproject.toml",
         "requirements",
     ),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "changes", "deploy", "docs"),
+    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md", "changes", "deploy", "docs"),
 )
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 OURS = [file for file in FILES if file.is_relative_to(PACKAGE)]

@@ -54,7 +54,8 @@ def forget() -> None:
     Path(compiled.RECORD).write_text("unfinished")
     for suffix in EXTENSION_SUFFIXES:
         for path in (*ROOT.glob(f"sparrowmq*{suffix}"), *ROOT.glob(f"sparrowmq/**/*{suffix}")):
-            path.unlink()
+            if "kernel" not in path.parts:
+                path.unlink()
 
 
 def build() -> None:

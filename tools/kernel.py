@@ -9,6 +9,7 @@ says so. `./run` calls it before each verb, and the build of a wheel does (hatch
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import sys
@@ -21,10 +22,14 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+_WANTED: Final = os.environ.pop("SPARROWMQ_KERNEL", None)  # to be built, it need not be there
 from sparrowmq import kernel  # noqa: E402
 
+if _WANTED is not None:
+    os.environ[kernel.VARIABLE] = _WANTED
+
 # `annotation_typing`: the types of C stand in the .pxd files alone.
-DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "annotation_typing": False}
+DIRECTIVES: Final = {"language_level": 3, "cdivision": True, "nonecheck": True, "annotation_typing": False}
 FLAGS: Final = ("-O2", "-g0", "-w", "-fvisibility=hidden")
 SANITIZED: Final = ("-O0", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 PLAIN: Final = "the kernel runs as plain Python, a tenth as fast"
@@ -35,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sanitize", metavar="FOLDER")
     options = parser.parse_args(arguments)
     if options.sanitize:
+        Path(options.sanitize).mkdir(parents=True, exist_ok=True)
         build(Path(options.sanitize), SANITIZED)
     elif not kernel.is_built() and (problem := try_to_build()) is not None:
         print(f"{PLAIN}: {problem}", file=sys.stderr)
@@ -43,15 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def try_to_build() -> str | None:
     """Build it in its place. Returns why it could not be built."""
+    if (missing := what_is_missing()) is not None:
+        return missing
     folder = Path(kernel.COMPILED)
-    shutil.rmtree(folder, ignore_errors=True)
     try:
-        build(folder, FLAGS)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # another `./run` may build it now
+            if not kernel.is_built():
+                build(folder, FLAGS)
     except ImportError as error:
         return f"{error.name or error} is not installed here"
+    except PermissionError as error:
+        return f"{error.filename} cannot be written"
     except (Exception, SystemExit) as error:
-        return what_is_missing() or f"compiling failed ({error}); please tell us"
-    (folder / kernel.CHECKSUM).write_text(kernel.checksum())
+        return f"compiling failed ({error}); please tell us"
     return None
 
 
@@ -66,7 +78,10 @@ def what_is_missing() -> str | None:
 
 
 def build(target: Path, flags: Sequence[str]) -> None:
-    """Build the modules into a folder. Raises: ImportError, Cython is missing; what else a compiler raises."""
+    """Build the modules into a folder, and the checksum of their sources last. Programs that run keep the former ones.
+
+    Raises: ImportError, Cython is missing; what else a compiler raises.
+    """
     from Cython import Build
     from setuptools import Distribution, Extension
 
@@ -95,9 +110,11 @@ def build(target: Path, flags: Sequence[str]) -> None:
             command.build_lib, command.build_temp, command.parallel = "lib", "temp", os.cpu_count()
             command.ensure_finalized()
             command.run()
-            target.mkdir(parents=True, exist_ok=True)
-            for path in Path("lib/sparrowmq/kernel").iterdir():
-                shutil.copy(path, target)
+            built = Path("lib/sparrowmq/kernel")
+            (built / kernel.CHECKSUM).write_text(kernel.checksum("sparrowmq/kernel"))
+            for path in sorted(built.iterdir(), key=lambda path: path.name == kernel.CHECKSUM):
+                shutil.copy(path, target / "copied")
+                (target / "copied").replace(target / path.name)
         finally:
             os.chdir(before)
 

@@ -2,7 +2,7 @@
 
     cursor.py    checked access to bytes; compiled from cursor.pyx, the only file with pointers
     X.py         the rest, for both forms; X.pxd gives its attributes and locals the types of C
-    compiled/    what tools/kernel.py built of them for each Python, with the checksum of the sources
+    compiled/    what tools/kernel.py built of them for each Python and machine, with the checksum of the sources
 
 The compiled form runs if it was built from these very sources, else they run themselves, a tenth as fast. The variable
 SPARROWMQ_KERNEL asks for one: `plain`, or `compiled`, which is an error where it is not there.
@@ -11,22 +11,23 @@ SPARROWMQ_KERNEL asks for one: `plain`, or `compiled`, which is an error where i
 from __future__ import annotations
 
 import os
-import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Final
 from zlib import crc32
 
 SOURCES: Final = os.path.dirname(os.path.abspath(__file__))
-COMPILED: Final = os.path.join(SOURCES, "compiled", sys.implementation.cache_tag or "python")
+_SUFFIX: Final = EXTENSION_SUFFIXES[0]  # as .cpython-311-x86_64-linux-gnu.so
+COMPILED: Final = os.path.join(SOURCES, "compiled", _SUFFIX.split(".")[1])
 CHECKSUM: Final = "sources.sum"  # in COMPILED, written after everything else
 VARIABLE: Final = "SPARROWMQ_KERNEL"
 
 
-def checksum() -> str:
-    """The checksum of the sources."""
+def checksum(folder: str = SOURCES) -> str:
+    """The checksum of the sources, or of a copy of them."""
     total = 0
-    for name in sorted(os.listdir(SOURCES)):
+    for name in sorted(os.listdir(folder)):
         if name.endswith((".py", ".pyx", ".pxd")):
-            with open(os.path.join(SOURCES, name), "rb") as file:
+            with open(os.path.join(folder, name), "rb") as file:
                 total = crc32(file.read(), crc32(name.encode(), total))
     return f"{total:08x}"
 
@@ -35,7 +36,7 @@ def is_built() -> bool:
     """Whether the compiled form is there, and of these sources."""
     try:
         with open(os.path.join(COMPILED, CHECKSUM)) as file:
-            return file.read() == checksum()
+            return file.read() == checksum() and os.path.isfile(os.path.join(COMPILED, f"cursor{_SUFFIX}"))
     except OSError:
         return False
 

@@ -33,7 +33,6 @@ cdef class _Scanner:
         out=Out, at=Py_ssize_t, letter=int, name_at=Py_ssize_t, name_end=Py_ssize_t, value_at=Py_ssize_t
     )
     cdef bint is_plain(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
-    @cython.locals(first=int, letter=int)
     cdef bint _leads_elsewhere(self, In source, Py_ssize_t begin, Py_ssize_t end) except -1
     cdef int _keep(
         self, In source, Py_ssize_t name_at, Py_ssize_t name_end, Py_ssize_t begin, Py_ssize_t end

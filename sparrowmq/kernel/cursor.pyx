@@ -1,4 +1,4 @@
-# cython: boundscheck=False, wraparound=False
+# cython: boundscheck=False, wraparound=False, nonecheck=True
 """The compiled form of cursor.py, and the only file with pointers. See there."""
 
 cimport cython

@@ -76,7 +76,7 @@ cdef class RecordWriter:
         self,
         int64_t queue_offset,
         int64_t offset,
-        int flag,
+        int64_t flag,
         In content,
         Py_ssize_t body_at,
         Py_ssize_t body_end,
@@ -87,21 +87,7 @@ cdef class RecordWriter:
 
 @cython.locals(writer=RecordWriter, is_cut=bint)
 cpdef bytes encode(
-    bytes topic,
-    int queue_id,
-    int64_t queue_offset,
-    int64_t offset,
-    int flag,
-    int sys_flag,
-    int64_t born_timestamp_ms,
-    bytes born_host,
-    int64_t store_timestamp_ms,
-    bytes store_host,
-    int reconsume_times,
-    int64_t prepared_offset,
-    body,
-    bytes properties,
-    bint crc,
+    tuple shared, int64_t queue_offset, int64_t offset, int64_t flag, body, bytes properties, bint crc
 )
 @cython.locals(record=Record, out=Out)
 cpdef bytes seal_copy(bytes raw)

@@ -1,7 +1,7 @@
 """Records: one message each, as the commit log and the answers to PULL, QUERY and VIEW have them.
 
     bytes ── Record.find ──> places of its parts ── fault, check, pass_sound ──> may it be served?
-                                               └── fields, outline ──> numbers, topic, body, properties
+                                               └── fields ──> numbers, topic, body, properties
     fields ── encode ──> bytes
 
 record_layout.py draws the layout. Java's CRC covers only the body. So the store adds a last property, which 5.x knows
@@ -45,6 +45,7 @@ from sparrowmq.kernel.record_layout import (
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, bytes]
 
+Shared: TypeAlias = tuple[bytes, int, int, int, bytes, int, bytes, int, int]
 T = TypeVar("T")
 
 _CRC_NAME_SIZE = 9
@@ -90,7 +91,7 @@ class Record:
     def find(self, at: int, limit: int) -> int:
         """Find the parts of the record that begins at `at` and ends at `limit` at the latest.
 
-        Returns: its fault, 0 if all its sizes add up.
+        Returns: its fault, 0 if all its sizes add up. It may end before `limit`: `size` says so.
         """
         source = self.source
         self.at = at
@@ -183,7 +184,9 @@ class Record:
         return self.source.slice(self.topic_at, self.properties_at - PROPERTIES_SIZE_FIELD)
 
     def fields(self) -> Fields:
-        """All fields, in the order of `encode` with the record's size, and the CRC of its body."""
+        """All fields, with times before their hosts: topic, queue id, queue offset, offset, size, CRC of the body,
+        flag, system flag, born time, store time, reconsume times, prepared offset, body, properties.
+        """
         source, at = self.source, self.at
         store_at = self.store_timestamp_at
         return (
@@ -350,11 +353,14 @@ def split(
 
 
 class RecordWriter:
-    """Writes records one after the other that share these fields.
+    """Writes records one after the other that share some fields.
 
     Args:
-        born_host, store_host: address and port, 8 or 20 bytes. They set the IPv6 bits of the system flag.
+        shared: topic, queue id, system flag, born time and host, store time and host, reconsume times, and prepared
+            offset. A host is an address and a port in 8 or 20 bytes; it sets the IPv6 bits of the system flag.
         crc: whether a record ends with a property CRC.
+    Raises:
+        OverflowError: of each method, too, if a number does not fit its field.
     """
 
     __slots__ = (
@@ -372,46 +378,25 @@ class RecordWriter:
         "out",
     )
 
-    def __init__(
-        self,
-        topic: bytes,
-        queue_id: int,
-        sys_flag: int,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        store_timestamp_ms: int,
-        store_host: bytes,
-        reconsume_times: int,
-        prepared_offset: int,
-        crc: bool,
-    ) -> None:
+    def __init__(self, shared: Shared, crc: bool) -> None:
         self.out = Out()
         self.crc = crc
-        self._topic = topic
-        self._queue_id = queue_id
-        self._born_timestamp_ms = born_timestamp_ms
-        self._born_host = born_host
-        self._store_timestamp_ms = store_timestamp_ms
-        self._store_host = store_host
-        self._reconsume_times = reconsume_times
-        self._prepared_offset = prepared_offset
-        self._fixed_size = MIN_SIZE_BYTES + len(topic) + (len(topic) > MAX_TOPIC_BYTES_V1)
-        sys_flag &= ~_HOST_BITS
-        if len(born_host) == _V6_HOST_SIZE:
-            sys_flag |= _BORN_V6
+        self._topic, self._queue_id, self._sys_flag = shared[:3]
+        self._born_timestamp_ms, self._born_host, self._store_timestamp_ms, self._store_host = shared[3:7]
+        self._reconsume_times, self._prepared_offset = shared[7:]
+        self._fixed_size = MIN_SIZE_BYTES + len(self._topic) + (len(self._topic) > MAX_TOPIC_BYTES_V1)
+        self._sys_flag &= ~_HOST_BITS
+        if len(self._born_host) == _V6_HOST_SIZE:
+            self._sys_flag |= _BORN_V6
             self._fixed_size += _V6_SHIFT
-        if len(store_host) == _V6_HOST_SIZE:
-            sys_flag |= _STORE_V6
+        if len(self._store_host) == _V6_HOST_SIZE:
+            self._sys_flag |= _STORE_V6
             self._fixed_size += _V6_SHIFT
-        self._sys_flag = sys_flag
 
     def begin(
         self, queue_offset: int, offset: int, flag: int, content: In, body_at: int, body_end: int, properties_size: int
     ) -> None:
-        """Write a record up to its properties, of which `properties_size` bytes are to follow before the CRC.
-
-        Raises: OverflowError, a number does not fit its field.
-        """
+        """Write a record up to its properties, of which `properties_size` bytes are to follow before the CRC."""
         out, topic = self.out, self._topic
         if self.crc:
             properties_size += PROPERTY_CRC_SIZE
@@ -445,41 +430,13 @@ class RecordWriter:
 
 
 def encode(
-    topic: bytes,
-    queue_id: int,
-    queue_offset: int,
-    offset: int,
-    flag: int,
-    sys_flag: int,
-    born_timestamp_ms: int,
-    born_host: bytes,
-    store_timestamp_ms: int,
-    store_host: bytes,
-    reconsume_times: int,
-    prepared_offset: int,
-    body: Buffer,
-    properties: bytes,
-    crc: bool,
+    shared: Shared, queue_offset: int, offset: int, flag: int, body: Buffer, properties: bytes, crc: bool
 ) -> bytes:
-    """Encode a record. Sets the IPv6 bits of its system flag.
+    """Encode one record; `shared` and `crc` are as for `RecordWriter`.
 
-    Args:
-        crc: whether the record ends with a property CRC.
-    Raises:
-        OverflowError: a number does not fit its field.
+    Raises: OverflowError, a number does not fit its field.
     """
-    writer = RecordWriter(
-        topic,
-        queue_id,
-        sys_flag,
-        born_timestamp_ms,
-        born_host,
-        store_timestamp_ms,
-        store_host,
-        reconsume_times,
-        prepared_offset,
-        crc,
-    )
+    writer = RecordWriter(shared, crc)
     is_cut = crc and len(properties) > 0 and properties[-1] != _PROPERTY_END
     writer.begin(queue_offset, offset, flag, In(body), 0, len(body), len(properties) + is_cut)
     writer.out.raw(properties)

@@ -172,7 +172,8 @@ class WholeRecords:
         """The end of the records that are certainly sound, complete, and in one file."""
         remaining_bytes = self._file_size - (self.position + at) % self._file_size - PREFIX.size
         crc_from = self.position if self.has_crcs else _NO_CRC
-        return pass_sound(content, self.position, crc_from, Passed(), at, min(len(content), at + remaining_bytes))
+        end = max(at, min(len(content), at + remaining_bytes))
+        return pass_sound(content, self.position, crc_from, Passed(), at, end)
 
     def _damage_text(self, record: memoryview, offset: int) -> str | None:
         """The expected record at an offset, if this one is damaged. A record of Java has no property CRC."""

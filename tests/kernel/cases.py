@@ -54,10 +54,9 @@ def fields(random: Random, offset: int) -> tuple[object, ...]:
     properties = (random.choice([b"K\1v\2", b"p", b"\0", b"__CRC32#\1"]) * size)[:size]
     queue_id, queue_offset, flag, sys_flag, born, stored, times = numbers
     prepared = random.choice([0, 0, offset, -1])
-    return (
-        *(topic, queue_id, queue_offset, offset, flag, sys_flag, born, random.choice(hosts), stored),
-        *(random.choice(hosts), times, prepared, body, properties, random.random() < 0.7),
-    )
+    born_host, store_host = random.choice(hosts), random.choice(hosts)
+    shared = (topic, queue_id, sys_flag, born, born_host, stored, store_host, times, prepared)
+    return shared, queue_offset, offset, flag, body, properties, random.random() < 0.7
 
 
 def damaged(content: bytes, random: Random) -> bytes:
@@ -139,8 +138,9 @@ def batch_findings(content: bytes, places: bytes, random: Random) -> list[object
         return found
     host = bytes(random.choice([8, 20]))
     topic, numbers = b"t" * random.choice([1, 128]), [random.choice([0, 0, 0, 0, 1 << 40]) for _ in range(2)]
-    shared = (topic, numbers[0], 0, 5, host, 6, host, numbers[1], 0, random.random() < 0.5)
-    found.append(outcome(lambda: batches.encode(Writer(*shared), content, places, terms, b"C\1c\2", 7, 8)))
+    shared = (topic, numbers[0], 0, 5, host, 6, host, numbers[1], 0)
+    crc = random.random() < 0.5
+    found.append(outcome(lambda: batches.encode(Writer(shared, crc), content, places, terms, b"C\1c\2", 7, 8)))
     found.append(batches.have_unique_keys(terms))
     for index in (*range(len(places) // 32), 4, -1):
         found.append(outcome(partial(batches.tags_code, terms, index)))

@@ -112,27 +112,23 @@ class Half:
         Raises:
             InvalidMessage: a number, or the properties with their CRC, do not fit.
         """
-        topic = to.topic.encode()
+        shared = (
+            to.topic.encode(),
+            to.queue_id,
+            self._sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT,
+            self._born_timestamp_ms,
+            self._born_host,
+            placed.store_timestamp_ms,
+            placed.store_host,
+            self._reconsume_times,
+            self.offset,
+        )
         try:
             return records.encode(
-                topic,
-                to.queue_id,
-                placed.queue_offset,
-                placed.offset,
-                self._flag,
-                self._sys_flag & ~SysFlag.TRANSACTION_MASK | SysFlag.COMMIT,
-                self._born_timestamp_ms,
-                self._born_host,
-                placed.store_timestamp_ms,
-                placed.store_host,
-                self._reconsume_times,
-                self.offset,
-                self._body,
-                self._properties,
-                crc,
+                shared, placed.queue_offset, placed.offset, self._flag, self._body, self._properties, crc
             )
         except OverflowError as error:
-            raise misfit(len(topic) + len(self._body), len(self._properties), error, crc) from error
+            raise misfit(len(self._body), len(self._properties), error, crc) from error
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)

@@ -11,7 +11,7 @@ from sparrowmq.kernel.record_layout import MAX_PROPERTIES_BYTES, PROPERTY_CRC_SI
 from sparrowmq.kernel.records import RecordWriter
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import SysFlag
-from sparrowmq.protocol.messages.record import misfit
+from sparrowmq.protocol.messages.record import misfit, shared_fields
 
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
@@ -64,20 +64,8 @@ class PlainBatch:
         Raises:
             InvalidMessage: a number does not fit its field.
         """
-        shared = self.shared
         try:
-            writer = RecordWriter(
-                shared.topic.encode(),
-                shared.queue_id,
-                shared.sys_flag,
-                shared.born_timestamp_ms,
-                shared.born_host,
-                first.store_timestamp_ms,
-                first.store_host,
-                shared.reconsume_times,
-                shared.prepared_offset,
-                crc,
-            )
+            writer = RecordWriter(shared_fields(self.shared, first), crc)
             records, self.offsets = batches.encode(
                 writer, self._content, self._places, self._terms, self._suffix, first.queue_offset, first.offset
             )

@@ -27,7 +27,7 @@ from sparrowmq.kernel.record_layout import (
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
 )
-from sparrowmq.kernel.records import Buffer, Record, shape_problem
+from sparrowmq.kernel.records import Buffer, Record, Shared, shape_problem
 from sparrowmq.protocol import hosts
 from sparrowmq.protocol.messages.entry import Entry, Placed
 from sparrowmq.protocol.messages.message import StoredMessage, SysFlag
@@ -81,34 +81,34 @@ def encode(entry: Entry, placed: Placed, crc: bool = True) -> bytes:
         InvalidMessage: the properties do not fit, or a number does not fit its field.
         MessageTooLarge: the size does not fit an int32.
     """
-    topic, properties = entry.topic.encode(), entry.properties.encode()
+    properties = entry.properties.encode()
     try:
-        return kernel.encode(
-            topic,
-            entry.queue_id,
-            placed.queue_offset,
-            placed.offset,
-            entry.flag,
-            entry.sys_flag,
-            entry.born_timestamp_ms,
-            entry.born_host,
-            placed.store_timestamp_ms,
-            placed.store_host,
-            entry.reconsume_times,
-            entry.prepared_offset,
-            entry.body,
-            properties,
-            crc,
-        )
+        shared = shared_fields(entry, placed)
+        return kernel.encode(shared, placed.queue_offset, placed.offset, entry.flag, entry.body, properties, crc)
     except OverflowError as error:
-        raise misfit(len(topic) + len(entry.body), len(properties), error, crc) from error
+        raise misfit(len(entry.body), len(properties), error, crc) from error
+
+
+def shared_fields(entry: Entry, placed: Placed) -> Shared:
+    """The fields that a `RecordWriter` takes."""
+    return (
+        entry.topic.encode(),
+        entry.queue_id,
+        entry.sys_flag,
+        entry.born_timestamp_ms,
+        entry.born_host,
+        placed.store_timestamp_ms,
+        placed.store_host,
+        entry.reconsume_times,
+        entry.prepared_offset,
+    )
 
 
 def misfit(size: int, properties_size: int, error: Exception, crc: bool) -> InvalidMessage:
     """The error for a message that does not fit a record.
 
     Args:
-        size: of its body and topic.
+        size: of its body.
         crc: whether a property CRC belongs to its properties.
     """
     properties_size += PROPERTY_CRC_SIZE * crc
@@ -228,9 +228,13 @@ def has_key(record: Buffer, topic: str, key: str) -> bool:
 
 
 def properties_at(records: bytes, at: int) -> int:
-    """The begin of the properties in the sound record at `at`. They end with the record."""
+    """The begin of the properties in the record at `at`. They end with the record.
+
+    Raises: RemoteProtocolError, no record is there.
+    """
     record = Record(In(records))
-    record.find(at, len(records))
+    if record.find(at, len(records)):
+        raise RemoteProtocolError(f"no record at byte {at}")
     return record.properties_at
 
 

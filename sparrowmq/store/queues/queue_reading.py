@@ -394,6 +394,13 @@ def _out_of_range(offset: int, min_offset: int, max_offset: int) -> Read:
     return Read(status, next_offset, min_offset, max_offset, [], 0, 0)
 
 
+def _add_range(ranges: list[list[int]], begin: int, end: int) -> None:
+    if ranges and ranges[-1][1] == begin:
+        ranges[-1][1] = end
+    else:
+        ranges.append([begin, end])
+
+
 def _read_selected(
     log: CommitLog,
     queue: ConsumeQueue,
@@ -431,10 +438,7 @@ def _read_selected(
                 size += length
                 if not is_verified:
                     unverified.append(i)
-                if ranges and ranges[-1][1] == begin:
-                    ranges[-1][1] = begin + length
-                else:
-                    ranges.append([begin, begin + length])
+                _add_range(ranges, begin, begin + length)
             elif begin + length > log.end and queue.rebuild(offset + i):
                 return _read_selected(log, queue, offset, max_count, max_bytes, selector, more_entries)
             else:
