@@ -412,8 +412,7 @@ def _read_selected(
 ) -> Read:
     """Return the wanted records of the next 800 entries, or of `more_entries` entries, record by record."""
     ranges: list[list[int]] = []
-    count = size = 0
-    status = Status.NO_MATCHED_MESSAGE
+    count, size, status = 0, 0, Status.NO_MATCHED_MESSAGE
     verified_from = log.verified_from
     max_entries = max_count if selector.takes_all else max(1, MAX_SCANNED_ENTRIES // selector.weight)
     entries = queue.read(offset, more_entries or max_entries)
