@@ -24,11 +24,11 @@ _SECTIONS: Final = {
 _KINDS: Final = {
     "counter": "counter",
     "counters": "counter",
-    "counted": "counter",
+    "read_counter": "counter",
     "gauge": "gauge",
     "gauges": "gauge",
     "histograms": "histogram",
-    "times": "histogram",
+    "time_histogram": "histogram",
 }
 _INTRODUCTION: Final = """\
 # All metrics

@@ -168,16 +168,27 @@ def _declare_store_times(store: MessageStore, figures: Figures) -> None:
         record = store.record_at(store.begin)
         return store_timestamp_ms(record) if record is not None else -1
 
-    def declare(name: str, help: str, time_ms: Callable[[], int]) -> None:
-        def read() -> Rows:
-            return [((), time_ms() / 1000)] if time_ms() > 0 else []
+    def seconds(time_ms: int) -> Rows:
+        return [((), time_ms / 1000)] if time_ms > 0 else []
 
-        figures.gauges(f"sparrowmq_{name}_timestamp_seconds", help, (), read)
-
-    declare("oldest_message", "store time of the oldest message", oldest_ms)
-    declare("newest_message", "store time of the newest message", lambda: store.newest_ms)
-    lacks_from_ms = "time from which on the index lacks keys"
-    declare("index_lacks_from", lacks_from_ms, lambda: store.index_filler.lacks_from_ms)
+    figures.gauges(
+        "sparrowmq_oldest_message_timestamp_seconds",
+        "store time of the oldest message",
+        (),
+        lambda: seconds(oldest_ms()),
+    )
+    figures.gauges(
+        "sparrowmq_newest_message_timestamp_seconds",
+        "store time of the newest message",
+        (),
+        lambda: seconds(store.newest_ms),
+    )
+    figures.gauges(
+        "sparrowmq_index_lacks_from_timestamp_seconds",
+        "time from which on the index lacks keys",
+        (),
+        lambda: seconds(store.index_filler.lacks_from_ms),
+    )
 
 
 def has_failed(store: MessageStore) -> bool:

@@ -90,8 +90,9 @@ def declare_denials(figures: Figures, audit: Audit | None) -> None:
         ("reason",),
         lambda: [((reason,), count) for reason, count in audit.denials.items()],
     )
-    help = "lines that the audit log could not take"
-    figures.read_counter("sparrowmq_audit_lines_lost_total", help, lambda: audit.lost_lines)
+    figures.read_counter(
+        "sparrowmq_audit_lines_lost_total", "lines that the audit log could not take", lambda: audit.lost_lines
+    )
 
 
 class DiskUse(NamedTuple):

@@ -228,14 +228,9 @@ def has_key(record: Buffer, topic: str, key: str) -> bool:
 
 
 def properties_at(records: bytes, at: int) -> int:
-    """The begin of the properties in the record at `at`. They end with the record.
-
-    Raises: RemoteProtocolError, no record is there.
-    """
+    """The begin of the properties in the record at `at`, with which they end; `at` if no record is there."""
     record = Record(In(records))
-    if record.find(at, len(records)):
-        raise RemoteProtocolError(f"no record at byte {at}")
-    return record.properties_at
+    return at if record.find(at, len(records)) else record.properties_at
 
 
 def body_end(head: bytes) -> int:
