@@ -372,7 +372,7 @@ HIDE_ADVICE = "change it again when they are, or give hide_unread=True (--yes), 
 class StillUnread(SparrowError):
     """A topic keeps its read queues, because some of them have messages that were not consumed.
 
-    `groups` has the number of messages by group; "" stands for queues that no group has consumed. It is empty if
+    `groups` has the number of messages by group; "" is for queues that no group has consumed. It is empty if
     producers still sent messages. `remedy` ends the text, and says what to do.
     """
 

@@ -29,7 +29,8 @@ def faults(how: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
     pages = 3_000_000 // 4096
-    assert faults("kept") < 5 * pages < 50 * pages < faults("given back")
+    # How much glibc gives back each time depends on what lies at the heap's end: a third at least.
+    assert faults("kept") < 5 * pages < 20 * pages < faults("given back")
 
 
 FROZEN = """

@@ -464,12 +464,10 @@ class StateTables:
 
 @dataclass(frozen=True)
 class JournalRules:
-    """The rules of one master: whether a start uses changes that only the files have (true for a broker without
-    slaves), and whether no other broker can become the master without having the changes of this one.
-    """
+    """The rules of one master."""
 
-    are_files_trusted: bool = True
-    is_alone: Callable[[], bool] = lambda: True
+    are_files_trusted: bool = True  # a start uses changes that only the files have, as without slaves
+    is_alone: Callable[[], bool] = lambda: True  # no other broker can become the master without the changes of this one
 
 
 class LoggedPops(Protocol):

@@ -348,8 +348,8 @@ def _print_summary(tally: Tally) -> None:
 class Turns:
     """Hands out turns, one for each message, to any number of takers; begins when it is made.
 
-    At a rate (turns a second) the turn of message n is due n / rate after the begin, whenever the turns before it were:
-    what a stall of the cluster held up is caught up. Without `count`, `seconds` or `rate` there is no such limit.
+    At a rate (turns a second) the turn of message n is due n / rate after the begin. So what a stall of the cluster
+    held up is caught up. Without `count`, `seconds` or `rate` there is no such limit.
     """
 
     def __init__(

@@ -9,8 +9,9 @@ Any client that may subscribe can send an expression. So its length, its words, 
 message are limited. lark's parser has a stack of its own, so no text exceeds Python's recursion limit.
 
 `Builder` makes conditions of the parsed expression, and refuses operands that do not fit (`Misuse`), as Java does when
-it compiles: "<" and its like refuse a literal text, but accept a property, although its value may be a text. Source:
-SelectorParser.jj, Java 4.9.7 and 5.4.0; SelectorParser.asBooleanExpression, ComparisonExpression.check* and
+it compiles. Comparisons such as "<" refuse a literal text. They accept a property, although its value may be a text.
+
+Source: SelectorParser.jj, Java 4.9.7 and 5.4.0; SelectorParser.asBooleanExpression, ComparisonExpression.check* and
 ConstantExpression, Java 4.9.7.
 """
 

@@ -9,7 +9,7 @@ records are taken only up to the last one whose head or checksum is still here. 
 log's end, the copy counts.
 
 The damaged bytes are copied to `set-aside` first. Damage that a start with `corruptPolicy=quarantine` has fenced off is
-replaced too. Such a record has a gap for an entry in its queue, so the repair deletes that queue file, which is built
+replaced too. Such a record has a gap for an entry in its queue, so the repair deletes that queue file. It is built
 again from the log: at once if the store is in use, otherwise at the next start, with the index.
 
     store repair --from     the whole log of a store that is not open

@@ -229,7 +229,7 @@ LOGIC: dict[str, tuple[type, str, Callable[..., object]]] = {
     "the tail is not zeroed": (Recovery, "cut", leave_tail),
     "entries that a crash left are believed": (ConsumeQueue, "truncate", believe_entries),
     "a record without its CRC passes for one of Java": (CommitLog, "problem", java_rule),
-    "files go before queues are on disk": (Retention, "expired", too_young),
+    "files go before queues are on disk": (Retention, "count_expired", too_young),
     "what a failed sync left is believed": (Recovery, "_write_again", believe_pages),
     "the thread syncs the newest file of a burst only": (Flusher, "kick", newest_file),
     "what came while a sync was under way counts with it": (Model, "synced", all_that_is_written),

@@ -351,7 +351,7 @@ class Admin:
 
         Brokers reset online members, which continue there within seconds. For members that are offline the offsets are
         committed in their place. `to` is "earliest", "latest", a time (the first message stored since; without a zone
-        it is local), or an offset for each queue, which is kept within the queue and needs that no member is online.
+        it is local), or an offset for each queue. Offsets are kept within the queue, and need that no member is online.
         `dry_run` only returns the new offsets. Raises: NoGroup, NoRoute.
         """
         if dry_run:

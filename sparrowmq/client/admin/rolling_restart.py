@@ -117,8 +117,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class RestartPlan:
-    """The steps in their order, and what speaks against them: `done` brokers need no restart any more, `problems` say
-    that the cluster is degraded, and `risks` name sends that may fail though the cluster is well.
+    """The steps in their order, and what speaks against them.
+
+    Brokers of `done` need no restart any more. `problems` say that the cluster is degraded, and `risks` name sends that
+    may fail though the cluster is well.
     """
 
     steps: tuple[Step, ...]

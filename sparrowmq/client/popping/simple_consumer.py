@@ -109,9 +109,12 @@ class SimpleConsumer:
         A message must be acknowledged within `invisible_s`, or it is delivered again. Cancelling a wait takes no
         message. Messages that are just coming are visible again, and were delivered once. Brokers that cannot be
         reached are tried again and again.
-        Raises: NoRoute, no name server knows a topic; RemoteError, a broker refuses, as for a filter that it cannot
-        read; ConfigError, a broker cannot pop, or an argument is wrong; ClientClosed, the consumer was not entered, or
-        its client was left.
+
+        Raises:
+            NoRoute: no name server knows a topic.
+            RemoteError: a broker refuses, as for a filter that it cannot read.
+            ConfigError: a broker cannot pop, or an argument is wrong.
+            ClientClosed: the consumer was not entered, or its client was left.
         """
         check_count("max_messages", max_messages, at_most=MAX_MESSAGES)
         check_invisible("invisible_s", invisible_s)

@@ -12,7 +12,7 @@ The pipeline's state notes in `sent.json` which rows it has sent:
 
 If the topic of the table was made again, rows have lower offsets than the noted one, and a later store time, or two
 rows have one offset. Such rows are refused. The file also has the incarnations of the target and the ends of its queues
-after the run: another incarnation, or a lower end, belongs to a new topic, of which nothing is noted any more.
+after the run. Another incarnation, or a lower end, belongs to a new topic, of which nothing is noted any more.
 """
 
 from __future__ import annotations

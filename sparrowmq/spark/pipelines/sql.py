@@ -17,7 +17,7 @@ read. Spark does not tell a Python source the columns; its optimizer projects ea
 The query runs again with fewer columns, so their number and order must have no meaning in it: a star, a natural join or
 `table orders` takes all columns there are.
 
-Conditions limit reading only if a query sees each topic once, and no other query sees its views: for a Python source,
+Conditions limit reading only if a query sees each topic once, and no other query sees its views. For a Python source,
 Spark (4.1 to 4.3) keeps the filters of one read for the next read of the same table.
 """
 

@@ -5,7 +5,7 @@ The store may be open in a broker, ours or Java's, and grow: what is read is set
     | 00000000000000000000 | 00000000001073741824 | 00000000002147483648 | 00000000003221225472 |
       record ... BLANK       record ... BLANK       record ... | 0 0 0     0 0 0 0 0 0 0 0 0 0 0
       |-------- span -------|-------- span --------|-- span ---|           made in advance: no span
-                                                               ^ behind the last sound record
+                                                               ^ the end of the last sound record
 
 A file is decoded in blocks of whole records, about a mebibyte each:
 
@@ -22,7 +22,7 @@ Checksums over all bytes of a record find damaged ones, for about 0.3 us a recor
 
     ... properties | __CRC32#\x01dddddddddd\x02       the last 20 bytes: a name, ten digits, an end
 
-`pass_sound` passes a whole block, as nearly all are. Behind the place where it stops, numpy checks names, digits and
+`pass_sound` passes a whole block, as nearly all are. After the place where it stops, numpy checks names, digits and
 places, and a loop the checksums. A record without a checksum is Java's, whose checksum covers the body alone; among
 records that have one it is checked by itself, because the name may be damaged (`record.check`).
 """

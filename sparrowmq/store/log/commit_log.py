@@ -4,7 +4,7 @@
 at once. The caller makes the record, because it contains its own offset, and calls `make_room` if it ends after
 `limit`. The limit is -1 if the log must not grow, so the hot path needs no check of its own.
 
-Files are written by pwrite and read by pread: an I/O error in a memory map kills the process (log_file.py), and its
+Files are written by pwrite and read by pread. An I/O error in a memory map kills the process (log_file.py), and its
 page faults take a tenth of a broker's time with SYNC_FLUSH and 128 bytes (measured).
 """
 

@@ -17,8 +17,8 @@ Readers take an empty version for a version without changes, so they silently mi
 
 Readers skip files by the statistics in the log, from the footer of each Parquet file: the least and greatest value of
 each column, and the count of nulls. A long text is cut to 32 characters, and for an upper bound the last character of
-Unicode is added. deltalake 1.6 hides rows if some files lack statistics of a column that has them; so the columns are
-fixed (`statistics_columns`), and a file has the statistics of all of them or of none.
+Unicode is added. With deltalake 1.6, rows are hidden if some files lack statistics of a column that has them. So the
+columns are fixed (`statistics_columns`), and a file has the statistics of all of them or of none.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _BATCH_FILE: Final = re.compile(r"(.+)-([0-9]{9})-[0-9]+\.parquet$")
 
 
 class _Folder(ABC):
-    """What both kinds have in common: no log knows the files, so there are neither sizes nor a history."""
+    """The base of both kinds: no log knows the files, so there are neither sizes nor a history."""
 
     def __init__(self, location: TableLocation) -> None:
         self._location = location
