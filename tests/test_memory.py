@@ -22,15 +22,15 @@ print(faults() - before)
 
 
 def faults(how: str) -> int:
-    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    # Without an environment, whose size would decide what lies at the heap's end.
+    run = subprocess.run([sys.executable, "-c", PROGRAM, how], env={}, capture_output=True, text=True, check=True)
     return int(run.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_memory_that_is_kept_costs_its_page_faults_once() -> None:
     pages = 3_000_000 // 4096
-    # How much glibc gives back each time depends on what lies at the heap's end: a third at least.
-    assert faults("kept") < 5 * pages < 20 * pages < faults("given back")
+    assert faults("kept") < 5 * pages < 50 * pages < faults("given back")
 
 
 FROZEN = """

@@ -20,6 +20,7 @@ from sparrowmq.kernel.record_layout import (
     BODY_BEHIND_RECONSUME_TIMES,
     BODY_CRC_AT,
     BODY_SIZE_BEHIND_PREPARED_OFFSET,
+    BODY_SIZE_BY_HOSTS,
     BODY_SIZE_FIELD,
     BORN_HOST_AT,
     BORN_TIMESTAMP_AT,
@@ -37,6 +38,7 @@ from sparrowmq.kernel.record_layout import (
     PROPERTY_CRC_SIZE,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_BY_HOSTS,
     SYS_FLAG_AT,
     TOPIC_SIZE_FIELD_V1,
     TOPIC_SIZE_FIELD_V2,
@@ -44,11 +46,10 @@ from sparrowmq.kernel.record_layout import (
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Fields: TypeAlias = tuple[bytes, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, bytes, bytes]
-
 Shared: TypeAlias = tuple[bytes, int, int, int, bytes, int, bytes, int, int]
 T = TypeVar("T")
 
-_CRC_NAME_SIZE = 9
+_CRC_NAME_SIZE = len(CRC_NAME)
 _ZERO = 48  # "0"
 _PROPERTY_END = 2
 # The bits of a system flag, as in message.SysFlag.
@@ -59,8 +60,8 @@ _BORN_V6 = 0x10
 _STORE_V6 = 0x20
 _V6_HOST_SIZE = 20
 # Places from the begin of a record with two IPv4 hosts.
-_STORE_TIMESTAMP_AT = 56
-_BODY_SIZE_AT = 84
+_STORE_TIMESTAMP_AT = STORE_TIMESTAMP_BY_HOSTS[0]
+_BODY_SIZE_AT = BODY_SIZE_BY_HOSTS[0]
 _V6_SHIFT = 12
 
 # Why bytes are no record.

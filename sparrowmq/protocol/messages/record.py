@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from sparrowmq.errors import CorruptRecord, InvalidMessage, MessageTooLarge, RemoteProtocolError
 from sparrowmq.kernel import records as kernel
@@ -176,9 +177,9 @@ def walk(records: Buffer) -> Iterator[memoryview]:
     Raises: RemoteProtocolError, the next bytes are no complete record. The records before were returned.
     """
     view = memoryview(records)
-    begins, _, problem = kernel.starts(records)
-    for at in begins:
-        yield view[at : at + INT.unpack_from(view, at)[0]]
+    begins, end, problem = kernel.starts(records)
+    for begin, following in pairwise([*begins, end]):
+        yield view[begin:following]
     if problem is not None:
         raise RemoteProtocolError(problem)
 
