@@ -67,8 +67,6 @@ MODULES: Final = (
     "sparrowmq.http2.streams",
     "sparrowmq.http2.allowance",
     "sparrowmq.http2.frames",
-    "sparrowmq.http2.header_table",
-    "sparrowmq.http2.header_blocks",
     "sparrowmq.http2.request_headers",
     "sparrowmq.http2.response_headers",
     "sparrowmq.http2.output",

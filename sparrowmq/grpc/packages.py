@@ -8,7 +8,7 @@ from typing import Final
 
 from sparrowmq.errors import ConfigError
 
-PACKAGES: Final[Mapping[str, str]] = {"google.protobuf": "protobuf", "hpack": "hpack"}
+PACKAGES: Final[Mapping[str, str]] = {"google.protobuf": "protobuf"}
 INSTALL: Final = "pip install 'sparrowmq[server,grpc]'"
 
 

@@ -5,6 +5,6 @@
              PROXY     only      windows,     and its
              header              streams      messages
 
-`connection` and the modules below it do no I/O: bytes go in, calls of a `Receiver` and bytes come out. `hpack` has
-Huffman's code of header blocks. The answers' blocks are few and are written here.
+`connection` and the modules below it do no I/O: bytes go in, calls of a `Receiver` and bytes come out. The kernel reads
+header blocks. The answers' blocks are few and are written here.
 """

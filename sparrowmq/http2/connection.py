@@ -34,8 +34,6 @@ from sparrowmq.http2.frames import (
     ConnectionFault,
     StreamFault,
 )
-from sparrowmq.http2.header_blocks import HeaderReader
-from sparrowmq.http2.header_table import TABLE_BYTES
 from sparrowmq.http2.limits import Limits
 from sparrowmq.http2.output import Output
 from sparrowmq.http2.request_headers import (
@@ -45,6 +43,9 @@ from sparrowmq.http2.request_headers import (
     request_of,
 )
 from sparrowmq.http2.streams import Stream
+from sparrowmq.kernel.cursor import In
+from sparrowmq.kernel.frame_layout import TABLE_BYTES
+from sparrowmq.kernel.hpack import HeaderReader
 from sparrowmq.remoting.budget import BURST_S
 
 CONNECTION_WINDOW: Final = 4 * 1024 * 1024
@@ -411,7 +412,7 @@ class Connection:
 
     def _take_block(self, stream_id: int, block: bytes) -> None:
         """Take a whole header block. It is decompressed in any case, as the next blocks depend on its table."""
-        pairs = self._headers.read(block)
+        pairs = [(header.name, header.value) for header in self._headers.read(In(block), 0, len(block))]
         is_end = self._block_ends_stream
         stream = self.streams.get(stream_id)
         if stream is not None:

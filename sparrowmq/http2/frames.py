@@ -13,6 +13,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from sparrowmq.kernel.frame_layout import ConnectionFault as ConnectionFault
+from sparrowmq.kernel.frame_layout import StreamFault as StreamFault
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
 LARGEST_FRAME: Final = 16_384  # that we take, and the most that a peer takes unless its settings say more
@@ -59,25 +62,6 @@ _HEAD: Final = struct.Struct(">IBI")  # the length and the kind share four bytes
 _WORD: Final = struct.Struct(">I")
 _TWO_WORDS: Final = struct.Struct(">II")
 _SETTING: Final = struct.Struct(">HI")
-
-
-class ConnectionFault(Exception):
-    """The peer broke a rule for the whole connection, which ends. `code` goes into GOAWAY."""
-
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
-        self.why = why
-
-
-class StreamFault(Exception):
-    """The peer broke a rule for one stream, which is reset. Other streams go on."""
-
-    def __init__(self, stream_id: int, code: int, why: str) -> None:
-        super().__init__(why)
-        self.stream_id = stream_id
-        self.code = code
-        self.why = why
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:

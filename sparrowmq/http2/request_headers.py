@@ -1,4 +1,4 @@
-"""The headers of a request, checked (RFC 9113, section 8). `header_blocks` decompresses them."""
+"""The headers of a request, checked (RFC 9113, section 8). `kernel.hpack` decompresses them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from sparrowmq.core.digits import whole_number
-from sparrowmq.http2.header_table import ENTRY_BYTES
+from sparrowmq.kernel.frame_layout import ENTRY_BYTES
 
 _NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority")

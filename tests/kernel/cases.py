@@ -1,4 +1,4 @@
-"""Records and batches, sound and damaged, through each function: `python -m tests.kernel.cases SEED COUNT`.
+"""Records, batches and header blocks, sound and damaged, through the kernel: `python -m tests.kernel.cases SEED COUNT`.
 
 It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
 """
@@ -12,7 +12,8 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sparrowmq.kernel import batches, cursor, is_compiled, records
+from sparrowmq.kernel import batches, cursor, hpack, is_compiled, records
+from sparrowmq.kernel.frame_layout import ConnectionFault
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
 
@@ -28,6 +29,7 @@ def main(seed: int, count: int) -> None:
     for _ in range(count):
         print(case(random))
         print(batch_case(random))
+        print(header_case(random))
 
 
 def case(random: Random) -> str:
@@ -149,11 +151,48 @@ def batch_findings(content: bytes, places: bytes, random: Random) -> list[object
     return found
 
 
+def header_case(random: Random) -> str:
+    """Some header blocks of one connection, whose table they share."""
+    reader = hpack.HeaderReader()
+    found = [outcome(partial(headers, reader, header_block(random))) for _ in range(3)]
+    return f"{sha256('; '.join(map(str, found)).encode()).hexdigest()[:16]} {found[-1]!s:.60}"
+
+
+def headers(reader: hpack.HeaderReader, block: bytes) -> list[object]:
+    found = reader.read(cursor.In(block), 0, len(block))
+    return [(each.name, each.value, each.key, each.text, each.fault) for each in found]
+
+
+def header_block(random: Random) -> bytes:
+    coded = (
+        b"\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
+        b"\x82\x3f\xff",
+        b"\x81\xff",
+        b"\x84\xff\xff\xff\xff",
+    )
+    texts = (b"\0", b"\x03x-a", b"\x02te", b"\x08trailers", b"\x02a\n", b"\x7f\x01" + b"v" * 128, *coded)
+    block = b""
+    for _ in range(random.randint(0, 8)):
+        match random.randrange(5):
+            case 0:
+                block += bytes((0x80 | random.choice((1, 2, 61, 62, 63, 70, 127)),))
+            case 1:
+                block += random.choice((b"\x20", b"\x3f\xe1\x1f", b"\x3f\xff\xff\xff\xff\x0f", b"\x21"))
+            case 2:
+                block += bytes((random.choice((0x40, 0, 0x10)),)) + random.choice(texts) + random.choice(texts)
+            case 3:
+                first = bytes((random.choice((0x40, 0)) | random.randrange(64),))
+                block += first + random.choice((b"", b"\1", b"\xff\xff")) + random.choice(texts)
+            case _:
+                block += random.randbytes(random.randint(0, 6))
+    return block
+
+
 def outcome(action: Callable[[], object]) -> object:
     """What it returns, or the kind of its error: the words of the two forms may differ."""
     try:
         return action()
-    except (IndexError, OverflowError, ValueError) as error:
+    except (ConnectionFault, IndexError, OverflowError, ValueError) as error:
         return type(error).__name__
 
 
