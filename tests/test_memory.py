@@ -22,8 +22,8 @@ print(faults() - before)
 
 
 def faults(how: str) -> int:
-    # The threshold with which glibc begins. By itself it would follow the sizes that it sees, and what it then gives back
-    # depends on what lies at the heap's end.
+    # The threshold with which glibc begins. By itself it would follow the sizes that it sees, and what it then gives
+    # back depends on what lies at the heap's end.
     environment = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)}
     command = [sys.executable, "-c", PROGRAM, how]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

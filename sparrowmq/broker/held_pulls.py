@@ -28,7 +28,6 @@ from math import ceil
 from time import perf_counter
 from typing import Final, cast
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import RemoteError
 from sparrowmq.loop.clock import Clock, Timer
 from sparrowmq.loop.slices import SLICE_S
@@ -54,7 +53,6 @@ class HeldLimits:
     per_peer: int = 5000
 
 
-@mypyc_attr(acyclic=True)
 class HeldPull:
     """One held pull, or pop, from `next_offset` on; without a selector it only waits.
 

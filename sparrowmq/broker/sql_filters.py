@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.errors import MAX_REMARK_CHARACTERS, InvalidFilter, RemoteError
@@ -34,9 +34,6 @@ from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.selector import Predicate, Selector
 from sparrowmq.protocol.subscription import SQL92, java_hash
 from sparrowmq.remoting.log_limit import LogLimit
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 _NAME_END: Final = b"\x01"
 _VALUE_END: Final = 2
@@ -124,7 +121,7 @@ class RecordFilter(Predicate):
         self._expression = expression
         self._values = RecordValues(expression.names)
 
-    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
         values = self._values
         values.move(records, begin, end)
         return self._expression.matches(values)
@@ -140,10 +137,10 @@ class NumberFilter(Predicate):
         self._slow_filter = RecordFilter(expression)
         self._search = _PropertySearch(expression.names[condition.index])
         low, high = condition.bounds(_MAX_SHORT_NUMBER)
-        self._low: i64 = low
-        self._high: i64 = high
+        self._low = low
+        self._high = high
 
-    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
         start = self._search.find(records, begin, end)
         if start < 0:
             return False  # unknown
@@ -162,11 +159,11 @@ class RecordValues(Values):
     def __init__(self, names: tuple[str, ...]) -> None:
         self._searches = [_PropertySearch(name) for name in names]
         self._records = b""
-        self._begin: i64 = 0
-        self._end: i64 = 0
-        self._record_number: i64 = 0
+        self._begin = 0
+        self._end = 0
+        self._record_number = 0
 
-    def move(self, records: bytes, begin: i64, end: i64) -> None:
+    def move(self, records: bytes, begin: int, end: int) -> None:
         self._records = records
         self._begin = begin
         self._end = end
@@ -183,7 +180,7 @@ class RecordValues(Values):
             return None
         search = self._searches[index]
         if search.text is None:
-            end: i64 = start
+            end = start
             while end < self._end and self._records[end] != _VALUE_END:
                 end += 1
             search.text = self._records[start:end].decode("utf-8", "replace")
@@ -193,7 +190,7 @@ class RecordValues(Values):
         if _NOT_UTF8 in text:  # decoding puts this character also in the place of bytes that are not UTF-8
             return self.text(index) == text
         start = self._value_start(index)
-        end: i64 = start + len(encoded)
+        end = start + len(encoded)
         if start < 0 or end > self._end or not _is_at(self._records, start, encoded):
             return False
         return end == self._end or self._records[end] == _VALUE_END
@@ -205,7 +202,7 @@ class RecordValues(Values):
         start = self._value_start(index)
         return -1 if start < 0 else _short_number(self._records, start, self._end)
 
-    def _value_start(self, index: int) -> i64:
+    def _value_start(self, index: int) -> int:
         search = self._searches[index]
         if search.record_number != self._record_number:
             search.record_number = self._record_number
@@ -225,23 +222,23 @@ class _PropertySearch:
 
     def __init__(self, name: str) -> None:
         self._name = name.encode() + _NAME_END
-        self.start: i64 = -1
+        self.start = -1
         self.text: str | None = None  # the value, once it was decoded
-        self.record_number: i64 = 0
+        self.record_number = 0
         size = len(self._name)
         shifts = [min(size, 255)] * 256
         for behind in range(min(size, 256) - 1, 0, -1):
             shifts[self._name[behind]] = behind
         self._shifts = bytes(shifts)
 
-    def find(self, records: bytes, begin: i64, end: i64) -> i64:
+    def find(self, records: bytes, begin: int, end: int) -> int:
         """Return the begin of the last value that is not empty, in the properties `records[begin:end]`; -1 if none."""
         name, shifts = self._name, self._shifts
-        size: i64 = len(name)
-        first_byte: i64 = name[0]
-        position: i64 = end - size - 1  # a value has at least one byte
+        size = len(name)
+        first_byte = name[0]
+        position = end - size - 1  # a value has at least one byte
         while position >= begin:
-            byte: i64 = records[position]
+            byte = records[position]
             if (
                 byte == first_byte
                 and records[position + size] != _VALUE_END
@@ -253,13 +250,13 @@ class _PropertySearch:
         return -1
 
 
-def _short_number(records: bytes, start: i64, end: i64) -> i64:
+def _short_number(records: bytes, start: int, end: int) -> int:
     """Return the number at `start`; -1 if it is not one to nine digits."""
-    position: i64 = start
-    longest: i64 = start + _MAX_SHORT_DIGITS
-    number: i64 = 0
+    position = start
+    longest = start + _MAX_SHORT_DIGITS
+    number = 0
     while position < end:
-        digit: i64 = records[position] - _ZERO
+        digit = records[position] - _ZERO
         if not 0 <= digit <= 9 or position == longest:
             # Two returns: for one return with a condition, the compiler would create an object.
             if records[position] == _VALUE_END:
@@ -270,9 +267,9 @@ def _short_number(records: bytes, start: i64, end: i64) -> i64:
     return number
 
 
-def _is_at(records: bytes, position: i64, text: bytes) -> bool:
-    i: i64 = 0
-    size: i64 = len(text)
+def _is_at(records: bytes, position: int, text: bytes) -> bool:
+    i = 0
+    size = len(text)
     while i < size and records[position + i] == text[i]:
         i += 1
     return i == size

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.loop.clock import Clock
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 # The windows of Java's "putTps": ten seconds, a minute, ten minutes.
 WINDOWS_S = (10, 60, 600)
@@ -62,14 +58,13 @@ class Rate:
         )
 
 
-@mypyc_attr(acyclic=True)
 class _Bucket:
     """The number of values in it. Adding to it makes no object, as adding to an int of a list would."""
 
     __slots__ = ("count",)
 
     def __init__(self) -> None:
-        self.count: i64 = 0
+        self.count = 0
 
 
 class Histogram:
@@ -83,11 +78,11 @@ class Histogram:
 
     def __init__(self) -> None:
         self._buckets: list[_Bucket | None] = []  # None where no value was seen
-        self.count: i64 = 0
-        self.total: i64 = 0
-        self.greatest: i64 = 0
+        self.count = 0
+        self.total = 0
+        self.greatest = 0
 
-    def record(self, value: i64, times: i64 = 1) -> None:
+    def record(self, value: int, times: int = 1) -> None:
         """Count a value that was seen so often; below zero counts as zero."""
         if value < 0:
             value = 0
@@ -129,9 +124,9 @@ class Histogram:
         ]
 
 
-def _bucket(value: i64) -> i64:
+def _bucket(value: int) -> int:
     """0..7 for themselves; then eight for each power of two, by the three bits below the highest."""
-    shift: i64 = 0
+    shift = 0
     while value >= 16:
         value >>= 1
         shift += 1

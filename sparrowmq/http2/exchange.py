@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.http2 import exchange_tasks, response_headers
 from sparrowmq.http2.calls import Call, GrpcError, Pending, Status, Unary
 from sparrowmq.http2.connection import Connection
@@ -46,7 +45,6 @@ class Surroundings:
     deadlines: Deadlines
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
     """A call in progress.
 

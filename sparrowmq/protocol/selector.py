@@ -9,16 +9,13 @@ compare the tag itself. An SQL92 expression needs the record's properties. Sourc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
+from typing import Final
 
 
 class Predicate:
     """A condition on a message's properties."""
 
-    def holds(self, records: bytes, begin: i64, end: i64) -> bool:
+    def holds(self, records: bytes, begin: int, end: int) -> bool:
         """Whether it is true for the message with the properties `records[begin:end]`."""
         raise NotImplementedError
 

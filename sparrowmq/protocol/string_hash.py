@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import read_i16_be
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 _UNIT: Final = 0xFFFF
 _BITS: Final = 0xFFFFFFFF
@@ -16,8 +13,8 @@ _SIGN: Final = 0x80000000
 
 def string_hash(text: str) -> int:
     """Java's String.hashCode: sum of unit x 31^(units after it) over the UTF-16 units, as a signed 32-bit number."""
-    total: i64 = 0
-    at: i64 = 0
+    total = 0
+    at = 0
     if text.isascii():
         units = text.encode("ascii")
         while at < len(units):

@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import SparrowError
 from sparrowmq.loop.durability import Durability
 from sparrowmq.loop.slices import Steps, WorkQueue, in_slices
@@ -78,7 +77,6 @@ class Unanswered(SparrowError):
     """A request was done in part, so no code says what became of it. It gets no answer. Raise it from the reason."""
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class ReplyWhenDurable:
     """The reply to one request, to send once the log is as safe as `durability` promises up to `end`.
 
@@ -95,7 +93,6 @@ class ReplyWhenDurable:
         self.reply = reply
 
 
-@mypyc_attr(acyclic=True)
 class PendingReply:
     """The reply to one request, which its handler sends later."""
 

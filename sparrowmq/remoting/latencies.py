@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparrowmq.core.stats import Histogram
 from sparrowmq.protocol.codes import RequestCode, ResponseCode
 from sparrowmq.protocol.requests.request_table import BY_CODE
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ class Latencies:
         self.long_steps: dict[int, int] = {}
         self._slow_s = _NEVER
         self._by_kind: dict[int, Histogram] = {}
-        self._last_kind: i64 = -1  # most requests are of the same kind as the previous one
+        self._last_kind = -1  # most requests are of the same kind as the previous one
         self._last_histogram = Histogram()
         # By request code: the time until which nothing is logged, and the number of requests skipped since.
         self._silences: dict[int, tuple[float, int]] = {}
@@ -64,9 +61,9 @@ class Latencies:
             for kind, durations in sorted(self._by_kind.items())
         ]
 
-    def add(self, code: i64, response_code: i64, took_s: float, times: i64 = 1, was_held: bool = False) -> bool:
+    def add(self, code: int, response_code: int, took_s: float, times: int = 1, was_held: bool = False) -> bool:
         """Count requests of one code that took equally long. Returns whether that is slow."""
-        kind: i64 = code << 17 | response_code
+        kind = code << 17 | response_code
         if was_held:
             kind |= _HELD
         if kind != self._last_kind:

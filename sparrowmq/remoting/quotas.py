@@ -21,7 +21,7 @@ import ipaddress
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from sparrowmq.core.safe_text import shown
 from sparrowmq.core.stats import RecentEvents
@@ -36,9 +36,6 @@ from sparrowmq.remoting.log_limit import LogLimit
 from sparrowmq.remoting.peer import Peer, Principal
 from sparrowmq.remoting.quota_rules import ACCOUNT, ADDRESS, EACH, LIMITS, TOPIC, Network, QuotaRule, Rate
 from sparrowmq.remoting.session import Session
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +149,7 @@ class AppliedQuotas:
 
     __slots__ = ("epoch", "principal", "topic", "usages")
 
-    def __init__(self, epoch: i64, principal: Principal | None, topic: str | None, usages: list[Usage]) -> None:
+    def __init__(self, epoch: int, principal: Principal | None, topic: str | None, usages: list[Usage]) -> None:
         self.epoch = epoch  # of the quotas, when the usages were looked up
         self.principal = principal
         self.topic = topic
@@ -228,7 +225,7 @@ class Quotas:
         self.recent_refusals = RecentEvents(clock)  # the latest refusal, if there was one within the last seconds
         self._log_limit = LogLimit(clock)
         self._rules: tuple[QuotaRule, ...] = ()
-        self._epoch: i64 = 0  # rises when usages that connections keep may have been replaced
+        self._epoch = 0  # rises when usages that connections keep may have been replaced
         self._open_counts: dict[bytes, int] = {}  # connections by address, and by network of IPv6
         self._set_rules(tuple(rules))
 

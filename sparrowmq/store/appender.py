@@ -15,7 +15,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from itertools import accumulate
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparrowmq.errors import DiskFull, InvalidMessage, OutOfResources, StoreError
 from sparrowmq.kernel.records import Buffer
@@ -36,9 +36,6 @@ from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.store_settings import Flush, StoreSettings
 from sparrowmq.store.store_time import StoreTime
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +74,7 @@ class Appender:
         self.durability: Callable[[], Durability] | None = None  # returns the condition that answers wait for
         self.unfinished_batches = 0  # how many batches are being stored in parts
         self._began_s = 0.0
-        self._timed_count: i64 = 0
+        self._timed_count = 0
         self._clock = clock
         self._log = commit_log
         self._queues = queues
@@ -252,7 +249,7 @@ class Appender:
         return is_written
 
     def _time_burst(self) -> None:
-        count: i64 = self._queue_builder.added - self._timed_count
+        count = self._queue_builder.added - self._timed_count
         if count > 0 and self.durability is not None:
             self._timed_count += count
             self.put_times.burst(self.durability(), self._began_s, int(count), self._log.written)

@@ -26,7 +26,7 @@ import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be
 
@@ -44,9 +44,6 @@ from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
 from sparrowmq.store.timer_wheel import RECALL
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +79,8 @@ class QueueBuilder:
         self.queues_to_write: list[ConsumeQueue] = []  # the queues that have unwritten entries
         self.keys = Keys()  # the keys that are not in the index yet
         self.followed = self.followed_ms = 0
-        self.added: i64 = 0
-        self.added_bytes: i64 = 0
+        self.added = 0
+        self.added_bytes = 0
         # By topic, the log offset before which its records belong to a deleted topic of the same name.
         self.deleted: dict[str, int] = {}
         self._queues = queues

@@ -36,7 +36,6 @@ import msgspec
 from sparrowmq.broker.offsets import Offsets
 from sparrowmq.broker.saved_state import records_from
 from sparrowmq.broker.transactions import half_message
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.loop.clock import Clock
 from sparrowmq.protocol.messages import record
@@ -75,7 +74,6 @@ class TransactionRules:
         return min(own_s * 1000, self.retention_ms)
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Transaction:
     """An open transaction: its newest copy, and the queue offsets of the `older` ones, the first one first.
 

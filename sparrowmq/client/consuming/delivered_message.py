@@ -20,7 +20,6 @@ import msgspec
 from sparrowmq.client.cluster.network import plain_queue
 from sparrowmq.client.cluster.replies import Answers
 from sparrowmq.client.consuming.retry import FailureRules
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages import compression
 from sparrowmq.protocol.messages.message import MessageQueue, Property, StoredMessage, SysFlag
@@ -82,7 +81,6 @@ class Owner(Protocol):
         """The rules for the message if `process` fails."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveredMessage:
     """A message at its consumer; `ReceivedMessage` and `PoppedMessage` say more."""
 

@@ -23,7 +23,6 @@ from sparrowmq.client.consuming.delivered_message import DONE, DeliveredMessage,
 from sparrowmq.client.consuming.received_message import ConsumeHooks, ReceivedMessage
 from sparrowmq.client.consuming.retry import FailureRules
 from sparrowmq.client.loop_affinity import LoopAffinity
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.message import MessageQueue, StoredMessage
 from sparrowmq.protocol.messages.pulled_message import PulledMessage
 from sparrowmq.protocol.requests.client_bodies import ProcessQueueState
@@ -37,7 +36,6 @@ class State(Enum):
     DROPPED = auto()  # another member's, or reset: messages that are being handled are delivered again
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class ProcessQueue:
     """The state of one owned queue.
 

@@ -10,11 +10,9 @@ Source: MessageExtBrokerInner and AppendMessageResult, Java 4.9.8.
 
 from __future__ import annotations
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.protocol.messages.properties import Properties, Terms
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Entry:
     """A message to store. It may change until it is stored.
 
@@ -87,7 +85,6 @@ class Entry:
         return f"<entry for {self.topic}[{self.queue_id}], {len(self.body)} bytes>"
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Placed:
     """The place of a stored message.
 
@@ -117,7 +114,6 @@ class Placed:
         return f"<placed at {self.offset}, queue offset {self.queue_offset}>"
 
 
-@mypyc_attr(acyclic=True)
 class PlacedBatch:
     """The places of a batch's messages, one after the other.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.kernel import records
 from sparrowmq.kernel.record_layout import CRC_NAME, PROPERTY_CRC_SIZE
 from sparrowmq.protocol.messages.entry import Placed
@@ -24,7 +23,6 @@ from sparrowmq.protocol.messages.record import body_damage, find, misfit
 _OWNER: Final = f"\x02{Property.TRAN_OWNER}\x01".encode()
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Destination:
     """The destination of a half message, and its terms for queue and index there.
 
@@ -43,7 +41,6 @@ class Destination:
         self.terms = terms
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Half:
     """The checked record of a half message.
 
@@ -131,7 +128,6 @@ class Half:
             raise misfit(len(self._body), len(self._properties), error, crc) from error
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Commit:
     """A committed half message on its way to its own queue. Other messages are an `Entry`."""
 

@@ -19,16 +19,12 @@ Source: MessageDecoder.createMessageId, Java 4.9.8.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, write_i64_be
 
 from sparrowmq.errors import LocalProtocolError, RemoteProtocolError
 from sparrowmq.protocol import hosts
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
-
 
 _IPV4_DIGITS: Final = 32
 _IPV6_DIGITS: Final = 56
@@ -75,7 +71,7 @@ class UniqueIds:
         self._begin(now_ms)
         head = self._head.encode()
         for _ in range(count):
-            counter: i64 = self._counter
+            counter = self._counter
             self._counter = (counter + 1) & 0xFFFF
             made.write(head)
             made.append(_DIGITS[counter >> 12])

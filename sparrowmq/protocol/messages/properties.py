@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.errors import InvalidMessage
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.subscription import tag_hash
@@ -39,7 +38,6 @@ _LAST_UNIT: Final = 0xFFFF
 _NO_KEYS: Final[tuple[str, ...]] = ()
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Properties:
     """The properties of one message, which can be read and changed without parsing all of them.
 
@@ -160,7 +158,6 @@ class Properties:
         return f"Properties({parse(self.render())!r})"
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
 class Terms:
     """The terms of a message for queue and index, looked up once for several uses.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparrowmq.compiled import mypyc_attr
 from sparrowmq.kernel.record_layout import QUEUE_ID_AT
 from sparrowmq.protocol.messages import record
 from sparrowmq.protocol.messages.message import StoredMessage
@@ -20,7 +19,6 @@ _QUEUE_ID_END: Final = QUEUE_ID_AT + 4
 _LONGEST: Final = 255  # bytes of a topic in a record of version 1
 
 
-@mypyc_attr(acyclic=True)
 class PulledMessage:
     """A sound record in its parts. Made by `decode_all`.
 

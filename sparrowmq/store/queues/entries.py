@@ -9,12 +9,9 @@ import struct
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import lt
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from librt.strings import read_i32_be, read_i64_be
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 GAP_SIZE: Final = 0x7FFFFFFF  # the size that marks an entry without a message
 # As layout.ENTRY. They are literals so that mypyc compiles them in.
@@ -58,15 +55,15 @@ class Entries:
         for index in range(len(self)):
             yield self[index]
 
-    def offset(self, index: i64) -> i64:
-        offset: i64 = read_i64_be(self._content, index * _ENTRY_SIZE)
+    def offset(self, index: int) -> int:
+        offset: int = read_i64_be(self._content, index * _ENTRY_SIZE)
         return offset
 
-    def size(self, index: i64) -> i64:
+    def size(self, index: int) -> int:
         size: int = read_i32_be(self._content, index * _ENTRY_SIZE + _SIZE_AT)
         return size
 
-    def tags_code(self, index: i64) -> int:
+    def tags_code(self, index: int) -> int:
         code: int = read_i64_be(self._content, index * _ENTRY_SIZE + _TAGS_CODE_AT)
         return code
 
@@ -88,15 +85,15 @@ class Entries:
         has no positive size.
         """
         content = self._content
-        end: i64 = len(content)
-        free: i64 = 0
-        at: i64 = 0
+        end = len(content)
+        free = 0
+        at = 0
         while at < end:
             size: int = read_i32_be(content, at + _SIZE_AT)
             if size <= 0:
                 return False
             if size != GAP_SIZE:
-                offset: i64 = read_i64_be(content, at)
+                offset: int = read_i64_be(content, at)
                 if offset < free:
                     return False
                 free = offset + size

@@ -11,7 +11,7 @@ Source: DefaultMessageStore.getMessage, Java 4.9.8; where it and 5.3 differ, a c
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sparrowmq.errors import CorruptRecord
 from sparrowmq.kernel.record_layout import LONGEST_HEAD, PROPERTY_CRC_SIZE
@@ -27,9 +27,6 @@ from sparrowmq.protocol.selector import ALL, Predicate, Selector
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.entries import GAP_SIZE, Entries
-
-if TYPE_CHECKING:
-    from mypy_extensions import i64  # compiled, it is the processor's own integer
 
 LARGE: Final = 4096  # a record over this size is not copied as a whole to read its properties
 _MIN_WINDOW_BYTES: Final = 8_192  # bytes of the first copy: copies that are not read cost time too
@@ -122,13 +119,13 @@ def read(
 
 def _count_sound(log: CommitLog, entries: Entries, content: bytes) -> int:
     """Return how many records are sound before a damaged one. Records from `verified_from` on need no check."""
-    first: i64 = entries.begin
-    verified_from: i64 = log.verified_from
-    crc_from: i64 = log.crc_from
-    count: i64 = len(entries)
-    i: i64 = 0
+    first = entries.begin
+    verified_from = log.verified_from
+    crc_from = log.crc_from
+    count = len(entries)
+    i = 0
     while i < count:
-        offset: i64 = entries.offset(i)
+        offset = entries.offset(i)
         if offset < verified_from and not is_sound(
             content, offset - first, entries.size(i), offset, offset >= crc_from
         ):
@@ -145,15 +142,15 @@ def _count_wanted_sound(
     """
     if len(views) < len(ranges):  # some records are gone
         return _count_sound_or_gone(log, entries, indexes)
-    verified_from: i64 = log.verified_from
-    crc_from: i64 = log.crc_from
+    verified_from = log.verified_from
+    crc_from = log.crc_from
     copy = b""
-    copied_from: i64 = 0
+    copied_from = 0
     number = -1
-    end: i64 = -1
+    end = -1
     for sound in range(len(indexes)):
-        offset: i64 = entries.offset(indexes[sound])
-        size: i64 = entries.size(indexes[sound])
+        offset = entries.offset(indexes[sound])
+        size = entries.size(indexes[sound])
         if size <= 0:
             return sound
         if offset != end:  # the next range begins with this record
@@ -276,19 +273,19 @@ class _Window:
         "work",
     )
 
-    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: i64) -> None:
+    def __init__(self, log: CommitLog, entries: Entries, selector: Selector, predicate: Predicate, size: int) -> None:
         self._log = log
         self._entries = entries
         self._selector = selector
         self._predicate = predicate
-        self._crc_from: i64 = log.crc_from
-        self._verified_from: i64 = log.verified_from
+        self._crc_from = log.crc_from
+        self._verified_from = log.verified_from
         self._copy = b""
-        self._begin: i64 = 0
-        self._end: i64 = 0
-        self._size: i64 = size  # approximate size of the next copy
+        self._begin = 0
+        self._end = 0
+        self._size = size  # approximate size of the next copy
         self.copies = 0  # the number of copied parts of the log
-        self.work: i64 = 0
+        self.work = 0
         self.is_damaged = False  # the last entry found may be wanted, and its record is damaged
         self.is_exhausted = False  # there was more work than MAX_WORK
 
@@ -304,32 +301,32 @@ class _Window:
         """
         entries, selector, predicate = self._entries, self._selector, self._predicate
         takes_all_tags = selector.takes_all_tags
-        weight: i64 = selector.weight
-        count: i64 = len(entries)
-        index: i64 = first
+        weight = selector.weight
+        count = len(entries)
+        index = first
         while index < count:
             if self.work > MAX_WORK:
                 self.is_exhausted = True
                 break
             if takes_all_tags or selector.wants(entries.tags_code(index)):
-                begin: i64 = entries.offset(index)
-                end: i64 = begin + entries.size(index)
+                begin = entries.offset(index)
+                end = begin + entries.size(index)
                 if end - begin > LARGE:
                     if end - begin != GAP_SIZE and self._is_large_wanted(begin, end - begin):
                         break
                 elif (begin < self._begin or end > self._end) and not self._copy_from(index):
                     break
                 else:
-                    at: i64 = begin - self._begin
+                    at = begin - self._begin
                     if begin < self._verified_from:
                         self.work += end - begin
                         if not is_sound(self._copy, at, end - begin, begin, begin >= self._crc_from):
                             self.is_damaged = True
                             break
-                    properties_end: i64 = end - self._begin
+                    properties_end = end - self._begin
                     if begin >= self._crc_from:  # the last property is the CRC then, which no filter asks for
                         properties_end -= PROPERTY_CRC_SIZE
-                    properties: i64 = properties_at(self._copy, at)
+                    properties = properties_at(self._copy, at)
                     self.work += (properties_end - properties) * weight
                     if predicate.holds(self._copy, properties, properties_end):
                         self._size = _MIN_WINDOW_BYTES
@@ -356,13 +353,13 @@ class _Window:
         self.work += len(properties) * self._selector.weight
         return self._predicate.holds(properties, 0, len(properties))
 
-    def _copy_from(self, index: i64) -> bool:
+    def _copy_from(self, index: int) -> bool:
         """Copy the record of an entry and the records that closely follow it. Returns False if it is gone."""
         entries = self._entries
-        begin: i64 = entries.offset(index)
-        first_end: i64 = begin + entries.size(index)
-        last: i64 = min(index + self._size // max(first_end - begin, 1) + 1, len(entries)) - 1
-        end: i64 = first_end
+        begin = entries.offset(index)
+        first_end = begin + entries.size(index)
+        last = min(index + self._size // max(first_end - begin, 1) + 1, len(entries)) - 1
+        end = first_end
         while last > index:
             end = entries.offset(last) + entries.size(last)
             if begin < end <= begin + 2 * self._size and end - begin <= (last - index) * _MAX_MEAN_STEP_BYTES:
