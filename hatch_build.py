@@ -2,16 +2,14 @@
 
     SPARROWMQ_KERNEL=plain        no: a pure wheel, good anywhere
     SPARROWMQ_KERNEL=compiled     else fail
-    SPARROWMQ_COMPILE=1           with the modules that mypyc compiles besides (tools/compile.py)
 
-`./run wheel` builds the pure one and the last (tools/wheel.py).
+`./run wheel` builds both (tools/wheel.py).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +24,11 @@ class CompiledWheel(BuildHookInterface[Any]):
         if self._build_kernel() and version != "editable":
             from sparrowmq import kernel
 
-            self._include(build_data, [path for path in Path(kernel.COMPILED).iterdir() if path.name != "lock"])
-        if version != "editable" and os.environ.get("SPARROWMQ_COMPILE"):
-            self._compile()
-            root = Path(self.root)
-            self._include(build_data, root.glob(f"sparrowmq*{EXTENSION_SUFFIXES[0]}"))
-            compiled = (root / "sparrowmq").rglob(f"*{EXTENSION_SUFFIXES[0]}")
-            self._include(build_data, (path for path in compiled if "kernel" not in path.parts))
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+            for path in Path(kernel.COMPILED).iterdir():
+                if path.name != "lock":
+                    build_data["force_include"][str(path)] = path.relative_to(self.root).as_posix()
 
     def _build_kernel(self) -> bool:
         from tools import kernel as building  # isort: skip, it can be imported before the kernel is built
@@ -47,19 +43,3 @@ class CompiledWheel(BuildHookInterface[Any]):
         if problem is not None:
             self.app.display_warning(f"{building.PLAIN}: {problem}")
         return problem is None
-
-    def _compile(self) -> None:
-        from sparrowmq import compiled
-        from tools import compile as compiling
-
-        if (missing := compiling.what_is_missing()) is not None:
-            raise RuntimeError(f"SPARROWMQ_COMPILE is set, but {missing}")
-        compiling.main()
-        if compiled.recorded() != compiled.checksum():
-            raise RuntimeError("SPARROWMQ_COMPILE is set, but compiling failed; its errors are above")
-
-    def _include(self, build_data: dict[str, Any], files: Any) -> None:
-        build_data["pure_python"] = False
-        build_data["infer_tag"] = True
-        for path in files:
-            build_data["force_include"][str(path)] = path.relative_to(self.root).as_posix()

@@ -69,7 +69,7 @@ class _Brokers(Child):
         conf = Path(home.name) / "broker.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         program = Path(sys.executable).parent / "mqbroker"
-        super().__init__(home, [str(program), "--brokers", str(count), "-c", str(conf)], SPARROWMQ_SOURCE="")
+        super().__init__(home, [str(program), "--brokers", str(count), "-c", str(conf)], SPARROWMQ_KERNEL="")
 
     def _wait_ready(self) -> None:
         while self.said().count("boot success") < self.count:

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.servers import REFERENCE
-from sparrowmq import compiled, kernel
+from sparrowmq import kernel
 
 PAGE: Final = Path(__file__).with_name("RESULTS.md")
 _HEAD: Final = """# Benchmark results
@@ -77,10 +77,8 @@ def circumstances() -> str:
     changed = " with changes" if _said("git", "status", "--porcelain", "--", "sparrowmq", "bench") else ""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     java = re.search(r'version "([^"]+)"', _said("java", "-version"))
-    form = "compiled" if compiled.recorded() == compiled.checksum() else "from source"
-    kernel_form = "compiled" if kernel.is_compiled() else "plain"
-    ours = f"ours {form}, its kernel {kernel_form}"
-    versions = f"Python {platform.python_version()} ({ours}), Java {java[1] if java else 'absent'}"
+    form = "compiled" if kernel.is_compiled() else "plain"
+    versions = f"Python {platform.python_version()} (our kernel {form}), Java {java[1] if java else 'absent'}"
     machine = f"{os.cpu_count()} cores ({_cpu()}), {memory_gib:.0f} GiB, {platform.system()}"
     busy = f"load average at the end {os.getloadavg()[0]:.1f}"
     lines = (f"{date.today().isoformat()}, commit {commit}{changed}; {machine};", f"{versions}; {busy}.")

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from bench.load import run_load
 from bench.page_cache import PageCache, add_option
 from bench.results import Measure, keep_section, table
-from bench.servers import BEFORE, FROM_SOURCE, PEERS, Peer, is_known
+from bench.servers import BEFORE, PEERS, PLAIN, Peer, is_known
 from bench.usage import cpu_s
 
 WARM_UP: Final = 600_000
@@ -105,7 +105,7 @@ def _parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
     unknown = [name for name in options.peers if not is_known(name)]
     if unknown:
         parser.error(
-            f"no broker {', '.join(unknown)}; there are {', '.join(PEERS)}, {FROM_SOURCE} and {BEFORE}:PATH of a "
+            f"no broker {', '.join(unknown)}; there are {', '.join(PEERS)}, {PLAIN} and {BEFORE}:PATH of a "
             "checkout where ./run setup was done"
         )
     if options.quick:

@@ -1,7 +1,7 @@
-"""The brokers that benchmarks compare, each a process of its own: ours, compiled or from source, and Apache's in Java.
+"""The brokers that benchmarks compare, each a process of its own: ours, and Apache's in Java.
 
 `ours+acl` and `apache-4.9.7+acl` have access control, and what is sent to them is signed. `+tls`: it is encrypted.
-`ours+quotas` has quotas for each address and topic, which no load uses up.
+`ours+quotas` has quotas for each address and topic, which no load uses up. `ours-plain` runs the kernel uncompiled.
 `before:PATH` is ours as it stands in another checkout, where `./run setup` was done: what a change is worth.
 
     with serving("ours", "SYNC_FLUSH") as broker:
@@ -34,7 +34,7 @@ from tests.interop.kits import PeerMissing
 from tests.interop.wire import Wire
 
 OURS: Final = "ours"
-FROM_SOURCE: Final = "ours-source"
+PLAIN: Final = "ours-plain"
 REFERENCE: Final = "apache-4.9.7"
 PEERS: Final = (OURS, REFERENCE, "apache-5.4.0")
 BEFORE: Final = "before"
@@ -238,7 +238,7 @@ def _broker(
         jvm = [*_HEAP, *(f"-D{key}={value}" for key, value in (tls or {}).items())]
         return _TimedApache(name.removeprefix("apache-"), namesrv, store, settings, jvm=jvm)
     settings |= tls or {}
-    return _OurBroker(namesrv, store, settings, checkout, SPARROWMQ_SOURCE="1" if name == FROM_SOURCE else "")
+    return _OurBroker(namesrv, store, settings, checkout, SPARROWMQ_KERNEL="plain" if name == PLAIN else "")
 
 
 def _ours(script: str, home: str, settings: dict[str, object], checkout: str = "") -> list[str]:
@@ -259,7 +259,7 @@ def is_known(name: str) -> bool:
     """Whether there is such a broker."""
     name = _without_ways(name)
     kind, _, checkout = name.partition(":")
-    return name in (*PEERS, FROM_SOURCE) or (kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file())
+    return name in (*PEERS, PLAIN) or (kind == BEFORE and Path(checkout, ".venv", "bin", "mqbroker").is_file())
 
 
 def _wait_listening(port: int, child: Child) -> float:

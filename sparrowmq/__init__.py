@@ -19,7 +19,6 @@ import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sparrowmq import compiled
 from sparrowmq.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
     from sparrowmq.protocol import allocation as allocation
     from sparrowmq.protocol.messages.message import Message as Message
     from sparrowmq.protocol.messages.message import MessageQueue as MessageQueue
-
-compiled.choose()
 
 _NAMES_BY_MODULE = {
     "client.admin.admin": "Admin",

@@ -131,10 +131,8 @@ def test_what_developers_install_is_used():
 
 
 def test_what_is_imported_is_declared():
-    # mypy-extensions is needed to compile; nothing else may need what only developers have.
-    assert set(used("sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq")) - {"mypy-extensions"} <= declared(
-        *set(EXTRAS) - {"dev"}
-    )
+    """Nothing needs what only developers have."""
+    assert set(used("sparrowmq", "pyspark_rocketmq", "pytest_sparrowmq")) <= declared(*set(EXTRAS) - {"dev"})
 
 
 @pytest.mark.parametrize(
@@ -152,8 +150,7 @@ def test_what_is_imported_is_declared():
     ],
 )
 def test_what_a_part_imports_comes_with_its_extra(extra, parts):
-    imported = set(used(*(f"sparrowmq/{part}" for part in parts))) - {"mypy-extensions"}  # as above
-    assert imported <= declared(extra, *included(extra))
+    assert set(used(*(f"sparrowmq/{part}" for part in parts))) <= declared(extra, *included(extra))
 
 
 def test_what_the_demo_imports_comes_with_its_extra():
@@ -162,7 +159,7 @@ def test_what_the_demo_imports_comes_with_its_extra():
 
 def test_what_the_client_imports_without_being_asked_is_in_the_base_install():
     lower = [f"sparrowmq/{part}" for part in ("protocol", "remoting", "client")]
-    compressed_and_settings = declared("compression") | {"javaproperties", "mypy-extensions"}
+    compressed_and_settings = declared("compression") | {"javaproperties"}
     assert set(used(*lower)) - (compressed_and_settings - declared()) == declared()
 
 
@@ -170,15 +167,3 @@ def test_what_the_client_imports_without_being_asked_is_in_the_base_install():
 def test_the_locks_hold_what_is_declared(lock, extras):
     locked = set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
     assert declared(*extras) <= {normal(name) for name in locked}
-
-
-def test_who_compiles_has_the_types_of_what_is_compiled_against():
-    """mypyc checks types: without those of a package that brings none itself nothing is compiled, nor an image made."""
-
-    def locked(lock):
-        return set(re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements" / lock).read_text()))
-
-    types = {name for name in locked("dev.txt") if name.startswith("types-")}
-    wanted = {name for name in types if name.removeprefix("types-") in locked("runtime.txt")}
-    assert "types-pyyaml" in wanted
-    assert wanted <= locked("wheel.txt")

@@ -45,7 +45,7 @@ def test_an_unknown_verb_lists_them_too_but_fails():
     assert "usage: ./run VERB" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["compile", "mutants", "sparks", "wheel"])
+@pytest.mark.parametrize("verb", ["mutants", "sparks", "wheel"])
 def test_help_describes_a_verb_instead_of_doing_its_work(verb):
     shown = subprocess.run([RUN, verb, "--help"], capture_output=True, text=True, check=True, timeout=20)
     assert f"./run {verb}" in shown.stdout or f"tools.{verb}" in shown.stdout
@@ -254,7 +254,6 @@ def test_ci_runs_slow_tests_too(run, monkeypatch, arguments, chosen):
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(run, "start", lambda *command, java: started.append(command))
     monkeypatch.setattr(run, "compile_tests", lambda: None)
-    monkeypatch.setenv("SPARROWMQ_SOURCE", "1")
     run.test(arguments)
     (command,) = started
     assert command[command.index("-m", 2) + 1] == chosen and "--all" not in command

@@ -24,7 +24,6 @@ FLOORS: Final = (
         "errors",
         "loop",
         "settings",
-        "compiled",
         "version",
     },
     {"kernel"},

@@ -16,7 +16,7 @@ others, and in a function one of its possible changes:
 A change of the code changes what a seed draws. A saved list keeps its mutants: they are found by function and text, at
 whatever line. Mutants that the code no longer has are left out.
 
-A mutant runs in a copy of the tree, from source. Before the first one, a call of `tools/probe.py` stands at every place
+A mutant runs in a copy of the tree. Before the first one, a call of `tools/probe.py` stands at every place
 that a mutant changes, and one run of the tests shows which of them come there. build/reached.json keeps the result for
 later runs of the same commit. A mutant then runs only with these tests, the quickest first, and at last in some runs of
 the simulation, if it comes there too. A mutant is found when a test fails twice, or the simulation fails, and not when
@@ -381,7 +381,6 @@ def run_python(copy: Path, arguments: Sequence[str], limit_s: float, when_late: 
     """The exit status of a program in a copy of the tree; `when_late` if it takes too long."""
     ours = {name: value for name, value in os.environ.items() if name not in _NOT_GIVEN}
     environment = ours | {
-        "SPARROWMQ_SOURCE": "1",
         "PYTHONPATH": str(copy),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": "0",

@@ -81,7 +81,7 @@ def install(python: Path, version: str) -> None:
 
 
 def run(python: Path, arguments: Sequence[str]) -> int:
-    given = {"PYTHONPATH": str(ROOT), "SPARROWMQ_SOURCE": "1", "PYSPARK_PYTHON": str(python)}
+    given = {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(python)}
     command = [str(python), "-m", "pytest", "-q", *QUIET, "tests/spark", *arguments]
     return subprocess.call(command, cwd=ROOT, env={**os.environ, **given})
 

@@ -1,10 +1,10 @@
-"""`./run wheel`: wheels in dist/: the pure one, good anywhere, and a compiled one for each Python that is found.
+"""`./run wheel`: wheels in dist/: the pure one, good anywhere, and one with the compiled kernel for each Python found.
 
     ./run wheel                      CPython 3.11, 3.12 and 3.13, as far as they are on the PATH or known to pyenv
     ./run wheel /opt/python3.12      these instead
 
 Each compiled one is built from the source distribution in a folder and an environment of its own, whose packages
-requirements/wheel.txt locks: nothing that lies about here gets into it, and nothing stays behind. It takes a minute.
+requirements/build.txt locks: nothing that lies about here gets into it, and nothing stays behind.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 DIST: Final = ROOT / "dist"
-LOCK: Final = ROOT / "requirements" / "wheel.txt"
+LOCK: Final = ROOT / "requirements" / "build.txt"
 MINORS: Final = (11, 12, 13)
-BOTH: Final = {"SPARROWMQ_COMPILE": "1", "SPARROWMQ_KERNEL": "compiled"}
+COMPILED: Final = {"SPARROWMQ_KERNEL": "compiled"}
 
 
 def main(given: Sequence[str]) -> int:
@@ -75,7 +75,7 @@ def compiled(python: str, folder: Path) -> bool:
     """Build the wheel for one interpreter; returns whether it went well."""
     home = Path(tempfile.mkdtemp(dir=folder))
     venv = home / "venv"
-    print(f"compiling for {python} (three to five minutes)", file=sys.stderr)
+    print(f"compiling for {python}", file=sys.stderr)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as sources:
         sources.extractall(home, filter="data")
@@ -93,13 +93,13 @@ def compiled(python: str, folder: Path) -> bool:
     return (
         succeeds([python, "-m", "venv", str(venv)])
         and succeeds(install)
-        and hatch(str(venv / "bin" / "python"), source, "wheel", DIST, BOTH)
+        and hatch(str(venv / "bin" / "python"), source, "wheel", DIST, COMPILED)
     )
 
 
 def hatch(python: str, source: Path, target: str, out: Path, environment: Mapping[str, str] | None = None) -> bool:
     """Build one target; returns whether it went well."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("SPARROWMQ_COMPILE", "SPARROWMQ_KERNEL")}
+    clean = {name: value for name, value in os.environ.items() if name != "SPARROWMQ_KERNEL"}
     command = [python, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
     return succeeds(command, source, clean | dict(environment or {}))
 

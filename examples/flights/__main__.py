@@ -19,7 +19,6 @@ from select import select
 from typing import Any
 
 from examples.flights.folders import Folders
-from sparrowmq.compiled import is_in_use
 from sparrowmq.errors import ConfigError, SparrowError
 
 INTERRUPTED = 130
@@ -136,8 +135,6 @@ def tell(report: dict[str, Any]) -> None:
         f"first row in Spark after {report['first_row_seconds']:.1f} s, all after {report['seconds']:.1f} s; "
         + ("; ".join(report["faults"]) or "the output is exactly the input")
     )
-    if not is_in_use():
-        print("This ran from source. `./run compile` doubles the speed of broker and client.")
 
 
 def began() -> float:

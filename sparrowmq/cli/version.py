@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from sparrowmq import compiled, kernel
+from sparrowmq import kernel
 from sparrowmq.broker.broker_settings import BrokerSettings
 from sparrowmq.cli.servers.serve import identity, storage_line
 from sparrowmq.cli.servers.settings_sources import BROKER_VARIABLES, FILE_OPTION, SET_OPTION, merge, sources
@@ -33,6 +33,5 @@ def version(file: str | None, changes: tuple[str, ...]) -> None:
         click.echo(f"{identity()}\n{storage_line(settings)}")
         return
     python = ".".join(map(str, sys.version_info[:3]))
-    form = "compiled" if kernel.is_compiled() else "plain"
-    row = VERSION, compiled.is_in_use(), form, python, str(settings.store_path), settings.flush.value
-    print_table(("VERSION", "COMPILED", "KERNEL", "PYTHON", "STORE", "FLUSH"), [row])
+    row = VERSION, kernel.is_compiled(), python, str(settings.store_path), settings.flush.value
+    print_table(("VERSION", "COMPILED", "PYTHON", "STORE", "FLUSH"), [row])

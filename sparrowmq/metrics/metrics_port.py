@@ -16,7 +16,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from sparrowmq.core import stats
+from sparrowmq import kernel
 from sparrowmq.core.stats import Histogram
 from sparrowmq.errors import ConfigError
 from sparrowmq.loop.clock import Clock
@@ -50,7 +50,7 @@ def _push() -> type[Push]:
 
 def _declare_build(figures: Figures) -> None:
     """Declare the version of the program. The value is always 1; a query joins it to other series."""
-    is_compiled = "true" if not str(stats.__file__).endswith(".py") else "false"
+    is_compiled = "true" if kernel.is_compiled() else "false"
     labels = (VERSION, platform.python_version(), is_compiled)
     names = ("version", "python", "is_compiled")
     figures.gauges("sparrowmq_build_info", "1; the labels say what runs", names, lambda: [(labels, 1)])

@@ -46,7 +46,7 @@ def console(namesrv: str, *words: str) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"SPARROWMQ_SOURCE": "1", "SPARROWMQ_CONSOLE_PASSWORD": PASSWORD},
+        env=os.environ | {"SPARROWMQ_CONSOLE_PASSWORD": PASSWORD},
     )
     assert process.stdout is not None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -47,7 +46,6 @@ def staged() -> Iterator[Stage]:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"SPARROWMQ_SOURCE": "1"},
     )
     assert process.stdout is not None
     try:

@@ -105,7 +105,6 @@ def hasten_checkpoints() -> None:
 
 
 def main(path: str, point: str, count: str, *arguments: str) -> None:
-    os.environ["SPARROWMQ_SOURCE"] = "1"  # what is compiled has no frames to be seen
     deaths = Deaths(path, point, int(count))
     for effect in EFFECTS:
         setattr(os, effect, watched(effect, deaths))

@@ -1,7 +1,7 @@
 """The image's recipe, step by step, without containers: its own commands in fresh environments, as whoever runs this.
 
 What a Dockerfile does to a machine is left out (apt-get, useradd). Python and the C compiler are those here. Where
-there is no compiler nothing is compiled. Packages come from where pip finds them, with the hashes of the lock.
+there is no compiler the kernel stays plain. Packages come from where pip finds them, with the hashes of the lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 
 import sparrowmq
 from tests.interop.apache import free_ports
-from tools.compile import what_is_missing
+from tools.kernel import what_is_missing
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
@@ -50,7 +50,7 @@ class Machine:
             return
         here = re.sub(r"(?<![\w.])/(?=(tmp|wheels)\b)", f"{self.root}/", command)
         if what_is_missing() is not None:
-            here = here.replace("SPARROWMQ_COMPILE=1 ", "")
+            here = here.replace("SPARROWMQ_KERNEL=compiled ", "")
         done = subprocess.run(
             here, shell=True, cwd=folder, env=self.environment(), capture_output=True, text=True, check=False
         )
@@ -182,7 +182,7 @@ def is_well(image: Image, *words: str) -> bool:
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(1500)  # a compiler takes minutes
+@pytest.mark.timeout(1500)
 async def test_the_steps_of_the_image_make_servers_that_are_ready(image: Image):
     async with sparrowmq.connect(image.namesrv) as mq:
         await mq.admin.create_topic("orders", queues=1)
@@ -192,5 +192,5 @@ async def test_the_steps_of_the_image_make_servers_that_are_ready(image: Image):
     (installed,) = image.machine.root.glob("venv/lib/python*/site-packages/sparrowmq")
     assert (installed / "version.py").is_file()
     if what_is_missing() is None:
-        assert list(installed.glob("remoting/session.*.so")), "the image was to be compiled"
+        assert list(installed.glob("kernel/compiled/*/records.*.so")), "the image was to be compiled"
     assert not list(image.machine.path("/tmp").iterdir()), "what only the build needs is in the image"

@@ -1,7 +1,6 @@
 """The page about clients of RocketMQ 5: its program runs with Apache's client, at `sparrowmq dev` and at `mqproxy`."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,7 +25,6 @@ def running(*words: str) -> Iterator[str]:
         [sys.executable, "-m", "sparrowmq", *words],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"SPARROWMQ_SOURCE": "1"},
     )
     assert process.stdout is not None
     try:

@@ -44,12 +44,12 @@ def test_same_seed_gives_the_same_trace_in_each_process_compiled_or_not():
     traces = [
         subprocess.run(
             [sys.executable, "-c", program],
-            env=os.environ | {"PYTHONHASHSEED": hashes, "SPARROWMQ_SOURCE": source},
+            env=os.environ | {"PYTHONHASHSEED": hashes, "SPARROWMQ_KERNEL": form},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         ).stdout
-        for hashes, source in (("0", "1"), ("177", ""))
+        for hashes, form in (("0", "plain"), ("177", ""))
     ]
     assert traces[0] == traces[1]
     assert len(traces[0].strip()) == 16

@@ -111,7 +111,7 @@ def test_the_readme_has_a_test_to_try():
 
 
 def test_programs_of_a_fresh_environment_see_none_of_our_settings():
-    ours = {"NAMESRV_ADDR": "a:1", "RMQ_BROKER_listenPort": "1", "SPARROWMQ_SOURCE": "1", "PYTHONPATH": "."}
+    ours = {"NAMESRV_ADDR": "a:1", "RMQ_BROKER_listenPort": "1", "SPARROWMQ_KERNEL": "plain", "PYTHONPATH": "."}
     assert smoke.own_variables(ours | {"LANG": "C", "PIP_INDEX_URL": "x"}) == {
         "LANG": "C",
         "PIP_INDEX_URL": "x",

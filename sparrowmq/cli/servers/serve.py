@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeV
 
 import click
 
-from sparrowmq import compiled, kernel
+from sparrowmq import kernel
 from sparrowmq.cli.servers import hangup
 from sparrowmq.cli.servers.settings_sources import (
     BROKER_VARIABLES,
@@ -81,7 +81,6 @@ IMPORTANT_KEYS: Final = [
 ]
 
 PLAIN_KERNEL: Final = "plain (a C compiler and Python's headers were missing when it was installed)"
-NOT_COMPILED: Final = "not compiled, so at half its speed (install a wheel for this platform, or run `./run compile`)"
 
 # Environment variables that Apache's scripts set, and the keys that they stand for.
 _HOME_VARIABLE: Final = {"ROCKETMQ_HOME": "rocketmqHome"}
@@ -390,9 +389,8 @@ def _tune_garbage_collection() -> None:
 
 
 def identity() -> str:
-    form = "compiled" if compiled.is_in_use() else NOT_COMPILED
-    kernel_form = "compiled" if kernel.is_compiled() else PLAIN_KERNEL
-    return f"sparrowmq {VERSION}, {form}, kernel {kernel_form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
+    form = "compiled" if kernel.is_compiled() else PLAIN_KERNEL
+    return f"sparrowmq {VERSION}, kernel {form}, Python {'.'.join(map(str, sys.version_info[:3]))}"
 
 
 def storage_line(settings: BrokerSettings) -> str:

@@ -295,8 +295,7 @@ def _distribution(name: str) -> metadata.Distribution | None:
 
 def _own_files() -> Iterator[PackedFile]:
     root = Path(__file__).parents[3]
-    paths = [path for module in _MODULES for path in (root / module).rglob("*")]
-    for path in [*paths, *root.glob("sparrowmq__mypyc*")]:
+    for path in (path for module in _MODULES for path in (root / module).rglob("*")):
         place = path.relative_to(root)
         if path.is_file() and not _UNPACKED_FOLDERS.intersection(place.parts):
             yield place.as_posix(), path

@@ -24,7 +24,7 @@ from sparrowmq.store.log.commit_log import CommitLog
 
 log = logging.getLogger(__name__)
 
-STEP_BYTES: Final = 256 << 10  # 0.1 ms if compiled, a few ms from source: the event loop has other work
+STEP_BYTES: Final = 256 << 10  # the event loop has other work
 ROUND_S: Final = 30.0
 
 

@@ -20,8 +20,7 @@ from tests.certificates import authority, signed
 def test_it_says_where_it_serves_and_stops_by_a_signal():
     command = [sys.executable, "-m", "sparrowmq", "proxy", "-n", "127.0.0.1:1", "--port", "0"]
     command += ["--metrics-port", "0"]
-    environment = os.environ | {"SPARROWMQ_SOURCE": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("the proxy serves clients of RocketMQ 5 at 127.0.0.1:")
@@ -37,8 +36,7 @@ def test_its_log_has_the_begin_and_the_end_of_a_condition(tmp_path):
     pair, renewed = (signed(tmp_path, name, vouching, days=days) for name, days in (("old", 5), ("new", 300)))
     command = [sys.executable, "-m", "sparrowmq", "proxy", "-n", "127.0.0.1:1", "--port", "0"]
     command += ["--certificate", str(pair.certificate), "--key", str(pair.key)]
-    environment = os.environ | {"SPARROWMQ_SOURCE": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "condition certificate: " in line:
@@ -60,7 +58,7 @@ async def test_process_with_an_account_listens_for_others_and_asks_them_for_thei
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sparrowmq", *words),
             stdout=asyncio.subprocess.PIPE,
-            env=os.environ | {"SPARROWMQ_SOURCE": "1"} | account,
+            env=os.environ | account,
         )
         assert process.stdout is not None
         address = (await process.stdout.readline()).decode().split()[-1]

@@ -53,7 +53,6 @@ class Standalone:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
-            "spark.executorEnv.SPARROWMQ_SOURCE": os.environ.get("SPARROWMQ_SOURCE", ""),
         }
         confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         submit = [sys.executable, "-m", "sparrowmq", "spark", "submit", "--python", BARE_PYTHON]
