@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from sparrowmq.core.digits import whole_number
 from sparrowmq.grpc.wire_types import AddressScheme, MessageType, Permission, message_class
 from sparrowmq.http2.calls import Call
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.hosts import split_address
 from sparrowmq.protocol.messages import message_types
 from sparrowmq.protocol.messages.message import MessageQueue, Perm, StoredMessage
@@ -23,7 +24,6 @@ from sparrowmq.protocol.messages.message_types import MESSAGE_TYPE, type_of_topi
 from sparrowmq.protocol.requests.bodies import MASTER, GroupConfig, QueueRoute, TopicConfig, TopicRoute
 from sparrowmq.protocol.requests.client_bodies import ConsumeOutcome, ConsumerBeat, ConsumerConnections, ConsumerRunning
 from sparrowmq.protocol.requests.headers import CheckTransactionState
-from sparrowmq.protocol.string_hash import string_hash
 from sparrowmq.protocol.wire.header import Header, Request
 from sparrowmq.remoting.request_in_flight import Response
 

@@ -3,6 +3,7 @@ from libc.stdint cimport int64_t
 
 from sparrowmq.kernel.cursor cimport In, Out
 from sparrowmq.kernel.records cimport RecordWriter
+from sparrowmq.kernel.string_hash cimport ascii_hash
 
 cdef int HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 cdef int _BODY_END_AT, _END_AT, _FLAG_AT, _KEYS_AT, _KEYS_END, _UNIQUE_AT, _UNIQUE_END, _WAIT_AT
@@ -39,8 +40,6 @@ cdef class _Scanner:
     ) except -1
 
 
-@cython.locals(total=int64_t, at=Py_ssize_t)
-cdef int64_t _string_hash(In source, Py_ssize_t begin, Py_ssize_t end) except? -1
 @cython.locals(source=In, at=Py_ssize_t)
 cpdef bint have_unique_keys(bytes terms) except -1
 cpdef int64_t tags_code(bytes terms, Py_ssize_t index) except? -1

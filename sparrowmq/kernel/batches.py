@@ -28,6 +28,7 @@ from __future__ import annotations
 from sparrowmq.kernel.batch_layout import HEAD_BYTES, MAX_COUNT, PLACE_BYTES, TERM_BYTES
 from sparrowmq.kernel.cursor import In, Out
 from sparrowmq.kernel.records import RecordWriter
+from sparrowmq.kernel.string_hash import ascii_hash
 
 # A place: the begin and the end of the body, the end of the properties, which begin two bytes after it, and the flag.
 _BODY_END_AT, _END_AT, _FLAG_AT = 8, 16, 24
@@ -174,20 +175,11 @@ class _Scanner:
                 self._unique_at, self._unique_end = begin, end
         elif name_end - name_at == len(_TAGS):
             if source.is_at(_TAGS, name_at):
-                self._tags_code = _string_hash(source, begin, end)
+                self._tags_code = ascii_hash(source, begin, end)
             elif source.is_at(_KEYS, name_at):
                 self._keys_at, self._keys_end = begin, end
             elif self._wait_at == 0 and source.is_at(_WAIT, name_at) and source.slice(begin, end) == _TRUE:
                 self._wait_at = name_at
-
-
-def _string_hash(source: In, begin: int, end: int) -> int:
-    """Java's String.hashCode of a text in ASCII."""
-    total, at = 0, begin
-    while at < end:
-        total = total * 31 + source.u8(at) & 0xFFFFFFFF
-        at += 1
-    return total - 0x1_0000_0000 if total >= 0x8000_0000 else total
 
 
 def have_unique_keys(terms: bytes) -> bool:

@@ -15,8 +15,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.java_numbers import Long
-from sparrowmq.protocol.string_hash import string_hash
 
 ALL: Final = "*"
 TAG: Final = "TAG"

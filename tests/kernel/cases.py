@@ -1,4 +1,4 @@
-"""Records, batches and header blocks, sound and damaged, through the kernel: `python -m tests.kernel.cases SEED COUNT`.
+"""Records, batches, headers and hashes, sound and damaged, through the kernel: `python -m tests.kernel.cases SEED N`.
 
 It prints a line for each case, with what came back or was raised. Both forms of the kernel must print the same.
 """
@@ -12,7 +12,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from sparrowmq.kernel import batches, cursor, hpack, is_compiled, records
+from sparrowmq.kernel import batches, cursor, hpack, is_compiled, records, string_hash
 from sparrowmq.kernel.frame_layout import ConnectionFault
 
 SPECIAL = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, -1, -0x80000000)
@@ -30,6 +30,7 @@ def main(seed: int, count: int) -> None:
         print(case(random))
         print(batch_case(random))
         print(header_case(random))
+        print(hash_case(random))
 
 
 def case(random: Random) -> str:
@@ -186,6 +187,14 @@ def header_block(random: Random) -> bytes:
             case _:
                 block += random.randbytes(random.randint(0, 6))
     return block
+
+
+def hash_case(random: Random) -> str:
+    """The hash of a text, and of a part of bytes that may be beyond their end."""
+    text = "".join(chr(random.choice((random.randrange(0x80), random.randrange(0x110000)))) for _ in range(9))
+    begin, end = random.randint(-1, 12), random.randint(0, 12)
+    part = partial(string_hash.ascii_hash, cursor.In(random.randbytes(9)), begin, end)
+    return f"{string_hash.string_hash(text)} {outcome(part)}"
 
 
 def outcome(action: Callable[[], object]) -> object:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from sparrowmq.errors import InvalidMessage, RemoteProtocolError
-from sparrowmq.protocol.string_hash import string_hash
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.subscription import MOST_TAGS, SQL92, Subscription, check_tags, java_hash, parse_tags
 from sparrowmq.protocol.wire import json
 

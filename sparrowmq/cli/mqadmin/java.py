@@ -29,12 +29,12 @@ from sparrowmq.errors import (
     RequestTimeout,
     SparrowError,
 )
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.message import MessageQueue
 from sparrowmq.protocol.requests import admin_headers as admin
 from sparrowmq.protocol.requests import headers as client
 from sparrowmq.protocol.requests import user_headers as user
 from sparrowmq.protocol.requests.bodies import GroupConfig, TopicConfig
-from sparrowmq.protocol.string_hash import string_hash
 from sparrowmq.protocol.wire.header import Request
 from sparrowmq.settings.setting_kinds import whole_number
 

@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from sparrowmq.kernel.string_hash import string_hash
 from sparrowmq.protocol.messages.message import MessageQueue
-from sparrowmq.protocol.string_hash import string_hash
 
 # The latency of a broker, and the time for which it is then avoided (MQFaultStrategy.latencyMax and
 # notAvailableDuration of Java 5.4.0). Unlike Java 4.9.8, which avoids a broker that took 0.55 s for 30 s, and a broker

@@ -1,10 +1,11 @@
-"""The Java string hash."""
+"""The Java string hash, of texts and of ASCII in bytes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparrowmq.protocol.string_hash import string_hash
+from sparrowmq.kernel.cursor import In
+from sparrowmq.kernel.string_hash import ascii_hash, string_hash
 
 # The values that java.lang.String.hashCode gives.
 JAVA_HASHES = [
@@ -36,3 +37,13 @@ def test_the_hash_is_that_of_java(text: str, code: int) -> None:
 @given(st.text(st.characters(exclude_categories=[])) | st.text("ab", min_size=250, max_size=1100))
 def test_the_hash_runs_over_utf16_units_of_any_length(text: str) -> None:
     assert string_hash(text) == hash_unit_by_unit(text)
+
+
+@given(st.text(st.characters(max_codepoint=0x7F)))
+def test_the_hash_of_ascii_in_bytes_is_that_of_the_text(text: str) -> None:
+    assert ascii_hash(In(b"#" + text.encode() + b"#"), 1, 1 + len(text)) == string_hash(text)
+
+
+def test_no_byte_beyond_the_end_is_read() -> None:
+    with pytest.raises(IndexError):
+        ascii_hash(In(b"Tag"), 0, 4)
