@@ -7,9 +7,13 @@ All numbers are big-endian and signed, as Java's; `u8` and `u16` are not signed.
 
 from __future__ import annotations
 
+import re
+
 from sparrowmq.kernel.crc import crc32
 
 _BEYOND = "beyond the end of the bytes"
+_TEXT = re.compile(rb"[ !#-\[\]-~]*+")  # ASCII that JSON writes as it is
+_NUMBER = re.compile(rb"0|[1-9][0-9]{0,17}")
 
 
 class In:
@@ -53,6 +57,18 @@ class In:
         """Whether these bytes stand at `at`."""
         return self.slice(at, at + len(text)) == text
 
+    def text_end(self, at: int, end: int) -> int:
+        """Where text in ASCII that JSON writes as it is ends: at a quote, a backslash, any other byte, or `end`."""
+        self._checked(at, end - at)
+        text = _TEXT.match(self._bytes, at, end)
+        assert text is not None
+        return text.end()
+
+    def number(self, at: int, end: int) -> int:
+        """The number whose decimal digits, at most 18, are the bytes from `at` to `end`; -1 if they are none."""
+        digits = self.slice(at, end)
+        return int(digits) if _NUMBER.fullmatch(digits) else -1
+
     def _number(self, at: int, size: int) -> int:
         return int.from_bytes(self._bytes[self._checked(at, size) : at + size], "big", signed=True)
 
@@ -90,6 +106,20 @@ class Out:
     def i64(self, value: int) -> None:
         self._made += value.to_bytes(8, "big", signed=True)
 
+    def put_i32(self, at: int, value: int) -> None:
+        """Write a number over four bytes that were made before. Raises: IndexError."""
+        if not 0 <= at <= len(self._made) - 4:
+            raise IndexError(_BEYOND)
+        self._made[at : at + 4] = value.to_bytes(4, "big", signed=True)
+
+    def decimal(self, value: int) -> None:
+        """Append the digits of a 64-bit number."""
+        self._made += b"%d" % value
+
+    def hexadecimal(self, value: int) -> None:
+        """Append the 16 hexadecimal digits of a 64-bit number, in capitals."""
+        self._made += b"%016X" % (value & 0xFFFFFFFFFFFFFFFF)
+
     def raw(self, data: bytes | bytearray | memoryview) -> None:
         self._made += data
 
@@ -109,8 +139,16 @@ class Out:
             raise IndexError(_BEYOND)
         del self._made[size:]
 
+    def content(self) -> bytes:
+        """A copy of all that was made."""
+        return bytes(self._made)
+
     def take(self) -> bytes:
         """All that was made. The next byte is the first one again."""
         made = bytes(self._made)
         self._made.clear()
         return made
+
+    def view(self) -> memoryview:
+        """All that was made, without a copy. While the view is there, each change raises BufferError."""
+        return memoryview(self._made)

@@ -2,18 +2,22 @@
 """The compiled form of cursor.py, and the only file with pointers. See there."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.stdint cimport int64_t
 from libc.string cimport memcmp, memcpy
 
 from sparrowmq.kernel.crc import crc32
 
 cdef Py_ssize_t _FIRST_ROOM = 512
+cdef Py_ssize_t _KEPT_ROOM = 1 << 20
+cdef const char* _HEXADECIMAL = b"0123456789ABCDEF"
+cdef const char* _NOTHING = b""
 # From here on the processor's own instructions are quicker, with the call of a Python function.
 cdef Py_ssize_t _LARGE = 512
 cdef unsigned int _TABLES[8][256]
+cdef bint _IS_TEXT[256]
 
 
 cdef void _fill_tables() noexcept:
@@ -32,6 +36,15 @@ cdef void _fill_tables() noexcept:
 
 
 _fill_tables()
+
+
+cdef void _fill_texts() noexcept:
+    cdef int byte
+    for byte in range(256):
+        _IS_TEXT[byte] = byte >= 0x20 and byte < 0x7F and byte != 0x22 and byte != 0x5C
+
+
+_fill_texts()
 
 
 cdef unsigned int _crc(const unsigned char* data, Py_ssize_t size) except? 1:
@@ -104,6 +117,26 @@ cdef class In:
         self._check(at, len(text))
         return memcmp(self._data + at, <const char*>text, len(text)) == 0
 
+    cpdef Py_ssize_t text_end(self, Py_ssize_t at, Py_ssize_t end) except -1:
+        self._check(at, end - at)
+        while at < end and _IS_TEXT[self._data[at]]:
+            at += 1
+        return at
+
+    cpdef int64_t number(self, Py_ssize_t at, Py_ssize_t end) except -2:
+        cdef int64_t total = 0
+        cdef int digit
+        self._check(at, end - at)
+        if end == at or end - at > 18 or (self._data[at] == 48 and end - at > 1):
+            return -1
+        while at < end:
+            digit = self._data[at] - 48
+            if digit < 0 or digit > 9:
+                return -1
+            total = total * 10 + digit
+            at += 1
+        return total
+
 
 cdef inline unsigned int _u32(const unsigned char* data) noexcept:
     return <unsigned int>data[0] << 24 | <unsigned int>data[1] << 16 | <unsigned int>data[2] << 8 | data[3]
@@ -112,10 +145,9 @@ cdef inline unsigned int _u32(const unsigned char* data) noexcept:
 @cython.final
 cdef class Out:
     def __cinit__(self):
-        self._data = <unsigned char*>PyMem_Malloc(_FIRST_ROOM)
-        if self._data is NULL:
-            raise MemoryError()
-        self._room = _FIRST_ROOM
+        self._data = NULL  # until something is written
+        self._room = 0
+        self._views = 0
         self.size = 0
 
     def __dealloc__(self):
@@ -125,8 +157,9 @@ cdef class Out:
         """Return where the next `more` bytes belong. They count as made."""
         cdef Py_ssize_t room
         cdef unsigned char* data
+        self._check_unviewed()
         if more > self._room - self.size:
-            room = max(self.size + more, 2 * self._room)
+            room = max(_FIRST_ROOM, self.size + more, 2 * self._room)
             data = <unsigned char*>PyMem_Realloc(self._data, room)
             if data is NULL:
                 raise MemoryError()
@@ -185,16 +218,74 @@ cdef class Out:
             raise IndexError("beyond the end of the bytes")
         return _crc(self._data + at, self.size - at)
 
+    cdef int _check_unviewed(self) except -1:
+        if self._views > 0:
+            raise BufferError("a view of the bytes is in use")
+        return 0
+
+    cpdef int put_i32(self, Py_ssize_t at, int64_t value) except -1:
+        if at < 0 or at > self.size - 4:
+            raise IndexError("beyond the end of the bytes")
+        if value < -0x80000000LL or value > 0x7FFFFFFFLL:
+            raise OverflowError(f"{value} does not fit 32 bits")
+        _put_u32(self._data + at, <unsigned int>(value & 0xFFFFFFFFLL))
+        return 0
+
+    cpdef int decimal(self, int64_t value) except -1:
+        cdef unsigned char digits[20]
+        cdef int at = 20
+        cdef unsigned long long rest = <unsigned long long>value
+        if value < 0:
+            rest = 0 - rest
+        while True:
+            at -= 1
+            digits[at] = <unsigned char>(48 + rest % 10)
+            rest //= 10
+            if rest == 0:
+                break
+        if value < 0:
+            self._grow(1)[0] = 45
+        memcpy(self._grow(20 - at), digits + at, 20 - at)
+        return 0
+
+    cpdef int hexadecimal(self, int64_t value) except -1:
+        cdef unsigned char* data = self._grow(16)
+        cdef unsigned long long rest = <unsigned long long>value
+        cdef int at = 16
+        while at > 0:
+            at -= 1
+            data[at] = <unsigned char>_HEXADECIMAL[rest & 15]
+            rest >>= 4
+        return 0
+
     cpdef int cut(self, Py_ssize_t size) except -1:
         if size < 0 or size > self.size:
             raise IndexError("beyond the end of the bytes")
+        self._check_unviewed()
         self.size = size
+        if size == 0 and self._room > _KEPT_ROOM:
+            PyMem_Free(self._data)
+            self._data = NULL
+            self._room = 0
         return 0
 
+    cpdef bytes content(self):
+        return self._data[: self.size] if self.size > 0 else b""
+
     cpdef bytes take(self):
-        made = self._data[: self.size]
-        self.size = 0
+        made = self.content()
+        self.cut(0)
         return made
+
+    cpdef object view(self):
+        return memoryview(self)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._data if self.size > 0 else <unsigned char*>_NOTHING, self.size, 1, flags)
+        self._views += 1
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        self._views -= 1
 
 
 cdef inline void _put_u32(unsigned char* data, unsigned int value) noexcept:

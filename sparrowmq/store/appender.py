@@ -28,6 +28,7 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.plain_batch import PlainBatch
 from sparrowmq.protocol.messages.record import encode
 from sparrowmq.protocol.names import STATE_TOPIC
+from sparrowmq.store.index_keys import add_keys
 from sparrowmq.store.layout import BLANK, BLANK_SIZE
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher
@@ -315,7 +316,7 @@ class Appender:
         else:
             keys, unique_key = entry.properties.keys, entry.properties.unique_key
         if unique_key is not None or keys:
-            self._queue_builder.keys.add(entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
+            add_keys(self._queue_builder.keys, entry.topic, placed.offset, placed.store_timestamp_ms, keys, unique_key)
 
     def _add_batch_entries(self, queue: ConsumeQueue, batch: PlainBatch, placed: Placed) -> None:
         topic, offsets = batch.topic, batch.offsets
@@ -324,8 +325,9 @@ class Appender:
             following = offsets[index + 1] if index + 1 < len(offsets) else placed.end
             self._queue_builder.add(queue, offset, following - offset, batch.tags_code(index))
             if self._keeps_keys:
-                self._queue_builder.keys.add_plain(
-                    topic, offset, placed.store_timestamp_ms, batch.keys(index), batch.unique_key(index)
+                unique_key = batch.unique_key(index).decode() or None
+                add_keys(
+                    self._queue_builder.keys, topic, offset, placed.store_timestamp_ms, batch.keys(index), unique_key
                 )
 
     def _make_room(self, size: int) -> None:

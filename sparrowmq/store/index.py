@@ -7,7 +7,7 @@ header   begin timestamp 8 | end timestamp 8 | begin offset 8 | end offset 8 | u
 Entry 0 is not used, so the next entry of a new file is 1. The hash is Java's hash of `topic#key`, made positive. The
 slot is hash % slots. Different keys may have one hash, so a search compares the keys of the messages that it finds.
 
-Keys come in batches (`key_columns.py`). From some dozens on, numpy hashes and links them. Source: IndexFile,
+Keys come in batches, as hashes (`KeyHashes`). From some dozens on, numpy links them. Source: IndexFile,
 IndexHeader and IndexService, Java 4.9.8; files that 4.9.7 wrote.
 """
 
@@ -17,7 +17,7 @@ import errno
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -25,7 +25,8 @@ from typing import Any, Final
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import BadStore, DiskFull
-from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, KeyColumns, Keys, hash_vector, key_hash, load_numpy
+from sparrowmq.kernel.log_tail import KeyHashes
+from sparrowmq.store.index_keys import key_hash
 from sparrowmq.store.log.log_file import LogFile, is_unused
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Unsynced, Vfs
@@ -39,6 +40,9 @@ _ENTRIES_PER_READ: Final = 1 << 16  # entries per read
 _ENTRIES_PER_PAUSE: Final = 64  # entries, about 100 us
 _END_TIME_TOLERANCE_MS: Final = 1000  # the end time of a truncated file comes from its last entry, in whole seconds
 SLOT_SIZE: Final = 4
+VECTOR_MIN: Final = 48  # keys; fewer are faster one by one
+BATCH: Final = 2048  # keys that are linked at once, at most: numpy's arrays of more do not fit into the caches
+_KEY: Final = struct.Struct(">qqq")  # of KeyHashes
 _SLOT_PART_BITS: Final = 14  # 64 KiB: 10 us to write, and 306 of them in a file of the usual size
 _SLOTS_PER_PART: Final = 1 << _SLOT_PART_BITS
 _MAX_SLOTS_WITHOUT_NUMPY: Final = 1 << 10  # so few are counted faster than numpy is loaded
@@ -180,6 +184,19 @@ class Unwritten:
 
 
 @lru_cache(maxsize=1)
+def load_numpy() -> Any:
+    """Import numpy when it is first needed: loading it takes 0.1 s."""
+    import numpy
+
+    return numpy
+
+
+@lru_cache(maxsize=1)
+def _key_type() -> Any:
+    return load_numpy().dtype([("hash", ">i8"), ("offset", ">i8"), ("stored_ms", ">i8")])
+
+
+@lru_cache(maxsize=1)
 def _row_type() -> Any:
     return load_numpy().dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
@@ -205,10 +222,11 @@ class IndexFile:
         room: int = self.max_entries - self.next_entry
         return room
 
-    def put(self, hashes: Sequence[int], offsets: Sequence[int], stored_ms: Sequence[int]) -> None:
-        """Add entries in the order of the log; there must be room. Raises: OSError."""
-        self._begin(offsets[0], stored_ms[0])
-        for hash_code, offset, ms in zip(hashes, offsets, stored_ms, strict=True):
+    def put(self, keys: bytes) -> None:
+        """Add some of the columns of `KeyHashes`; there must be room. Raises: OSError."""
+        _, offset, ms = _KEY.unpack_from(keys)
+        self._begin(offset, ms)
+        for hash_code, offset, ms in _KEY.iter_unpack(keys):
             slot = hash_code % self.slot_count
             previous = self.slot_table.newest_entry(slot)
             if not 0 < previous < self.next_entry:
@@ -218,14 +236,15 @@ class IndexFile:
             self.file.write(self._entry_at(self.next_entry), entry)
             self.slot_table.put(slot, self.next_entry)
             self.next_entry += 1
-        self._finish(offsets[-1], stored_ms[-1])
+        self._finish(offset, ms)
 
-    def put_vector(self, hashes: Any, places: bytes) -> None:
+    def put_vector(self, keys: bytes) -> None:
         """Put many entries at once, sorted by slot: the entry before one is its neighbour or the slot's own. The slots
         are in the file once the parts that `Slots.take` returns were written. Raises: OSError.
         """
         numpy = load_numpy()
-        offsets, stored_ms = numpy.frombuffer(places, "<i8").reshape(-1, 2).T
+        columns = numpy.frombuffer(keys, _key_type())
+        hashes, offsets, stored_ms = columns["hash"].astype(numpy.int64), columns["offset"], columns["stored_ms"]
         first_ms, last_ms = int(stored_ms[0]), int(stored_ms[-1])
         self._begin(int(offsets[0]), first_ms)
         slots = self.slot_table.load_all()
@@ -413,16 +432,17 @@ class Index:
         """Whether a checkpoint may say that the index has all keys."""
         return not self.is_damaged and self.no_room is None
 
-    def put(self, keys: Keys) -> None:
+    def put(self, keys: KeyHashes) -> None:
         """Add keys, unless earlier ones are missing."""
-        columns, position = keys.columns(), 0
-        while position < len(columns) and self.lacks_from_ms is None:
+        columns, at = keys.columns.content(), 0
+        while at < len(columns) and self.lacks_from_ms is None:
+            _, offset, stored_ms = _KEY.unpack_from(columns, at)
             try:
-                position += self._put_some(columns, position)
+                at += self._put_some(columns, at, stored_ms)
             except DiskFull as full:
-                self._wait_for_room(full, columns.stored_ms[position], columns.offsets[position])
+                self._wait_for_room(full, stored_ms, offset)
             except OSError as error:
-                self.lacks_from_ms = columns.stored_ms[position]
+                self.lacks_from_ms = stored_ms
                 self.mark_damaged(error)
 
     @property
@@ -443,7 +463,7 @@ class Index:
             )
         self.no_room, self.lacks_from_ms, self.lacks_from = full, lacks_from_ms, lacks_from
 
-    def fill(self, keys: Keys, following: int, is_last: bool) -> bool:
+    def fill(self, keys: KeyHashes, following: int, is_last: bool) -> bool:
         """Add missing keys: those of the records from `lacks_from` to `following`. Returns whether there was room. If
         `is_last`, no record comes after them, and `put` goes on.
         """
@@ -458,18 +478,17 @@ class Index:
             self.lacks_from_ms, self.lacks_from = max(since_ms or 0, self.end_ms), following
         return True
 
-    def _put_some(self, keys: KeyColumns, position: int) -> int:
-        """Add keys from `position` on: as many as fit into one file, at most a batch. Returns their number."""
-        file = self._with_room(keys, position)
+    def _put_some(self, columns: bytes, at: int, stored_ms: int) -> int:
+        """Add keys from byte `at` on: as many as fit into one file, at most a batch. Returns the bytes of them."""
+        file = self._with_room(stored_ms)
         if not file.file.is_whole:  # a write after its end would make it look whole again
             raise cut_error(file.file.path, file.file.size)
         self._unsynced.files.add(file.file.path)
-        part = keys.part(position, min(file.room, BATCH))  # numpy's arrays of more keys do not fit into the caches
-        hashes = hash_vector(part) if len(part) >= VECTOR_MIN else None
-        if hashes is not None:
-            file.put_vector(hashes, part.places)
+        part = columns[at : at + min(file.room, BATCH) * _KEY.size]
+        if len(part) >= VECTOR_MIN * _KEY.size:
+            file.put_vector(part)
         else:
-            file.put(list(map(key_hash, part.topics, part.texts)), part.offsets, part.stored_ms)
+            file.put(part)
         if file.file.unreadable:
             raise OSError(errno.EIO, "slots of it cannot be read", file.file.path)
         return len(part)
@@ -593,11 +612,10 @@ class Index:
         except OSError:  # a sector cannot be read
             return False
 
-    def _with_room(self, keys: KeyColumns, position: int) -> IndexFile:
+    def _with_room(self, stored_ms: int) -> IndexFile:
         last = self.files[-1] if self.files else None
         if last is not None and last.room > 0:
             return last
-        stored_ms = keys.stored_ms[position]
         name = _name(stored_ms) if last is None else max(_name(stored_ms), f"{int(last.name) + 1:0{NAME_DIGITS}d}")
         self._vfs.make_folder(self._folder)
         if last is not None:

@@ -28,18 +28,19 @@ from concurrent.futures import Executor, Future
 from types import ModuleType
 from typing import Final
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be
+from librt.strings import read_i32_be, read_i64_be
 
 from sparrowmq.core.digits import whole_number
 from sparrowmq.errors import InvalidName, SparrowError
+from sparrowmq.kernel.log_tail import KeyHashes, NewEntries
 from sparrowmq.kernel.record_layout import MAGIC_AT, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.property_names import Property
 from sparrowmq.protocol.messages.record import Outline, outline, outline_at
 from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from sparrowmq.store.index import Index
-from sparrowmq.store.key_columns import BATCH, VECTOR_MIN, Keys
+from sparrowmq.store.index import BATCH, VECTOR_MIN, Index
+from sparrowmq.store.index_keys import add_keys
 from sparrowmq.store.layout import ENTRY_SIZE
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
 from sparrowmq.store.queues.queue_table import QueueTable
@@ -71,16 +72,13 @@ class Hole(SparrowError):
         return f"queue {name} ends at {queue.next_offset}, entries up to {self.queue_offset} are missing"
 
 
-class QueueBuilder:
+class QueueBuilder(NewEntries):
     """The appended messages that are not yet in queues and index."""
 
     def __init__(self, queues: QueueTable, index: Index | None, delay_levels_ms: tuple[int, ...]) -> None:
+        super().__init__()
         self.position = Watermark()  # the offset up to which the queues know the log
-        self.queues_to_write: list[ConsumeQueue] = []  # the queues that have unwritten entries
-        self.keys = Keys()  # the keys that are not in the index yet
         self.followed = self.followed_ms = 0
-        self.added = 0
-        self.added_bytes = 0
         # By topic, the log offset before which its records belong to a deleted topic of the same name.
         self.deleted: dict[str, int] = {}
         self._queues = queues
@@ -93,14 +91,6 @@ class QueueBuilder:
         self._hidden_entries: dict[ConsumeQueue, bytes] = {}
         self._numpy: Future[ModuleType] | None = None  # set once it is being loaded
         self._no_entry_count = 0  # records that no queue can have
-
-    def add(self, queue: ConsumeQueue, offset: int, size: int, tags_code: int) -> None:
-        """Add the entry of a queue's next message. `drain` will show it."""
-        if not queue.has_unwritten:
-            self.queues_to_write.append(queue)
-        queue.add(offset, size, tags_code)
-        self.added += 1
-        self.added_bytes += size
 
     def drain(self, end: int) -> None:
         """Write the unwritten entries and raise the ends of the queues, which then know the log up to `end`. Raises:
@@ -117,7 +107,7 @@ class QueueBuilder:
             except BaseException:
                 self.queues_to_write = pending + self.queues_to_write
                 for queue in pending:  # hidden entries come after those that could not be written
-                    queue.unwritten.write(self._hidden_entries.pop(queue, b""))
+                    queue.unwritten.raw(self._hidden_entries.pop(queue, b""))
                 raise
             pending.pop()
         self.position.advance(end)
@@ -127,7 +117,7 @@ class QueueBuilder:
         unwritten, self._hidden_entries = self._hidden_entries, {}
         limit = self.limit() if self.limit is not None else _NO_LIMIT
         for queue in pending:
-            unwritten[queue] = unwritten.get(queue, b"") + queue.unwritten.getvalue()
+            unwritten[queue] = unwritten.get(queue, b"") + queue.unwritten.content()
         for queue, entries in unwritten.items():
             at = 0
             while at < len(entries):
@@ -138,7 +128,7 @@ class QueueBuilder:
                 at += ENTRY_SIZE
             if at < len(entries):
                 self._hidden_entries[queue] = entries[at:]
-            queue.unwritten = _make_writer(entries[:at])
+            _replace_unwritten(queue, entries[:at])
         return [queue for queue in unwritten if queue.has_unwritten]
 
     def drop_unwritten(self, topic: str, new_queues: Collection[ConsumeQueue]) -> None:
@@ -147,7 +137,7 @@ class QueueBuilder:
         deleted = {queue: None for queue in queues if queue.topic == topic and queue not in new_queues}
         for queue in deleted:
             self._hidden_entries.pop(queue, b"")
-            queue.unwritten = BytesWriter()
+            queue.unwritten.cut(0)
         self.queues_to_write = [queue for queue in self.queues_to_write if queue not in deleted]
 
     def last_entry(self, queue: ConsumeQueue) -> int:
@@ -172,9 +162,9 @@ class QueueBuilder:
     def index_keys(self) -> None:
         if self._index is not None and self.keys:
             self._index.put(self.keys)
-        self.keys = Keys()
+        self.keys = KeyHashes()
 
-    def keys_of(self, content: bytes, keys: Keys) -> int:
+    def keys_of(self, content: bytes, keys: KeyHashes) -> int:
         """Add the keys of the whole records at the beginning of `content`. Returns the end of the last one."""
         at, size = 0, _whole_record_size(content, 0)
         while size:
@@ -292,7 +282,7 @@ class QueueBuilder:
         if hidden:
             if not queue.has_unwritten:
                 self.queues_to_write.append(queue)
-            queue.unwritten = _make_writer(hidden + queue.unwritten.getvalue())
+            _replace_unwritten(queue, hidden + queue.unwritten.content())
         if queue.has_unwritten:
             queue.write_pending()
             self.queues_to_write.remove(queue)
@@ -319,17 +309,16 @@ class QueueBuilder:
         )
 
 
-def _collect_keys(record: Outline, target: Keys) -> None:
+def _collect_keys(record: Outline, target: KeyHashes) -> None:
     keys, unique_key = record.properties.keys, record.properties.unique_key
     is_rollback = record.sys_flag & _TRANSACTION_MASK == _ROLLBACK
     if (keys or unique_key) and not is_rollback:
-        target.add(record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
+        add_keys(target, record.topic, record.physical_offset, record.store_timestamp_ms, keys, unique_key)
 
 
-def _make_writer(content: bytes) -> BytesWriter:
-    writer = BytesWriter()
-    writer.write(content)
-    return writer
+def _replace_unwritten(queue: ConsumeQueue, entries: bytes) -> None:
+    queue.unwritten.cut(0)
+    queue.unwritten.raw(entries)
 
 
 def _whole_record_size(content: bytes, at: int) -> int:

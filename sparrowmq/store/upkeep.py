@@ -21,10 +21,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sparrowmq.errors import BadStore, DiskFull, OutOfResources, StoreFailed
+from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.loop.turn import Turn
 from sparrowmq.protocol.messages.record import physical_offset
 from sparrowmq.store.index import Index
-from sparrowmq.store.key_columns import Keys
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import ROUND_S, STEP_BYTES
 from sparrowmq.store.queue_builder import QueueBuilder
@@ -163,7 +163,7 @@ class IndexFiller:
         index, log = self._index, self._log
         if index is None or self.no_room is None or log.written < log.end:
             return False
-        begin, end, keys = max(index.lacks_from, log.begin), log.end, Keys()
+        begin, end, keys = max(index.lacks_from, log.begin), log.end, KeyHashes()
         following = begin + self._queue_builder.keys_of(log.chunk(begin, min(_CHUNK_BYTES, end - begin)), keys)
         if following == begin < end:  # a blank, a record larger than that, or damage
             record = next(log.sound_records(begin, end), None)
@@ -174,5 +174,5 @@ class IndexFiller:
         is_last = following >= end
         had_room = index.fill(keys, following, is_last)
         if had_room and is_last:
-            self._queue_builder.keys = Keys()  # they are in the index now
+            self._queue_builder.keys = KeyHashes()  # they are in the index now
         return had_room and not is_last

@@ -11,7 +11,6 @@ import pytest
 
 from sparrowmq.errors import SparrowError
 from sparrowmq.protocol.messages.record import decode
-from sparrowmq.store.log import commit_log
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.flush import Flusher, _SyncOrder
 from sparrowmq.store.queues.consume_queue import ConsumeQueue
@@ -132,7 +131,6 @@ def test_no_crash_loses_what_was_acknowledged(capsys, wanted, most_per_cut):
 @pytest.mark.parametrize(
     ("kinds", "module", "name", "value"),
     [
-        pytest.param((BURSTS, DROPS), commit_log, "_MAX_JOINED_BYTES", 100, id="bursts that are written in pieces"),
         pytest.param(
             (STEPS, DROPS),
             crash_model,

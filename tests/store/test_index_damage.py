@@ -10,7 +10,7 @@ import pytest
 from sparrowmq.errors import BadStore
 from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import UNKNOWN_INDEX, load
-from sparrowmq.store.key_columns import key_hash
+from sparrowmq.store.index_keys import key_hash
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.vfs import Disk as RealDisk
 from tests.store.faulty_disk import FaultyDisk

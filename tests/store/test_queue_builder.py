@@ -16,8 +16,8 @@ from sparrowmq.protocol.messages.message import SysFlag
 from sparrowmq.protocol.messages.properties import Properties
 from sparrowmq.protocol.names import SCHEDULE_TOPIC
 from sparrowmq.protocol.subscription import java_hash
-from sparrowmq.store.index import Index
-from sparrowmq.store.key_columns import VECTOR_MIN
+from sparrowmq.store.index import VECTOR_MIN, Index
+from sparrowmq.store.index_keys import add_keys
 from sparrowmq.store.layout import Layout
 from sparrowmq.store.message_store import MessageStore
 from sparrowmq.store.queue_builder import Hole, QueueBuilder, tags_code
@@ -181,7 +181,7 @@ def test_numpy_is_loaded_in_a_thread_when_there_are_many_keys(floor: Floor):
     with ThreadPoolExecutor(1) as executor:
         assert floor.dispatch.can_index(executor)
         for number in range(VECTOR_MIN):
-            floor.dispatch.keys.add("T", number, STORED_MS, ("k",), None)
+            add_keys(floor.dispatch.keys, "T", number, STORED_MS, ("k",), None)
         floor.dispatch.can_index(executor)
     assert floor.dispatch.can_index(executor)
     floor.dispatch.index_keys()
@@ -361,7 +361,7 @@ def test_a_store_that_copies_a_log_has_the_same_queues_whatever_the_pieces(store
 def test_dispatch_without_an_index_forgets_keys(tmp_path: Path):
     floor = Floor(tmp_path)
     dispatch = QueueBuilder(floor.queues, None, LEVELS_MS)
-    dispatch.keys.add("T", 0, STORED_MS, ("k",), None)
+    add_keys(dispatch.keys, "T", 0, STORED_MS, ("k",), None)
     dispatch.index_keys()
     assert not dispatch.keys
 

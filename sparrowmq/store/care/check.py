@@ -30,7 +30,7 @@ from sparrowmq.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from sparrowmq.store import checkpoint
 from sparrowmq.store.care.progress import Watch
 from sparrowmq.store.index import Index, IndexFile
-from sparrowmq.store.key_columns import key_hash, keys_of
+from sparrowmq.store.index_keys import key_hash, keys_of
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, LOCK_OF_JAVA, Layout
 from sparrowmq.store.log.commit_log import CommitLog
 from sparrowmq.store.log.scrub import STEP_BYTES

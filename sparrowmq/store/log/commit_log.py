@@ -1,8 +1,8 @@
 """The commit log: all messages of all topics, one after the other, in a row of files.
 
-`append` is the hot path of a broker: it adds the record to a list, and `write_out` writes the records of a whole burst
-at once. The caller makes the record, because it contains its own offset, and calls `make_room` if it ends after
-`limit`. The limit is -1 if the log must not grow, so the hot path needs no check of its own.
+`append` adds a record to the burst, and `write_out` writes the whole burst at once. The caller makes the record,
+because it contains its own offset, and calls `make_room` if it ends after `limit`. The limit is -1 if the log must not
+grow, so the hot path needs no check of its own.
 
 Files are written by pwrite and read by pread. An I/O error in a memory map kills the process (log_file.py), and its
 page faults take a tenth of a broker's time with SYNC_FLUSH and 128 bytes (measured).
@@ -16,6 +16,7 @@ from concurrent.futures import Executor, Future
 from typing import Final
 
 from sparrowmq.errors import CorruptRecord, DiskFull, MessageTooLarge
+from sparrowmq.kernel.log_tail import LogTail
 from sparrowmq.kernel.record_layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE_BYTES, PREFIX
 from sparrowmq.kernel.records import Buffer, Passed, collect_prepared, is_sound, pass_sound
 from sparrowmq.protocol.messages.record import check, store_timestamp_ms
@@ -28,19 +29,15 @@ log = logging.getLogger(__name__)
 
 _CHUNK_BYTES: Final = 1 << 20
 _HEAD_READ_BYTES: Final = 1024  # bytes read to find a record's size: most records are shorter
-_MAX_JOINED_BYTES: Final = 131_072  # bytes joined for one write: pages for a larger copy cost more than a call
 
 
-class CommitLog:
-    """The log's files, and its end: the offset at which the next record begins. The records from `written` to `end`
-    belong to the current burst.
-    """
+class CommitLog(LogTail):
+    """The log's files, and its end. The records from `written` to `end` belong to the current burst."""
 
     def __init__(self, vfs: Vfs, folder: str, file_size: int, writable: bool = True) -> None:
+        super().__init__()
         self.row = FileQueue(vfs, folder, file_size, writable)
         self.end = self.written = self.row.begin
-        # The highest offset at which a record may end without a new file; -1 if nothing may be appended.
-        self.limit = -1
         self.crc_from = NO_CRC  # each record from this offset on must have a CRC property
         # Records from this offset on were checked when the store was opened, or were written since then. Earlier
         # records are checked at every read.
@@ -50,7 +47,6 @@ class CommitLog:
         self._refusal: Exception | None = None
         self._next_file: Future[LogFile] | None = None
         self._growing_file: LogFile | None = None
-        self._burst: list[bytes] = []
 
     @property
     def begin(self) -> int:
@@ -60,25 +56,15 @@ class CommitLog:
     def file_size(self) -> int:
         return self.row.file_size
 
-    def append(self, record: bytes) -> None:
-        """Append a record. It must not end after `limit`."""
-        self._burst.append(record)
-        self.end += len(record)
-
     def write_out(self) -> int:
         """Write the burst, and return the offset up to which the log is in its files. Raises: DiskFull, OSError, try
         again later; the whole burst is kept.
         """
-        if self._burst:
+        if self.burst.size:
             assert self._growing_file is not None
-            position = self.written - self._growing_file.begin
-            if self.end - self.written <= _MAX_JOINED_BYTES:
-                self._growing_file.write(position, b"".join(self._burst))
-            else:
-                for piece in pieces(self._burst):
-                    self._growing_file.write(position, piece)
-                    position += len(piece)
-            self._burst.clear()
+            with self.burst.view() as records:
+                self._growing_file.write(self.written - self._growing_file.begin, records)
+            self.burst.cut(0)
             self.written = self.end
         return self.written
 
@@ -369,17 +355,3 @@ class CommitLog:
     def _write_to(self, file: LogFile) -> None:
         self._growing_file = file
         self.limit = file.end - BLANK_SIZE
-
-
-def pieces(burst: list[bytes]) -> Iterator[bytes]:
-    """Yield the pieces of a burst that are written at once: some hundred small records, or one large batch."""
-    small: list[bytes] = []
-    room = _MAX_JOINED_BYTES
-    for part in burst:
-        if len(part) > room:
-            if small:
-                yield b"".join(small)
-            small, room = [], _MAX_JOINED_BYTES
-        small.append(part)
-        room -= len(part)
-    yield b"".join(small)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from sparrowmq.errors import BadStore, DiskFull
+from sparrowmq.kernel.records import Buffer
 from sparrowmq.store.layout import missing_file, offset_name, row_of_files
 from sparrowmq.store.vfs import File, Vfs, closing, lost_while_open
 
@@ -63,7 +64,7 @@ class LogFile:
     def size(self) -> int:
         return self.end - self.begin
 
-    def write(self, position: int, content: bytes) -> None:
+    def write(self, position: int, content: Buffer) -> None:
         self._vfs.write(self.file, position, content)
 
     def rewrite_pages(self, position: int, content: bytes) -> None:

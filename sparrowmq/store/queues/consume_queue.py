@@ -14,10 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from librt.strings import BytesWriter, write_i32_be, write_i64_be
-
 from sparrowmq.errors import BadStore, CorruptRecord, DiskFull, OutOfResources
 from sparrowmq.kernel.crc import crc32
+from sparrowmq.kernel.log_tail import QueueTail
 from sparrowmq.loop.watermark import Watermark
 from sparrowmq.store.layout import (
     ENTRY,
@@ -131,7 +130,7 @@ class OpenFiles:
         return queue_file
 
 
-class ConsumeQueue:
+class ConsumeQueue(QueueTail):
     """One queue of a topic."""
 
     __slots__ = (
@@ -146,26 +145,21 @@ class ConsumeQueue:
         "_unchecked_files",
         "_writer",
         "_writer_begin",
-        "added_bytes",
         "begin",
         "end",
         "file_entries",
         "min_offset",
-        "next_offset",
         "queue_id",
         "topic",
-        "unwritten",
     )
 
     def __init__(self, files: OpenFiles, layout: Layout, topic: str, queue_id: int, file_entries: int) -> None:
+        super().__init__()
         self.topic = topic
         self.queue_id = queue_id
         # The number of readable entries since the queue's creation: its max offset. Dispatch raises it.
         self.end = Watermark()
-        self.next_offset = 0  # the queue offset of the next message; `end` plus the unwritten entries
         self.min_offset = 0  # the first entry whose message is still in the log
-        self.unwritten = BytesWriter()  # the entries of messages that are not written yet, as bytes
-        self.added_bytes = 0  # the bytes of the messages added since the store was opened
         self._files = files
         self._folder = layout.queue(topic, queue_id)
         self.file_entries = file_entries  # the number of entries of a file
@@ -193,26 +187,13 @@ class ConsumeQueue:
         begins = range(self.begin, self._last_file_begin + 1, self.file_entries) if self._last_file_begin >= 0 else ()
         return [self._path(begin) for begin in begins]
 
-    def add(self, offset: int, size: int, tags_code: int) -> None:
-        """Add the entry of the queue's next message, without writing it."""
-        unwritten = self.unwritten
-        write_i64_be(unwritten, offset)
-        write_i32_be(unwritten, size)
-        write_i64_be(unwritten, tags_code)
-        self.next_offset += 1
-        self.added_bytes += size
-
     def write_pending(self) -> None:
         """Write the unwritten entries and raise `end`; all of them stay unwritten if that fails. Raises: DiskFull."""
         start = self.end.value
-        content = self.unwritten.getvalue()
+        content = self.unwritten.content()
         self.write(start, content)
-        self.unwritten = BytesWriter()
+        self.unwritten.cut(0)
         self.end.advance(start + len(content) // ENTRY_SIZE)
-
-    @property
-    def has_unwritten(self) -> bool:
-        return len(self.unwritten) > 0
 
     def write(self, start: int, content: bytes) -> None:
         """Write entries from the queue's end, `start`, on. Readers do not see them yet."""

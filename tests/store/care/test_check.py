@@ -15,7 +15,7 @@ from sparrowmq.store.care.check import verify
 from sparrowmq.store.checkpoint import load, save
 from sparrowmq.store.index import ENTRY as INDEX_ENTRY
 from sparrowmq.store.index import HEADER, SLOT_SIZE
-from sparrowmq.store.key_columns import key_hash
+from sparrowmq.store.index_keys import key_hash
 from sparrowmq.store.layout import ENTRY, ENTRY_SIZE, offset_name
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from sparrowmq.errors import BadStore
+from sparrowmq.kernel.log_tail import KeyHashes
 from sparrowmq.store.index import (
     ENTRY,
     HEADER,
     NAME_DIGITS,
     SLOT_SIZE,
+    VECTOR_MIN,
     Index,
 )
-from sparrowmq.store.key_columns import VECTOR_MIN, Keys, key_hash
+from sparrowmq.store.index_keys import add_keys, key_hash
 from sparrowmq.store.store_settings import StoreSettings
 from sparrowmq.store.vfs import Disk, Unsynced, Vfs
 from tests.store.faulty_disk import FaultyDisk
@@ -39,10 +41,10 @@ def add(index: Index, rows: list[Row]) -> None:
     index.put(keys_of(rows))
 
 
-def keys_of(rows: list[Row]) -> Keys:
-    keys = Keys()
+def keys_of(rows: list[Row]) -> KeyHashes:
+    keys = KeyHashes()
     for row in rows:
-        keys.add(*row)
+        add_keys(keys, *row)
     return keys
 
 

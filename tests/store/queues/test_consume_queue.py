@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_all_entries_fresh(tmp_path: Path):
     disk.full_for = (f"{FILE_ENTRIES * ENTRY_SIZE:020d}",)
     with pytest.raises(DiskFull):
         queue.write_pending()
-    assert numbers(queue) == [0, 1, 2] and len(queue.unwritten) == 2 * ENTRY_SIZE
+    assert numbers(queue) == [0, 1, 2] and queue.unwritten.size == 2 * ENTRY_SIZE
     disk.full_for = ()
     queue.write_pending()
     assert numbers(queue) == [0, 1, 2, 3, 4] and not queue.has_unwritten
